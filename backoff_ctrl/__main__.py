@@ -1,0 +1,90 @@
+"""The console script's guard: see that the rooms are ours, then start the command line by its name.
+
+Other distributions install packages named ``k8s`` and ``api`` too, and pip lays them over ours in silence
+(docs/decisions/import-names.md). So before anything of those rooms is imported, they are compared with what
+our wheel installed. Not part of the engine: the one module that may read files and load what stands above it.
+"""
+
+from __future__ import annotations
+
+import sys
+from base64 import urlsafe_b64encode
+from hashlib import sha256
+from importlib import import_module
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, packages_distributions
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+ROOMS: Final = ("backoff_ctrl", "k8s", "api")
+DISTRIBUTION: Final = "backoff-ctrl"
+REMEDY: Final = "install backoff-ctrl into a virtual environment of its own"
+
+
+def intrusions() -> list[str]:
+    """Return a sentence for each room that is not, or not only, what backoff-ctrl installed."""
+    home = Path(__file__).resolve().parent.parent
+    found = []
+    for room in ROOMS[1:]:
+        spec = find_spec(room)
+        origin = Path(spec.origin).resolve().parent.parent if spec is not None and spec.origin else None
+        if origin is None:
+            found.append(f"the package {room} is missing or is not ours: {REMEDY}")
+        elif origin != home:
+            found.append(f"the import name {room} leads to {origin}, not to ours{_claimants(room)}: {REMEDY}")
+    return found or _overlaid(home)
+
+
+def _overlaid(home: Path) -> list[str]:
+    """Compare the rooms with the RECORD of the wheel; a checkout has none and is taken as it is."""
+    try:
+        recorded = _recorded(distribution(DISTRIBUTION), home)
+    except PackageNotFoundError:
+        return []
+    if not recorded:
+        return []
+    found = []
+    for room in ROOMS:
+        present = {path.relative_to(home).as_posix() for path in (home / room).rglob("*.py")}
+        ours = {name for name in recorded if name.startswith(f"{room}/")}
+        changed = sorted(name for name in present & ours if recorded[name] != _digest(home / name))
+        odd = [*changed, *sorted(present - ours), *sorted(ours - present)]
+        if odd:
+            found.append(f"{odd[0]} is not as backoff-ctrl installed it{_claimants(room)}: {REMEDY}")
+    return found
+
+
+def _recorded(installed: Distribution, home: Path) -> dict[str, str]:
+    """Return the digests of our modules by path, empty for an editable install."""
+    return {
+        file.as_posix(): file.hash.value
+        for file in installed.files or ()
+        if file.parts[0] in ROOMS
+        and file.suffix == ".py"
+        and file.hash is not None
+        and Path(str(installed.locate_file(file))).resolve().is_relative_to(home)
+    }
+
+
+def _digest(path: Path) -> str:
+    """Return the digest of a file as RECORD writes it."""
+    return urlsafe_b64encode(sha256(path.read_bytes()).digest()).rstrip(b"=").decode("ascii")
+
+
+def _claimants(room: str) -> str:
+    """Name the other distributions that install a package of this name."""
+    others = sorted(set(packages_distributions().get(room, ())) - {DISTRIBUTION})
+    return f" (installed by {', '.join(others)} too)" if others else ""
+
+
+def main() -> None:
+    """Start the command line, or say in a sentence why it would not be ours."""
+    found = intrusions()
+    if found:
+        sys.stderr.write("".join(f"backoff-ctrl: {sentence}\n" for sentence in found))
+        sys.exit(2)
+    import_module("api.main").main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""A block: what shapes wait for at one (namespace, quota, resource), with its back-off. A state machine as a table.
+
+Between probes a blocked shape calls the server zero times. One create, the probe, finds out whether the block
+still holds; after a success the next may go at once, one after the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+from .backoff import probe_delay
+from .errors import TicketError
+
+if TYPE_CHECKING:
+    import random
+
+    from .policy import Policy
+    from .tickets import Ticket
+
+BlockState = Literal["shut", "ready", "probing"]
+BlockEvent = Literal["timer", "probe", "refused", "passed", "elsewhere", "undecided", "late"]
+
+BLOCKS: Final[dict[BlockState, dict[BlockEvent, BlockState]]] = {
+    "shut": {"timer": "ready", "late": "shut"},
+    "ready": {
+        "probe": "probing",
+        "late": "shut",  # a create that seemed to fit was refused: the block holds, at the same step
+    },
+    "probing": {
+        "refused": "shut",  # the probe met this block: one step of back-off
+        "passed": "ready",  # the next probe may go at once
+        "elsewhere": "shut",  # another quota refused it first: nothing was learned, the same step again
+        "undecided": "ready",  # overloaded, failed or never sent: the question was not asked
+        "late": "probing",
+    },
+}
+"""What each event makes of a block. An event that a state does not list is a bug and raises ``TicketError``."""
+
+
+class Block:
+    """One ceiling's back-off: its state, the step it is at, and when its next probe may go."""
+
+    __slots__ = ("attempts", "due", "hinted", "probe", "state")
+
+    def __init__(self, due: float, attempts: int = 1) -> None:
+        """Start shut until ``due``."""
+        self.state: BlockState = "shut"
+        self.attempts = attempts
+        self.due = due
+        self.probe: Ticket | None = None
+        self.hinted: float | None = None
+
+    def happens(self, event: BlockEvent) -> None:
+        """Take one step of the table."""
+        try:
+            self.state = BLOCKS[self.state][event]
+        except KeyError:
+            raise TicketError(f"a block that is {self.state} cannot meet {event!r}") from None
+
+    def is_ready(self, now: float) -> bool:
+        """Say whether a probe may go; a timer that has run out counts."""
+        if self.state == "shut" and now >= self.due:
+            self.happens("timer")
+        return self.state == "ready"
+
+    def sends(self, probe: Ticket) -> None:
+        """Let this create through as the probe."""
+        self.happens("probe")
+        self.probe = probe
+
+    def refused(self, now: float, policy: Policy, rng: random.Random) -> None:
+        """Back off one step more: the probe came back refused by this block."""
+        self.happens("refused")
+        self._wait(now, policy, rng)
+        self.attempts += 1
+
+    def elsewhere(self, now: float, policy: Policy, rng: random.Random) -> None:
+        """Wait the same step again: the probe was refused by another quota first."""
+        self.happens("elsewhere")
+        self.attempts = max(0, self.attempts - 1)
+        self._wait(now, policy, rng)
+        self.attempts += 1
+
+    def passed(self, policy: Policy) -> None:
+        """Take back some steps: the probe got in."""
+        self.happens("passed")
+        self.probe = self.hinted = None
+        self.attempts = max(0, self.attempts - policy.forgiven)
+
+    def undecided(self) -> None:
+        """Be ready again: the probe ended without an answer about this block."""
+        self.happens("undecided")
+        self.probe = None
+
+    def late(self, now: float, policy: Policy, rng: random.Random) -> None:
+        """Hear a refusal of a create that was not the probe: it never advances the steps."""
+        was = self.state
+        self.happens("late")
+        if was == "ready":
+            self.due = now + probe_delay(max(0, self.attempts - 1), policy.base, policy.cap, rng)
+
+    def arm(self, due: float) -> None:
+        """Bring the next probe forward: something was heard that may mean room."""
+        if self.state == "shut" and due < self.due:
+            self.due = due
+            self.hinted = due
+
+    def _wait(self, now: float, policy: Policy, rng: random.Random) -> None:
+        self.probe = None
+        self.due = now + probe_delay(self.attempts, policy.base, policy.cap, rng)

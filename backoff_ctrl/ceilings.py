@@ -1,0 +1,167 @@
+"""What is known of each quota, from which fact, and from when. A fact teaches only what it proves.
+
+A *ceiling* is one (quota, resource): ``limited`` and ``used`` as last heard, *learned* from a rejection or
+*observed* from the quota object. Headroom is a hint with an age, never a proof: the server decides.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from .demand import Selector
+from .holds import Holds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .blocks import Block
+    from .tickets import Rejected
+
+HISTORY: Final = 16  # observed states kept to tell a stale refusal; at 200 changes/s that is 80 ms
+NEVER_HEARD: Final = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedQuota:
+    """A quota object as read or watched: nano-units by resource.
+
+    ``spec`` is what was asked for (settles never-fits), ``hard`` what is enforced now, ``used`` what is charged;
+    ``selector`` says which scope classes it applies to.
+    """
+
+    spec: Mapping[str, int]
+    hard: Mapping[str, int]
+    used: Mapping[str, int]
+    selector: Selector = field(default_factory=Selector)
+
+
+class Ceiling:
+    """One resource of one quota. All amounts are nano-units.
+
+    ``cap`` = limited - used - unsettled; a request fits when its amount <= cap - held. ``unsettled`` is room that
+    was heard of less than the settle time ago. ``credit`` is rise of ``used`` that no hold has claimed yet.
+    """
+
+    __slots__ = (
+        "block", "cap", "credit", "epoch", "held", "keep_best", "keep_from", "keep_grown", "keep_off", "limited",
+        "quota", "resource", "seen", "unsettled", "used",
+    )  # fmt: skip
+
+    def __init__(self, quota: Quota, resource: str, limited: int, used: int) -> None:
+        """Start from one fact."""
+        self.quota = quota
+        self.resource = resource
+        self.held = 0
+        self.credit = 0
+        self.epoch = 0
+        self.block: Block | None = None
+        self.keep_from: float | None = None
+        self.keep_best = 0
+        self.keep_grown = self.keep_off = NEVER_HEARD
+        self.seen = used  # as last observed: a rejection's amounts do not touch it, so that no rise is missed
+        self.believe(limited, used)
+
+    limited: int
+    used: int
+    unsettled: int
+    cap: int
+
+    def believe(self, limited: int, used: int) -> None:
+        """Replace both amounts by a fact's; room that was still settling is part of it or gone."""
+        self.limited = limited
+        self.used = used
+        self.unsettled = 0
+        self.epoch += 1
+        self.cap = limited - used
+
+    @property
+    def left(self) -> int:
+        """Headroom now: limited - used - held."""
+        return self.limited - self.used - self.held
+
+    def observe(self, limited: int, used: int) -> int:
+        """Take an observed state; room that it adds is unsettled at first. Return that room."""
+        rise = used - self.seen
+        self.seen = used
+        if rise > 0:
+            self.credit = min(self.credit + rise, self.held)
+        room = (limited - used) - (self.limited - self.used)
+        self.limited = limited
+        self.used = used
+        if room > 0:
+            self.unsettled += room
+            return room
+        # What goes takes from the settled room, and never more than there is of the unsettled.
+        self.cap = limited - used - self.unsettled
+        return 0
+
+    def settles(self, room: int) -> None:
+        """Let unsettled room count."""
+        self.unsettled -= room
+        self.cap += room
+
+    def unsettle(self) -> int:
+        """Set all present room aside as unsettled: the server does not see it yet. Return it."""
+        room = max(0, self.cap - self.held)
+        self.unsettled += room
+        self.cap -= room
+        return room
+
+    def disprove(self, over: int) -> None:
+        """Lower ``used`` by what an admission proved was not there. The ceiling itself stays."""
+        self.used -= over
+        self.cap += over
+
+    def release(self, amount: int) -> None:
+        """End a hold of this amount."""
+        self.held -= amount
+        if self.credit:
+            self.credit = min(self.credit, self.held)
+
+
+class Quota:
+    """One quota of a namespace: its ceilings, to whom it applies, and when it was last heard of."""
+
+    __slots__ = (
+        "answered",
+        "ceilings",
+        "classes",
+        "history",
+        "holds",
+        "name",
+        "observed",
+        "selector",
+        "spec",
+    )
+
+    def __init__(self, name: str) -> None:
+        """Know nothing but the name."""
+        self.name = name
+        self.ceilings: dict[str, Ceiling] = {}
+        self.classes: dict[frozenset[str], bool] = {}
+        self.selector: Selector | None = None
+        self.spec: Mapping[str, int] = {}
+        self.observed = False
+        self.answered = NEVER_HEARD
+        self.history: deque[dict[str, tuple[int, int]]] = deque(maxlen=HISTORY)
+        self.holds = Holds()
+
+    def applies(self, scopes: frozenset[str]) -> bool | None:
+        """Say whether this scope class is charged here; None when nobody has found out."""
+        if self.selector is None or self.classes.get(scopes):  # a refusal proves yes, whatever a spec says
+            return self.classes.get(scopes)
+        return self.selector.applies(scopes)
+
+    def note_history(self) -> None:
+        """Remember the present state, so that a refusal by it can be told later."""
+        self.history.append({name: (c.seen, c.limited) for name, c in self.ceilings.items()})
+
+    def is_stale(self, rejected: Rejected) -> bool:
+        """Say whether a refusal speaks of a state that we have since seen replaced."""
+        named = {name: (used, rejected.limited.get(name)) for name, used in rejected.used.items()}
+        now = {name: (c.seen, c.limited) for name, c in self.ceilings.items()}
+        if not named or all(now.get(name) == state for name, state in named.items()):
+            return False
+        return any(all(old.get(name) == state for name, state in named.items()) for old in self.history)

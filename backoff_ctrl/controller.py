@@ -1,0 +1,214 @@
+"""All namespaces: the engine as its callers see it. Values and times go in, effects come out.
+
+Call ``advance`` after every other call, and at ``next_deadline()``; send what it returns. The controller is not
+thread-safe: its owner guards it with one lock.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from typing import TYPE_CHECKING
+
+from .explaining import Explanation, Snapshot, explain, namespace_snapshot
+from .handler import ComputeResourceAwareBackOffHandler, Shared
+from .policy import Policy
+from .probing import FOREVER
+
+if TYPE_CHECKING:
+    from .ceilings import ObservedQuota
+    from .tickets import Outcome, Refusal, Rejected, Request, Ticket
+
+
+class Controller:
+    """Admission and back-off for every namespace of one API server.
+
+    Times are seconds of any monotonic clock; an earlier ``now`` counts as the last one. The same calls with the
+    same ``rng`` give the same answers.
+    """
+
+    def __init__(self, policy: Policy | None = None, rng: random.Random | None = None) -> None:
+        """Start with nothing known. Without ``rng`` the jitter is that of ``random.Random(0)``."""
+        self.policy = policy if policy is not None else Policy()
+        self._shared = Shared(self.policy, rng or random.Random(0), self._wake, self.policy.settle_time)
+        self._handlers: dict[str, ComputeResourceAwareBackOffHandler] = {}
+        self._alarms: list[tuple[float, int, ComputeResourceAwareBackOffHandler]] = []
+        self._count = 0
+        self._now = float("-inf")
+        self._watching_all = False
+        self._watched: dict[str, bool] = {}
+        self._expire_at = FOREVER
+
+    def submit(self, request: Request, now: float) -> None:
+        """Take a new request; ``advance`` then says what became of it. ``TicketError`` if it is not new."""
+        if now < self._now:
+            now = self._now
+        else:
+            self._now = now
+        handler = self._handlers.get(request.namespace)
+        if handler is None:
+            handler = self._make(request.namespace)
+        handler.submit(request, now)
+
+    def force(self, request: Request, now: float) -> Ticket:
+        """Admit at once, ungated (shadow mode, or a gate that fails open); the outcome still teaches."""
+        now = self._clock(now)
+        return self._handler(request.namespace).force(request, now)
+
+    def settle(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
+        """End a ticket. ``TicketError`` if it was ended before."""
+        if now < self._now:
+            now = self._now
+        else:
+            self._now = now
+        self._handlers[ticket.request.namespace].settle(ticket, outcome, now)
+
+    def withdraw(self, request: Request, now: float) -> None:
+        """Take a request out of the line; nothing happens if it does not wait."""
+        now = self._clock(now)
+        if request.state == "waiting":
+            self._handlers[request.namespace].withdraw(request, now)
+
+    def observe_quota(self, namespace: str, quota: str, seen: ObservedQuota, now: float) -> None:
+        """Take in a quota object, as listed or watched, in the order of the watch."""
+        now = self._clock(now)
+        self._handler(namespace).observe(quota, seen, now)
+
+    def forget_quota(self, namespace: str, quota: str, now: float) -> None:
+        """Take in that a quota object is gone."""
+        now = self._clock(now)
+        if namespace in self._handlers:
+            self._handlers[namespace].forget(quota, now)
+
+    def watching(self, now: float, namespace: str | None = None) -> None:
+        """Take in that all quotas (of one namespace, or of all) have been told and further news will come."""
+        self._set_watch(now, namespace, healthy=True)
+
+    def watch_lost(self, now: float, namespace: str | None = None) -> None:
+        """Take in that news will not come any more: what is known ages, and probes ask again."""
+        self._set_watch(now, namespace, healthy=False)
+
+    def hint_release(self, namespace: str, now: float) -> None:
+        """Hear that an own pod ended: never headroom by itself, but a reason to probe soon."""
+        now = self._clock(now)
+        if namespace in self._handlers:
+            self._handlers[namespace].hint(now)
+
+    def learn(self, namespace: str, scopes: frozenset[str], rejected: Rejected, sent: float, now: float) -> None:
+        """Take in a quota refusal that an ungated request met, sent at ``sent``."""
+        now = self._clock(now)
+        self._handler(namespace).learn(rejected, scopes, sent, now)
+
+    def advance(self, now: float) -> list[Ticket | Refusal]:
+        """Do all that is due by ``now``; return the admissions and refusals since the last call, in order."""
+        if now < self._now:
+            now = self._now
+        else:
+            self._now = now
+        alarms = self._alarms
+        if alarms and alarms[0][0] <= now:
+            due = []
+            while alarms and alarms[0][0] <= now:
+                at, _, handler = heapq.heappop(alarms)
+                if at == handler.wake_at:
+                    handler.wake_at = FOREVER
+                    due.append(handler)
+            for handler in due:
+                handler.advance(now)
+        if self._shared.contended:
+            self._take_turns(now)
+        if now >= self._expire_at:
+            self._expire(now)
+        effects = self._shared.effects
+        if not effects:
+            return []
+        self._shared.effects = []
+        return effects
+
+    def next_deadline(self) -> float | None:
+        """Return when ``advance`` is due next if nothing else happens, or None."""
+        while self._alarms and self._alarms[0][0] != self._alarms[0][2].wake_at:
+            heapq.heappop(self._alarms)
+        at = min(self._alarms[0][0] if self._alarms else FOREVER, self._expire_at)
+        for window in self._shared.contended:
+            if window.turns:
+                at = min(at, max(window.not_before, self._now) if window.has_room() else FOREVER)
+        return None if at == FOREVER else at
+
+    def explain(self, request: Request, now: float) -> Explanation | None:
+        """Say why a request waits; None when it does not."""
+        now = self._clock(now)
+        if request.state != "waiting":
+            return None
+        return explain(self._handlers[request.namespace], request, self._shared, now)
+
+    def snapshot(self, now: float) -> Snapshot:
+        """Show everything that is known and reserved, and how many wait."""
+        now = self._clock(now)
+        return Snapshot(
+            namespaces={name: namespace_snapshot(h, now) for name, h in self._handlers.items()},
+            flows={name: window.snapshot(now) for name, window in self._shared.flows.items()},
+            settle_time=self._shared.settle_time,
+        )
+
+    def _clock(self, now: float) -> float:
+        self._now = max(self._now, now)
+        return self._now
+
+    def _handler(self, namespace: str) -> ComputeResourceAwareBackOffHandler:
+        return self._handlers.get(namespace) or self._make(namespace)
+
+    def _make(self, namespace: str) -> ComputeResourceAwareBackOffHandler:
+        observing = self._watched.get(namespace, self._watching_all)
+        handler = ComputeResourceAwareBackOffHandler(namespace, self._shared, observing=observing)
+        self._handlers[namespace] = handler
+        self._expire_at = min(self._expire_at, self._now + self.policy.idle_ttl)
+        return handler
+
+    def _set_watch(self, now: float, namespace: str | None, *, healthy: bool) -> None:
+        now = self._clock(now)
+        if namespace is None:
+            self._watching_all = healthy
+            self._watched.clear()
+            for handler in self._handlers.values():
+                handler.watch(healthy=healthy, now=now)
+        else:
+            self._watched[namespace] = healthy
+            self._handler(namespace).watch(healthy=healthy, now=now)
+
+    def _wake(self, handler: ComputeResourceAwareBackOffHandler, at: float) -> None:
+        if at < handler.wake_at:
+            handler.wake_at = at
+            self._count += 1
+            heapq.heappush(self._alarms, (at, self._count, handler))
+            if len(self._alarms) > 64 + 4 * len(self._handlers):
+                self._prune_alarms()
+
+    def _prune_alarms(self) -> None:
+        """Drop alarms that were replaced by earlier ones: each handler needs one."""
+        self._alarms = [alarm for alarm in self._alarms if alarm[0] == alarm[2].wake_at]
+        heapq.heapify(self._alarms)
+
+    def _take_turns(self, now: float) -> None:
+        """Give the places of each contended overload window to the waiting namespaces, one each in turn."""
+        for window in list(self._shared.contended):
+            while window.turns and window.is_open(now):
+                handler = next(iter(window.turns))
+                del window.turns[handler]
+                handler.turn = window
+                handler.scan(now)
+                handler.turn = None
+            if not window.turns:
+                self._shared.contended.pop(window, None)
+
+    def _expire(self, now: float) -> None:
+        """Forget idle namespaces, and idle shapes and learned ceilings of the others."""
+        limit = now - self.policy.idle_ttl
+        for name, handler in list(self._handlers.items()):
+            if handler.forget_idle(limit) and not self._watched.get(name, self._watching_all):
+                del self._handlers[name]
+                handler.wake_at = FOREVER
+        for name, window in list(self._shared.flows.items()):
+            if window.in_flight == 0 and not window.turns and max(window.not_before, window.used_at) < limit:
+                del self._shared.flows[name]
+        self._expire_at = now + self.policy.idle_ttl / 2 if self._handlers else FOREVER

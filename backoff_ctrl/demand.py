@@ -1,0 +1,72 @@
+"""What one create asks of the quotas: exact amounts by quota resource name, and its scope facts."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+class Demand:
+    """Amounts that one create will be charged, with the scope facts that decide which quotas apply.
+
+    ``amounts`` maps a quota resource name (``pods``, ``requests.cpu``) to nano-units; zero amounts are left
+    out, since nothing is charged for them. ``scopes`` are opaque facts (``BestEffort``,
+    ``PriorityClass=high``). Demands with equal content are equal and share one ``key``: a *shape*.
+    Raises ``ValueError`` for a negative amount.
+    """
+
+    __slots__ = ("amounts", "key", "scopes")
+
+    amounts: Mapping[str, int]
+    scopes: frozenset[str]
+    key: str  # a str caches its hash: looking a shape up costs no walk over the amounts
+
+    def __init__(self, amounts: Mapping[str, int], scopes: Iterable[str] = ()) -> None:
+        """Take a copy of the amounts, sorted by name."""
+        for name, amount in amounts.items():
+            if amount < 0:
+                raise ValueError(f"{name}: a demand cannot be negative, got {amount} nano-units")
+        self.amounts = MappingProxyType({name: amounts[name] for name in sorted(amounts) if amounts[name]})
+        self.scopes = frozenset(scopes)
+        self.key = repr((tuple(self.amounts.items()), tuple(sorted(self.scopes))))
+
+    def __eq__(self, other: object) -> bool:
+        """Equal content is the same shape."""
+        return isinstance(other, Demand) and self.key == other.key
+
+    def __hash__(self) -> int:
+        """Hash by content."""
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        """Show content."""
+        return f"Demand({dict(self.amounts)}, scopes={sorted(self.scopes)})"
+
+
+class Selector:
+    """Which scope classes a quota applies to: every clause must hold.
+
+    A clause ``(wanted, facts)`` holds when the demand has one of ``facts`` (``wanted`` true) or none of
+    them (``wanted`` false). No clause: the quota applies to everything.
+    """
+
+    __slots__ = ("clauses",)
+
+    def __init__(self, clauses: Iterable[tuple[bool, frozenset[str]]] = ()) -> None:
+        """Keep the clauses."""
+        self.clauses = tuple(clauses)
+
+    def applies(self, scopes: frozenset[str]) -> bool:
+        """Say whether a demand with these scope facts is charged to the quota."""
+        return all(wanted != scopes.isdisjoint(facts) for wanted, facts in self.clauses)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal clauses select the same demands."""
+        return isinstance(other, Selector) and self.clauses == other.clauses
+
+    def __hash__(self) -> int:
+        """Hash by content."""
+        return hash(self.clauses)

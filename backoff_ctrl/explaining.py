@@ -1,0 +1,169 @@
+"""What the engine tells of itself: why a request waits, and what is known, reserved and kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .ceilings import Ceiling
+    from .handler import ComputeResourceAwareBackOffHandler, Shared
+    from .line import Shape
+    from .overload import WindowSnapshot
+    from .tickets import Request
+
+WaitReason = Literal[
+    "quota",
+    "kept-for-another",
+    "never-fits",
+    "paused",
+    "first-contact",
+    "overload",
+    "namespace-slowed",
+    "its-turn",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a request waits. Amounts are nano-units; ``next_probe`` and ``estimate`` are seconds from now, or None.
+
+    ``quota`` and ``resource`` are empty where no quota is the reason. ``place`` is 1 for the first in line.
+    ``estimate`` is a guess from the pace of releases, not a promise.
+    """
+
+    reason: WaitReason
+    quota: str
+    resource: str
+    asked: int
+    left: int
+    limited: int
+    place: int
+    waited: float
+    next_probe: float | None
+    estimate: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CeilingSnapshot:
+    """One ceiling: amounts in nano-units, ages and times in seconds from now."""
+
+    limited: int
+    used: int
+    held: int
+    headroom: int
+    source: Literal["learned", "observed"]
+    age: float
+    block: Literal["shut", "ready", "probing"] | None
+    attempts: int
+    next_probe: float | None
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceSnapshot:
+    """One namespace: ceilings by quota and resource, waiters, creates in flight."""
+
+    quotas: Mapping[str, Mapping[str, CeilingSnapshot]]
+    observing: bool
+    waiting: int
+    outstanding: int
+    answered_holds: int
+    unproven: int
+    unproven_window: int
+    release_gap: float
+    brake: WindowSnapshot | None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The whole engine."""
+
+    namespaces: Mapping[str, NamespaceSnapshot]
+    flows: Mapping[str, WindowSnapshot]
+    settle_time: float
+
+
+def explain(handler: ComputeResourceAwareBackOffHandler, request: Request, shared: Shared, now: float) -> Explanation:
+    """Say what stands between a waiting request and its create."""
+    row = request.row
+    assert row is not None
+    shape = row.shape
+    handler.knowledge.know(shape)
+    reason, ceiling, asked = _reason(handler, request, shape, shared, now)
+    ahead = handler.line.ahead(request)
+    block = ceiling.block if ceiling is not None else None
+    next_probe = max(0.0, block.due - now) if block is not None and block.state == "shut" else None
+    estimate = handler.keeping.release_gap * (ahead + 1) if handler.keeping.release_gap else next_probe
+    return Explanation(
+        reason=reason,
+        quota=ceiling.quota.name if ceiling is not None else "",
+        resource=ceiling.resource if ceiling is not None else "",
+        asked=asked,
+        left=ceiling.left if ceiling is not None else 0,
+        limited=ceiling.limited if ceiling is not None else 0,
+        place=ahead + 1,
+        waited=now - request.joined,
+        next_probe=next_probe,
+        estimate=estimate,
+    )
+
+
+def _reason(
+    handler: ComputeResourceAwareBackOffHandler, request: Request, shape: Shape, shared: Shared, now: float
+) -> tuple[WaitReason, Ceiling | None, int]:
+    """Find the first thing in the way, the most lasting first."""
+    for ceiling, asked in shape.meets:
+        if shape.never is not None and shape.never[:2] == (ceiling.quota.name, ceiling.resource):
+            return "never-fits", ceiling, asked
+    for ceiling, asked in shape.meets:
+        if asked > ceiling.cap - ceiling.held:
+            return ("paused" if ceiling.limited == 0 else "quota"), ceiling, asked
+    for ceiling, asked in shape.meets:
+        keeper = handler.keeping.kept.get(ceiling)
+        if keeper is not None and keeper < (request.rank, request.seq):
+            return "kept-for-another", ceiling, asked
+    if not shape.meets and not handler.knowledge.observing and handler.unproven >= handler.window:
+        return "first-contact", None, 0
+    if handler.brake is not None and not handler.brake.is_open(now):
+        return "namespace-slowed", None, 0
+    if not shared.flow(request.flow).is_open(now):
+        return "overload", None, 0
+    return "its-turn", None, 0
+
+
+def namespace_snapshot(handler: ComputeResourceAwareBackOffHandler, now: float) -> NamespaceSnapshot:
+    """Show one namespace."""
+    knowledge = handler.knowledge
+    return NamespaceSnapshot(
+        quotas={
+            name: {resource: _ceiling(handler, c, now) for resource, c in quota.ceilings.items()}
+            for name, quota in knowledge.quotas.items()
+        },
+        observing=knowledge.observing,
+        waiting=handler.line.size,
+        outstanding=len(knowledge.outstanding),
+        answered_holds=sum(len(quota.holds.answered) for quota in knowledge.quotas.values()),
+        unproven=handler.unproven,
+        unproven_window=handler.window,
+        release_gap=handler.keeping.release_gap,
+        brake=handler.brake.snapshot(now) if handler.brake is not None else None,
+    )
+
+
+def _ceiling(handler: ComputeResourceAwareBackOffHandler, ceiling: Ceiling, now: float) -> CeilingSnapshot:
+    block = ceiling.block
+    return CeilingSnapshot(
+        limited=ceiling.limited,
+        used=ceiling.used,
+        held=ceiling.held,
+        headroom=ceiling.left,
+        source="observed" if ceiling.quota.observed else "learned",
+        age=now - ceiling.quota.answered,
+        block=block.state if block is not None else None,
+        attempts=block.attempts if block is not None else 0,
+        next_probe=max(0.0, block.due - now) if block is not None and block.state == "shut" else None,
+        kept=ceiling in handler.keeping.kept,
+    )

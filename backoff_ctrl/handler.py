@@ -1,0 +1,487 @@
+"""``ComputeResourceAwareBackOffHandler``: one namespace. Who may go now, who waits for what, and until when.
+
+Two tables drive it: ``blocks.BLOCKS`` and ``tickets.REQUESTS``. What is known is in ``knowledge``, who waits in
+``line``, for whom room is kept in ``keeping``, when to ask in vain in ``probing``; here a create is offered its
+chance, and each outcome is taken in.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from .backoff import full_jitter
+from .errors import TicketError
+from .keeping import Keeping
+from .knowledge import Knowledge
+from .line import Line, Row, Shape, rank_of
+from .overload import Window
+from .probing import FOREVER, Probing
+from .settling import Settling
+from .tickets import REQUESTS, Created, Expired, Overloaded, Refusal, Rejected, Ticket
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from .blocks import Block
+    from .ceilings import Ceiling, ObservedQuota, Quota
+    from .policy import Policy
+    from .tickets import Outcome, RefusalReason, Request
+
+_NO_BLOCKS: Final[list[Block]] = []
+_UNHURRIED: Final = 1.0  # seconds: while nobody waits, answered holds end in bundles
+
+
+@dataclass(slots=True, eq=False)
+class Shared:
+    """What the namespaces of a controller have in common: policy, randomness, effects, flows, its alarm clock."""
+
+    policy: Policy
+    rng: random.Random
+    wake: Callable[[ComputeResourceAwareBackOffHandler, float], None]
+    settle_time: float
+    effects: list[Ticket | Refusal] = field(default_factory=list)
+    flows: dict[str, Window] = field(default_factory=dict)
+    contended: dict[Window, None] = field(default_factory=dict)
+
+    def flow(self, name: str) -> Window:
+        """Return the overload window of a flow, new where it is the first create of it."""
+        window = self.flows.get(name)
+        if window is None:
+            window = self.flows[name] = Window(self.policy, self.rng)
+        return window
+
+
+class ComputeResourceAwareBackOffHandler:
+    """One namespace: learns its ceilings from rejections and observations and gates its creates."""
+
+    __slots__ = (
+        "_resume", "_scan_due", "_shared", "_sweep_at", "brake", "keeping", "knowledge", "line", "namespace",
+        "policy", "probing", "seq", "settling", "turn", "unproven", "wake_at", "window",
+    )  # fmt: skip
+
+    def __init__(self, namespace: str, shared: Shared, *, observing: bool) -> None:
+        """Start with nothing known and nobody waiting."""
+        self.namespace = namespace
+        self.policy = shared.policy
+        self._shared = shared
+        self.knowledge = Knowledge(observing=observing)
+        self.line = Line()
+        self.keeping = Keeping(self.line, self.policy)
+        self.probing = Probing(self.knowledge, self.policy, shared.rng)
+        self.settling = Settling()
+        self.brake: Window | None = None
+        self.turn: Window | None = None
+        self.window = 1  # unproven creates in flight, at most
+        self.unproven = 0
+        self.seq = 0
+        self.wake_at = FOREVER
+        self._resume: tuple[float, int] | None = None
+        self._scan_due = False
+        self._sweep_at = FOREVER
+
+    # -- what a caller may do ----------------------------------------------------------------------------------
+
+    def submit(self, request: Request, now: float) -> None:
+        """Take a new request: it goes, waits, or is refused, as ``advance`` then says."""
+        if request.state != "new":
+            request.happens("submit")
+        line = self.line
+        shapes = self.knowledge.shapes
+        shape = shapes.get(request.demand.key)
+        if shape is None:
+            shape = shapes[request.demand.key] = Shape(request.demand)
+        request.joined = now
+        request.rank = now - request.priority * self.policy.age_step if request.priority else now
+        self.seq = request.seq = self.seq + 1
+        row = shape.rows.get((request.priority, request.flow))
+        if row is None or line.size >= self.policy.waiters_max:
+            if (
+                line.size
+                or shape.version != self.knowledge.version
+                or shape.never is not None
+                or not self._offer(request, shape, self.keeping.kept, now)
+            ):
+                self._arrive(request, shape, now)
+            return
+        # Its equals wait already: it goes after them, and nothing needs to be weighed.
+        request.state = "waiting"
+        request.row = row
+        records = line.records
+        if records and request.rank < records[-1]:
+            request.base = line.base(request.rank)
+        row.waiting.append(request)
+        line.size += 1
+
+    def force(self, request: Request, now: float) -> Ticket:
+        """Admit at once and ungated; what comes of it teaches all the same."""
+        shapes = self.knowledge.shapes
+        shape = shapes.get(request.demand.key)
+        if shape is None:
+            shape = shapes[request.demand.key] = Shape(request.demand)
+        self.knowledge.know(shape)
+        self.seq = request.seq = self.seq + 1
+        request.joined = request.rank = now
+        ticket = Ticket(request, shape, now, False, False)
+        self._reserve(ticket, self._shared.flow(request.flow))
+        return ticket
+
+    def withdraw(self, request: Request, now: float) -> None:
+        """Let a waiting request leave the line."""
+        request.happens("withdraw")
+        self.line.leave(request)
+        self._look(now)  # room that was kept for it is free
+
+    def settle(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
+        """End a ticket, once."""
+        if ticket.ended:
+            if ticket.ended == "lapsed":
+                return  # the engine gave it up before its sender did
+            raise TicketError(f"the ticket of request {ticket.request.id} was ended before")
+        request = ticket.request
+        request.state = REQUESTS[request.state][outcome.event]
+        ticket.ended = "settled"
+        knowledge = self.knowledge
+        del knowledge.outstanding[ticket]
+        flow = self._shared.flows[request.flow]
+        flow.in_flight -= 1
+        if ticket.unproven:
+            self.unproven -= 1
+            if self.line.size:
+                self._look(now)
+        if ticket.shape.version != knowledge.version:
+            knowledge.know(ticket.shape)
+        if isinstance(outcome, Created):
+            if flow.failures or flow.in_flight * 2 >= flow.size:
+                flow.good()
+            self._created(ticket, outcome, now)
+        else:
+            self._not_created(ticket, outcome, flow, now)
+
+    def observe(self, name: str, seen: ObservedQuota, now: float) -> None:
+        """Take in a quota object as watched or read."""
+        knowledge = self.knowledge
+        version = knowledge.version
+        rooms = knowledge.observe(name, seen, now)
+        for ceiling, room in rooms:
+            self.settling.add(now + self._shared.settle_time, ceiling, room)
+        if rooms:
+            self.keeping.note_release(now)
+            self._shared.wake(self, self.settling.next_at())
+        self.probing.dissolve()
+        if knowledge.quotas[name].holds.confirm() or knowledge.version != version:
+            self._look(now)
+
+    def forget(self, name: str, now: float) -> None:
+        """Take in that a quota is gone."""
+        if self.knowledge.quotas.pop(name, None) is not None:
+            self.knowledge.restructure()
+            self._look(now)
+
+    def watch(self, *, healthy: bool, now: float) -> None:
+        """Take in that all quotas here are known and watched, or no longer are."""
+        if self.knowledge.observing != healthy:
+            self.knowledge.observing = healthy
+            self.probing.dissolve()
+            self._look(now)
+
+    def hint(self, now: float) -> None:
+        """Hear that an own pod ended: where quotas can't be watched, probe after the learned lag."""
+        self.probing.hint(now)
+        self._shared.wake(self, now + self.probing.lag)
+
+    def learn(self, rejected: Rejected, scopes: frozenset[str], sent: float, now: float) -> None:
+        """Take in a refusal that an ungated request met."""
+        if self.knowledge.accept(rejected, scopes, sent, now):
+            self.probing.refused(rejected, None, now)
+        self._look(now)
+
+    # -- a create is offered its chance ------------------------------------------------------------------------
+
+    def _arrive(self, request: Request, shape: Shape, now: float) -> None:
+        """Weigh a request whose equals do not wait: it goes at once, or opens a row."""
+        shape.used_at = now
+        if shape.version != self.knowledge.version:
+            self.knowledge.know(shape)
+        if self.line.size >= self.policy.waiters_max:
+            self._refuse(request, "too-many-waiting", f"{self.line.size} requests wait in {self.namespace} already")
+        elif shape.never is not None and self.policy.on_never_fits == "fail":
+            self._refuse(request, "never-fits", shape.never_sentence())
+        elif not (
+            self._offer(request, shape, self.keeping.kept, now)
+            or (self._end_holds(now) and self._offer(request, shape, self.keeping.kept, now))
+        ):
+            request.happens("submit")
+            request.base = self.line.base(request.rank)
+            if self.line.size == 0:
+                self._sweep_at = now + self.policy.wait_max
+            self.line.join(request, shape.row_of(request))
+            self._set_alarm(now)
+
+    def _offer(self, request: Request, shape: Shape, kept: dict[Ceiling, tuple[float, int]], now: float) -> bool:
+        """Admit the request if it may go now, as a probe if need be; say whether it went."""
+        if kept and self.keeping.closes(shape, request, kept):
+            return False
+        blocks = _NO_BLOCKS
+        unproven = False
+        for ceiling, amount in shape.meets:
+            if amount > ceiling.cap - ceiling.held:
+                found = self.probing.ready_blocks(shape, now)
+                if found is None:
+                    return False
+                blocks = found
+                break
+        if not shape.meets and not self.knowledge.observing:
+            unproven = True
+            if self.unproven >= self.window:
+                return False
+        shared = self._shared
+        window = shared.flows.get(request.flow) or shared.flow(request.flow)
+        if (self.brake is not None or window.turns or not window.is_open(now)) and not self._passes(window, now):
+            return False
+        ticket = Ticket(request, shape, now, bool(blocks), unproven)
+        for block in blocks:
+            block.sends(ticket)
+        self._reserve(ticket, window)
+        shared.effects.append(ticket)
+        if self.line.size:
+            if request.row is not None:
+                self.line.leave(request)
+            if self.keeping.overtook(request):
+                self._look(now)
+        return True
+
+    def _passes(self, window: Window, now: float) -> bool:
+        """Ask the namespace's brake, then the overload window: take this namespace's turn at it, or queue for one."""
+        if self.brake is not None:
+            self.brake.in_flight = len(self.knowledge.outstanding)
+            if not self.brake.is_open(now):
+                return False
+        if window is self.turn:
+            self.turn = None
+        elif window.turns or not window.is_open(now):
+            window.turns[self] = None
+            self._shared.contended[window] = None
+            return False
+        return True
+
+    def _reserve(self, ticket: Ticket, window: Window) -> None:
+        """Put the hold in place, the flow's place in use and the engine's own time limit on it."""
+        ticket.request.state = REQUESTS[ticket.request.state]["admit"]
+        for ceiling, amount in ticket.shape.meets:
+            ceiling.held += amount
+        outstanding = self.knowledge.outstanding
+        if not outstanding and self.wake_at > ticket.sent + self.policy.ticket_max:
+            self._shared.wake(self, ticket.sent + self.policy.ticket_max)
+        outstanding[ticket] = None
+        window.in_flight += 1
+        window.used_at = ticket.sent
+        if ticket.unproven:
+            self.unproven += 1
+
+    # -- outcomes ----------------------------------------------------------------------------------------------
+
+    def _created(self, ticket: Ticket, outcome: Created, now: float) -> None:
+        shape = ticket.shape
+        knowledge = self.knowledge
+        charged = outcome.charged
+        if charged is not None and charged.key != shape.charged_key:
+            knowledge.correct_from(shape, charged, ticket)
+        if ticket.unproven:
+            self.window = min(self.policy.unproven_max, self.window + 1)
+        if ticket.probe:
+            knowledge.disprove(ticket)
+            self.probing.ended(ticket, passed=True)
+            self._look(now)
+        if shape.unsure and knowledge.admitted_against(shape):
+            self._look(now)
+        if shape.meets:
+            handed = knowledge.answered(shape, now)
+            if not self.line.size:
+                if self.wake_at > now + _UNHURRIED:
+                    self._shared.wake(self, now + _UNHURRIED)
+            elif handed:
+                self._look(now)
+            else:
+                self._shared.wake(self, now + self.policy.answered_hold)
+
+    def _not_created(self, ticket: Ticket, outcome: Outcome, flow: Window, now: float) -> None:
+        for ceiling, amount in ticket.shape.meets:
+            ceiling.release(amount)
+        if isinstance(outcome, Rejected):
+            flow.good()
+            self._rejected(ticket, outcome, now)
+        else:
+            self.probing.ended(ticket, passed=False)
+            if isinstance(outcome, Overloaded):
+                self._overloaded(ticket, outcome, flow, now)
+        if ticket.request.state == "waiting":
+            if self.line.size == 0:
+                self._sweep_at = ticket.request.joined + self.policy.wait_max
+            self.line.join(ticket.request, ticket.shape.row_of(ticket.request))
+        self._look(now)
+
+    def _overloaded(self, ticket: Ticket, outcome: Overloaded, flow: Window, now: float) -> None:
+        if outcome.scope == "flow":
+            flow.bad(ticket.sent, now, outcome.retry_after, self.policy.base)
+            return
+        if self.brake is None:
+            self.brake = Window(self.policy, self._shared.rng)
+        self.brake.bad(ticket.sent, now, outcome.retry_after, self.policy.brake_base)
+
+    def _rejected(self, ticket: Ticket, rejected: Rejected, now: float) -> None:
+        knowledge = self.knowledge
+        shape = ticket.shape
+        sent = ticket.sent if rejected.sent is None else rejected.sent
+        if ticket.unproven:
+            self.window = 1
+        quota = knowledge.quotas.get(rejected.quota)
+        if quota is not None and knowledge.is_watched(quota) and quota.is_stale(rejected):
+            self.probing.ended(ticket, passed=False)
+            self._stale(quota, rejected, now)
+            return
+        knowledge.correct(shape, dict(rejected.requested))
+        room = knowledge.room_of(rejected)
+        if knowledge.accept(rejected, shape.scopes, sent, now):
+            if room is not None and knowledge.room_of(rejected) != room:
+                self.keeping.note_release(now)
+            self._suspect(shape, rejected, now)
+            knowledge.know(shape)
+            self.probing.refused(rejected, ticket, now)
+        else:
+            self.probing.ended(ticket, passed=False)
+
+    def _suspect(self, shape: Shape, rejected: Rejected, now: float) -> None:
+        """Collect what two refusals say of never-fits; one may be of a quota in the making."""
+        for name, limited in rejected.limited.items():
+            if 0 < limited < rejected.requested.get(name, 0):
+                if shape.suspected is None:
+                    shape.suspected = now
+                    shape.suspected_next = now + self.policy.never_confirm
+                elif now - shape.suspected >= self.policy.never_confirm:
+                    shape.verdict = (rejected.quota, name)
+                    shape.version = -1
+                    shape.suspected_next = now + self.policy.never_probe
+                return
+        shape.suspected = None
+
+    def _stale(self, quota: Quota, rejected: Rejected, now: float) -> None:
+        """Hear that the server has not yet seen the news we acted on: give it longer, now and from now on."""
+        shared = self._shared
+        shared.settle_time = min(self.policy.settle_max, max(shared.settle_time * 1.5, 0.001))
+        wait = shared.settle_time + full_jitter(0, shared.settle_time, self.policy.cap, shared.rng)
+        for name in rejected.limited:
+            ceiling = quota.ceilings.get(name)
+            if ceiling is not None and (room := ceiling.unsettle()):
+                self.settling.add(now + wait, ceiling, room)
+
+    def _refuse(self, request: Request, reason: RefusalReason, detail: str) -> None:
+        request.happens("refuse")
+        if request.row is not None:
+            self.line.leave(request)
+        self._shared.effects.append(Refusal(request, reason, detail))
+
+    # -- time --------------------------------------------------------------------------------------------------
+
+    def _look(self, now: float) -> None:
+        """Have the line looked over at the next advance."""
+        self._scan_due = True
+        self._shared.wake(self, now)
+
+    def advance(self, now: float) -> None:
+        """Do all that is due: room settles, holds end, blocks open, waiters are offered their chance."""
+        if self.settling.release(now):
+            self._scan_due = True
+        if self._end_holds(now):
+            self._scan_due = True
+        self._expire_tickets(now)
+        if now >= self._sweep_at:
+            self._sweep(now)
+        if self.line.order and (self._scan_due or self._resume is not None or self._is_time(now)):
+            self.scan(now)
+        self._set_alarm(now)
+
+    def _end_holds(self, now: float) -> bool:
+        return self.knowledge.end_holds(now - self.policy.answered_hold)
+
+    def _is_time(self, now: float) -> bool:
+        """Say whether time alone may let somebody go."""
+        return (
+            now >= self.keeping.next_change
+            or now >= self.probing.next_due()
+            or (self.brake is not None and now >= self.brake.not_before)
+        )
+
+    def _set_alarm(self, now: float) -> None:
+        """Ask to be woken at the next thing that time alone brings about."""
+        patience = self.policy.answered_hold if self.line.size else _UNHURRIED
+        at = min(self.settling.next_at(), self.knowledge.next_end(patience, self.policy.ticket_max))
+        if self.line.order:
+            at = min(at, self._sweep_at, self.keeping.next_change, self.probing.next_due())
+            if self.brake is not None and self.brake.not_before > now:
+                at = min(at, self.brake.not_before)
+            if self._resume is not None or self._scan_due:
+                at = now
+        if at < FOREVER:
+            self._shared.wake(self, max(now, at))
+
+    def _expire_tickets(self, now: float) -> None:
+        while self.knowledge.outstanding:
+            oldest = next(iter(self.knowledge.outstanding))
+            if oldest.sent + self.policy.ticket_max > now:
+                return
+            self.settle(oldest, Expired(), now)
+            oldest.ended = "lapsed"
+
+    def _sweep(self, now: float) -> None:
+        """Refuse those who have waited too long; come back when the next one may have."""
+        wait_max = self.policy.wait_max
+        self._sweep_at = FOREVER
+        for _, _, row in list(self.line.order):
+            while row.waiting and row.waiting[0].joined + wait_max <= now:
+                self._refuse(row.waiting[0], "waited-too-long", f"waited {wait_max:g} s in {self.namespace}")
+                self._scan_due = True
+            if row.waiting:
+                self._sweep_at = min(self._sweep_at, row.waiting[0].joined + wait_max)
+
+    def scan(self, now: float) -> None:
+        """Go over the line in order and admit whoever may go; stop after ``scan_max`` rows and go on next time."""
+        order = self.line.order
+        at = 0 if self._resume is None else bisect_left(order, self._resume, key=rank_of)
+        kept = self.keeping.begin(afresh=self._resume is None)
+        if self._resume is None:
+            self._scan_due = False
+            self.probing.suspect_at = FOREVER
+        self._resume = None
+        budget = self.policy.scan_max
+        while at < len(order):
+            if budget == 0:
+                self._resume = order[at][:2]
+                break
+            budget -= 1
+            row = order[at][2]
+            shape = row.shape
+            if shape.version != self.knowledge.version:
+                self.knowledge.know(shape)
+            if shape.never is not None and self.policy.on_never_fits == "fail":
+                self._refuse_row(row)
+            elif not self._offer(row.waiting[0], shape, kept, now):
+                self.keeping.weigh(row, kept, now)
+                at += 1
+            elif self.keeping.is_behind():  # somebody is overtaken to the full: keep for them before going on
+                at, kept = 0, self.keeping.begin(afresh=True)
+        self.keeping.finish(kept)
+
+    def _refuse_row(self, row: Row) -> None:
+        sentence = row.shape.never_sentence()
+        for request in [request for request in row.waiting if request.row is row]:
+            self._refuse(request, "never-fits", sentence)
+
+    def forget_idle(self, limit: float) -> bool:
+        """Drop shapes and learned ceilings unused since ``limit``; say whether nothing at all is left to keep."""
+        if self.line.size or self.knowledge.outstanding:
+            return False
+        self.knowledge.forget_idle(limit)
+        return not self.knowledge.quotas and not self.knowledge.shapes

@@ -1,0 +1,61 @@
+"""What our admissions reserve at one quota after their 201: handed over to ``used``, never dropped or counted twice.
+
+The charge of a create may be seen before or after its answer. Each observed rise of ``used`` is credit; answered
+holds claim it, oldest first, and end. Credit never exceeds what is held, so that strangers' charges confirm no
+more than what is in flight; a fall gives none. For our own creates alone, confirmed <= risen always holds, hence
+``used + held`` is never below the truth.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from .ceilings import Ceiling
+
+Charges: TypeAlias = "tuple[tuple[Ceiling, int], ...]"
+
+
+class Holds:
+    """The answered holds of one quota, oldest first."""
+
+    __slots__ = ("answered",)
+
+    def __init__(self) -> None:
+        """Hold nothing."""
+        self.answered: deque[tuple[float, Charges]] = deque()
+
+    def add(self, charges: Charges, now: float) -> bool:
+        """Keep the hold of a create whose 201 came at ``now`` until its charge is seen; say whether any ended."""
+        self.answered.append((now, charges))
+        return self.confirm()
+
+    def confirm(self) -> bool:
+        """End the holds that the credit covers, oldest first; say whether any ended."""
+        answered = self.answered
+        ended = False
+        while answered:
+            charges = answered[0][1]
+            for ceiling, amount in charges:
+                if ceiling.credit < amount:
+                    return ended
+            answered.popleft()
+            ended = True
+            for ceiling, amount in charges:
+                ceiling.credit -= amount
+                ceiling.held -= amount
+            # A hold that ends lowers what credit may be.
+            for ceiling, _ in charges:
+                ceiling.credit = min(ceiling.credit, ceiling.held)
+        return ended
+
+    def end_until(self, limit: float) -> bool:
+        """End the holds answered up to ``limit``: their charge is in ``used`` by now. Say whether any ended."""
+        answered = self.answered
+        ended = False
+        while answered and answered[0][0] <= limit:
+            for ceiling, amount in answered.popleft()[1]:
+                ceiling.release(amount)
+            ended = True
+        return ended

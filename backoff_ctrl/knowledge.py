@@ -1,0 +1,276 @@
+"""What a namespace knows of its quotas, and what each shape meets there.
+
+Structure (which quota has which ceilings, and applies to whom) carries a ``version``: shapes look at it anew when
+it moved, and what is held is recounted. Amounts change without it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from .ceilings import Ceiling, ObservedQuota, Quota
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .demand import Demand
+    from .line import Shape
+    from .tickets import Rejected, Ticket
+
+
+class Knowledge:
+    """The quotas of one namespace as facts have told them, and the creates of ours that facts may not contain."""
+
+    __slots__ = ("observing", "outstanding", "quotas", "recent", "shapes", "version")
+
+    def __init__(self, *, observing: bool) -> None:
+        """Know nothing but whether news comes by itself."""
+        self.quotas: dict[str, Quota] = {}
+        self.shapes: dict[str, Shape] = {}
+        self.outstanding: dict[Ticket, None] = {}  # in the order they were sent
+        self.recent: deque[tuple[float, Shape]] = deque()  # answered 201 while others were outstanding
+        self.version = 0
+        self.observing = observing
+
+    def ceilings(self) -> Iterator[Ceiling]:
+        """Go through every ceiling."""
+        for quota in self.quotas.values():
+            yield from quota.ceilings.values()
+
+    def is_watched(self, quota: Quota) -> bool:
+        """Say whether news of this quota comes by itself."""
+        return quota.observed and self.observing
+
+    def know(self, shape: Shape) -> None:
+        """Bring what a shape meets up to the present structure."""
+        if shape.version == self.version:
+            return
+        amounts = shape.amounts()
+        scopes = shape.scopes
+        quotas = []
+        unsure = []
+        for quota in self.quotas.values():
+            applies = quota.applies(scopes)
+            if applies is None:
+                unsure.append(quota)
+            elif applies:
+                charges = tuple((c, amounts[name]) for name, c in quota.ceilings.items() if name in amounts)
+                if charges:
+                    quotas.append((quota, charges))
+        shape.quotas = tuple(quotas)
+        shape.meets = tuple(charge for _, charges in quotas for charge in charges)
+        shape.unsure = tuple(unsure)
+        shape.never = self._never(shape, amounts)
+        shape.version = self.version
+
+    def _never(self, shape: Shape, amounts: dict[str, int]) -> tuple[str, str, int, int] | None:
+        """Find the quota that a shape can never fit: by its observed spec, else by what two refusals said."""
+        for quota in self.quotas.values():
+            if not quota.applies(shape.scopes):
+                continue
+            for name, limited in quota.spec.items():
+                if 0 < limited < amounts.get(name, 0):
+                    return quota.name, name, amounts[name], limited
+        if shape.verdict is not None:
+            quota_name, name = shape.verdict
+            ceiling = self.quotas[quota_name].ceilings.get(name) if quota_name in self.quotas else None
+            if ceiling is not None and not ceiling.quota.spec and 0 < ceiling.limited < amounts.get(name, 0):
+                return quota_name, name, amounts[name], ceiling.limited
+        return None
+
+    def restructure(self) -> None:
+        """Take in a change of structure: shapes look anew, and what is held is counted afresh."""
+        self.version += 1
+        for ceiling in self.ceilings():
+            ceiling.held = 0
+        for ticket in self.outstanding:
+            self.know(ticket.shape)
+            for ceiling, amount in ticket.shape.meets:
+                ceiling.held += amount
+        for quota in self.quotas.values():
+            for _, charges in quota.holds.answered:
+                for ceiling, amount in charges:
+                    ceiling.held += amount
+        for ceiling in self.ceilings():
+            ceiling.credit = min(ceiling.credit, ceiling.held)
+
+    def answered(self, shape: Shape, now: float) -> bool:
+        """Hand a created ticket's hold over: to the watch, else into ``used``. Say whether holds ended by it."""
+        handed = False
+        for quota, charges in shape.quotas:
+            if quota.observed:
+                handed = quota.holds.add(charges, now) or handed
+            else:
+                for ceiling, amount in charges:
+                    ceiling.used += amount
+                    ceiling.cap -= amount
+                    ceiling.held -= amount
+        shape.used_at = now
+        if self.outstanding:
+            self.recent.append((now, shape))
+            oldest = next(iter(self.outstanding)).sent
+            while self.recent and self.recent[0][0] < oldest:
+                self.recent.popleft()
+        elif self.recent:
+            self.recent.clear()
+        return handed
+
+    def accept(self, rejected: Rejected, scopes: frozenset[str], sent: float, now: float) -> bool:
+        """Take in a refusal's amounts if it is newer than all that is known; say whether it was.
+
+        It proves that the quota applies to this scope class in any case. Amounts: only from a request that was
+        sent after the newest accepted fact was received, and only for what it names.
+        """
+        quota = self.quotas.get(rejected.quota)
+        structural = quota is None
+        if quota is None:
+            quota = self.quotas[rejected.quota] = Quota(rejected.quota)
+        if quota.applies(scopes) is not True:
+            quota.classes[scopes] = True
+            structural = True
+        newer = sent > quota.answered
+        if newer:
+            quota.answered = now
+        for name, limited in rejected.limited.items():
+            used = rejected.used.get(name)
+            if used is None:
+                continue
+            ceiling = quota.ceilings.get(name)
+            if ceiling is None:
+                ceiling = quota.ceilings[name] = Ceiling(quota, name, limited, used)
+                structural = True
+            elif newer:
+                ceiling.believe(limited, used)
+        if structural:
+            self.restructure()
+        if newer and not quota.observed:
+            self._add_recent(quota, rejected, sent)
+        return newer
+
+    def _add_recent(self, quota: Quota, rejected: Rejected, sent: float) -> None:
+        """Count creates of ours, answered after the refused one was sent: its ``used`` may lack them."""
+        for at, shape in self.recent:
+            if at >= sent:
+                self.know(shape)
+                for ceiling, amount in shape.meets:
+                    if ceiling.quota is quota and ceiling.resource in rejected.limited:
+                        ceiling.used += amount
+                        ceiling.cap -= amount
+
+    def observe(self, name: str, seen: ObservedQuota, now: float) -> list[tuple[Ceiling, int]]:
+        """Take in a quota object; return the room that it adds, which has yet to settle."""
+        quota = self.quotas.get(name)
+        if quota is None:
+            quota = self.quotas[name] = Quota(name)
+        first = not quota.observed
+        structural = first or quota.selector != seen.selector or dict(quota.spec) != dict(seen.spec)
+        if first:
+            quota.observed = True
+            for ceiling in quota.ceilings.values():
+                ceiling.seen = seen.used.get(ceiling.resource, 0)
+        else:
+            quota.note_history()
+        if quota.selector != seen.selector:
+            quota.selector = seen.selector
+            quota.classes.clear()
+        quota.spec = dict(seen.spec)
+        quota.answered = now
+        rooms = []
+        for resource, limited in seen.hard.items():
+            used = seen.used.get(resource, 0)
+            found = quota.ceilings.get(resource)
+            if found is None:
+                quota.ceilings[resource] = Ceiling(quota, resource, limited, used)
+                structural = True
+            elif room := found.observe(limited, used):
+                rooms.append((found, room))
+        for resource in [r for r in quota.ceilings if r not in seen.hard]:
+            del quota.ceilings[resource]
+            structural = True
+        if structural:
+            self.restructure()
+        return rooms
+
+    def disprove(self, ticket: Ticket) -> None:
+        """Learn from a probe that got in: what was believed of ``used`` left no room for it, so less is used."""
+        for ceiling, _ in ticket.shape.meets:
+            over = ceiling.held - ceiling.cap
+            if over > 0 and ticket.sent > ceiling.quota.answered:
+                over -= sum(amount for other in self.outstanding for c, amount in other.shape.meets if c is ceiling)
+                if over > 0:
+                    ceiling.disprove(over)
+
+    def admitted_against(self, shape: Shape) -> bool:
+        """Settle whether quotas of unknown scope apply: an admission that one would have refused proves no."""
+        amounts = shape.amounts()
+        proved = False
+        for quota in shape.unsure:
+            if any(amounts.get(name, 0) > c.cap - c.held for name, c in quota.ceilings.items()):
+                quota.classes[shape.scopes] = False
+                proved = True
+        if proved:
+            self.restructure()
+        return proved
+
+    def correct_from(self, shape: Shape, charged: Demand, ticket: Ticket) -> None:
+        """Compare what a stored object is charged with what was expected of its shape, and learn the difference."""
+        shape.charged_key = charged.key
+        expected = shape.amounts()
+        names = expected.keys() | charged.amounts.keys()
+        truth = {name: charged.amounts.get(name, 0) for name in names}
+        if truth == expected and charged.scopes == shape.scopes:
+            return
+        shape.scopes = charged.scopes
+        shape.charged = truth
+        shape.version = -1
+        self.outstanding[ticket] = None  # its own hold is recounted with the others
+        self.restructure()
+        self.know(shape)
+        del self.outstanding[ticket]
+
+    def correct(self, shape: Shape, requested: dict[str, int]) -> None:
+        """Learn from a refusal what the server charges a shape: defaults and webhooks run before quota."""
+        amounts = shape.amounts()
+        if any(amounts.get(name) != asked for name, asked in requested.items()):
+            shape.charged.update(requested)
+            shape.version = -1
+            self.restructure()
+
+    def room_of(self, rejected: Rejected) -> tuple[int, ...] | None:
+        """Return the headroom believed of what a refusal names, None where a part is unknown."""
+        quota = self.quotas.get(rejected.quota)
+        if quota is None or not all(name in quota.ceilings for name in rejected.limited):
+            return None
+        return tuple(quota.ceilings[name].left for name in rejected.limited)
+
+    def end_holds(self, limit: float) -> bool:
+        """End the holds answered up to ``limit`` while the watch is healthy; say whether any ended."""
+        ended = False
+        if self.observing:
+            for quota in self.quotas.values():
+                if quota.holds.answered and quota.holds.end_until(limit):
+                    ended = True
+        return ended
+
+    def next_end(self, answered_hold: float, ticket_max: float) -> float:
+        """Return when time alone ends a hold next; infinity if it ends none."""
+        at = float("inf")
+        if self.outstanding:
+            at = next(iter(self.outstanding)).sent + ticket_max
+        if self.observing:
+            for quota in self.quotas.values():
+                if quota.holds.answered:
+                    at = min(at, quota.holds.answered[0][0] + answered_hold)
+        return at
+
+    def forget_idle(self, limit: float) -> None:
+        """Drop shapes that nobody used and learned quotas that nobody heard of since ``limit``."""
+        for key, shape in list(self.shapes.items()):
+            if shape.used_at <= limit:
+                del self.shapes[key]
+        idle = [name for name, quota in self.quotas.items() if not quota.observed and quota.answered <= limit]
+        for name in idle:
+            del self.quotas[name]
+        if idle:
+            self.restructure()

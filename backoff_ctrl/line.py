@@ -1,0 +1,189 @@
+"""The waiting line of a namespace: who is first, who may overtake, for whom room is kept.
+
+Place in line is the *rank*: the time of joining less ``age_step`` per step of priority. Priority thus rises by one
+for each ``age_step`` waited, and two waiters never change places: nothing is ever sorted again.
+
+Waiters of one shape, priority and flow form a *row*, first in first out: only the head of a row is ever looked
+at. A row of a thousand equal creates costs what one costs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from .ceilings import Ceiling, Quota
+    from .demand import Demand
+    from .tickets import Request
+
+_RECORDS_MAX: Final = 4096  # overtakings remembered per namespace; far above any overtakes_max that matters
+
+
+class Shape:
+    """Requests of one namespace with equal demand and scopes: one answer serves them all.
+
+    ``meets`` are the ceilings that its creates are charged at, with the amounts; ``unsure`` the quotas of which
+    nobody knows whether they apply. Both hold for one ``version`` of the handler's knowledge.
+    """
+
+    __slots__ = (
+        "charged", "charged_key", "demand", "meets", "never", "quotas", "rows", "scopes",
+        "suspected", "suspected_next", "unsure", "used_at",
+        "verdict", "version",
+    )  # fmt: skip
+
+    def __init__(self, demand: Demand) -> None:
+        """Know the demand only."""
+        self.demand = demand
+        self.charged: dict[str, int] = {}  # where the server was seen to charge another amount than asked
+        self.charged_key = demand.key  # the last answer's; equal answers need no second look
+        self.scopes = demand.scopes  # as the server sees them: defaults may change them
+        self.version = -1
+        self.meets: tuple[tuple[Ceiling, int], ...] = ()
+        self.quotas: tuple[tuple[Quota, tuple[tuple[Ceiling, int], ...]], ...] = ()
+        self.unsure: tuple[Quota, ...] = ()
+        self.rows: dict[tuple[int, str], Row] = {}
+        self.never: tuple[str, str, int, int] | None = None  # quota, resource, asked, limited
+        self.verdict: tuple[str, str] | None = None  # quota and resource that two refusals showed it too big for
+        self.suspected: float | None = None
+        self.suspected_next = 0.0
+        self.used_at = 0.0
+
+    def amounts(self) -> dict[str, int]:
+        """Return what the server charges for it, as far as known."""
+        return {**self.demand.amounts, **self.charged}
+
+    def row_of(self, request: Request) -> Row:
+        """Return the row that a request of this shape waits in, new where it is the first."""
+        key = (request.priority, request.flow)
+        row = self.rows.get(key)
+        if row is None:
+            row = self.rows[key] = Row(self, key)
+        return row
+
+    def never_sentence(self) -> str:
+        """Say what a shape that never fits runs into."""
+        assert self.never is not None
+        quota, resource, asked, limited = self.never
+        return f"asks {asked} nano-units of {resource}, but quota {quota} allows {limited} in all"
+
+
+class Row:
+    """The waiters of one shape, priority and flow. ``place`` is its entry in the line's order."""
+
+    __slots__ = ("dead", "key", "place", "shape", "waiting")
+
+    def __init__(self, shape: Shape, key: tuple[int, str]) -> None:
+        """Start empty."""
+        self.shape = shape
+        self.key = key
+        self.waiting: deque[Request] = deque()
+        self.dead = 0  # those in ``waiting`` that have left, behind the head
+        self.place: tuple[float, int, Row] | None = None
+
+    @property
+    def flow(self) -> str:
+        """The overload window its creates are sent under."""
+        return self.key[1]
+
+
+class Line:
+    """The rows of a namespace, ordered by the rank of their heads, and the record of overtakings."""
+
+    __slots__ = ("order", "records", "size")
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.order: list[tuple[float, int, Row]] = []
+        self.records: list[float] = []  # ranks of those admitted while an earlier one waited, sorted
+        self.size = 0
+
+    def join(self, request: Request, row: Row) -> None:
+        """Put a request at its place: a new one last of its row, a returning one where it was."""
+        waiting = row.waiting
+        request.row = row
+        self.size += 1
+        if not waiting or (waiting[-1].rank, waiting[-1].seq) < (request.rank, request.seq):
+            waiting.append(request)
+        else:
+            at = next(i for i, other in enumerate(waiting) if (request.rank, request.seq) < (other.rank, other.seq))
+            waiting.insert(at, request)
+        if waiting[0] is request:
+            self._place(row)
+
+    def leave(self, request: Request) -> None:
+        """Take a request out, wherever it stands; those dead behind the head go when they get there."""
+        self.size -= 1
+        row = request.row
+        assert row is not None
+        request.row = None
+        waiting = row.waiting
+        if waiting[0] is not request:
+            row.dead += 1
+            if row.dead * 2 > len(waiting):  # amortised: a row never holds more dead than living
+                row.waiting = deque(other for other in waiting if other.row is row)
+                row.dead = 0
+            return
+        waiting.popleft()
+        while waiting and waiting[0].row is not row:
+            waiting.popleft()
+            row.dead -= 1
+        self._place(row)
+
+    def _place(self, row: Row) -> None:
+        """Order the row by its head anew."""
+        if row.place is not None:
+            del self.order[bisect_left(self.order, row.place[:2], key=rank_of)]
+        if row.waiting:
+            head = row.waiting[0]
+            row.place = (head.rank, head.seq, row)
+            insort(self.order, row.place, key=rank_of)
+        else:
+            row.place = None
+            row.shape.rows.pop(row.key, None)
+        if not self.order:
+            self.records.clear()
+
+    def overtakes(self, request: Request) -> bool:
+        """Record an admission; say whether somebody ahead of it still waits."""
+        if not self.order or self.order[0][:2] > (request.rank, request.seq):
+            return False
+        if len(self.records) >= _RECORDS_MAX:  # first what nobody waiting is ahead of, then the oldest half
+            del self.records[: bisect_right(self.records, self.order[0][0])]
+            del self.records[: max(0, len(self.records) - _RECORDS_MAX // 2)]
+        insort(self.records, request.rank)
+        return True
+
+    def overtaken(self, request: Request) -> int:
+        """Count how often this waiter was overtaken since it joined."""
+        return len(self.records) - bisect_right(self.records, request.rank) - request.base
+
+    def base(self, rank: float) -> int:
+        """Count the overtakings on record that a newcomer of this rank has no part in."""
+        if not self.records or rank >= self.records[-1]:
+            return 0
+        return len(self.records) - bisect_right(self.records, rank)
+
+    def behind(self, overtakes_max: int) -> int:
+        """Count the rows whose heads have been overtaken to the full, by rank alone."""
+        if len(self.records) < max(1, overtakes_max):
+            return 0
+        return bisect_left(self.order, (self.records[-max(1, overtakes_max)], -1), key=rank_of)
+
+    def ahead(self, request: Request) -> int:
+        """Count the waiters ahead of this one: O(waiters), for a person who asks."""
+        mine = (request.rank, request.seq)
+        return sum(
+            1
+            for rank, seq, row in self.order
+            if (rank, seq) < mine
+            for other in row.waiting
+            if other.row is row and (other.rank, other.seq) < mine
+        )
+
+
+def rank_of(place: tuple[float, int, Row]) -> tuple[float, int]:
+    """Return what places are ordered by."""
+    return place[0], place[1]

@@ -1,0 +1,76 @@
+"""Overload windows: how many creates may be in flight, learned from answers that ask for patience.
+
+Additive increase, multiplicative decrease (Chiu and Jain 1989; Netflix concurrency-limits): a window grows by one
+per window's worth of good answers, only while at least half of it is in use, and is cut once for all that was in
+flight when the server said no.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .backoff import after, full_jitter
+
+if TYPE_CHECKING:
+    import random
+
+    from .handler import ComputeResourceAwareBackOffHandler
+    from .policy import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSnapshot:
+    """One overload window: its size, what is in flight, seconds that it is still closed for."""
+
+    size: float
+    in_flight: int
+    closed_for: float
+
+
+class Window:
+    """Creates in flight under one flow, or one namespace's brake. ``turns`` are the namespaces that wait for it."""
+
+    __slots__ = ("_cut", "_policy", "_rng", "failures", "in_flight", "not_before", "size", "turns", "used_at")
+
+    def __init__(self, policy: Policy, rng: random.Random) -> None:
+        """Start at the policy's size."""
+        self._policy = policy
+        self._rng = rng
+        self._cut = float("-inf")
+        self.size = float(policy.overload_start)
+        self.in_flight = 0
+        self.failures = 0
+        self.not_before = self.used_at = float("-inf")
+        self.turns: dict[ComputeResourceAwareBackOffHandler, None] = {}
+
+    def is_open(self, now: float) -> bool:
+        """Say whether one more create may be sent."""
+        return self.in_flight + 1 <= self.size and now >= self.not_before
+
+    def has_room(self) -> bool:
+        """Say whether fewer creates are in flight than may be."""
+        return self.in_flight + 1 <= self.size
+
+    def good(self) -> None:
+        """Grow a little: the server answered."""
+        self.failures = 0
+        if self.in_flight * 2 >= self.size:
+            self.size = min(float(self._policy.overload_max), self.size + 1.0 / self.size)
+
+    def bad(self, sent: float, now: float, retry_after: float | None, base: float) -> None:
+        """Shrink, once per window in flight, and pause: for the server's Retry-After, else by full jitter."""
+        if sent >= self._cut:
+            self._cut = now
+            self.size = max(1.0, self.size * self._policy.overload_cut)
+            wait = full_jitter(self.failures, base, self._policy.cap, self._rng)
+            self.failures += 1
+        else:
+            wait = 0.0  # sent before the last cut: it tells nothing new but its Retry-After
+        if retry_after is not None:
+            wait = after(retry_after, self._policy.retry_after_window, self._rng)
+        self.not_before = max(self.not_before, now + wait)
+
+    def snapshot(self, now: float) -> WindowSnapshot:
+        """Show the window."""
+        return WindowSnapshot(self.size, self.in_flight, max(0.0, self.not_before - now))

@@ -1,0 +1,126 @@
+"""The knobs of the engine, validated: each with its unit, its default and the reason for the default."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from .errors import PolicyError
+
+OnNeverFits = Literal["fail", "wait"]
+
+# Inclusive ranges; a knob that is not listed here is checked by its own rule in Policy.__post_init__.
+_RANGES: dict[str, tuple[float, float]] = {
+    "base": (0.001, 3600),
+    "cap": (0.001, 86_400),
+    "forgiven": (0, 64),
+    "retry_after_window": (0, 3600),
+    "overtakes_max": (0, 4096),
+    "overtaken_for_max": (0, 86_400),
+    "keep_stalled": (0.001, 86_400),
+    "age_step": (0.001, 86_400),
+    "settle_time": (0, 10),
+    "settle_max": (0, 60),
+    "answered_hold": (0, 60),
+    "release_lag": (0, 60),
+    "unproven_max": (1, 4096),
+    "overload_start": (1, 4096),
+    "overload_max": (1, 65_536),
+    "overload_cut": (0.1, 0.99),
+    "brake_base": (0.001, 60),
+    "never_confirm": (0, 3600),
+    "never_probe": (1, 86_400),
+    "waiters_max": (1, 100_000_000),
+    "wait_max": (0.001, 31_536_000),
+    "ticket_max": (1, 86_400),
+    "idle_ttl": (1, 86_400),
+    "scan_max": (1, 1_000_000),
+}
+_WHOLE = {
+    "forgiven",
+    "overtakes_max",
+    "unproven_max",
+    "overload_start",
+    "overload_max",
+    "waiters_max",
+    "scan_max",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How the engine waits. Times are seconds. Raises ``PolicyError`` that names the knob and its range."""
+
+    base: float = 1.0
+    """First delay of a block: a quota that is full now is seldom full for less."""
+    cap: float = 20.0
+    """Longest delay of a block: the ancestor's, after 10 minutes had hurt its users (flyte#1749)."""
+    forgiven: int = 3
+    """Back-off steps that a block takes back when its probe succeeds: room comes in bursts, but not always."""
+    retry_after_window: float = 1.0
+    """Spread added to a server's Retry-After, so that those told the same do not come back together."""
+    overtakes_max: int = 32
+    """How often a waiter may be overtaken before room is kept for it."""
+    overtaken_for_max: float = 60.0
+    """How long a waiter that is overtaken waits, at most, before room is kept for it."""
+    keep_stalled: float = 60.0
+    """Keeping pauses when the kept room has not grown for this long, or five mean times between releases."""
+    age_step: float = 30.0
+    """Waiting this long counts as one step of priority."""
+    settle_time: float = 0.002
+    """Wait after news of room: the server's admission cache trails its own watch by 1-2 ms (seen on 1.36)."""
+    settle_max: float = 0.1
+    """The most that the settle time learns to be."""
+    answered_hold: float = 0.05
+    """An answered hold ends this long after its 201 while the watch is healthy; charges were seen <= 5 ms late."""
+    release_lag: float = 0.01
+    """From an own pod's end to room at the server, to start with; learned from probes that came too early."""
+    unproven_max: int = 16
+    """Creates in flight, at most, into a namespace that nothing is known of."""
+    overload_start: int = 16
+    """Creates in flight to begin with, per server, credential and priority level."""
+    overload_max: int = 256
+    """The most creates in flight that additive increase leads to."""
+    overload_cut: float = 0.7
+    """What an overload answer multiplies the window by, at most once for the creates in flight."""
+    brake_base: float = 0.1
+    """First pause of a namespace whose creates meet quota conflicts: they are over in milliseconds."""
+    never_confirm: float = 2.0
+    """A learned never-fits needs a second refusal this much later: the quota may have been in the making."""
+    never_probe: float = 300.0
+    """Under ``on_never_fits="wait"`` without a watch: how often such a shape asks again."""
+    on_never_fits: OnNeverFits = "fail"
+    """What happens to a request that is larger than a quota that applies to it."""
+    waiters_max: int = 100_000
+    """Waiting requests per namespace; one more is refused as too-many-waiting (600 bytes each)."""
+    wait_max: float = 86_400.0
+    """Longest wait; then the request is refused as waited-too-long."""
+    ticket_max: float = 120.0
+    """A ticket nobody ended by then is expired: a create ends on the server at 34 s, look-ups follow."""
+    idle_ttl: float = 600.0
+    """Idle namespaces, shapes and learned ceilings are forgotten after this."""
+    scan_max: int = 256
+    """Rows of the waiting line that one look goes over; the rest follow at the next advance."""
+
+    def __post_init__(self) -> None:
+        """Check every knob."""
+        for field in fields(self):
+            if field.name != "on_never_fits":
+                _check_number(field.name, getattr(self, field.name))
+        if self.on_never_fits not in ("fail", "wait"):
+            raise PolicyError(f'on_never_fits must be "fail" or "wait", not {self.on_never_fits!r}')
+        for low, high in (("base", "cap"), ("settle_time", "settle_max"), ("overload_start", "overload_max")):
+            if getattr(self, low) > getattr(self, high):
+                raise PolicyError(
+                    f"{low} ({getattr(self, low)}) must not be greater than {high} ({getattr(self, high)})"
+                )
+
+
+def _check_number(name: str, value: object) -> None:
+    low, high = _RANGES[name]
+    if isinstance(value, bool) or not isinstance(value, int if name in _WHOLE else (int, float)):
+        raise PolicyError(f"{name} must be a {'whole ' if name in _WHOLE else ''}number, not {value!r}")
+    assert isinstance(value, (int, float))
+    if not (math.isfinite(value) and low <= value <= high):
+        raise PolicyError(f"{name} must be between {low:g} and {high:g}, not {value!r}")

@@ -1,0 +1,128 @@
+"""The blocks of a namespace and the probes that find out whether they still hold.
+
+A shape may probe when every block that it meets is ready; the one probe counts for all of them. Where news comes
+by itself (a watched quota) there is no block, unless a refusal contradicted what had been seen.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from .backoff import probe_delay
+from .blocks import Block
+
+if TYPE_CHECKING:
+    import random
+
+    from .ceilings import Ceiling
+    from .knowledge import Knowledge
+    from .line import Shape
+    from .policy import Policy
+    from .tickets import Rejected, Ticket
+
+FOREVER: Final = float("inf")
+_LAG_MAX: Final = 5.0  # seconds that the release lag learns to be, at most
+
+
+def blocking(shape: Shape) -> list[Ceiling]:
+    """List the ceilings that have no room for one more of this shape."""
+    return [ceiling for ceiling, amount in shape.meets if amount > ceiling.cap - ceiling.held]
+
+
+class Probing:
+    """When which block of one namespace may be probed. ``lag`` is learned: from an own pod's end to room."""
+
+    __slots__ = ("_knowledge", "_policy", "_rng", "lag", "suspect_at")
+
+    def __init__(self, knowledge: Knowledge, policy: Policy, rng: random.Random) -> None:
+        """Start without blocks."""
+        self._knowledge = knowledge
+        self._policy = policy
+        self._rng = rng
+        self.lag = policy.release_lag
+        self.suspect_at = FOREVER  # when a shape that is perhaps too large may ask its second time
+
+    def ready_blocks(self, shape: Shape, now: float) -> list[Block] | None:
+        """Return the blocks that a create of this shape would probe, or None if it may not probe now."""
+        if shape.suspected is not None and now < shape.suspected_next:
+            self.suspect_at = min(self.suspect_at, shape.suspected_next)
+            return None
+        blocks = []
+        for ceiling in blocking(shape):
+            block = ceiling.block
+            if block is None:
+                if self._knowledge.is_watched(ceiling.quota):
+                    return None
+                block = ceiling.block = Block(ceiling.quota.answered + self._delay(0))
+            if not block.is_ready(now):
+                return None
+            blocks.append(block)
+        return blocks
+
+    def refused(self, rejected: Rejected, ticket: Ticket | None, now: float) -> None:
+        """Move the blocks that a refusal is about: what it names holds, what its own quota did not name has room."""
+        quota = self._knowledge.quotas[rejected.quota]
+        for name in rejected.limited:
+            ceiling = quota.ceilings.get(name)
+            if ceiling is None:
+                continue
+            block = ceiling.block
+            if block is None:
+                ceiling.block = Block(now + self._delay(0))
+            elif ticket is not None and block.probe is ticket:
+                if block.hinted is not None:
+                    block.hinted = None
+                    self.lag = min(_LAG_MAX, self.lag * 2 + 0.001)
+                block.refused(now, self._policy, self._rng)
+            else:
+                block.late(now, self._policy, self._rng)
+        if ticket is None or not ticket.probe:
+            return
+        for ceiling, amount in ticket.shape.meets:
+            block = ceiling.block
+            if block is None or block.probe is not ticket:
+                continue
+            if ceiling.quota is quota:
+                block.passed(self._policy)
+                ceiling.disprove(max(0, amount - (ceiling.cap - ceiling.held)))
+            else:
+                block.elsewhere(now, self._policy, self._rng)
+
+    def ended(self, ticket: Ticket, *, passed: bool) -> None:
+        """Take in a probe that got in, or one that ended without an answer about its blocks."""
+        if not ticket.probe:
+            return
+        for ceiling in self._knowledge.ceilings():
+            block = ceiling.block
+            if block is None or block.probe is not ticket:
+                continue
+            if not passed:
+                block.undecided()
+                continue
+            if block.hinted is not None:
+                self.lag = max(self._policy.release_lag, self.lag * 0.9)
+            block.passed(self._policy)
+
+    def hint(self, now: float) -> None:
+        """Bring probes forward: an own pod ended, and room may follow."""
+        for ceiling in self._knowledge.ceilings():
+            if ceiling.block is not None and not self._knowledge.is_watched(ceiling.quota):
+                ceiling.block.arm(now + self.lag)
+
+    def dissolve(self) -> None:
+        """Forget the blocks of all watched quotas: news comes by itself."""
+        for ceiling in self._knowledge.ceilings():
+            if self._knowledge.is_watched(ceiling.quota):
+                ceiling.block = None
+
+    def next_due(self) -> float:
+        """Return when the next probe may go, as far as timers decide."""
+        due = self.suspect_at
+        for ceiling in self._knowledge.ceilings():
+            block = ceiling.block
+            if block is not None and block.state == "shut" and block.due < due:
+                due = block.due
+        return due
+
+    def _delay(self, attempts: int) -> float:
+        return probe_delay(attempts, self._policy.base, self._policy.cap, self._rng)

@@ -1,0 +1,39 @@
+"""Room that was heard of, but that the server may not see yet: its admission cache trails its own watch."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .ceilings import Ceiling
+
+
+class Settling:
+    """The unsettled room of one namespace, by the time it counts from."""
+
+    __slots__ = ("_count", "_heap")
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._heap: list[tuple[float, int, Ceiling, int, int]] = []
+        self._count = 0
+
+    def add(self, at: float, ceiling: Ceiling, room: int) -> None:
+        """Let this much room of a ceiling, unsettled already, count from ``at``; a newer fact voids it."""
+        self._count += 1
+        heappush(self._heap, (at, self._count, ceiling, room, ceiling.epoch))
+
+    def next_at(self) -> float:
+        """Return when room settles next; infinity if none is unsettled."""
+        return self._heap[0][0] if self._heap else float("inf")
+
+    def release(self, now: float) -> bool:
+        """Let what is due count; say whether any did."""
+        any_room = False
+        while self._heap and self._heap[0][0] <= now:
+            _, _, ceiling, room, epoch = heappop(self._heap)
+            if ceiling.epoch == epoch:
+                ceiling.settles(room)
+                any_room = True
+        return any_room
