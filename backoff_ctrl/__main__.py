@@ -11,7 +11,7 @@ import sys
 from base64 import urlsafe_b64encode
 from hashlib import sha256
 from importlib import import_module
-from importlib.metadata import Distribution, PackageNotFoundError, distribution, packages_distributions
+from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -21,48 +21,45 @@ DISTRIBUTION: Final = "backoff-ctrl"
 REMEDY: Final = "install backoff-ctrl into a virtual environment of its own"
 
 
-def intrusions() -> list[str]:
-    """Return a sentence for each room that is not, or not only, what backoff-ctrl installed."""
-    home = Path(__file__).resolve().parent.parent
+def intrusions(home: Path | None = None, name: str = DISTRIBUTION) -> list[str]:
+    """Return a sentence for each room that is not, or not only, what backoff-ctrl installed.
+
+    ``home`` is the folder of the rooms, by default where this module is; ``name`` the distribution.
+    """
+    home = home or Path(__file__).resolve().parent.parent
     found = []
     for room in ROOMS[1:]:
         spec = find_spec(room)
-        origin = Path(spec.origin).resolve().parent.parent if spec is not None and spec.origin else None
-        if origin is None:
-            found.append(f"the package {room} is missing or is not ours: {REMEDY}")
-        elif origin != home:
+        if spec is None or spec.origin is None:  # a folder without __init__.py is nobody's package
+            found.append(f"the package {room} is missing: {REMEDY}")
+        elif (origin := Path(spec.origin).resolve().parent.parent) != home:
             found.append(f"the import name {room} leads to {origin}, not to ours{_claimants(room)}: {REMEDY}")
-    return found or _overlaid(home)
+    return found or _overlaid(home, name)
 
 
-def _overlaid(home: Path) -> list[str]:
+def _overlaid(home: Path, name: str) -> list[str]:
     """Compare the rooms with the RECORD of the wheel; a checkout has none and is taken as it is."""
-    try:
-        recorded = _recorded(distribution(DISTRIBUTION), home)
-    except PackageNotFoundError:
-        return []
-    if not recorded:
-        return []
+    recorded = _recorded(home, name)
     found = []
-    for room in ROOMS:
+    for room in ROOMS if recorded else ():
         present = {path.relative_to(home).as_posix() for path in (home / room).rglob("*.py")}
-        ours = {name for name in recorded if name.startswith(f"{room}/")}
-        changed = sorted(name for name in present & ours if recorded[name] != _digest(home / name))
-        odd = [*changed, *sorted(present - ours), *sorted(ours - present)]
-        if odd:
+        ours = {path for path in recorded if path.startswith(f"{room}/")}
+        changed = {path for path in present & ours if recorded[path] != _digest(home / path)}
+        if odd := sorted(changed | (present ^ ours)):
             found.append(f"{odd[0]} is not as backoff-ctrl installed it{_claimants(room)}: {REMEDY}")
     return found
 
 
-def _recorded(installed: Distribution, home: Path) -> dict[str, str]:
-    """Return the digests of our modules by path, empty for an editable install."""
+def _recorded(home: Path, name: str) -> dict[str, str]:
+    """Return the digests of our modules by path; empty for a checkout, installed as editable or not at all."""
+    try:
+        files = distribution(name).files or ()
+    except PackageNotFoundError:
+        return {}
     return {
         file.as_posix(): file.hash.value
-        for file in installed.files or ()
-        if file.parts[0] in ROOMS
-        and file.suffix == ".py"
-        and file.hash is not None
-        and Path(str(installed.locate_file(file))).resolve().is_relative_to(home)
+        for file in files
+        if file.suffix == ".py" and file.hash and file.parts[0] in ROOMS and (home / file).is_file()
     }
 
 

@@ -22,6 +22,11 @@ def delay(attempts: int, base: float, cap: float) -> float:
     return min(cap, math.ldexp(base, attempts))
 
 
+def steps_to_cap(base: float, cap: float) -> int:
+    """Return the first attempt whose delay is the cap: counting on would only make forgiveness blunt."""
+    return max(0, math.ceil(math.log2(cap / base)))
+
+
 def probe_delay(attempts: int, base: float, cap: float, rng: random.Random) -> float:
     """Draw a probe's wait, uniform(d/2, d), in seconds."""
     d = delay(attempts, base, cap)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
-from .backoff import probe_delay
+from .backoff import probe_delay, steps_to_cap
 from .errors import TicketError
 
 if TYPE_CHECKING:
@@ -72,20 +72,20 @@ class Block:
         """Back off one step more: the probe came back refused by this block."""
         self.happens("refused")
         self._wait(now, policy, rng)
-        self.attempts += 1
+        self.attempts = min(self.attempts + 1, steps_to_cap(policy.base, policy.cap))
 
     def elsewhere(self, now: float, policy: Policy, rng: random.Random) -> None:
         """Wait the same step again: the probe was refused by another quota first."""
         self.happens("elsewhere")
         self.attempts = max(0, self.attempts - 1)
         self._wait(now, policy, rng)
-        self.attempts += 1
+        self.attempts = min(self.attempts + 1, steps_to_cap(policy.base, policy.cap))
 
-    def passed(self, policy: Policy) -> None:
-        """Take back some steps: the probe got in."""
+    def passed(self) -> None:
+        """Be ready again, one step lower: the probe got in."""
         self.happens("passed")
-        self.probe = self.hinted = None
-        self.attempts = max(0, self.attempts - policy.forgiven)
+        self.probe = None
+        self.attempts = max(0, self.attempts - 1)
 
     def undecided(self) -> None:
         """Be ready again: the probe ended without an answer about this block."""

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .blocks import Block
-    from .tickets import Rejected
+    from .tickets import Rejected, Request
 
 HISTORY: Final = 16  # observed states kept to tell a stale refusal; at 200 changes/s that is 80 ms
+STALE_FOR: Final = 1.0  # seconds: a state replaced longer ago than this is no server's present any more
 NEVER_HEARD: Final = float("-inf")
 
 
@@ -45,7 +46,8 @@ class Ceiling:
     """
 
     __slots__ = (
-        "block", "cap", "credit", "epoch", "held", "keep_best", "keep_from", "keep_grown", "keep_off", "limited",
+        "answered",
+        "block", "cap", "credit", "epoch", "held", "keep_best", "keep_grown", "keeper", "limited",
         "quota", "resource", "seen", "unsettled", "used",
     )  # fmt: skip
 
@@ -57,9 +59,10 @@ class Ceiling:
         self.credit = 0
         self.epoch = 0
         self.block: Block | None = None
-        self.keep_from: float | None = None
+        self.keeper: Request | None = None
         self.keep_best = 0
-        self.keep_grown = self.keep_off = NEVER_HEARD
+        self.keep_grown = NEVER_HEARD
+        self.answered = NEVER_HEARD  # when the newest fact about it was received
         self.seen = used  # as last observed: a rejection's amounts do not touch it, so that no rise is missed
         self.believe(limited, used)
 
@@ -125,7 +128,6 @@ class Quota:
     """One quota of a namespace: its ceilings, to whom it applies, and when it was last heard of."""
 
     __slots__ = (
-        "answered",
         "ceilings",
         "classes",
         "history",
@@ -144,8 +146,7 @@ class Quota:
         self.selector: Selector | None = None
         self.spec: Mapping[str, int] = {}
         self.observed = False
-        self.answered = NEVER_HEARD
-        self.history: deque[dict[str, tuple[int, int]]] = deque(maxlen=HISTORY)
+        self.history: deque[tuple[float, dict[str, tuple[int, int]]]] = deque(maxlen=HISTORY)
         self.holds = Holds()
 
     def applies(self, scopes: frozenset[str]) -> bool | None:
@@ -154,14 +155,17 @@ class Quota:
             return self.classes.get(scopes)
         return self.selector.applies(scopes)
 
-    def note_history(self) -> None:
-        """Remember the present state, so that a refusal by it can be told later."""
-        self.history.append({name: (c.seen, c.limited) for name, c in self.ceilings.items()})
+    def note_history(self, now: float) -> None:
+        """Remember the state that is replaced at ``now``, so that a refusal by it can be told later."""
+        self.history.append((now, {name: (c.seen, c.limited) for name, c in self.ceilings.items()}))
 
-    def is_stale(self, rejected: Rejected) -> bool:
-        """Say whether a refusal speaks of a state that we have since seen replaced."""
+    def is_stale(self, rejected: Rejected, sent: float) -> bool:
+        """Say whether a refusal, sent at ``sent``, speaks of a state that we had seen replaced a moment before."""
         named = {name: (used, rejected.limited.get(name)) for name, used in rejected.used.items()}
         now = {name: (c.seen, c.limited) for name, c in self.ceilings.items()}
         if not named or all(now.get(name) == state for name, state in named.items()):
             return False
-        return any(all(old.get(name) == state for name, state in named.items()) for old in self.history)
+        return any(
+            sent <= replaced + STALE_FOR and all(old.get(name) == state for name, state in named.items())
+            for replaced, old in self.history
+        )

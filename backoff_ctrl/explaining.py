@@ -115,6 +115,7 @@ def _reason(
     handler: ComputeResourceAwareBackOffHandler, request: Request, shape: Shape, shared: Shared, now: float
 ) -> tuple[WaitReason, Ceiling | None, int]:
     """Find the first thing in the way, the most lasting first."""
+    kept = handler.keeping.kept
     for ceiling, asked in shape.meets:
         if shape.never is not None and shape.never[:2] == (ceiling.quota.name, ceiling.resource):
             return "never-fits", ceiling, asked
@@ -122,16 +123,21 @@ def _reason(
         if asked > ceiling.cap - ceiling.held:
             return ("paused" if ceiling.limited == 0 else "quota"), ceiling, asked
     for ceiling, asked in shape.meets:
-        keeper = handler.keeping.kept.get(ceiling)
-        if keeper is not None and keeper < (request.rank, request.seq):
+        if ceiling in kept and kept[ceiling] < (request.rank, request.seq):
             return "kept-for-another", ceiling, asked
+    return _reason_beside_quota(handler, request, shape, shared, now), None, 0
+
+
+def _reason_beside_quota(
+    handler: ComputeResourceAwareBackOffHandler, request: Request, shape: Shape, shared: Shared, now: float
+) -> WaitReason:
     if not shape.meets and not handler.knowledge.observing and handler.unproven >= handler.window:
-        return "first-contact", None, 0
+        return "first-contact"
     if handler.brake is not None and not handler.brake.is_open(now):
-        return "namespace-slowed", None, 0
+        return "namespace-slowed"
     if not shared.flow(request.flow).is_open(now):
-        return "overload", None, 0
-    return "its-turn", None, 0
+        return "overload"
+    return "its-turn"
 
 
 def namespace_snapshot(handler: ComputeResourceAwareBackOffHandler, now: float) -> NamespaceSnapshot:
@@ -161,7 +167,7 @@ def _ceiling(handler: ComputeResourceAwareBackOffHandler, ceiling: Ceiling, now:
         held=ceiling.held,
         headroom=ceiling.left,
         source="observed" if ceiling.quota.observed else "learned",
-        age=now - ceiling.quota.answered,
+        age=now - ceiling.answered,
         block=block.state if block is not None else None,
         attempts=block.attempts if block is not None else 0,
         next_probe=max(0.0, block.due - now) if block is not None and block.state == "shut" else None,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .blocks import Block
-    from .ceilings import Ceiling, ObservedQuota, Quota
+    from .ceilings import ObservedQuota, Quota
     from .policy import Policy
     from .tickets import Outcome, RefusalReason, Request
 
@@ -69,7 +69,7 @@ class ComputeResourceAwareBackOffHandler:
         self._shared = shared
         self.knowledge = Knowledge(observing=observing)
         self.line = Line()
-        self.keeping = Keeping(self.line, self.policy)
+        self.keeping = Keeping(self.policy)
         self.probing = Probing(self.knowledge, self.policy, shared.rng)
         self.settling = Settling()
         self.brake: Window | None = None
@@ -102,16 +102,13 @@ class ComputeResourceAwareBackOffHandler:
                 line.size
                 or shape.version != self.knowledge.version
                 or shape.never is not None
-                or not self._offer(request, shape, self.keeping.kept, now)
+                or not self._offer(request, shape, now)
             ):
                 self._arrive(request, shape, now)
             return
         # Its equals wait already: it goes after them, and nothing needs to be weighed.
         request.state = "waiting"
         request.row = row
-        records = line.records
-        if records and request.rank < records[-1]:
-            request.base = line.base(request.rank)
         row.waiting.append(request)
         line.size += 1
 
@@ -194,8 +191,8 @@ class ComputeResourceAwareBackOffHandler:
 
     def learn(self, rejected: Rejected, scopes: frozenset[str], sent: float, now: float) -> None:
         """Take in a refusal that an ungated request met."""
-        if self.knowledge.accept(rejected, scopes, sent, now):
-            self.probing.refused(rejected, None, now)
+        fresh = self.knowledge.accept(rejected, scopes, sent, now)
+        self.probing.refused(rejected, fresh, None, now)
         self._look(now)
 
     # -- a create is offered its chance ------------------------------------------------------------------------
@@ -209,20 +206,16 @@ class ComputeResourceAwareBackOffHandler:
             self._refuse(request, "too-many-waiting", f"{self.line.size} requests wait in {self.namespace} already")
         elif shape.never is not None and self.policy.on_never_fits == "fail":
             self._refuse(request, "never-fits", shape.never_sentence())
-        elif not (
-            self._offer(request, shape, self.keeping.kept, now)
-            or (self._end_holds(now) and self._offer(request, shape, self.keeping.kept, now))
-        ):
+        elif not (self._offer(request, shape, now) or (self._end_holds(now) and self._offer(request, shape, now))):
             request.happens("submit")
-            request.base = self.line.base(request.rank)
             if self.line.size == 0:
                 self._sweep_at = now + self.policy.wait_max
             self.line.join(request, shape.row_of(request))
             self._set_alarm(now)
 
-    def _offer(self, request: Request, shape: Shape, kept: dict[Ceiling, tuple[float, int]], now: float) -> bool:
+    def _offer(self, request: Request, shape: Shape, now: float) -> bool:
         """Admit the request if it may go now, as a probe if need be; say whether it went."""
-        if kept and self.keeping.closes(shape, request, kept):
+        if self.keeping.kept and self.keeping.closes(shape, request):
             return False
         blocks = _NO_BLOCKS
         unproven = False
@@ -249,8 +242,9 @@ class ComputeResourceAwareBackOffHandler:
         if self.line.size:
             if request.row is not None:
                 self.line.leave(request)
-            if self.keeping.overtook(request):
-                self._look(now)
+            if self.keeping.next_for and not ticket.probe and self.keeping.overtook(shape, request, now):
+                self._scan_due = True
+                shared.wake(self, now)
         return True
 
     def _passes(self, window: Window, now: float) -> bool:
@@ -295,10 +289,12 @@ class ComputeResourceAwareBackOffHandler:
             knowledge.disprove(ticket)
             self.probing.ended(ticket, passed=True)
             self._look(now)
-        if shape.unsure and knowledge.admitted_against(shape):
+        if shape.unsure and knowledge.admitted_against(ticket):
             self._look(now)
         if shape.meets:
             handed = knowledge.answered(shape, now)
+            if self.line.size and not knowledge.observing:
+                self.keeping.note_release(now)  # somebody got in while others wait: something was released
             if not self.line.size:
                 if self.wake_at > now + _UNHURRIED:
                     self._shared.wake(self, now + _UNHURRIED)
@@ -338,20 +334,16 @@ class ComputeResourceAwareBackOffHandler:
         if ticket.unproven:
             self.window = 1
         quota = knowledge.quotas.get(rejected.quota)
-        if quota is not None and knowledge.is_watched(quota) and quota.is_stale(rejected):
+        if quota is not None and knowledge.is_watched(quota) and quota.is_stale(rejected, sent):
             self.probing.ended(ticket, passed=False)
             self._stale(quota, rejected, now)
             return
         knowledge.correct(shape, dict(rejected.requested))
-        room = knowledge.room_of(rejected)
-        if knowledge.accept(rejected, shape.scopes, sent, now):
-            if room is not None and knowledge.room_of(rejected) != room:
-                self.keeping.note_release(now)
+        fresh = knowledge.accept(rejected, shape.scopes, sent, now)
+        if fresh:
             self._suspect(shape, rejected, now)
-            knowledge.know(shape)
-            self.probing.refused(rejected, ticket, now)
-        else:
-            self.probing.ended(ticket, passed=False)
+        knowledge.know(shape)
+        self.probing.refused(rejected, fresh, ticket, now)
 
     def _suspect(self, shape: Shape, rejected: Rejected, now: float) -> None:
         """Collect what two refusals say of never-fits; one may be of a quota in the making."""
@@ -401,16 +393,18 @@ class ComputeResourceAwareBackOffHandler:
             self._sweep(now)
         if self.line.order and (self._scan_due or self._resume is not None or self._is_time(now)):
             self.scan(now)
+        elif not self.line.order:
+            self.probing.rest()
         self._set_alarm(now)
 
     def _end_holds(self, now: float) -> bool:
-        return self.knowledge.end_holds(now - self.policy.answered_hold)
+        return self.knowledge.end_holds(now, self.policy.answered_hold)
 
     def _is_time(self, now: float) -> bool:
         """Say whether time alone may let somebody go."""
         return (
-            now >= self.keeping.next_change
-            or now >= self.probing.next_due()
+            self.probing.open_due(now)
+            or now >= self.keeping.next_change
             or (self.brake is not None and now >= self.brake.not_before)
         )
 
@@ -450,8 +444,8 @@ class ComputeResourceAwareBackOffHandler:
         """Go over the line in order and admit whoever may go; stop after ``scan_max`` rows and go on next time."""
         order = self.line.order
         at = 0 if self._resume is None else bisect_left(order, self._resume, key=rank_of)
-        kept = self.keeping.begin(afresh=self._resume is None)
         if self._resume is None:
+            self.keeping.begin()
             self._scan_due = False
             self.probing.suspect_at = FOREVER
         self._resume = None
@@ -467,12 +461,13 @@ class ComputeResourceAwareBackOffHandler:
                 self.knowledge.know(shape)
             if shape.never is not None and self.policy.on_never_fits == "fail":
                 self._refuse_row(row)
-            elif not self._offer(row.waiting[0], shape, kept, now):
-                self.keeping.weigh(row, kept, now)
+            elif not self._offer(row.waiting[0], shape, now):
+                self.keeping.weigh(row, now)
                 at += 1
-            elif self.keeping.is_behind():  # somebody is overtaken to the full: keep for them before going on
-                at, kept = 0, self.keeping.begin(afresh=True)
-        self.keeping.finish(kept)
+            elif self._scan_due:  # somebody is overtaken to the full: keep for them before going on
+                self.keeping.begin()
+                self._scan_due = False
+                at = 0
 
     def _refuse_row(self, row: Row) -> None:
         sentence = row.shape.never_sentence()

@@ -50,11 +50,11 @@ class Holds:
                 ceiling.credit = min(ceiling.credit, ceiling.held)
         return ended
 
-    def end_until(self, limit: float) -> bool:
-        """End the holds answered up to ``limit``: their charge is in ``used`` by now. Say whether any ended."""
+    def end_old(self, now: float, lasting: float) -> bool:
+        """End the holds answered ``lasting`` ago: their charge is in ``used`` by now. Say whether any ended."""
         answered = self.answered
         ended = False
-        while answered and answered[0][0] <= limit:
+        while answered and answered[0][0] + lasting <= now:  # the very sum that the alarm is set to
             for ceiling, amount in answered.popleft()[1]:
                 ceiling.release(amount)
             ended = True

@@ -12,73 +12,76 @@ from .probing import FOREVER, blocking
 
 if TYPE_CHECKING:
     from .ceilings import Ceiling
-    from .line import Line, Row, Shape
+    from .line import Row, Shape
     from .policy import Policy
     from .tickets import Request
 
 _GAP_WEIGHT: Final = 0.2  # of the newest gap between releases in their mean
 _GAPS: Final = 5
+_PAUSED_FOR: Final = 10  # stalled spans from the last growth until keeping is tried again
 
 
 class Keeping:
-    """For whom room is kept in one namespace. ``kept`` maps a ceiling to the place behind which it is closed."""
+    """Who is next for each ceiling of one namespace, how often it was overtaken, and what is kept for it.
 
-    __slots__ = ("_behind", "_line", "_policy", "kept", "last_release", "next_change", "release_gap")
+    A waiter is *next* for a ceiling when it is the first in line that is blocked there; it is *overtaken* when one
+    behind it takes of that ceiling. ``kept`` maps a ceiling to the place behind which it is closed.
+    """
 
-    def __init__(self, line: Line, policy: Policy) -> None:
+    __slots__ = ("_due", "_policy", "kept", "last_release", "next_change", "next_for", "release_gap")
+
+    def __init__(self, policy: Policy) -> None:
         """Keep nothing."""
-        self._line = line
         self._policy = policy
-        self._behind = 0
+        self._due = False
+        self.next_for: dict[Ceiling, Request] = {}
         self.kept: dict[Ceiling, tuple[float, int]] = {}
         self.next_change = FOREVER  # when time alone makes somebody overdue, or pauses or resumes keeping
         self.release_gap = 0.0
         self.last_release: float | None = None
 
-    def closes(self, shape: Shape, request: Request, kept: dict[Ceiling, tuple[float, int]]) -> bool:
+    def closes(self, shape: Shape, request: Request) -> bool:
         """Say whether room that this request would take is kept for somebody ahead of it."""
         place = (request.rank, request.seq)
-        return any(ceiling in kept and kept[ceiling] < place for ceiling, _ in shape.meets)
+        return any(ceiling in self.kept and self.kept[ceiling] < place for ceiling, _ in shape.meets)
 
-    def overtook(self, request: Request) -> bool:
-        """Record an admission; say whether the line must be looked over, since somebody is overdue by it."""
-        if not self._line.order or not self._line.overtakes(request):
-            return False
-        return self.next_change == FOREVER or self.is_behind()
+    def overtook(self, shape: Shape, request: Request, now: float) -> bool:
+        """Count an admission for those it overtook; say whether room must be kept for one of them from now on."""
+        place = (request.rank, request.seq)
+        due = False
+        passed = {self.next_for[ceiling] for ceiling, _ in shape.meets if ceiling in self.next_for}
+        for waiter in passed:
+            if (waiter.rank, waiter.seq) < place:
+                if not waiter.overtaken:
+                    waiter.overtaken_since = now
+                waiter.overtaken += 1
+                due = due or waiter.overtaken == self._policy.overtakes_max
+        return due
 
-    def is_behind(self) -> bool:
-        """Say whether more waiters are overtaken to the full than the last look took in."""
-        return self._line.behind(self._policy.overtakes_max) > self._behind
-
-    def begin(self, *, afresh: bool) -> dict[Ceiling, tuple[float, int]]:
-        """Start a look over the line, or go on with one that was cut short."""
-        self._behind = self._line.behind(self._policy.overtakes_max)
-        if not afresh:
-            return self.kept
+    def begin(self) -> None:
+        """Start a look over the line from its head."""
         self.next_change = FOREVER
-        return {}
+        self.next_for = {}
+        self.kept = {}
 
-    def weigh(self, row: Row, kept: dict[Ceiling, tuple[float, int]], now: float) -> None:
-        """Close what blocks the head of a row to those behind it, if it was overtaken often or long enough."""
+    def weigh(self, row: Row, now: float) -> None:
+        """Take in a blocked head of a row: where it is next, and close what blocks it if it was overtaken too much."""
         head = row.waiting[0]
         policy = self._policy
-        overtaken = self._line.overtaken(head)
-        if row.shape.never is not None or (overtaken <= 0 and policy.overtakes_max):
+        if row.shape.never is not None:
             return
-        overdue_at = head.joined + policy.overtaken_for_max
-        if overtaken < policy.overtakes_max and now < overdue_at:
+        blocked = blocking(row.shape)
+        for ceiling in blocked:
+            self.next_for.setdefault(ceiling, head)
+        if head.overtaken < policy.overtakes_max:
+            return
+        overdue_at = head.overtaken_since + policy.overtaken_for_max
+        if now < overdue_at:
             self.next_change = min(self.next_change, overdue_at)
             return
-        for ceiling in blocking(row.shape):
-            if ceiling not in kept and self._is_on(ceiling, now):
-                kept[ceiling] = (head.rank, head.seq)
-
-    def finish(self, kept: dict[Ceiling, tuple[float, int]]) -> None:
-        """Make a look's result hold until the next."""
-        for ceiling in self.kept:
-            if ceiling not in kept:
-                ceiling.keep_from = None
-        self.kept = kept
+        for ceiling in blocked:
+            if ceiling not in self.kept and self._is_on(head, ceiling, now):
+                self.kept[ceiling] = (head.rank, head.seq)
 
     def note_release(self, now: float) -> None:
         """Learn the pace of releases."""
@@ -87,23 +90,18 @@ class Keeping:
             self.release_gap += (gap - self.release_gap) * (_GAP_WEIGHT if self.release_gap else 1.0)
         self.last_release = now
 
-    def _is_on(self, ceiling: Ceiling, now: float) -> bool:
+    def _is_on(self, head: Request, ceiling: Ceiling, now: float) -> bool:
         """Say whether keeping is on here, or pauses because the kept room does not grow."""
         stalled = max(self._policy.keep_stalled, _GAPS * self.release_gap)
-        if now < ceiling.keep_off:
-            self.next_change = min(self.next_change, ceiling.keep_off)
-            return False
         room = ceiling.cap - ceiling.held
-        if ceiling.keep_from is None:
-            ceiling.keep_from = ceiling.keep_grown = now
-            ceiling.keep_best = room
-        elif room > ceiling.keep_best:
+        if ceiling.keeper is not head:
+            ceiling.keeper = head
             ceiling.keep_best = room
             ceiling.keep_grown = now
-        elif now >= ceiling.keep_grown + stalled:
-            ceiling.keep_from = None
-            ceiling.keep_off = now + stalled
-            self.next_change = min(self.next_change, ceiling.keep_off)
-            return False
-        self.next_change = min(self.next_change, ceiling.keep_grown + stalled)
-        return True
+        elif room > ceiling.keep_best or now >= ceiling.keep_grown + _PAUSED_FOR * stalled:
+            ceiling.keep_best = room
+            ceiling.keep_grown = now
+        pauses_at = ceiling.keep_grown + stalled
+        paused = now >= pauses_at
+        self.next_change = min(self.next_change, ceiling.keep_grown + _PAUSED_FOR * stalled if paused else pauses_at)
+        return not paused

@@ -116,11 +116,11 @@ class Knowledge:
             self.recent.clear()
         return handed
 
-    def accept(self, rejected: Rejected, scopes: frozenset[str], sent: float, now: float) -> bool:
-        """Take in a refusal's amounts if it is newer than all that is known; say whether it was.
+    def accept(self, rejected: Rejected, scopes: frozenset[str], sent: float, now: float) -> set[str]:
+        """Take in what a refusal teaches; return the resources whose amounts it replaced.
 
-        It proves that the quota applies to this scope class in any case. Amounts: only from a request that was
-        sent after the newest accepted fact was received, and only for what it names.
+        It proves that the quota applies to this scope class in any case. Amounts: only those it names, and only if
+        it was sent after the newest fact about them was received; what is not named stays as it was.
         """
         quota = self.quotas.get(rejected.quota)
         structural = quota is None
@@ -129,32 +129,32 @@ class Knowledge:
         if quota.applies(scopes) is not True:
             quota.classes[scopes] = True
             structural = True
-        newer = sent > quota.answered
-        if newer:
-            quota.answered = now
-        for name, limited in rejected.limited.items():
-            used = rejected.used.get(name)
-            if used is None:
-                continue
+        fresh = set()
+        for name in rejected.limited.keys() & rejected.used.keys():
+            limited, used = rejected.limited[name], rejected.used[name]
             ceiling = quota.ceilings.get(name)
             if ceiling is None:
                 ceiling = quota.ceilings[name] = Ceiling(quota, name, limited, used)
                 structural = True
-            elif newer:
+            elif sent > ceiling.answered:
                 ceiling.believe(limited, used)
+            else:
+                continue
+            ceiling.answered = now
+            fresh.add(name)
         if structural:
             self.restructure()
-        if newer and not quota.observed:
-            self._add_recent(quota, rejected, sent)
-        return newer
+        if not quota.observed:
+            self._add_recent(quota, fresh, sent)
+        return fresh
 
-    def _add_recent(self, quota: Quota, rejected: Rejected, sent: float) -> None:
+    def _add_recent(self, quota: Quota, fresh: set[str], sent: float) -> None:
         """Count creates of ours, answered after the refused one was sent: its ``used`` may lack them."""
         for at, shape in self.recent:
             if at >= sent:
                 self.know(shape)
                 for ceiling, amount in shape.meets:
-                    if ceiling.quota is quota and ceiling.resource in rejected.limited:
+                    if ceiling.quota is quota and ceiling.resource in fresh:
                         ceiling.used += amount
                         ceiling.cap -= amount
 
@@ -170,12 +170,11 @@ class Knowledge:
             for ceiling in quota.ceilings.values():
                 ceiling.seen = seen.used.get(ceiling.resource, 0)
         else:
-            quota.note_history()
+            quota.note_history(now)
         if quota.selector != seen.selector:
             quota.selector = seen.selector
             quota.classes.clear()
         quota.spec = dict(seen.spec)
-        quota.answered = now
         rooms = []
         for resource, limited in seen.hard.items():
             used = seen.used.get(resource, 0)
@@ -188,6 +187,8 @@ class Knowledge:
         for resource in [r for r in quota.ceilings if r not in seen.hard]:
             del quota.ceilings[resource]
             structural = True
+        for ceiling in quota.ceilings.values():
+            ceiling.answered = now
         if structural:
             self.restructure()
         return rooms
@@ -196,13 +197,14 @@ class Knowledge:
         """Learn from a probe that got in: what was believed of ``used`` left no room for it, so less is used."""
         for ceiling, _ in ticket.shape.meets:
             over = ceiling.held - ceiling.cap
-            if over > 0 and ticket.sent > ceiling.quota.answered:
+            if over > 0 and ticket.sent > ceiling.answered:
                 over -= sum(amount for other in self.outstanding for c, amount in other.shape.meets if c is ceiling)
                 if over > 0:
                     ceiling.disprove(over)
 
-    def admitted_against(self, shape: Shape) -> bool:
+    def admitted_against(self, ticket: Ticket) -> bool:
         """Settle whether quotas of unknown scope apply: an admission that one would have refused proves no."""
+        shape = ticket.shape
         amounts = shape.amounts()
         proved = False
         for quota in shape.unsure:
@@ -210,7 +212,9 @@ class Knowledge:
                 quota.classes[shape.scopes] = False
                 proved = True
         if proved:
+            self.outstanding[ticket] = None  # its own hold is recounted with the others
             self.restructure()
+            del self.outstanding[ticket]
         return proved
 
     def correct_from(self, shape: Shape, charged: Demand, ticket: Ticket) -> None:
@@ -237,19 +241,12 @@ class Knowledge:
             shape.version = -1
             self.restructure()
 
-    def room_of(self, rejected: Rejected) -> tuple[int, ...] | None:
-        """Return the headroom believed of what a refusal names, None where a part is unknown."""
-        quota = self.quotas.get(rejected.quota)
-        if quota is None or not all(name in quota.ceilings for name in rejected.limited):
-            return None
-        return tuple(quota.ceilings[name].left for name in rejected.limited)
-
-    def end_holds(self, limit: float) -> bool:
-        """End the holds answered up to ``limit`` while the watch is healthy; say whether any ended."""
+    def end_holds(self, now: float, lasting: float) -> bool:
+        """End the holds answered ``lasting`` ago while the watch is healthy; say whether any ended."""
         ended = False
         if self.observing:
             for quota in self.quotas.values():
-                if quota.holds.answered and quota.holds.end_until(limit):
+                if quota.holds.answered and quota.holds.end_old(now, lasting):
                     ended = True
         return ended
 
@@ -269,7 +266,11 @@ class Knowledge:
         for key, shape in list(self.shapes.items()):
             if shape.used_at <= limit:
                 del self.shapes[key]
-        idle = [name for name, quota in self.quotas.items() if not quota.observed and quota.answered <= limit]
+        idle = [
+            name
+            for name, quota in self.quotas.items()
+            if not quota.observed and all(ceiling.answered <= limit for ceiling in quota.ceilings.values())
+        ]
         for name in idle:
             del self.quotas[name]
         if idle:

@@ -9,16 +9,14 @@ at. A row of a thousand equal creates costs what one costs.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .ceilings import Ceiling, Quota
     from .demand import Demand
     from .tickets import Request
-
-_RECORDS_MAX: Final = 4096  # overtakings remembered per namespace; far above any overtakes_max that matters
 
 
 class Shape:
@@ -92,12 +90,11 @@ class Row:
 class Line:
     """The rows of a namespace, ordered by the rank of their heads, and the record of overtakings."""
 
-    __slots__ = ("order", "records", "size")
+    __slots__ = ("order", "size")
 
     def __init__(self) -> None:
         """Start empty."""
         self.order: list[tuple[float, int, Row]] = []
-        self.records: list[float] = []  # ranks of those admitted while an earlier one waited, sorted
         self.size = 0
 
     def join(self, request: Request, row: Row) -> None:
@@ -143,34 +140,6 @@ class Line:
         else:
             row.place = None
             row.shape.rows.pop(row.key, None)
-        if not self.order:
-            self.records.clear()
-
-    def overtakes(self, request: Request) -> bool:
-        """Record an admission; say whether somebody ahead of it still waits."""
-        if not self.order or self.order[0][:2] > (request.rank, request.seq):
-            return False
-        if len(self.records) >= _RECORDS_MAX:  # first what nobody waiting is ahead of, then the oldest half
-            del self.records[: bisect_right(self.records, self.order[0][0])]
-            del self.records[: max(0, len(self.records) - _RECORDS_MAX // 2)]
-        insort(self.records, request.rank)
-        return True
-
-    def overtaken(self, request: Request) -> int:
-        """Count how often this waiter was overtaken since it joined."""
-        return len(self.records) - bisect_right(self.records, request.rank) - request.base
-
-    def base(self, rank: float) -> int:
-        """Count the overtakings on record that a newcomer of this rank has no part in."""
-        if not self.records or rank >= self.records[-1]:
-            return 0
-        return len(self.records) - bisect_right(self.records, rank)
-
-    def behind(self, overtakes_max: int) -> int:
-        """Count the rows whose heads have been overtaken to the full, by rank alone."""
-        if len(self.records) < max(1, overtakes_max):
-            return 0
-        return bisect_left(self.order, (self.records[-max(1, overtakes_max)], -1), key=rank_of)
 
     def ahead(self, request: Request) -> int:
         """Count the waiters ahead of this one: O(waiters), for a person who asks."""

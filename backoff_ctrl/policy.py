@@ -14,7 +14,6 @@ OnNeverFits = Literal["fail", "wait"]
 _RANGES: dict[str, tuple[float, float]] = {
     "base": (0.001, 3600),
     "cap": (0.001, 86_400),
-    "forgiven": (0, 64),
     "retry_after_window": (0, 3600),
     "overtakes_max": (0, 4096),
     "overtaken_for_max": (0, 86_400),
@@ -38,7 +37,6 @@ _RANGES: dict[str, tuple[float, float]] = {
     "scan_max": (1, 1_000_000),
 }
 _WHOLE = {
-    "forgiven",
     "overtakes_max",
     "unproven_max",
     "overload_start",
@@ -56,8 +54,6 @@ class Policy:
     """First delay of a block: a quota that is full now is seldom full for less."""
     cap: float = 20.0
     """Longest delay of a block: the ancestor's, after 10 minutes had hurt its users (flyte#1749)."""
-    forgiven: int = 3
-    """Back-off steps that a block takes back when its probe succeeds: room comes in bursts, but not always."""
     retry_after_window: float = 1.0
     """Spread added to a server's Retry-After, so that those told the same do not come back together."""
     overtakes_max: int = 32

@@ -53,27 +53,29 @@ class Probing:
             if block is None:
                 if self._knowledge.is_watched(ceiling.quota):
                     return None
-                block = ceiling.block = Block(ceiling.quota.answered + self._delay(0))
+                block = ceiling.block = Block(ceiling.answered + self._delay(0))
             if not block.is_ready(now):
                 return None
             blocks.append(block)
         return blocks
 
-    def refused(self, rejected: Rejected, ticket: Ticket | None, now: float) -> None:
-        """Move the blocks that a refusal is about: what it names holds, what its own quota did not name has room."""
+    def refused(self, rejected: Rejected, fresh: set[str], ticket: Ticket | None, now: float) -> None:
+        """Move the blocks that a refusal is about: what it names holds, what its own quota did not name has room.
+
+        ``fresh`` are the named resources whose amounts were news. Any other create than a block's own probe never
+        advances its steps, and moves it only by news.
+        """
         quota = self._knowledge.quotas[rejected.quota]
         for name in rejected.limited:
             ceiling = quota.ceilings.get(name)
-            if ceiling is None:
-                continue
-            block = ceiling.block
-            if block is None:
-                ceiling.block = Block(now + self._delay(0))
-            elif ticket is not None and block.probe is ticket:
-                if block.hinted is not None:
-                    block.hinted = None
-                    self.lag = min(_LAG_MAX, self.lag * 2 + 0.001)
+            block = ceiling.block if ceiling is not None else None
+            if block is not None and ticket is not None and block.probe is ticket:
+                self._learn_lag(block, early=True)
                 block.refused(now, self._policy, self._rng)
+            elif name not in fresh or ceiling is None:
+                continue
+            elif block is None:
+                ceiling.block = Block(now + self._delay(0))
             else:
                 block.late(now, self._policy, self._rng)
         if ticket is None or not ticket.probe:
@@ -82,11 +84,19 @@ class Probing:
             block = ceiling.block
             if block is None or block.probe is not ticket:
                 continue
-            if ceiling.quota is quota:
-                block.passed(self._policy)
-                ceiling.disprove(max(0, amount - (ceiling.cap - ceiling.held)))
-            else:
+            if ceiling.quota is not quota:
                 block.elsewhere(now, self._policy, self._rng)
+                continue
+            block.passed()
+            if ticket.sent > ceiling.answered:
+                ceiling.disprove(max(0, amount - (ceiling.cap - ceiling.held)))
+
+    def _learn_lag(self, block: Block, *, early: bool) -> None:
+        """Learn from a hinted probe whether it came too early."""
+        if block.hinted is None:
+            return
+        block.hinted = None
+        self.lag = min(_LAG_MAX, self.lag * 2 + 0.001) if early else max(self._policy.release_lag, self.lag * 0.9)
 
     def ended(self, ticket: Ticket, *, passed: bool) -> None:
         """Take in a probe that got in, or one that ended without an answer about its blocks."""
@@ -96,12 +106,13 @@ class Probing:
             block = ceiling.block
             if block is None or block.probe is not ticket:
                 continue
+            if self._knowledge.is_watched(ceiling.quota):
+                ceiling.block = None
             if not passed:
                 block.undecided()
                 continue
-            if block.hinted is not None:
-                self.lag = max(self._policy.release_lag, self.lag * 0.9)
-            block.passed(self._policy)
+            self._learn_lag(block, early=False)
+            block.passed()
 
     def hint(self, now: float) -> None:
         """Bring probes forward: an own pod ended, and room may follow."""
@@ -110,9 +121,25 @@ class Probing:
                 ceiling.block.arm(now + self.lag)
 
     def dissolve(self) -> None:
-        """Forget the blocks of all watched quotas: news comes by itself."""
+        """Forget the blocks of all watched quotas: news comes by itself. One with a probe out stays until its end."""
         for ceiling in self._knowledge.ceilings():
-            if self._knowledge.is_watched(ceiling.quota):
+            block = ceiling.block
+            if block is not None and block.probe is None and self._knowledge.is_watched(ceiling.quota):
+                ceiling.block = None
+
+    def open_due(self, now: float) -> bool:
+        """Open the blocks whose time has come; say whether somebody may now go who could not before."""
+        opened = now >= self.suspect_at
+        for ceiling in self._knowledge.ceilings():
+            block = ceiling.block
+            if block is not None and block.state == "shut" and block.is_ready(now):
+                opened = True
+        return opened
+
+    def rest(self) -> None:
+        """Forget the blocks while nobody waits: the next refusal starts at the first step again."""
+        for ceiling in self._knowledge.ceilings():
+            if ceiling.block is not None and ceiling.block.state != "probing":
                 ceiling.block = None
 
     def next_due(self) -> float:

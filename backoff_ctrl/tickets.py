@@ -43,10 +43,11 @@ class Request:
     """
 
     __slots__ = (
-        "base", "demand", "flow", "id", "joined", "namespace", "priority", "rank", "row", "seq", "state",
+        "demand", "flow", "id", "joined", "namespace", "overtaken", "overtaken_since", "priority", "rank", "row",
+        "seq", "state",
     )  # fmt: skip
 
-    def __init__(self, id: str, namespace: str, demand: Demand, priority: int = 0, flow: str = "") -> None:  # noqa: A002 - the field's name
+    def __init__(self, id: str, namespace: str, demand: Demand, priority: int = 0, flow: str = "") -> None:  # noqa: A002
         """Describe the create; nothing happens before ``Controller.submit``."""
         self.id = id
         self.namespace = namespace
@@ -55,8 +56,9 @@ class Request:
         self.flow = flow
         self.state: RequestState = "new"
         self.row: Row | None = None
-        self.base = 0
+        self.overtaken = 0
 
+    overtaken_since: float  # when it was first overtaken
     joined: float  # when it was submitted
     rank: float  # its place in line: earlier is first; joined, less age_step per step of priority
     seq: int
