@@ -53,14 +53,14 @@ def _overlaid(home: Path, name: str) -> list[str]:
 def _recorded(home: Path, name: str) -> dict[str, str]:
     """Return the digests of our modules by path; empty for a checkout, installed as editable or not at all."""
     try:
-        files = distribution(name).files or ()
+        installed = distribution(name)
     except PackageNotFoundError:
         return {}
-    return {
-        file.as_posix(): file.hash.value
-        for file in files
-        if file.suffix == ".py" and file.hash and file.parts[0] in ROOMS and (home / file).is_file()
-    }
+    if Path(str(installed.locate_file(""))).resolve() != home:
+        return {}
+    files = installed.files or ()
+    ours = (file for file in files if file.suffix == ".py" and file.parts[0] in ROOMS)
+    return {file.as_posix(): file.hash.value for file in ours if file.hash}
 
 
 def _digest(path: Path) -> str:

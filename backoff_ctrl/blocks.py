@@ -40,15 +40,16 @@ BLOCKS: Final[dict[BlockState, dict[BlockEvent, BlockState]]] = {
 class Block:
     """One ceiling's back-off: its state, the step it is at, and when its next probe may go."""
 
-    __slots__ = ("attempts", "due", "hinted", "probe", "state")
+    __slots__ = ("attempts", "due", "hinted", "probe", "state", "succeeded")
 
-    def __init__(self, due: float, attempts: int = 1) -> None:
+    def __init__(self, due: float, attempts: int = 0) -> None:
         """Start shut until ``due``."""
         self.state: BlockState = "shut"
         self.attempts = attempts
         self.due = due
         self.probe: Ticket | None = None
         self.hinted: float | None = None
+        self.succeeded = False  # the last probe got in
 
     def happens(self, event: BlockEvent) -> None:
         """Take one step of the table."""
@@ -68,23 +69,28 @@ class Block:
         self.happens("probe")
         self.probe = probe
 
-    def refused(self, now: float, policy: Policy, rng: random.Random) -> None:
-        """Back off one step more: the probe came back refused by this block."""
+    def refused(self, now: float, policy: Policy, rng: random.Random, *, stirred: bool) -> None:
+        """Back off: the probe came back refused by this block.
+
+        The step goes up by one, unless the refusal is no sign of a quiet quota: it answered the question that
+        followed a success ("is there more?"), or its amounts show that room came free (``stirred``).
+        """
         self.happens("refused")
+        if not (self.succeeded or stirred):
+            self.attempts = min(self.attempts + 1, steps_to_cap(policy.base, policy.cap))
+        self.succeeded = False
         self._wait(now, policy, rng)
-        self.attempts = min(self.attempts + 1, steps_to_cap(policy.base, policy.cap))
 
     def elsewhere(self, now: float, policy: Policy, rng: random.Random) -> None:
         """Wait the same step again: the probe was refused by another quota first."""
         self.happens("elsewhere")
-        self.attempts = max(0, self.attempts - 1)
         self._wait(now, policy, rng)
-        self.attempts = min(self.attempts + 1, steps_to_cap(policy.base, policy.cap))
 
     def passed(self) -> None:
         """Be ready again, one step lower: the probe got in."""
         self.happens("passed")
         self.probe = None
+        self.succeeded = True
         self.attempts = max(0, self.attempts - 1)
 
     def undecided(self) -> None:
@@ -97,7 +103,7 @@ class Block:
         was = self.state
         self.happens("late")
         if was == "ready":
-            self.due = now + probe_delay(max(0, self.attempts - 1), policy.base, policy.cap, rng)
+            self.due = now + probe_delay(self.attempts, policy.base, policy.cap, rng)
 
     def arm(self, due: float) -> None:
         """Bring the next probe forward: something was heard that may mean room."""

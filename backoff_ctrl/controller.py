@@ -11,9 +11,10 @@ import random
 from typing import TYPE_CHECKING
 
 from .explaining import Explanation, Snapshot, explain, namespace_snapshot
-from .handler import ComputeResourceAwareBackOffHandler, Shared
+from .handler import ComputeResourceAwareBackOffHandler
 from .policy import Policy
 from .probing import FOREVER
+from .shared import Shared
 
 if TYPE_CHECKING:
     from .ceilings import ObservedQuota
@@ -195,9 +196,9 @@ class Controller:
             while window.turns and window.is_open(now):
                 handler = next(iter(window.turns))
                 del window.turns[handler]
-                handler.turn = window
+                handler.pace.turn = window
                 handler.scan(now)
-                handler.turn = None
+                handler.pace.turn = None
             if not window.turns:
                 self._shared.contended.pop(window, None)
 

@@ -9,9 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .ceilings import Ceiling
-    from .handler import ComputeResourceAwareBackOffHandler, Shared
+    from .handler import ComputeResourceAwareBackOffHandler
     from .line import Shape
     from .overload import WindowSnapshot
+    from .shared import Shared
     from .tickets import Request
 
 WaitReason = Literal[
@@ -131,9 +132,9 @@ def _reason(
 def _reason_beside_quota(
     handler: ComputeResourceAwareBackOffHandler, request: Request, shape: Shape, shared: Shared, now: float
 ) -> WaitReason:
-    if not shape.meets and not handler.knowledge.observing and handler.unproven >= handler.window:
+    if not shape.meets and not handler.knowledge.observing and handler.pace.unproven >= handler.pace.window:
         return "first-contact"
-    if handler.brake is not None and not handler.brake.is_open(now):
+    if handler.pace.brake is not None and not handler.pace.brake.is_open(now):
         return "namespace-slowed"
     if not shared.flow(request.flow).is_open(now):
         return "overload"
@@ -152,10 +153,10 @@ def namespace_snapshot(handler: ComputeResourceAwareBackOffHandler, now: float) 
         waiting=handler.line.size,
         outstanding=len(knowledge.outstanding),
         answered_holds=sum(len(quota.holds.answered) for quota in knowledge.quotas.values()),
-        unproven=handler.unproven,
-        unproven_window=handler.window,
+        unproven=handler.pace.unproven,
+        unproven_window=handler.pace.window,
         release_gap=handler.keeping.release_gap,
-        brake=handler.brake.snapshot(now) if handler.brake is not None else None,
+        brake=handler.pace.brake.snapshot(now) if handler.pace.brake is not None else None,
     )
 
 

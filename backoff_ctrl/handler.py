@@ -8,58 +8,35 @@ chance, and each outcome is taken in.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from .backoff import full_jitter
 from .errors import TicketError
 from .keeping import Keeping
 from .knowledge import Knowledge
-from .line import Line, Row, Shape, rank_of
-from .overload import Window
+from .line import Line, rank_of
+from .pace import Pace
 from .probing import FOREVER, Probing
 from .settling import Settling
 from .tickets import REQUESTS, Created, Expired, Overloaded, Refusal, Rejected, Ticket
 
 if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable
-
     from .blocks import Block
     from .ceilings import ObservedQuota, Quota
-    from .policy import Policy
+    from .line import Shape
+    from .overload import Window
+    from .shared import Shared
     from .tickets import Outcome, RefusalReason, Request
 
 _NO_BLOCKS: Final[list[Block]] = []
 _UNHURRIED: Final = 1.0  # seconds: while nobody waits, answered holds end in bundles
 
 
-@dataclass(slots=True, eq=False)
-class Shared:
-    """What the namespaces of a controller have in common: policy, randomness, effects, flows, its alarm clock."""
-
-    policy: Policy
-    rng: random.Random
-    wake: Callable[[ComputeResourceAwareBackOffHandler, float], None]
-    settle_time: float
-    effects: list[Ticket | Refusal] = field(default_factory=list)
-    flows: dict[str, Window] = field(default_factory=dict)
-    contended: dict[Window, None] = field(default_factory=dict)
-
-    def flow(self, name: str) -> Window:
-        """Return the overload window of a flow, new where it is the first create of it."""
-        window = self.flows.get(name)
-        if window is None:
-            window = self.flows[name] = Window(self.policy, self.rng)
-        return window
-
-
 class ComputeResourceAwareBackOffHandler:
     """One namespace: learns its ceilings from rejections and observations and gates its creates."""
 
     __slots__ = (
-        "_resume", "_scan_due", "_shared", "_sweep_at", "brake", "keeping", "knowledge", "line", "namespace",
-        "policy", "probing", "seq", "settling", "turn", "unproven", "wake_at", "window",
+        "_resume", "_scan_due", "_shared", "_sweep_at", "keeping", "knowledge", "line", "namespace", "pace", "policy",
+        "probing", "seq", "settling", "wake_at",
     )  # fmt: skip
 
     def __init__(self, namespace: str, shared: Shared, *, observing: bool) -> None:
@@ -72,27 +49,20 @@ class ComputeResourceAwareBackOffHandler:
         self.keeping = Keeping(self.policy)
         self.probing = Probing(self.knowledge, self.policy, shared.rng)
         self.settling = Settling()
-        self.brake: Window | None = None
-        self.turn: Window | None = None
-        self.window = 1  # unproven creates in flight, at most
-        self.unproven = 0
+        self.pace = Pace(self.policy, shared.rng)
         self.seq = 0
         self.wake_at = FOREVER
         self._resume: tuple[float, int] | None = None
         self._scan_due = False
         self._sweep_at = FOREVER
 
-    # -- what a caller may do ----------------------------------------------------------------------------------
-
     def submit(self, request: Request, now: float) -> None:
         """Take a new request: it goes, waits, or is refused, as ``advance`` then says."""
         if request.state != "new":
             request.happens("submit")
         line = self.line
-        shapes = self.knowledge.shapes
-        shape = shapes.get(request.demand.key)
-        if shape is None:
-            shape = shapes[request.demand.key] = Shape(request.demand)
+        knowledge = self.knowledge
+        shape = knowledge.shapes.get(request.demand.key) or knowledge.shape_of(request.demand)
         request.joined = now
         request.rank = now - request.priority * self.policy.age_step if request.priority else now
         self.seq = request.seq = self.seq + 1
@@ -100,7 +70,7 @@ class ComputeResourceAwareBackOffHandler:
         if row is None or line.size >= self.policy.waiters_max:
             if (
                 line.size
-                or shape.version != self.knowledge.version
+                or shape.version != knowledge.version
                 or shape.never is not None
                 or not self._offer(request, shape, now)
             ):
@@ -114,10 +84,7 @@ class ComputeResourceAwareBackOffHandler:
 
     def force(self, request: Request, now: float) -> Ticket:
         """Admit at once and ungated; what comes of it teaches all the same."""
-        shapes = self.knowledge.shapes
-        shape = shapes.get(request.demand.key)
-        if shape is None:
-            shape = shapes[request.demand.key] = Shape(request.demand)
+        shape = self.knowledge.shape_of(request.demand)
         self.knowledge.know(shape)
         self.seq = request.seq = self.seq + 1
         request.joined = request.rank = now
@@ -144,8 +111,8 @@ class ComputeResourceAwareBackOffHandler:
         del knowledge.outstanding[ticket]
         flow = self._shared.flows[request.flow]
         flow.in_flight -= 1
-        if ticket.unproven:
-            self.unproven -= 1
+        if ticket.unproven or self.pace.brake is not None:
+            self.pace.ended(outcome, unproven=ticket.unproven)
             if self.line.size:
                 self._look(now)
         if ticket.shape.version != knowledge.version:
@@ -195,8 +162,6 @@ class ComputeResourceAwareBackOffHandler:
         self.probing.refused(rejected, fresh, None, now)
         self._look(now)
 
-    # -- a create is offered its chance ------------------------------------------------------------------------
-
     def _arrive(self, request: Request, shape: Shape, now: float) -> None:
         """Weigh a request whose equals do not wait: it goes at once, or opens a row."""
         shape.used_at = now
@@ -210,7 +175,9 @@ class ComputeResourceAwareBackOffHandler:
             request.happens("submit")
             if self.line.size == 0:
                 self._sweep_at = now + self.policy.wait_max
-            self.line.join(request, shape.row_of(request))
+            row = shape.row_of(request)
+            self.line.join(request, row)
+            self.keeping.weigh(row, now)  # from now on it is overtaken, not only from the next look on
             self._set_alarm(now)
 
     def _offer(self, request: Request, shape: Shape, now: float) -> bool:
@@ -218,7 +185,6 @@ class ComputeResourceAwareBackOffHandler:
         if self.keeping.kept and self.keeping.closes(shape, request):
             return False
         blocks = _NO_BLOCKS
-        unproven = False
         for ceiling, amount in shape.meets:
             if amount > ceiling.cap - ceiling.held:
                 found = self.probing.ready_blocks(shape, now)
@@ -226,13 +192,14 @@ class ComputeResourceAwareBackOffHandler:
                     return False
                 blocks = found
                 break
-        if not shape.meets and not self.knowledge.observing:
-            unproven = True
-            if self.unproven >= self.window:
-                return False
+        pace = self.pace
+        unproven = not shape.meets and not self.knowledge.observing
+        if unproven and pace.unproven >= pace.window:
+            return False
         shared = self._shared
         window = shared.flows.get(request.flow) or shared.flow(request.flow)
-        if (self.brake is not None or window.turns or not window.is_open(now)) and not self._passes(window, now):
+        free = not window.turns and pace.brake is None and window.is_open(now)
+        if not free and not pace.allows(self, window, shared.contended, len(self.knowledge.outstanding), now):
             return False
         ticket = Ticket(request, shape, now, bool(blocks), unproven)
         for block in blocks:
@@ -240,26 +207,16 @@ class ComputeResourceAwareBackOffHandler:
         self._reserve(ticket, window)
         shared.effects.append(ticket)
         if self.line.size:
-            if request.row is not None:
-                self.line.leave(request)
-            if self.keeping.next_for and not ticket.probe and self.keeping.overtook(shape, request, now):
-                self._scan_due = True
-                shared.wake(self, now)
+            self._overtake(ticket, now)
         return True
 
-    def _passes(self, window: Window, now: float) -> bool:
-        """Ask the namespace's brake, then the overload window: take this namespace's turn at it, or queue for one."""
-        if self.brake is not None:
-            self.brake.in_flight = len(self.knowledge.outstanding)
-            if not self.brake.is_open(now):
-                return False
-        if window is self.turn:
-            self.turn = None
-        elif window.turns or not window.is_open(now):
-            window.turns[self] = None
-            self._shared.contended[window] = None
-            return False
-        return True
+    def _overtake(self, ticket: Ticket, now: float) -> None:
+        """Let the admitted leave the line, and count whom it overtook; a probe's room was nobody's yet."""
+        request = ticket.request
+        if request.row is not None:
+            self.line.leave(request)
+        if self.keeping.next_for and not ticket.probe and self.keeping.overtook(ticket.shape, request, now):
+            self._look(now)
 
     def _reserve(self, ticket: Ticket, window: Window) -> None:
         """Put the hold in place, the flow's place in use and the engine's own time limit on it."""
@@ -273,9 +230,7 @@ class ComputeResourceAwareBackOffHandler:
         window.in_flight += 1
         window.used_at = ticket.sent
         if ticket.unproven:
-            self.unproven += 1
-
-    # -- outcomes ----------------------------------------------------------------------------------------------
+            self.pace.unproven += 1
 
     def _created(self, ticket: Ticket, outcome: Created, now: float) -> None:
         shape = ticket.shape
@@ -283,8 +238,6 @@ class ComputeResourceAwareBackOffHandler:
         charged = outcome.charged
         if charged is not None and charged.key != shape.charged_key:
             knowledge.correct_from(shape, charged, ticket)
-        if ticket.unproven:
-            self.window = min(self.policy.unproven_max, self.window + 1)
         if ticket.probe:
             knowledge.disprove(ticket)
             self.probing.ended(ticket, passed=True)
@@ -311,28 +264,21 @@ class ComputeResourceAwareBackOffHandler:
             self._rejected(ticket, outcome, now)
         else:
             self.probing.ended(ticket, passed=False)
-            if isinstance(outcome, Overloaded):
-                self._overloaded(ticket, outcome, flow, now)
+            if isinstance(outcome, Overloaded) and outcome.scope == "flow":
+                flow.bad(ticket.sent, now, outcome.retry_after, self.policy.base)
+            elif isinstance(outcome, Overloaded):
+                in_flight = len(self.knowledge.outstanding) + 1
+                self.pace.conflicted(ticket.sent, now, outcome.retry_after, in_flight)
         if ticket.request.state == "waiting":
             if self.line.size == 0:
                 self._sweep_at = ticket.request.joined + self.policy.wait_max
             self.line.join(ticket.request, ticket.shape.row_of(ticket.request))
         self._look(now)
 
-    def _overloaded(self, ticket: Ticket, outcome: Overloaded, flow: Window, now: float) -> None:
-        if outcome.scope == "flow":
-            flow.bad(ticket.sent, now, outcome.retry_after, self.policy.base)
-            return
-        if self.brake is None:
-            self.brake = Window(self.policy, self._shared.rng)
-        self.brake.bad(ticket.sent, now, outcome.retry_after, self.policy.brake_base)
-
     def _rejected(self, ticket: Ticket, rejected: Rejected, now: float) -> None:
         knowledge = self.knowledge
         shape = ticket.shape
         sent = ticket.sent if rejected.sent is None else rejected.sent
-        if ticket.unproven:
-            self.window = 1
         quota = knowledge.quotas.get(rejected.quota)
         if quota is not None and knowledge.is_watched(quota) and quota.is_stale(rejected, sent):
             self.probing.ended(ticket, passed=False)
@@ -341,29 +287,13 @@ class ComputeResourceAwareBackOffHandler:
         knowledge.correct(shape, dict(rejected.requested))
         fresh = knowledge.accept(rejected, shape.scopes, sent, now)
         if fresh:
-            self._suspect(shape, rejected, now)
+            shape.suspect(rejected, now, self.policy)
         knowledge.know(shape)
         self.probing.refused(rejected, fresh, ticket, now)
 
-    def _suspect(self, shape: Shape, rejected: Rejected, now: float) -> None:
-        """Collect what two refusals say of never-fits; one may be of a quota in the making."""
-        for name, limited in rejected.limited.items():
-            if 0 < limited < rejected.requested.get(name, 0):
-                if shape.suspected is None:
-                    shape.suspected = now
-                    shape.suspected_next = now + self.policy.never_confirm
-                elif now - shape.suspected >= self.policy.never_confirm:
-                    shape.verdict = (rejected.quota, name)
-                    shape.version = -1
-                    shape.suspected_next = now + self.policy.never_probe
-                return
-        shape.suspected = None
-
     def _stale(self, quota: Quota, rejected: Rejected, now: float) -> None:
         """Hear that the server has not yet seen the news we acted on: give it longer, now and from now on."""
-        shared = self._shared
-        shared.settle_time = min(self.policy.settle_max, max(shared.settle_time * 1.5, 0.001))
-        wait = shared.settle_time + full_jitter(0, shared.settle_time, self.policy.cap, shared.rng)
+        wait = self._shared.settle_longer()
         for name in rejected.limited:
             ceiling = quota.ceilings.get(name)
             if ceiling is not None and (room := ceiling.unsettle()):
@@ -374,8 +304,6 @@ class ComputeResourceAwareBackOffHandler:
         if request.row is not None:
             self.line.leave(request)
         self._shared.effects.append(Refusal(request, reason, detail))
-
-    # -- time --------------------------------------------------------------------------------------------------
 
     def _look(self, now: float) -> None:
         """Have the line looked over at the next advance."""
@@ -402,20 +330,14 @@ class ComputeResourceAwareBackOffHandler:
 
     def _is_time(self, now: float) -> bool:
         """Say whether time alone may let somebody go."""
-        return (
-            self.probing.open_due(now)
-            or now >= self.keeping.next_change
-            or (self.brake is not None and now >= self.brake.not_before)
-        )
+        return self.probing.open_due(now) or now >= self.keeping.next_change or self.pace.is_over(now)
 
     def _set_alarm(self, now: float) -> None:
         """Ask to be woken at the next thing that time alone brings about."""
         patience = self.policy.answered_hold if self.line.size else _UNHURRIED
         at = min(self.settling.next_at(), self.knowledge.next_end(patience, self.policy.ticket_max))
         if self.line.order:
-            at = min(at, self._sweep_at, self.keeping.next_change, self.probing.next_due())
-            if self.brake is not None and self.brake.not_before > now:
-                at = min(at, self.brake.not_before)
+            at = min(at, self._sweep_at, self.keeping.next_change, self.probing.next_due(), self.pace.next_open(now))
             if self._resume is not None or self._scan_due:
                 at = now
         if at < FOREVER:
@@ -460,7 +382,8 @@ class ComputeResourceAwareBackOffHandler:
             if shape.version != self.knowledge.version:
                 self.knowledge.know(shape)
             if shape.never is not None and self.policy.on_never_fits == "fail":
-                self._refuse_row(row)
+                for request in [request for request in row.waiting if request.row is row]:
+                    self._refuse(request, "never-fits", shape.never_sentence())
             elif not self._offer(row.waiting[0], shape, now):
                 self.keeping.weigh(row, now)
                 at += 1
@@ -468,11 +391,6 @@ class ComputeResourceAwareBackOffHandler:
                 self.keeping.begin()
                 self._scan_due = False
                 at = 0
-
-    def _refuse_row(self, row: Row) -> None:
-        sentence = row.shape.never_sentence()
-        for request in [request for request in row.waiting if request.row is row]:
-            self._refuse(request, "never-fits", sentence)
 
     def forget_idle(self, limit: float) -> bool:
         """Drop shapes and learned ceilings unused since ``limit``; say whether nothing at all is left to keep."""

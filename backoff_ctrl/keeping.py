@@ -75,7 +75,7 @@ class Keeping:
             self.next_for.setdefault(ceiling, head)
         if head.overtaken < policy.overtakes_max:
             return
-        overdue_at = head.overtaken_since + policy.overtaken_for_max
+        overdue_at = (head.overtaken_since if head.overtaken else head.joined) + policy.overtaken_for_max
         if now < overdue_at:
             self.next_change = min(self.next_change, overdue_at)
             return

@@ -10,12 +10,12 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from .ceilings import Ceiling, ObservedQuota, Quota
+from .line import Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from .demand import Demand
-    from .line import Shape
     from .tickets import Rejected, Ticket
 
 
@@ -37,6 +37,13 @@ class Knowledge:
         """Go through every ceiling."""
         for quota in self.quotas.values():
             yield from quota.ceilings.values()
+
+    def shape_of(self, demand: Demand) -> Shape:
+        """Return the shape of a demand, new where it is the first of it."""
+        shape = self.shapes.get(demand.key)
+        if shape is None:
+            shape = self.shapes[demand.key] = Shape(demand)
+        return shape
 
     def is_watched(self, quota: Quota) -> bool:
         """Say whether news of this quota comes by itself."""
@@ -116,8 +123,8 @@ class Knowledge:
             self.recent.clear()
         return handed
 
-    def accept(self, rejected: Rejected, scopes: frozenset[str], sent: float, now: float) -> set[str]:
-        """Take in what a refusal teaches; return the resources whose amounts it replaced.
+    def accept(self, rejected: Rejected, scopes: frozenset[str], sent: float, now: float) -> dict[str, int]:
+        """Take in what a refusal teaches; return by how much the headroom grew where it replaced amounts.
 
         It proves that the quota applies to this scope class in any case. Amounts: only those it names, and only if
         it was sent after the newest fact about them was received; what is not named stays as it was.
@@ -129,26 +136,26 @@ class Knowledge:
         if quota.applies(scopes) is not True:
             quota.classes[scopes] = True
             structural = True
-        fresh = set()
+        fresh = {}
         for name in rejected.limited.keys() & rejected.used.keys():
             limited, used = rejected.limited[name], rejected.used[name]
             ceiling = quota.ceilings.get(name)
             if ceiling is None:
                 ceiling = quota.ceilings[name] = Ceiling(quota, name, limited, used)
                 structural = True
-            elif sent > ceiling.answered:
-                ceiling.believe(limited, used)
-            else:
+            elif sent <= ceiling.answered:
                 continue
+            left = ceiling.left
+            ceiling.believe(limited, used)
             ceiling.answered = now
-            fresh.add(name)
+            fresh[name] = ceiling.left - left
         if structural:
             self.restructure()
         if not quota.observed:
-            self._add_recent(quota, fresh, sent)
+            self._add_recent(quota, fresh.keys(), sent)
         return fresh
 
-    def _add_recent(self, quota: Quota, fresh: set[str], sent: float) -> None:
+    def _add_recent(self, quota: Quota, fresh: Collection[str], sent: float) -> None:
         """Count creates of ours, answered after the refused one was sent: its ``used`` may lack them."""
         for at, shape in self.recent:
             if at >= sent:

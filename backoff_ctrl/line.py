@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .ceilings import Ceiling, Quota
     from .demand import Demand
-    from .tickets import Request
+    from .policy import Policy
+    from .tickets import Rejected, Request
 
 
 class Shape:
@@ -60,6 +61,20 @@ class Shape:
         if row is None:
             row = self.rows[key] = Row(self, key)
         return row
+
+    def suspect(self, rejected: Rejected, now: float, policy: Policy) -> None:
+        """Collect what two refusals say of never-fits; one may be of a quota in the making."""
+        for name, limited in rejected.limited.items():
+            if 0 < limited < rejected.requested.get(name, 0):
+                if self.suspected is None:
+                    self.suspected = now
+                    self.suspected_next = now + policy.never_confirm
+                elif now - self.suspected >= policy.never_confirm:
+                    self.verdict = (rejected.quota, name)
+                    self.version = -1
+                    self.suspected_next = now + policy.never_probe
+                return
+        self.suspected = None
 
     def never_sentence(self) -> str:
         """Say what a shape that never fits runs into."""

@@ -13,6 +13,7 @@ from .blocks import Block
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Mapping
 
     from .ceilings import Ceiling
     from .knowledge import Knowledge
@@ -59,19 +60,21 @@ class Probing:
             blocks.append(block)
         return blocks
 
-    def refused(self, rejected: Rejected, fresh: set[str], ticket: Ticket | None, now: float) -> None:
+    def refused(self, rejected: Rejected, fresh: Mapping[str, int], ticket: Ticket | None, now: float) -> None:
         """Move the blocks that a refusal is about: what it names holds, what its own quota did not name has room.
 
-        ``fresh`` are the named resources whose amounts were news. Any other create than a block's own probe never
-        advances its steps, and moves it only by news.
+        ``fresh`` are the named resources whose amounts were news, and how much room the news added. Any other
+        create than a block's own probe never advances its steps, and moves it only by news.
         """
         quota = self._knowledge.quotas[rejected.quota]
         for name in rejected.limited:
             ceiling = quota.ceilings.get(name)
             block = ceiling.block if ceiling is not None else None
-            if block is not None and ticket is not None and block.probe is ticket:
+            if ceiling is not None and block is not None and ticket is not None and block.probe is ticket:
                 self._learn_lag(block, early=True)
-                block.refused(now, self._policy, self._rng)
+                block.refused(now, self._policy, self._rng, stirred=fresh.get(name, 0) > 0)
+                if name not in fresh and self._knowledge.is_watched(quota):
+                    ceiling.block = None  # news came while the probe was out, and goes on coming
             elif name not in fresh or ceiling is None:
                 continue
             elif block is None:
@@ -84,6 +87,8 @@ class Probing:
             block = ceiling.block
             if block is None or block.probe is not ticket:
                 continue
+            if self._knowledge.is_watched(ceiling.quota):
+                ceiling.block = None
             if ceiling.quota is not quota:
                 block.elsewhere(now, self._policy, self._rng)
                 continue

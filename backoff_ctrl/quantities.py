@@ -27,7 +27,6 @@ _LARGEST: Final = LARGEST_UNITS * NANO
 _EXPONENTS: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _DECIMAL: Final[dict[str, int]] = {suffix: 10 ** (exponent + 9) for suffix, exponent in _EXPONENTS.items()}
 _BINARY: Final[dict[str, int]] = {f"{letter}i": 1024**power * NANO for power, letter in enumerate("KMGTPE", start=1)}
-_FACTORS: Final[dict[str, int]] = _DECIMAL | _BINARY
 
 # Every part is bounded by a character class that the next part does not start with: linear time.
 _GRAMMAR: Final = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?[0-9]+))?")
@@ -40,12 +39,14 @@ def parse_quantity(value: str | float | Decimal) -> int:
     Kubernetes would refuse (``"1 Gi"``, ``"1gb"``, ``""``, ``True``, NaN) and beyond the bounds above.
     """
     if type(value) is str:
-        if value.isascii() and len(value) <= 18:  # the shapes that servers write: digits, then a suffix
+        if len(value) <= 18 and value.isascii():  # the shapes that servers write: digits, then a suffix
             if value.isdecimal():
                 return int(value) * NANO
-            suffix = value[-2:] if value[-1:] == "i" else value[-1:]
-            head = value[: -len(suffix)]
-            if head.isdecimal() and (factor := _FACTORS.get(suffix)):
+            if factor := _DECIMAL.get(value[-1:]):
+                head = value[:-1]
+            else:
+                factor, head = _BINARY.get(value[-2:]), value[:-2]
+            if factor and head.isdecimal():
                 amount = int(head) * factor
                 if amount <= LARGEST_BINARY:
                     return amount

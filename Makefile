@@ -1,0 +1,46 @@
+# Everything runs in .venv, which the first target makes by itself: git, make and Python >= 3.11 are enough.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.made
+ARGS ?=
+
+.PHONY: help demo run test check bench figures clean
+
+help: ## show the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: $(STAMP) ## compare plain retries with the gate over real HTTP; writes build/demo.svg
+	$(BIN)/backoff-ctrl demo $(ARGS)
+
+run: $(STAMP) ## keep a workload going through the gate, with a table that refreshes; Ctrl-C ends it
+	$(BIN)/backoff-ctrl demo --keep-going $(ARGS)
+
+test: $(STAMP) ## run the whole suite, with branch coverage of the engine
+	$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
+	@echo "pragmas that exempt lines of the engine: $$(grep -rc 'pragma: no' backoff_ctrl --include='*.py' | awk -F: '{n += $$2} END {print n}')"
+
+check: $(STAMP) ## formatting, lint, types, architecture
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP) ## measure decisions per second and bytes per waiter; writes build/bench.json
+	$(BIN)/python benchmarks/bench.py $(ARGS)
+
+figures: $(STAMP) ## the numbers of the README, in virtual time; writes build/figures.json
+	$(BIN)/python -m k8s.replay.figures $(ARGS)
+
+clean: ## remove what was built, .venv included
+	rm -rf .venv build dist
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or later is needed: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

@@ -1,0 +1,1 @@
+"""The commands, a module each; every module has a click command named ``command``."""

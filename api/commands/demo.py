@@ -1,0 +1,181 @@
+"""``backoff-ctrl demo``: plain retries, the ancestor and the gate on one real workload, compared in one table."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from api.exits import BadInput, Failed
+from k8s.replay.comparing import CLIENTS, Bounds, bounds_of
+from k8s.replay.demonstration import Run, document, factor_for, run_for_real, run_in_virtual_time
+from k8s.replay.picture import PictureError, draw
+from k8s.replay.runs import ReplayError
+from k8s.replay.trace import PACKAGED, read_trace
+from k8s.replay.workload import Workload, make_workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+PICTURE: Final = Path("build/demo.svg")
+
+
+@click.command("demo")
+@click.option("--trace", type=click.Path(path_type=Path), help="A CSV in the format of openb_pod_list_default.csv.")
+@click.option("--pods", type=click.IntRange(1, 5000), default=200, show_default=True, help="Pods to replay.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Where in the trace they start.")
+@click.option("--virtual", is_flag=True, help="In virtual time only: no server, no waiting.")
+@click.option("--keep-going", is_flag=True, help="Replay through the gate again and again, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+def command(trace: Path | None, pods: int, seed: int, virtual: bool, keep_going: bool, as_json: bool) -> None:
+    """Compare plain retries, the ancestor's back-off and the gate on a real workload.
+
+    A slice of a public cluster trace is replayed, sped up, over real HTTP against an embedded API server with
+    full quotas, once per client. Prints one table and draws build/demo.svg.
+    """
+    if keep_going and (virtual or as_json):
+        raise click.UsageError("--keep-going shows a live table over HTTP: leave out --virtual and --json")
+    rows = read_trace(trace or PACKAGED)
+    workload = make_workload(rows, pods=pods, seed=seed)
+    if keep_going:
+        from api.commands.demo_loop import keep_replaying  # noqa: PLC0415
+
+        keep_replaying(rows, pods, seed)
+        return
+    with _progress() as progress:
+        bounds, runs, in_virtual_time, factor = _run_all(workload, virtual, progress)
+    if as_json:
+        click.echo(json.dumps(document(workload, bounds, runs, in_virtual_time, factor), indent=2))
+    else:
+        _print(workload, rows.source, bounds, runs, in_virtual_time, factor)
+    _draw(workload, runs)
+    _check(runs)
+
+
+def _run_all(
+    workload: Workload, virtual: bool, progress: Progress
+) -> tuple[Bounds, Mapping[str, Run], Mapping[str, Run], float | None]:
+    """Run every client in virtual time, then, unless that is all, over HTTP."""
+    bounds = bounds_of(workload)
+    in_virtual_time = {}
+    task = progress.add_task("virtual time", total=len(CLIENTS))
+    for name in CLIENTS:
+        in_virtual_time[name] = run_in_virtual_time(workload, name)
+        progress.advance(task)
+    if virtual:
+        return bounds, in_virtual_time, in_virtual_time, None
+    factor = factor_for(in_virtual_time)
+    tasks = {name: progress.add_task(name, total=len(workload.pods), start=False) for name in CLIENTS}
+    runs = {}
+    for name, bar in tasks.items():
+        progress.start_task(bar)
+        try:
+            runs[name] = run_for_real(workload, name, factor, partial(_completed, progress, bar))
+        except KeyboardInterrupt:
+            placed = int(progress.tasks[bar].completed)
+            click.echo(
+                f"{name}: {placed} of {len(workload.pods)} pods were in, the others were not waited for", err=True
+            )
+            raise
+        except ReplayError as error:
+            raise Failed(f"{name}: {error}") from error
+        except OSError as error:
+            raise BadInput(f"the sandbox can't serve on this machine: {error}") from error
+    return bounds, runs, in_virtual_time, factor
+
+
+def _completed(progress: Progress, bar: TaskID, placed: int) -> None:
+    progress.update(bar, completed=placed)
+
+
+def _print(
+    workload: Workload,
+    source: str,
+    bounds: Bounds,
+    runs: Mapping[str, Run],
+    in_virtual_time: Mapping[str, Run],
+    factor: float | None,
+) -> None:
+    """Print the sizes, the table and the reference."""
+    console = Console(width=None if Console().is_terminal else 110, highlight=False)
+    last = max(pod.arrival for pod in workload.pods)
+    speed = "in virtual time" if factor is None else f"over HTTP, {factor:.0f} times as fast"
+    console.print(
+        f"{len(workload.pods)} pods (rows {workload.first_row}-{workload.first_row + len(workload.pods) - 1} of "
+        f"{workload.rows:,} that ran; {workload.dropped:,} never did) of {Path(source).name}, "
+        f"{len(workload.quotas)} namespaces, arriving over {last:,.0f} s, {speed}.",
+        soft_wrap=True,
+    )
+    table = Table(box=SIMPLE_HEAD, caption="Seconds are those of the trace.", caption_justify="left")
+    table.add_column("client", no_wrap=True)
+    headings = ["creates\nsent", "refused", "calls\nsaved", "wait\np50", "wait\np95", "makespan"]
+    headings += [] if factor is None else ["creates vs\nvirtual run", "makespan vs\nvirtual run"]
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for cells in _rows(bounds, runs, in_virtual_time, len(headings), factor is None):
+        table.add_row(*cells)
+    console.print(table)
+    console.print(
+        "The reference knows the quotas and never asks in vain: the better of two, key by key. No makespan can be "
+        f"under {max(bounds.area_bound_s, bounds.arrival_bound_s):,.0f} s (demand x time / quota; last arrival + run "
+        "time).",
+        soft_wrap=True,
+    )
+    if not any(run.result.lost or run.result.duplicated for run in runs.values()):
+        console.print("Every client got every pod in exactly once, counted at the server.")
+
+
+def _rows(
+    bounds: Bounds, runs: Mapping[str, Run], in_virtual_time: Mapping[str, Run], columns: int, virtual: bool
+) -> Iterator[list[str]]:
+    plain = runs["plain"].result.creates_sent
+    for name, run in runs.items():
+        result, model = run.result, in_virtual_time[name].result
+        saved = f"{100 * (plain - result.creates_sent) / plain:.0f} %" if name != "plain" else ""
+        cells = [name, f"{result.creates_sent:,}", f"{result.refused:,}", saved]
+        cells += [f"{seconds:,.0f} s" for seconds in (result.wait_p50_s, result.wait_p95_s, result.makespan_s)]
+        if not virtual:
+            cells.append(f"{100 * (result.creates_sent / model.creates_sent - 1):+.1f} %")
+            cells.append(f"{100 * (result.makespan_s / model.makespan_s - 1):+.1f} %")
+        yield cells
+    best = (bounds.wait_p50_s, bounds.wait_p95_s, bounds.makespan_s)
+    cells = ["reference", "", "", "", *(f"{seconds:,.0f} s" for seconds in best)]
+    yield cells + [""] * (columns + 1 - len(cells))
+
+
+def _draw(workload: Workload, runs: Mapping[str, Run]) -> None:
+    """Draw the picture; without matplotlib say so, the figures are there all the same."""
+
+    try:
+        draw(workload, [run.panel for run in runs.values()], PICTURE)
+    except PictureError as error:
+        click.echo(str(error), err=True)
+    except OSError as error:
+        click.echo(f"no picture: {PICTURE} can't be written: {error.strerror}", err=True)
+    else:
+        click.echo(f"The picture is in {PICTURE}.", err=True)
+
+
+def _check(runs: Mapping[str, Run]) -> None:
+    """Fail if a pod was lost or is there twice."""
+    wrong = [
+        f"{name}: {run.result.lost} lost, {run.result.duplicated} duplicated"
+        for name, run in runs.items()
+        if run.result.lost or run.result.duplicated
+    ]
+    if wrong:
+        raise Failed(f"not every pod is there exactly once: {'; '.join(wrong)}")
+
+
+def _progress() -> Progress:
+    """Make a progress display on stderr, which goes away at the end."""
+
+    columns = (TextColumn("{task.description:15}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True)

@@ -1,0 +1,71 @@
+"""``backoff-ctrl doctor``: can it work here, and if not, what to do; a line each."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from api.exits import DONE, FAILED, BadInput
+from backoff_ctrl.__main__ import intrusions
+
+if TYPE_CHECKING:
+    from k8s.reach import Check
+
+
+@click.command("doctor")
+@click.option("--server", metavar="URL", help="An API server that asks for no credentials, such as the sandbox.")
+@click.option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, ~/.kube/config, then the pod's account.")
+@click.option("--context", help="A context of the kubeconfig; default: the current one.")
+@click.option("-n", "--namespace", help="Where creates will go; default: the context's.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+def command(
+    server: str | None, kubeconfig: str | None, context: str | None, namespace: str | None, as_json: bool
+) -> int:
+    """Check what this installation and the cluster allow.
+
+    Exit codes: 0 all is well, 1 something is not, 2 the cluster can't be used at all.
+    """
+    from k8s.reach import Reach, ReachError, find_place  # noqa: PLC0415 - loads the client: 0.25 s
+
+    if server is not None and (kubeconfig is not None or context is not None):
+        raise BadInput("--server and --kubeconfig or --context name two clusters: give one of them")
+    if server is not None and not server.startswith(("http://", "https://")):
+        raise BadInput(f"--server must be a URL such as http://127.0.0.1:8001, not {server!r}")
+    checks = [_installation()]
+    if not as_json:
+        _show(checks[0])
+    try:
+        reach = Reach(find_place(server, kubeconfig, context, namespace))
+        try:
+            for check in reach.checks():
+                checks.append(check)
+                if not as_json:
+                    _show(check)
+        finally:
+            reach.close()
+    except ReachError as error:
+        raise BadInput(str(error)) from error
+    healthy = all(check.ok for check in checks)
+    if as_json:
+        click.echo(json.dumps({"ok": healthy, "checks": [_document(check) for check in checks]}, indent=2))
+    return DONE if healthy else FAILED
+
+
+def _installation() -> Check:
+    from k8s.reach import Check  # noqa: PLC0415
+
+    found = intrusions()
+    detail = "; ".join(found) or "backoff_ctrl, k8s and api are ours"
+    return Check("import names", ok=not found, detail=detail)
+
+
+def _show(check: Check) -> None:
+    click.echo(f"{'ok' if check.ok else 'no':<4}{check.name:<24}{check.detail}")
+    if check.remedy:
+        click.echo(f"    {'':<24}{check.remedy}")
+
+
+def _document(check: Check) -> dict[str, object]:
+    return {"name": check.name, "ok": check.ok, "detail": check.detail, "remedy": check.remedy}

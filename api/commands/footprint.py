@@ -1,0 +1,74 @@
+"""``backoff-ctrl footprint``: what a manifest will be charged, per quota resource."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from api.commands.amounts import aligned, quantity_text, quantity_texts
+from api.exits import BadInput
+from k8s.footprint import Footprint, FootprintError, footprint_of
+from k8s.manifests import ManifestError, load_manifests, read_source
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@click.command("footprint")
+@click.option("-f", "--file", "source", required=True, metavar="FILE", help="A manifest, YAML or JSON; - is stdin.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+def command(source: str, as_json: bool) -> None:
+    """Say what a manifest will be charged, by every name that a quota could use.
+
+    Kinds that make pods later (Job, Deployment, ...) are shown with all their pods, marked as estimated.
+    A file may hold several manifests: each gets a block of its own, and --json prints a list of them in place
+    of one object.
+    """
+    try:
+        manifests = load_manifests(read_source(source), "stdin" if source == "-" else source)
+    except ManifestError as error:
+        raise BadInput(str(error)) from None
+    footprints = [_footprint(manifest, source, index, len(manifests)) for index, manifest in enumerate(manifests)]
+    if as_json:
+        documents = [_document(found) for found in footprints]
+        click.echo(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
+    else:
+        pages = [_page(found, manifest) for found, manifest in zip(footprints, manifests, strict=True)]
+        click.echo("\n\n".join(pages))
+
+
+def _footprint(manifest: Mapping[str, Any], source: str, index: int, number: int) -> Footprint:
+    """Compute one footprint; say which manifest is at fault where there are several."""
+    try:
+        return footprint_of(manifest)
+    except FootprintError as error:
+        where = "stdin" if source == "-" else source
+        raise BadInput(f"{where}, manifest {index + 1}: {error}" if number > 1 else f"{where}: {error}") from None
+
+
+def _document(found: Footprint) -> dict[str, Any]:
+    """Return what scripts read."""
+    return {
+        "kind": found.kind,
+        "estimated": found.estimated,
+        "amounts": quantity_texts(found.demand.amounts),
+        "scopes": sorted(found.demand.scopes),
+    }
+
+
+def _page(found: Footprint, manifest: Mapping[str, Any]) -> str:
+    """Return what people read."""
+    metadata = manifest.get("metadata")
+    name = metadata.get("name") or metadata.get("generateName") if isinstance(metadata, dict) else None
+    lines = [f"{found.kind} {name}" if name else found.kind]
+    if found.estimated:
+        lines[0] += "  (estimated: with the pods that it will make)"
+    if found.demand.amounts:
+        lines.append(aligned([f"  {key}", quantity_text(key, n)] for key, n in found.demand.amounts.items()))
+    else:
+        lines.append("  no quota charges it")
+    if found.demand.scopes:
+        lines.append(f"  scopes: {', '.join(sorted(found.demand.scopes))}")
+    return "\n".join(lines)

@@ -1,0 +1,84 @@
+"""How many creates of one namespace may be in flight: slow start where nothing is known, a brake after conflicts.
+
+Creates into the unknown grow 1, 2, 4, ... to ``unproven_max``, as TCP's slow start does: one more in flight for each
+that got in. A quota conflict, an evaluation time-out or a broken webhook slows this namespace only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .overload import Window
+
+if TYPE_CHECKING:
+    import random
+
+    from .handler import ComputeResourceAwareBackOffHandler
+    from .policy import Policy
+    from .tickets import Outcome
+
+
+class Pace:
+    """The limits of one namespace on its creates in flight, beside the overload windows that all share."""
+
+    __slots__ = ("_policy", "_rng", "brake", "turn", "unproven", "window")
+
+    def __init__(self, policy: Policy, rng: random.Random) -> None:
+        """Start slow, without a brake."""
+        self._policy = policy
+        self._rng = rng
+        self.brake: Window | None = None
+        self.turn: Window | None = None  # the contended window whose turn this namespace has
+        self.window = 1  # unproven creates in flight, at most
+        self.unproven = 0
+
+    def allows(
+        self,
+        handler: ComputeResourceAwareBackOffHandler,
+        window: Window,
+        contended: dict[Window, None],
+        in_flight: int,
+        now: float,
+    ) -> bool:
+        """Ask the brake, then the overload window: take this namespace's turn at it, or queue for one."""
+        if self.brake is not None:
+            self.brake.in_flight = in_flight
+            if not self.brake.is_open(now):
+                return False
+        if window is self.turn and window.is_open(now):
+            self.turn = None
+        elif window.turns or not window.is_open(now):
+            window.turns[handler] = None
+            contended[window] = None
+            return False
+        return True
+
+    def ended(self, outcome: Outcome, *, unproven: bool) -> None:
+        """Take in how a ticket ended: growth for what got in, one at a time again after a quota's refusal."""
+        if unproven:
+            self.unproven -= 1
+            if outcome.event == "created":
+                self.window = min(self._policy.unproven_max, self.window + 1)
+            elif outcome.event == "rejected":
+                self.window = 1
+        if self.brake is not None and outcome.event in ("created", "rejected"):
+            self.brake.good()
+            if self.brake.size >= self._policy.overload_start:
+                self.brake = None
+
+    def conflicted(self, sent: float, now: float, retry_after: float | None, in_flight: int) -> None:
+        """Slow down: the namespace's quotas, not the server, asked for patience."""
+        if self.brake is None:
+            self.brake = Window(self._policy, self._rng)
+        self.brake.in_flight = in_flight
+        self.brake.bad(sent, now, retry_after, self._policy.brake_base)
+
+    def next_open(self, now: float) -> float:
+        """Return when the brake lets go; infinity if it does not hold."""
+        if self.brake is not None and self.brake.not_before > now:
+            return self.brake.not_before
+        return float("inf")
+
+    def is_over(self, now: float) -> bool:
+        """Say whether the brake's pause has ended."""
+        return self.brake is not None and now >= self.brake.not_before

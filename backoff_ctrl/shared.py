@@ -1,0 +1,44 @@
+"""What the namespaces of a controller have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .backoff import full_jitter
+from .overload import Window
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from .handler import ComputeResourceAwareBackOffHandler
+    from .policy import Policy
+    from .tickets import Refusal, Ticket
+
+_SETTLE_FLOOR = 0.001  # seconds: where learning starts from if the policy says 0
+
+
+@dataclass(slots=True, eq=False)
+class Shared:
+    """Policy, randomness, effects, overload windows, the learned settle time and the alarm clock."""
+
+    policy: Policy
+    rng: random.Random
+    wake: Callable[[ComputeResourceAwareBackOffHandler, float], None]
+    settle_time: float
+    effects: list[Ticket | Refusal] = field(default_factory=list)
+    flows: dict[str, Window] = field(default_factory=dict)
+    contended: dict[Window, None] = field(default_factory=dict)
+
+    def flow(self, name: str) -> Window:
+        """Return the overload window of a flow, new where it is the first create of it."""
+        window = self.flows.get(name)
+        if window is None:
+            window = self.flows[name] = Window(self.policy, self.rng)
+        return window
+
+    def settle_longer(self) -> float:
+        """Learn that the server had not seen our news yet; return how long to wait this time."""
+        self.settle_time = min(self.policy.settle_max, max(self.settle_time * 1.5, _SETTLE_FLOOR))
+        return self.settle_time + full_jitter(0, self.settle_time, self.policy.cap, self.rng)

@@ -1,0 +1,231 @@
+"""Measure the engine: what one decision, one rejection and one waiter cost. Writes ``build/bench.json``.
+
+Times of single decisions are told as multiples of a yardstick, ``json.loads`` of a pod of 440 bytes, measured in
+the same run and in turns with them: machines differ and are noisy, ratios less so. The waiters' scenarios run in
+processes of their own (``waiters.py``). Exit code 1 if a bar is missed.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter_ns
+
+from rich.console import Console
+from rich.progress import Progress, TaskID
+from rich.table import Table
+
+from backoff_ctrl import Controller, Created, Demand, Rejected, Request, Ticket
+from k8s.rejections import Lane, read_rejection
+
+HERE = Path(__file__).parent
+OUT = HERE.parent / "build" / "bench.json"
+POD = (HERE / "pod-yardstick.json").read_text()
+GIB = 1024**3 * 10**9
+ROUNDS = 60
+SCENARIOS = ("spread", "crowded")
+BARS = {
+    "blocked_ratio": 0.2,
+    "admit_settle_ratio": 0.6,
+    "reject_ratio": 2.5,
+    "bytes_per_waiter": 600.0,
+    "wake_us_at_1e6_waiters": 200.0,
+}
+GROWTH_BAR = 2.0  # a decision beside 1,000,000 waiters against one beside 1,000
+
+
+def pod_demand(cpu_milli: int) -> Demand:
+    """Return what a pod of the size is charged, every name that a quota may use."""
+    cpu, memory = cpu_milli * 10**6, cpu_milli * GIB // 500
+    return Demand(
+        {"pods": 10**9, "count/pods": 10**9, "cpu": cpu, "requests.cpu": cpu, "memory": memory,
+         "requests.memory": memory, "limits.cpu": cpu, "limits.memory": memory}
+    )  # fmt: skip
+
+
+def yardstick(_round: int) -> float:
+    """Return microseconds of one ``json.loads`` of the pod."""
+    loads, count = json.loads, 1000
+    start = perf_counter_ns()
+    for _ in range(count):
+        loads(POD)
+    return (perf_counter_ns() - start) / count / 1000
+
+
+def full_quota(controller: Controller) -> None:
+    """Teach a controller a full quota, by a rejection, as a plain gate learns it."""
+    controller.submit(Request("first", "team", pod_demand(1000)), 0.0)
+    [ticket] = controller.advance(0.0)
+    assert isinstance(ticket, Ticket)
+    limited = {"requests.cpu": 64 * 10**9, "requests.memory": 128 * GIB}
+    controller.settle(ticket, Rejected("quota", {"requests.cpu": 10**9}, limited, limited), 0.1)
+    controller.advance(0.1)
+
+
+def blocked(_round: int) -> float:
+    """Return microseconds of one create that has to wait behind others: request, submit and advance."""
+    controller = Controller()
+    full_quota(controller)
+    demands = [pod_demand(100 * i) for i in range(1, 9)]
+    for demand in demands:
+        controller.submit(Request("equal", "team", demand), 0.2)
+    names = [f"pod-{i}" for i in range(1000)]
+    now = 0.2
+    start = perf_counter_ns()
+    for name in names:
+        controller.submit(Request(name, "team", demands[1]), now)
+        controller.advance(now)
+        now += 1e-6
+    return (perf_counter_ns() - start) / len(names) / 1000
+
+
+def blocked_alone(_round: int) -> float:
+    """Return microseconds of one create that has to wait and is the first of its shape."""
+    controller = Controller()
+    full_quota(controller)
+    demands = [pod_demand(100 + i) for i in range(200)]
+    start = perf_counter_ns()
+    for demand in demands:
+        controller.submit(Request("pod", "team", demand), 0.2)
+        controller.advance(0.2)
+    return (perf_counter_ns() - start) / len(demands) / 1000
+
+
+def admit_settle(_round: int) -> float:
+    """Return microseconds of one create that goes at once and is stored: request, submit, advance, settle, advance."""
+    controller = Controller()
+    limited = {"requests.cpu": 10**18, "requests.memory": 10**30}
+    ticket = controller.force(Request("first", "team", pod_demand(1000)), 0.0)
+    controller.settle(ticket, Rejected("quota", {"requests.cpu": 10**9}, {"requests.cpu": 0}, limited), 0.1)
+    controller.withdraw(ticket.request, 0.1)
+    controller.advance(0.1)
+    demand = pod_demand(100)
+    names = [f"pod-{i}" for i in range(500)]
+    now = 0.2
+    start = perf_counter_ns()
+    for name in names:
+        controller.submit(Request(name, "team", demand), now)
+        [ticket] = controller.advance(now)  # type: ignore[list-item]
+        controller.settle(ticket, Created(), now)
+        controller.advance(now)
+        now += 1e-6
+    return (perf_counter_ns() - start) / len(names) / 1000
+
+
+def rejection_body(rng: random.Random) -> bytes:
+    """Return a full quota's answer as an API server words it, the whole Status, no two alike."""
+    name, milli = f"job-{rng.randrange(16**8):08x}", rng.randrange(100, 4000)
+    message = (
+        f'pods "{name}" is forbidden: exceeded quota: team-quota, requested: requests.cpu={milli}m,'
+        f"requests.memory={rng.randrange(100, 9000)}Mi, used: requests.cpu={rng.randrange(60_000, 64_000)}m,"
+        f"requests.memory={rng.randrange(120_000, 131_072)}Mi, limited: requests.cpu=64,requests.memory=128Gi"
+    )
+    status = {
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
+        "reason": "Forbidden", "details": {"name": name, "kind": "pods"}, "code": 403,
+    }  # fmt: skip
+    return json.dumps(status, separators=(",", ":")).encode() + b"\n"
+
+
+def reject(number: int) -> float:
+    """Return microseconds of one quota rejection, read from bytes and learned: texts all different."""
+    rng = random.Random(number)
+    controller = Controller()
+    full_quota(controller)
+    headers = {"Content-Type": "application/json"}
+    demand = pod_demand(1000)
+    spent, count, now = 0, 100, 0.2
+    for _ in range(count):
+        body = rejection_body(rng)
+        ticket = controller.force(Request("pod", "team", demand), now)
+        now += 1e-4
+        start = perf_counter_ns()
+        read = read_rejection(403, headers, body)
+        controller.settle(ticket, Rejected(read.quota, read.requested, read.used, read.limited), now)
+        controller.advance(now)
+        spent += perf_counter_ns() - start
+        assert read.lane is Lane.QUOTA
+        now += 1e-4
+    return spent / count / 1000
+
+
+MEASURES: dict[str, Callable[[int], float]] = {
+    "blocked_ratio": blocked,
+    "blocked, first of its shape": blocked_alone,
+    "admit_settle_ratio": admit_settle,
+    "reject_ratio": reject,
+}
+
+
+def decisions(progress: Progress, task: TaskID) -> tuple[float, dict[str, float]]:
+    """Return the yardstick in microseconds and the median ratio of each measure to it, round by round."""
+    rods = []
+    ratios: dict[str, list[float]] = {name: [] for name in MEASURES}
+    for number in range(ROUNDS):
+        for name, measure in MEASURES.items():
+            before = yardstick(number)
+            took = measure(number)
+            rod = (before + yardstick(number)) / 2
+            rods.append(rod)
+            ratios[name].append(took / rod)
+        progress.advance(task)
+    return median(rods), {name: median(found) for name, found in ratios.items()}
+
+
+def waiters(scenario: str) -> dict[str, float]:
+    """Run one scenario of waiters in its own process."""
+    command = [sys.executable, str(HERE / "waiters.py"), scenario]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def main() -> int:
+    """Measure, write, print; return the exit code."""
+    errors = Console(stderr=True)
+    with Progress(console=errors, transient=True) as progress:
+        task = progress.add_task("decisions", total=ROUNDS + 20 * len(SCENARIOS))
+        rod, ratios = decisions(progress, task)
+        scenarios = {}
+        for scenario in SCENARIOS:
+            progress.update(task, description=f"1,000,000 waiters, {scenario}")
+            scenarios[scenario] = waiters(scenario)
+            progress.advance(task, 20)
+    growth = max(s["decision_us_at_1e6_waiters"] / s["decision_us_at_1e3_waiters"] for s in scenarios.values())
+    worst = {key: max(s[key] for s in scenarios.values()) for key in next(iter(scenarios.values()))}
+    found = {"yardstick_us": rod} | {k: v for k, v in ratios.items() if k in BARS} | worst
+    extra = {k: v for k, v in ratios.items() if k not in BARS} | {"growth of a decision, 1e3 to 1e6": growth}
+    deep = {key: found.pop(key) for key in list(found) if "deep" in key}
+    OUT.parent.mkdir(exist_ok=True)
+    OUT.write_text(json.dumps({key: round(value, 4) for key, value in found.items()}, indent=2) + "\n")
+    return show(found, extra | deep, growth)
+
+
+def show(found: dict[str, float], extra: dict[str, float], growth: float) -> int:
+    """Print the table; return 1 if a bar is missed."""
+    table = Table(title="backoff-ctrl, the engine's costs")
+    table.add_column("measure")
+    table.add_column("found", justify="right")
+    table.add_column("bar", justify="right")
+    missed = [key for key, bar in BARS.items() if found[key] > bar]
+    if growth > GROWTH_BAR:
+        missed.append("growth of a decision, 1e3 to 1e6")
+    bars = BARS | {"growth of a decision, 1e3 to 1e6": GROWTH_BAR}
+    for key, value in (found | extra).items():
+        bar = f"<= {bars[key]:g}" if key in bars else ""
+        table.add_row(f"[red]{key}[/red]" if key in missed else key, f"{value:.3g}", bar)
+    console = Console()
+    console.print(table)
+    console.print(f"written to {OUT.relative_to(HERE.parent)}")
+    if missed:
+        console.print(f"missed: {', '.join(missed)}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""A million waiters: bytes each, one more decision beside them, one wake among them. Prints one JSON object.
+
+``spread``: 10,000 namespaces of 100 waiters, a quota each. ``crowded``: one namespace, 10,000 shapes, three quotas
+that all apply. Memory is the growth of the process's resident set while the waiters join, their ``Request``, ids
+and demands included, divided by their number. The small controllers beside which a decision is compared hold 1,000
+waiters of the same kind; both are measured in turns.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import resource
+import sys
+from pathlib import Path
+from statistics import median
+from time import perf_counter_ns
+
+from backoff_ctrl import Controller, Demand, ObservedQuota, Policy, Request, Ticket
+from backoff_ctrl.tickets import Created
+
+ONE = 10**9
+MANY, FEW = 20_000, 1_000
+BATCHES, BATCH = 40, 500
+WAKES = 200
+SETTLED = 0.002  # seconds: the policy's settle time, which is waiting and no work
+
+
+class Crowd:
+    """A controller with full, observed quotas and the waiters in front of them."""
+
+    def __init__(self, waiters: int, namespaces: int, shapes: int, quotas: int) -> None:
+        """Fill the line; measure what it takes."""
+        self.controller = Controller(Policy(waiters_max=2 * MANY))
+        self.now = 1.0
+        self.namespaces = [f"namespace-{i}" for i in range(namespaces)]
+        self.shapes = shapes
+        self.quotas = [f"quota-{i}" for i in range(quotas)]
+        self.limit = (shapes + 1) * ONE
+        for namespace in self.namespaces:
+            for quota in self.quotas:
+                self.observe(namespace, quota, self.limit)
+        self.controller.watching(self.now)
+        self.controller.advance(self.now)
+        gc.collect()
+        before = resident()
+        for number in range(waiters):
+            self.submit(number)
+        gc.collect()
+        self.bytes_per_waiter = (resident() - before) / waiters
+        self.waiters = waiters
+        self.head = dict.fromkeys(self.namespaces, 0)
+
+    def demand(self, number: int) -> Demand:
+        """Return the demand of the n-th waiter of a namespace: its own object, as each create has."""
+        cpu = (number % self.shapes + 1) * ONE
+        return Demand({"pods": ONE, "requests.cpu": cpu, "requests.memory": cpu})
+
+    def submit(self, number: int) -> None:
+        """Let one more wait."""
+        namespace = self.namespaces[number % len(self.namespaces)]
+        request = Request(f"pod-{number}", namespace, self.demand(number // len(self.namespaces)))
+        self.now += 1e-6
+        self.controller.submit(request, self.now)
+        assert not self.controller.advance(self.now)
+
+    def observe(self, namespace: str, quota: str, used: int) -> None:
+        """Tell a quota: each limits cpu under a name of its own, and memory and pods amply."""
+        hard = {"requests.cpu": self.limit, "requests.memory": 10**30, "pods": 10**18}
+        seen = {"requests.cpu": used, "requests.memory": 0, "pods": 0}
+        self.controller.observe_quota(namespace, quota, ObservedQuota(hard, hard, seen), self.now)
+
+    def decide(self, rng: random.Random) -> float:
+        """Return microseconds of one more request that has to wait, while so many do: request, submit, advance."""
+        picks = [(rng.choice(self.namespaces), self.demand(rng.randrange(self.shapes))) for _ in range(BATCH)]
+        controller = self.controller
+        now = self.now = self.now + 1e-3
+        done = []
+        start = perf_counter_ns()
+        for namespace, demand in picks:
+            request = Request("one-more", namespace, demand)
+            controller.submit(request, now)
+            controller.advance(now)
+            done.append(request)
+        took = perf_counter_ns() - start
+        for request in done:
+            controller.withdraw(request, now)
+        controller.advance(now)
+        return took / BATCH / 1000
+
+    def wake(self, rng: random.Random, *, deep: bool) -> float:
+        """Return microseconds from news that make room for exactly one waiter until it is admitted.
+
+        The one is the head of the line, or, ``deep``, the one waiter that is small enough, wherever it stands.
+        """
+        namespace = rng.choice(self.namespaces)
+        room = ONE if deep else (self.head[namespace] % self.shapes + 1) * ONE
+        controller = self.controller
+        self.now += 1.0
+        for quota in self.quotas[1:]:  # the others have had room before: their news are not what is measured
+            self.observe(namespace, quota, self.limit - room)
+        self.now += 0.01
+        assert not controller.advance(self.now)
+        start = perf_counter_ns()
+        self.observe(namespace, self.quotas[0], self.limit - room)
+        early = controller.advance(self.now)
+        self.now += SETTLED
+        effects = controller.advance(self.now)
+        while not effects:
+            effects = controller.advance(self.now)
+        took = perf_counter_ns() - start
+        assert not early
+        [ticket] = effects
+        assert isinstance(ticket, Ticket)
+        self.head[namespace] += 0 if deep else 1
+        controller.settle(ticket, Created(), self.now)
+        for quota in self.quotas:
+            self.observe(namespace, quota, self.limit)
+        while (deadline := controller.next_deadline()) is not None and deadline <= self.now + 0.1:
+            self.now = max(self.now, deadline)
+            assert not controller.advance(self.now)
+        return took / 1000
+
+
+def resident() -> int:
+    """Return the resident set in bytes: exact on Linux, elsewhere its highest mark so far."""
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text().split()[1]) * resource.getpagesize()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def scenario(name: str) -> dict[str, float]:
+    """Build a scenario and its small sister; measure both in turns."""
+    if name == "spread":
+        few, many = Crowd(FEW, 10, 4, 1), Crowd(MANY, 10_000, 4, 1)
+    else:
+        few, many = Crowd(FEW, 1, 10, 3), Crowd(MANY, 1, 10_000, 3)
+    rng = random.Random(1)
+    beside_few, beside_many = [], []
+    for _ in range(BATCHES):
+        beside_few.append(few.decide(rng))
+        beside_many.append(many.decide(rng))
+    wakes = [many.wake(rng, deep=False) for _ in range(WAKES)]
+    deep = [many.wake(rng, deep=True) for _ in range(WAKES // 10)]
+    return {
+        "bytes_per_waiter": many.bytes_per_waiter,
+        "decision_us_at_1e3_waiters": median(beside_few),
+        "decision_us_at_1e6_waiters": median(beside_many),
+        "wake_us_at_1e6_waiters": median(wakes),
+        "wake of the one that fits, deep in line, us": median(deep),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(scenario(sys.argv[1])))

@@ -1,0 +1,381 @@
+"""The one ledger of a process and API server: a controller behind a lock, shared by every gate and client.
+
+Nothing here blocks: callers hand in what happened, and the effects are called back once the lock is free.
+What fails open: an error inside the engine lets every waiting create through as it is, is counted, and is logged
+once; the engine then starts anew and learns again. What fails closed: nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import random
+import threading
+import weakref
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from backoff_ctrl.controller import Controller
+from backoff_ctrl.demand import Demand
+from backoff_ctrl.errors import TicketError
+from backoff_ctrl.tickets import Abandoned, Outcome, Refusal, Rejected, Request, Ticket
+
+from .closing import cancel_all
+from .footprint import FootprintError, footprint
+from .modes import mode_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from backoff_ctrl.ceilings import ObservedQuota
+    from backoff_ctrl.explaining import Explanation, Snapshot
+    from backoff_ctrl.policy import Policy
+
+    from .answers import Answer
+    from .conversation import Creation
+    from .errand import Errand
+    from .modes import Mode
+    from .timers import Timers
+
+LEVEL_HEADER = "X-Kubernetes-Pf-Prioritylevel-Uid"
+LEVELS_MAX = 4096
+
+log = logging.getLogger(__name__)
+
+
+class Waiter(Protocol):
+    """Who stands in line. The calls come from any thread, without the lock, and must not block."""
+
+    def admitted(self, held: Held) -> None:
+        """Take the ticket."""
+
+    def refused(self, refusal: Refusal) -> None:
+        """Hear the engine's no."""
+
+    def opened(self) -> None:
+        """Go ungated: the engine failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A ticket and the engine that gave it: after a failure there is a new engine, which does not know it."""
+
+    ticket: Ticket
+    engine: Controller
+
+
+@dataclass
+class Counts:
+    """What the gate did so far. ``waiting`` is how it stands now."""
+
+    sent: int = 0
+    admitted: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    passed: int = 0
+    failed_open: int = 0
+    shadow_waits: int = 0
+    late: int = 0
+    waiting: int = 0
+
+
+class Desk:
+    """The shared ledger. Its methods are safe from any thread."""
+
+    def __init__(
+        self,
+        timers: Timers,
+        policy: Policy,
+        mode: Mode | Mapping[str, Mode] | Callable[[str], Mode],
+        rng: random.Random | None,
+    ) -> None:
+        """Open with an empty line. ``mode`` is one for all, by namespace (``"*"`` for the others), or a function."""
+        self.timers = timers
+        self.policy = policy
+        self.on_namespace: Callable[[str], object] | None = None  # told each time that a create waits
+        self.on_renew: Callable[[], object] | None = None  # called in a forked child: threads have to be made anew
+        self._mode = mode_of(mode)
+        self._rng = rng
+        self.renew()
+        timers.on_exit = lambda: cancel_all(self.under_way(), "Python is ending")
+        _DESKS.add(self)
+
+    def renew(self) -> None:
+        """Begin anew: after a fork the child has no waiters, and a lock that may be held for ever."""
+        self._lock = threading.Lock()
+        self.timers.renew()
+        self._ids = itertools.count(1)
+        self.counts = Counts()
+        self._logged: set[str] = set()
+        self._levels: dict[tuple[str, str, str], str] = {}
+        self._errands: dict[Errand, None] = {}
+        self._calls: deque[Callable[[], None]] = deque()
+        if self.on_renew is not None:
+            self.on_renew()
+        self._alarm: tuple[float, Callable[[], object]] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        # Jitter that is the same in every process would be no jitter: the engine's own default is for tests.
+        self.controller = Controller(self.policy, self._rng if self._rng is not None else random.Random())
+        self._waiters: dict[Request, Waiter] = {}
+
+    def mode(self, namespace: str) -> Mode:
+        """Return the mode of a namespace."""
+        return self._mode(namespace)
+
+    # -- creates ---------
+
+    def request(self, creation: Creation) -> Request:
+        """Describe a create to the engine. A manifest that cannot be read asks nothing: the server will say why."""
+        try:
+            demand = footprint(creation.body, resource=creation.resource)
+        except FootprintError:
+            demand = Demand({})
+        except Exception as error:  # noqa: BLE001 - law 18: the create passes, the error is counted and logged
+            self.failed_open(error)
+            demand = Demand({})
+        level = self._levels.get((creation.server, creation.credential, creation.resource), "")
+        flow = f"{creation.server}|{creation.credential}|{level}"
+        return Request(f"create-{next(self._ids)}", creation.namespace, demand, priority=creation.priority, flow=flow)
+
+    def stand(self, request: Request, waiter: Waiter) -> None:
+        """Stand in line; the waiter is called back, perhaps before this returns."""
+
+        def submit(engine: Controller, now: float) -> None:
+            self._waiters[request] = waiter
+            engine.submit(request, now)
+
+        self._act(submit)
+        if request.state == "waiting":
+            self._meet(request.namespace)
+
+    def settle(self, held: Held, outcome: Outcome, *, waiter: Waiter | None = None) -> bool:
+        """End a ticket. With a waiter a refused or postponed request stands in line again (True), else it leaves."""
+        back: list[bool] = []
+
+        def settle(engine: Controller, now: float) -> None:
+            if held.engine is not engine:
+                return
+            request = held.ticket.request
+            if waiter is not None:  # in line before the engine is asked: if that fails, it is let through
+                self._waiters[request] = waiter
+                back.append(True)
+            try:
+                engine.settle(held.ticket, outcome, now)
+            except TicketError:
+                self.counts.late += 1  # the engine had given it up: ticket_max
+            if waiter is None:
+                engine.withdraw(request, now)
+            elif request.state == "over":
+                del self._waiters[request]
+                back.clear()
+
+        self._act(settle)
+        if back and held.ticket.request.state == "waiting":
+            self._meet(held.ticket.request.namespace)
+        return bool(back)
+
+    def leave(self, request: Request) -> None:
+        """Leave the line, if still in it."""
+
+        def withdraw(engine: Controller, now: float) -> None:
+            self._waiters.pop(request, None)
+            engine.withdraw(request, now)
+
+        self._act(withdraw)
+
+    def shadow(self, creation: Creation) -> Held | None:
+        """Admit in any case, but count what enforcing would have done. None: the engine failed."""
+        request, trial = self.request(creation), _Trial(self)
+        self.stand(request, trial)
+        self.leave(request)
+        if (held := trial.close()) is not None:
+            return held
+        with self._lock:
+            self.counts.shadow_waits += 1
+        return self.force(self.request(creation))
+
+    def force(self, request: Request) -> Held | None:
+        """Admit ungated; the outcome teaches all the same. None: the engine failed."""
+        held: list[Held] = []
+        self._act(lambda engine, now: held.append(Held(engine.force(request, now), engine)))
+        return held[0] if held else None
+
+    def saw(self, creation: Creation, answer: Answer, lane: str | None) -> None:
+        """Count an answer to a create, and learn the priority level that it was served under."""
+        level = answer.headers.get(LEVEL_HEADER) or answer.headers.get(LEVEL_HEADER.lower())
+        with self._lock:
+            self.counts.sent += 1
+            self.counts.admitted += answer.ok
+            if lane is not None:
+                self.counts.refused[lane] += 1
+            if level and len(self._levels) < LEVELS_MAX:
+                self._levels[creation.server, creation.credential, creation.resource] = level
+
+    def count_passed(self) -> None:
+        """Count a create that goes ungated by its namespace's mode."""
+        with self._lock:
+            self.counts.passed += 1
+
+    # -- what is under way ---------
+
+    def track(self, errand: Errand) -> None:
+        """Keep sight of a create."""
+        with self._lock:
+            self._errands[errand] = None
+
+    def untrack(self, errand: Errand) -> None:
+        """Lose sight of a create."""
+        with self._lock:
+            self._errands.pop(errand, None)
+
+    def under_way(self) -> list[Errand]:
+        """Return the creates that are not answered yet."""
+        with self._lock:
+            return list(self._errands)
+
+    def close(self) -> None:
+        """Cancel what waits, and say what that was."""
+        cancel_all(self.under_way(), "the gate was closed")
+
+    # -- news ---------
+
+    def observe_quota(self, namespace: str, quota: str, seen: ObservedQuota) -> None:
+        """Tell the engine what a ResourceQuota says now."""
+        self._act(lambda engine, now: engine.observe_quota(namespace, quota, seen, now))
+
+    def forget_quota(self, namespace: str, quota: str) -> None:
+        """Tell the engine that a ResourceQuota is gone."""
+        self._act(lambda engine, now: engine.forget_quota(namespace, quota, now))
+
+    def watching(self, namespace: str | None) -> None:
+        """Tell the engine that all quotas of the namespace (None: of all) were told and changes will be."""
+        self._act(lambda engine, now: engine.watching(now, namespace))
+
+    def watch_lost(self, namespace: str | None) -> None:
+        """Tell the engine that changes may be missed from now on."""
+        self._act(lambda engine, now: engine.watch_lost(now, namespace))
+
+    def hint_release(self, namespace: str) -> None:
+        """Tell the engine that something of ours ended or went."""
+        self._act(lambda engine, now: engine.hint_release(namespace, now))
+
+    def learn(self, namespace: str, scopes: frozenset[str], refusal: Rejected, sent: float) -> None:
+        """Tell the engine of a refusal seen on a path that is not gated."""
+        self._act(lambda engine, now: engine.learn(namespace, scopes, refusal, sent, now))
+
+    # -- questions ---------
+
+    def explain(self, request: Request) -> Explanation | None:
+        """Say why a request waits."""
+        with self._lock:
+            return self.controller.explain(request, self.timers.now())
+
+    def snapshot(self) -> Snapshot:
+        """Show everything that is known."""
+        with self._lock:
+            return self.controller.snapshot(self.timers.now())
+
+    # -- the engine, locked ---------
+
+    def _act(self, do: Callable[[Controller, float], None]) -> None:
+        with self._lock:
+            try:
+                now = self.timers.now()
+                do(self.controller, now)
+                for effect in self.controller.advance(now):
+                    self._calls.extend(self._call(effect))
+                self._arm(self.controller.next_deadline())
+            except Exception as error:  # noqa: BLE001 - law 18: a bug of ours never stops a platform
+                self._count_failure(error)
+                self._calls.extend(waiter.opened for waiter in self._waiters.values())
+                self._begin()
+            self.counts.waiting = len(self._waiters)
+        while self._calls:  # shared: what a Ctrl-C leaves undone here, the next act does
+            try:
+                call = self._calls.popleft()
+            except IndexError:  # another thread was faster
+                break
+            call()
+
+    def _call(self, effect: Ticket | Refusal) -> list[Callable[[], None]]:
+        waiter = self._waiters.pop(effect.request, None)
+        if isinstance(effect, Refusal):
+            return [] if waiter is None else [lambda: waiter.refused(effect)]
+        held = Held(effect, self.controller)
+        if waiter is None:  # it left between the decision and now
+            return [lambda: self._give_back(held)]
+        return [lambda: waiter.admitted(held)]
+
+    def _give_back(self, held: Held) -> None:
+        self.settle(held, Abandoned())
+
+    def _arm(self, deadline: float | None) -> None:
+        """Be called at the deadline. One alarm at a time; a later one fires early and does no harm."""
+        if deadline is None or (self._alarm is not None and self._alarm[0] <= deadline):
+            return
+        if self._alarm is not None:
+            self._alarm[1]()
+        self._alarm = (deadline, self.timers.call_at(deadline, self._ring))
+
+    def _ring(self) -> None:
+        with self._lock:
+            self._alarm = None
+        self._act(lambda _, __: None)
+
+    def failed_open(self, error: BaseException) -> None:
+        """Count an error of ours that let a create through."""
+        with self._lock:
+            self._count_failure(error)
+
+    def _count_failure(self, error: BaseException) -> None:
+        self.counts.failed_open += 1
+        kind = f"{type(error).__name__}: {error}"
+        if kind not in self._logged and len(self._logged) < 100:
+            self._logged.add(kind)
+            log.error(
+                "an internal error: creates pass ungated until the gate has started anew (logged once)",
+                exc_info=error,
+            )
+
+    def _meet(self, namespace: str) -> None:
+        if self.on_namespace is not None:
+            self.on_namespace(namespace)
+
+
+class _Trial:
+    """Stands in line for a moment, to see whether the engine would have let the create in."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._held: Held | None = None
+        self._closed = False
+
+    def admitted(self, held: Held) -> None:
+        if self._closed:  # by another thread, a moment too late
+            self._desk.settle(held, Abandoned())
+        self._held = held
+
+    def refused(self, refusal: Refusal) -> None:
+        """It would have been refused: counted with those that would have waited."""
+
+    def opened(self) -> None:
+        """The engine failed, and counted it."""
+
+    def close(self) -> Held | None:
+        self._closed = True
+        return self._held
+
+
+_DESKS: weakref.WeakSet[Desk] = weakref.WeakSet()
+
+
+def _renew_all() -> None:
+    for desk in list(_DESKS):
+        desk.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_all)

@@ -1,0 +1,253 @@
+"""``GatedApiClient``: the official client whose creates wait their turn instead of failing with 403.
+
+    core = client.CoreV1Api(GatedApiClient())
+
+Generated methods, raw calls and the DynamicClient all end in ``call_api``, and those with ``async_req`` in
+``_call_with_legacy_options`` (kubernetes 37): these two are overridden. ``AsyncGatedApiClient`` is in
+``gated_async``.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import urllib3
+from kubernetes.client import ApiClient, ApiException
+from kubernetes.client.rest import RESTResponse
+
+from .accounts import Account, unwrapped
+from .answers import Answer, NotSent, OutcomeUnknown, WaitedTooLong
+from .closing import cancel_all
+from .gate_threads import Gate
+from .patience import SERVER_LIMIT
+from .pending import PendingCreate
+from .responses import rewrapped
+from .sharing import Share
+from .targets import Target, creation, is_gated, read_target, teaching
+from .tokens import ConfiguredToken
+from .waiting import current_options, waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kubernetes.client import Configuration
+
+    from .errand import Errand
+    from .gate import AsyncGate
+
+__all__ = ["GatedApiClient", "WaitTimeout", "waiting"]
+
+_NEVER_MADE = (
+    urllib3.exceptions.NewConnectionError,
+    urllib3.exceptions.ConnectTimeoutError,
+    urllib3.exceptions.ProxyError,
+)
+
+
+class WaitTimeout(ApiException, TimeoutError):  # noqa: N818 - the engine's word
+    """The waiting time is over: an ``ApiException`` with the last answer seen (status 0: none), a ``TimeoutError``."""
+
+    def __init__(self, cause: WaitedTooLong) -> None:
+        """Show the last answer as the client would."""
+        answer = cause.answer
+        super().__init__(status=0 if answer is None else answer.status, reason=str(cause))
+        if answer is not None:
+            self.headers = answer.headers
+            self.body = answer.body.decode("utf-8", "replace")
+
+
+class GatedApiClient(ApiClient):
+    """An ``ApiClient`` that gates namespaced creates; everything else passes straight through.
+
+    Without ``gate`` it shares one gate with every other client of this process and API server, sync or async.
+    A create under a full quota waits; ``waiting(...)`` bounds the wait and sets priority and idempotency key.
+    Closing the client cancels what waits (``GateClosed``) and says in the log what that was.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration | None = None,
+        *args: Any,
+        gate: Gate | AsyncGate | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Take what ``ApiClient`` takes, and the gate."""
+        super().__init__(configuration, *args, **kwargs)
+        self._share = Share(self.configuration, gate)
+        self.gate = Gate(desk=self._share.desk)
+        self._under_way: set[Errand] = set()
+        self._local = threading.local()
+
+    # -- the two overrides ---------
+
+    def call_api(
+        self,
+        method: str,
+        url: str,
+        header_params: dict[str, Any] | None = None,
+        body: Any = None,
+        post_params: Any = None,
+        _request_timeout: Any = None,
+    ) -> RESTResponse:
+        """Do as ``ApiClient.call_api`` does; a create waits for its turn first."""
+        ready = getattr(self._local, "ready", None)
+        if ready is not None:  # an asynchronous create, answered already: only to be deserialized
+            self._local.ready = None
+            return self._handed_out(*ready)
+        target = read_target(self.configuration.host, url)
+        if target is None or not is_gated(method, target, body):
+            return self._pass(target, method, url, header_params, body, post_params, _request_timeout)
+        transport = _Transport(self, url, header_params, _request_timeout)
+        what = creation(self.configuration.host, target, header_params or {}, body, current_options())
+        begun: list[Errand] = []
+        answer, failure = None, None
+        try:
+            answer = self.gate.create(what, transport, begun=lambda errand: self._began(errand, begun))
+        except Exception as error:  # noqa: BLE001 - raised below, as the client's own kind
+            failure = error
+        finally:
+            self._under_way.difference_update(begun)
+        return self._handed_out(answer, failure, Account.of(begun[0]))
+
+    def _call_with_legacy_options(
+        self,
+        request: Any,
+        response_types_map: Any,
+        async_req: bool | None,
+        preload_content: bool,
+        request_timeout: Any,
+        return_http_data_only: bool,
+    ) -> Any:
+        rest = (preload_content, request_timeout, return_http_data_only)
+        if async_req:
+            method, url, _, body, _ = request
+            target = read_target(self.configuration.host, url)
+            if target is None or not is_gated(method, target, body):
+                return super()._call_with_legacy_options(request, response_types_map, async_req, *rest)
+            return self._create_later(target, request, response_types_map, rest)
+        self._local.account = None
+        try:
+            return super()._call_with_legacy_options(request, response_types_map, None, *rest)
+        except ApiException as error:
+            if self._local.account is not None:
+                self._local.account.annotate(error)
+            raise
+
+    def response_deserialize(self, response_data: Any, response_types_map: Any = None) -> Any:
+        """Do as ``ApiClient`` does; an error for a gated create says what the gate knows of it."""
+        try:
+            return super().response_deserialize(response_data, response_types_map)
+        except ApiException as error:
+            account = getattr(response_data, "account", None)
+            if account is not None:
+                account.annotate(error)
+            raise
+
+    def update_params_for_auth(self, headers: Any, *args: Any, **kwargs: Any) -> None:
+        """Do as ``ApiClient`` does, and mark a header that came from the configuration."""
+        super().update_params_for_auth(headers, *args, **kwargs)
+        if kwargs.get("request_auth") is None and "authorization" in headers:
+            headers["authorization"] = ConfiguredToken(headers["authorization"])
+
+    def close(self) -> None:
+        """Cancel what waits, say what that was, then do as ``ApiClient`` does."""
+        cancel_all(list(self._under_way), "the client was closed")
+        self._share.release()
+        super().close()  # type: ignore[no-untyped-call]
+
+    # -- creates that hold no thread ---------
+
+    def _create_later(
+        self, target: Target, request: Any, response_types_map: Any, rest: tuple[Any, ...]
+    ) -> PendingCreate:
+        """Start a create whose steps run on the client's own pool; while it waits it is not there."""
+        _, url, headers, body, _ = request
+        pool = self.pool  # made here, with its atexit hook, which closes this client
+        transport = _Transport(self, url, headers, rest[1])
+        what = creation(self.configuration.host, target, headers or {}, body, current_options())
+
+        def conclude(answer: Answer | None, error: BaseException | None) -> Any:
+            self._under_way.discard(errand)
+            self._local.ready = (answer, error, Account.of(errand))
+            return self._call_with_legacy_options(request, response_types_map, None, *rest)
+
+        def post(step: Callable[[], None]) -> None:
+            try:
+                pool.apply_async(step)
+            except ValueError:  # closed: only the end of a cancelled create is left to do
+                step()
+
+        pending = PendingCreate(conclude)
+        errand = self.gate.prepare(what, transport, post, pending.done)
+        self._under_way.add(errand)
+        post(errand.begin)
+        return pending
+
+    # -- small things ---------
+
+    def _began(self, errand: Errand, ends: list[Errand]) -> None:
+        ends.append(errand)
+        self._under_way.add(errand)
+
+    def _handed_out(self, answer: Answer | None, error: BaseException | None, account: Account) -> RESTResponse:
+        if answer is None:
+            assert error is not None
+            raise WaitTimeout(error) if isinstance(error, WaitedTooLong) else unwrapped(error)
+        self._local.account = account
+        response = RESTResponse(rewrapped(answer))
+        response.account = account  # type: ignore[attr-defined]
+        return response
+
+    def _pass(self, target: Target | None, method: str, url: str, headers: Any, body: Any, *rest: Any) -> RESTResponse:
+        sent = self.gate.desk.timers.now()
+        response = super().call_api(method, url, headers, body, *rest)
+        if target is None:
+            return response
+        if response.status == 403:
+            taught = teaching(target, response.status, response.headers, response.read(), body)
+            if taught is not None:
+                self.gate.desk.learn(target.namespace, *taught, sent)
+        elif method.upper() == "DELETE" and response.status == 200:
+            self.gate.desk.hint_release(target.namespace)
+        return response
+
+    def send_now(self, method: str, url: str, headers: dict[str, Any], body: Any, timeout: Any) -> RESTResponse:
+        """Call the server, ungated, with credentials of this moment."""
+        if isinstance(headers.get("authorization"), ConfiguredToken):
+            token = self.configuration.auth_settings().get("BearerToken")
+            if token is not None:
+                headers["authorization"] = token["value"]
+        return super().call_api(method, url, headers, body, None, timeout)
+
+
+class _Transport:
+    """One create's way to the server, through the client's own connections."""
+
+    def __init__(self, client: GatedApiClient, url: str, headers: dict[str, Any] | None, timeout: Any) -> None:
+        self._client = client
+        self._url = url
+        self._headers = headers or {}
+        self._timeout = timeout or (SERVER_LIMIT, SERVER_LIMIT)  # a create is over on the server by then
+
+    def send(self, body: dict[str, Any]) -> Answer:
+        return self._call("POST", self._url, body)
+
+    def look_up(self, name: str) -> Answer:
+        return self._call("GET", f"{self._url.partition('?')[0]}/{name}", None)
+
+    def refresh(self) -> None:
+        self._client.configuration.auth_settings()  # runs the configuration's refresh hook
+
+    def _call(self, method: str, url: str, body: Any) -> Answer:
+        try:
+            response = self._client.send_now(method, url, dict(self._headers), body, self._timeout)
+            return Answer(response.status, response.headers, response.read())
+        except urllib3.exceptions.MaxRetryError as error:
+            if isinstance(error.reason, _NEVER_MADE):
+                raise NotSent(str(error)) from error
+            raise
+        except _NEVER_MADE as error:
+            raise NotSent(str(error)) from error
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise OutcomeUnknown(str(error)) from error

@@ -1,0 +1,78 @@
+"""Names drawn on the client before the first send, so that a create can be recognised and never doubled.
+
+The API server would draw the random part of a ``generateName`` only when it stores the object: after a lost
+answer nobody could say which object was ours. We draw it earlier, of a longer suffix (10 characters of 27 make
+2 x 10^14 names), and mark the object with an annotation that says which create made it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Mapping
+
+CREATE_ID: Final = "backoff-ctrl.dev/create-id"
+"""The annotation that tells an object of ours from a stranger's of the same name."""
+ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""Kubernetes' own alphabet for random names: no vowels, no digits that look like letters."""
+SUFFIX_LENGTH: Final = 10
+NAME_LENGTH: Final = 63  # what every kind accepts: a DNS label
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A create with its concrete name. ``name`` is empty where the body asks for none: the server will refuse it."""
+
+    body: dict[str, Any]
+    name: str
+    create_id: str
+    minted: bool  # the name is ours: a stranger has no reason to hold it
+    keyed: bool  # derived from an idempotency key: an earlier process may have made it already
+
+
+def name_create(
+    body: Mapping[str, Any], *, namespace: str, resource: str, key: str | None, rng: random.Random
+) -> Named:
+    """Give the create a name and an id, both derived from ``key`` where there is one, else random.
+
+    The caller's body is not touched: what has to change is copied. A create id that the body already carries is
+    kept: it comes from a gate in front of this one, which must recognise its own object.
+    """
+    metadata = dict(_mapping(body.get("metadata")))
+    annotations = dict(_mapping(metadata.get("annotations")))
+    prefix = metadata.get("generateName")
+    name = metadata.get("name")
+    seed = None if key is None else f"{namespace}\0{resource}\0{name or prefix or ''}\0{key}"
+    create_id = annotations.get(CREATE_ID)
+    if not isinstance(create_id, str) or not create_id:
+        create_id = f"{_digits(seed, 'id', rng):032x}"
+    minted = False
+    if not name and isinstance(prefix, str) and prefix:
+        name, minted = mint(prefix, _digits(seed, "name", rng)), True
+        metadata["name"] = name
+    metadata["annotations"] = {**annotations, CREATE_ID: create_id}
+    named = name if isinstance(name, str) else ""
+    return Named({**body, "metadata": metadata}, named, create_id, minted, key is not None)
+
+
+def mint(prefix: str, digits: int) -> str:
+    """Append 10 characters drawn from ``digits`` to the prefix, cut so that the name fits."""
+    suffix = []
+    for _ in range(SUFFIX_LENGTH):
+        digits, place = divmod(digits, len(ALPHABET))
+        suffix.append(ALPHABET[place])
+    return prefix[: NAME_LENGTH - SUFFIX_LENGTH] + "".join(suffix)
+
+
+def _digits(seed: str | None, purpose: str, rng: random.Random) -> int:
+    if seed is None:
+        return rng.getrandbits(128)
+    return int.from_bytes(hashlib.sha256(f"{purpose}\0{seed}".encode()).digest()[:16], "big")
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,200 @@
+"""Two references that know the quota and never ask in vain, and the bounds that nothing can beat.
+
+Both are told at once when a pod arrives or ends, and admit in no time. They stand for "as good as it gets":
+the figures compare with the better of the two, measure by measure.
+
+* ``keeping``: one line in order of arrival; what fits may overtake. A waiter that is first in line for a resource
+  is overtaken when another takes of that resource. After 32 times, and 60 s, room is kept for it in the
+  resources that block it until it is in; keeping pauses while that room has made no new maximum for a while.
+  Written from the rule alone; it shares no code with the engine.
+* ``first_fit``: at every change, everything that fits goes in, in order of arrival; no room is kept.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .workload import Pod, Workload
+
+OVERTAKES_MAX: Final = 32
+OVERTAKEN_FOR_MAX: Final = 60.0  # seconds
+KEEP_STALLED: Final = 60.0  # seconds; or five mean times between releases, whichever is longer
+STALLED_RELEASES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Seconds. A wait runs from arrival to admission; the makespan from the first arrival to the last end."""
+
+    makespan: float
+    wait_p50: float
+    wait_p95: float
+
+    def better(self, other: Measured) -> Measured:
+        """Take the smaller of each measure."""
+        return Measured(
+            min(self.makespan, other.makespan),
+            min(self.wait_p50, other.wait_p50),
+            min(self.wait_p95, other.wait_p95),
+        )
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    pod: Pod
+    overtaken: int = 0
+    overtaken_since: float = 0.0
+    most_room: float = -1.0  # the most room seen while it was kept, as a sum of shares of what it asks
+    grown_at: float = 0.0
+
+
+class _Namespace:
+    """One namespace's quota, line and running pods."""
+
+    def __init__(self, quota: Mapping[str, int], keep: bool) -> None:
+        self.free = dict(quota)
+        self.line: list[_Waiter] = []
+        self.keep = keep
+        self.first_release = 0.0
+        self.releases = 0
+        self.pauses_at: float | None = None  # when the next keeping pauses, and others may take that room
+
+    def release(self, pod: Pod, now: float) -> None:
+        for resource, amount in pod.demand.items():
+            self.free[resource] += amount
+        if self.releases == 0:
+            self.first_release = now
+        self.releases += 1
+
+    def admit(self, now: float) -> list[Pod]:
+        """Go over the line once, in order; take out and return what goes in."""
+        admitted: list[Pod] = []
+        passed: list[_Waiter] = []
+        kept = dict.fromkeys(self.free, 0)
+        self.pauses_at = None
+        first_at: dict[str, _Waiter] = {}  # per resource, who is first among those that wait for it
+        for waiter in self.line:
+            demand = waiter.pod.demand
+            short_of = [name for name, amount in demand.items() if amount > self.free[name] - kept[name]]
+            if not short_of:
+                for name, amount in demand.items():
+                    self.free[name] -= amount
+                _overtake({first_at[name] for name in demand if name in first_at}, now)
+                admitted.append(waiter.pod)
+                continue
+            passed.append(waiter)
+            for name in short_of:
+                first_at.setdefault(name, waiter)
+            if self.keep and self._keeps_room(waiter, short_of, kept, now):
+                for name in short_of:
+                    kept[name] += demand[name]
+        self.line = passed
+        return admitted
+
+    def _keeps_room(self, waiter: _Waiter, short_of: list[str], kept: Mapping[str, int], now: float) -> bool:
+        if waiter.overtaken < OVERTAKES_MAX or now - waiter.overtaken_since < OVERTAKEN_FOR_MAX:
+            return False
+        demand = waiter.pod.demand
+        room = sum(min(1.0, max(0, self.free[name] - kept[name]) / demand[name]) for name in short_of)
+        if room > waiter.most_room:
+            waiter.most_room, waiter.grown_at = room, now
+        pauses_at = waiter.grown_at + self._stalled_after(now)
+        if pauses_at <= now:
+            return False
+        self.pauses_at = pauses_at if self.pauses_at is None else min(self.pauses_at, pauses_at)
+        return True
+
+    def _stalled_after(self, now: float) -> float:
+        if self.releases == 0:
+            return KEEP_STALLED
+        return max(KEEP_STALLED, STALLED_RELEASES * (now - self.first_release) / self.releases)
+
+
+def _overtake(first: set[_Waiter], now: float) -> None:
+    """Count one overtaking for each: it was next for a resource that another took."""
+    for waiter in first:
+        if waiter.overtaken == 0:
+            waiter.overtaken_since = now
+        waiter.overtaken += 1
+
+
+def keeping(workload: Workload) -> Measured:
+    """Run the first reference: our own line and overtaking rule."""
+    return measure(workload, _simulate(workload, keep=True))
+
+
+def first_fit(workload: Workload) -> Measured:
+    """Run the second reference: work-conserving first fit."""
+    return measure(workload, _simulate(workload, keep=False))
+
+
+def better_reference(workload: Workload) -> Measured:
+    """Return the better of the two references, measure by measure."""
+    return keeping(workload).better(first_fit(workload))
+
+
+_ENDS, _ARRIVES, _LOOKS = range(3)  # the order of events at one instant
+
+
+def _simulate(workload: Workload, *, keep: bool) -> dict[str, float]:
+    """Return when each pod is admitted. Ends at an instant count before arrivals at it."""
+    pods = workload.pods
+    namespaces = {name: _Namespace(quota, keep) for name, quota in workload.quotas.items()}
+    events = [(pod.arrival, _ARRIVES, index) for index, pod in enumerate(pods)]
+    heapq.heapify(events)
+    indexes = {pod.name: index for index, pod in enumerate(pods)}
+    admitted_at: dict[str, float] = {}
+    while events:
+        now = events[0][0]
+        touched: dict[str, int] = {}
+        while events and events[0][0] == now:
+            _, what, index = heapq.heappop(events)
+            space = namespaces[pods[index].namespace]
+            touched[pods[index].namespace] = index
+            if what == _ARRIVES:
+                space.line.append(_Waiter(pods[index]))
+            elif what == _ENDS:
+                space.release(pods[index], now)
+        for name, index in touched.items():
+            for pod in namespaces[name].admit(now):
+                admitted_at[pod.name] = now
+                heapq.heappush(events, (now + pod.run_time, _ENDS, indexes[pod.name]))
+            pauses_at = namespaces[name].pauses_at
+            if pauses_at is not None:
+                heapq.heappush(events, (pauses_at, _LOOKS, index))
+    return admitted_at
+
+
+def measure(workload: Workload, admitted_at: Mapping[str, float]) -> Measured:
+    """Measure a run from its admission times (seconds since the first arrival), for the pods that went in."""
+    went_in = [pod for pod in workload.pods if pod.name in admitted_at]
+    waits = sorted(max(0.0, admitted_at[pod.name] - pod.arrival) for pod in went_in)
+    makespan = max((admitted_at[pod.name] + pod.run_time for pod in went_in), default=0.0)
+    return Measured(makespan, percentile(waits, 50), percentile(waits, 95))
+
+
+def percentile(ordered: list[float], percent: int) -> float:
+    """Return the nearest-rank percentile of ascending values; 0 for none."""
+    if not ordered:
+        return 0.0
+    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
+
+
+def area_bound(workload: Workload) -> float:
+    """Return the most, over namespaces and resources, of sum(demand x run time) / quota: no makespan is less."""
+    areas: dict[tuple[str, str], float] = {}
+    for pod in workload.pods:
+        for resource, amount in pod.demand.items():
+            key = (pod.namespace, resource)
+            areas[key] = areas.get(key, 0.0) + amount * pod.run_time
+    return max((area / workload.quotas[name][key] for (name, key), area in areas.items()), default=0.0)
+
+
+def arrival_bound(workload: Workload) -> float:
+    """Return the latest arrival + run time: no makespan is less than that either."""
+    return max((pod.arrival + pod.run_time for pod in workload.pods), default=0.0)

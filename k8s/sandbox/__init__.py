@@ -1,0 +1,24 @@
+"""An embedded Kubernetes API server with quota admission: the cluster of tests and of the demo.
+
+It keeps objects in memory and answers as the real server does, as far as creators, ``kubectl`` and the
+official Python client look: texts, codes, versions, watches, and above all quota admission with its races.
+It computes charges on a path of its own (``charges``), so that it can prove the gate's footprint wrong.
+It has no nodes, no scheduler, no RBAC and no authentication: it listens on 127.0.0.1 and is no place for secrets.
+"""
+
+from .answers import ApiError
+from .background import BackgroundSandbox, running_sandbox
+from .cluster import Sandbox
+from .counters import Counters, CreateCounts
+from .faults import FaultError, Faults
+
+__all__ = [
+    "ApiError",
+    "BackgroundSandbox",
+    "Counters",
+    "CreateCounts",
+    "FaultError",
+    "Faults",
+    "Sandbox",
+    "running_sandbox",
+]

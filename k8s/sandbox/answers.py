@@ -1,0 +1,133 @@
+"""Status objects, worded as Kubernetes words them (``k8s.io/apimachinery/pkg/api/errors``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .kinds import Kind
+
+JSON = dict[str, Any]
+
+
+class ApiError(Exception):
+    """An answer that is not a success: an HTTP code and the Status that goes with it."""
+
+    def __init__(self, code: int, reason: str, message: str, details: JSON | None = None) -> None:
+        """Keep what the Status will say."""
+        super().__init__(message)
+        self.code = code
+        self.status = status_object(code, reason, message, details)
+
+
+def status_object(code: int, reason: str, message: str, details: JSON | None = None) -> JSON:
+    """A ``v1.Status`` that tells of a failure."""
+    status: JSON = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+    }
+    if details:
+        status["details"] = details
+    status["code"] = code
+    return status
+
+
+def success(kind: Kind, name: str, uid: str) -> JSON:
+    """The Status that answers a delete of a kind whose last state is not given back."""
+    details = {"name": name, **_kind_details(kind), "uid": uid}
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+
+
+def _kind_details(kind: Kind) -> JSON:
+    """Group and resource as ``details`` names them."""
+    return {"group": kind.group, "kind": kind.plural} if kind.group else {"kind": kind.plural}
+
+
+def _details(kind: Kind, name: str) -> JSON:
+    return {"name": name, **_kind_details(kind)}
+
+
+def not_found(kind: Kind, name: str) -> ApiError:
+    """404 for an object that is not there."""
+    return ApiError(404, "NotFound", f'{kind.group_resource} "{name}" not found', _details(kind, name))
+
+
+def no_such_path() -> ApiError:
+    """404 for a path that no resource is served at."""
+    return ApiError(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def method_not_allowed() -> ApiError:
+    """405 as the API server says it."""
+    return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
+
+
+def already_exists(kind: Kind, name: str) -> ApiError:
+    """409 for a name that is taken."""
+    message = f'{kind.group_resource} "{name}" already exists'
+    return ApiError(409, "AlreadyExists", message, _details(kind, name))
+
+
+def conflict(kind: Kind, name: str, why: str = "") -> ApiError:
+    """409 for an update of a version that is no longer the newest."""
+    why = why or ("the object has been modified; please apply your changes to the latest version and try again")
+    message = f'Operation cannot be fulfilled on {kind.group_resource} "{name}": {why}'
+    return ApiError(409, "Conflict", message, _details(kind, name))
+
+
+def forbidden(kind: Kind, name: str, why: str, causes: list[JSON] | None = None) -> ApiError:
+    """403 of an admission plugin."""
+    details = _details(kind, name)
+    if causes:
+        details["causes"] = causes
+    return ApiError(403, "Forbidden", f'{kind.group_resource} "{name}" is forbidden: {why}', details)
+
+
+def invalid(kind: Kind, name: str, problems: list[tuple[str, str, str]]) -> ApiError:
+    """422 with its causes: each problem is (reason, field, sentence)."""
+    causes = [{"reason": reason, "message": text, "field": field} for reason, field, text in problems]
+    lines = [f"{field}: {text}" for _, field, text in problems]
+    told = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
+    details: JSON = {"name": name}
+    if kind.group:
+        details["group"] = kind.group
+    details |= {"kind": kind.kind, "causes": causes}
+    qualified = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
+    return ApiError(422, "Invalid", f'{qualified} "{name}" is invalid: {told}', details)
+
+
+def bad_request(message: str) -> ApiError:
+    """400 for a request that can't be understood."""
+    return ApiError(400, "BadRequest", message)
+
+
+def unsupported_media_type(given: str, allowed: tuple[str, ...]) -> ApiError:
+    """415 for a body in a form that is not read here."""
+    message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(allowed)}"
+    return ApiError(415, "UnsupportedMediaType", message, {"causes": [{"message": f"got {given}"}]})
+
+
+def too_large(limit: int) -> ApiError:
+    """413 for a body above the limit, in bytes."""
+    message = f"Request entity too large: limit is {limit}"
+    return ApiError(413, "RequestEntityTooLarge", message)
+
+
+def expired(message: str) -> ApiError:
+    """410 for a history that is gone."""
+    return ApiError(410, "Expired", message)
+
+
+def internal(message: str) -> ApiError:
+    """500 as the API server words it."""
+    return ApiError(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})
+
+
+def timed_out() -> ApiError:
+    """504 of a request that ran into the server's own limit: the object may have been stored."""
+    message = "Timeout: request did not complete within requested timeout - context deadline exceeded"
+    return ApiError(504, "Timeout", message, {})

@@ -1,0 +1,188 @@
+"""The sandbox as its users know it: start it, make namespaces and quotas, break things, count."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Self
+
+from aiohttp import web
+
+from .core import Core, Settings
+from .encoding import load
+from .kinds import NAMESPACES, QUOTAS, Kind
+from .requests import Target
+from .server import Front
+from .writing import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from types import TracebackType
+
+    from .counters import Counters
+    from .encoding import JSON
+    from .faults import Faults
+    from .history import Event
+
+_STANDARD_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+_GRACE_OF_STOP = 0.5
+
+
+class Sandbox:
+    """An embedded API server with quota admission, on a port of this machine.
+
+    Use it as an async context manager; keyword arguments are the fields of ``Settings``::
+
+        async with Sandbox(seed=0, release_delay=0.002) as sandbox:
+            sandbox.create_namespace("team")
+            sandbox.create_quota("team", "pods", {"pods": "5"})
+            ...  # any client at sandbox.url
+
+    Methods must be called in the loop that serves; from other threads use ``running_sandbox``.
+    """
+
+    def __init__(self, port: int = 0, host: str = "127.0.0.1", **settings: Any) -> None:
+        """Port 0 picks a free one. Raises ``TypeError`` for a setting that does not exist."""
+        self._host = host
+        self._port = port
+        self._core = Core(Settings(**settings))
+        self._front = Front(self._core)
+        self._writer = Writer(self._core)
+        self._runner: web.ServerRunner | None = None
+        self._curious: list[asyncio.Future[None]] = []
+        self._core.store.listen(self._tell_the_curious)
+        for name in _STANDARD_NAMESPACES:
+            self.create_namespace(name)
+
+    @property
+    def settings(self) -> Settings:
+        """How it behaves."""
+        return self._core.settings
+
+    @property
+    def url(self) -> str:
+        """Where it listens, once it does."""
+        return f"http://{self._host}:{self._port}"
+
+    @property
+    def faults(self) -> Faults:
+        """What goes wrong: assign to its fields at any time."""
+        return self._core.faults
+
+    @property
+    def counters(self) -> Counters:
+        """What the server saw."""
+        return self._core.counters
+
+    async def start(self) -> None:
+        """Listen. Raises ``OSError`` when the port is in use."""
+        loop = asyncio.get_running_loop()
+        self._core.pacing.loop = loop
+        limit = self._core.settings.largest_body
+
+        def request_of(*parts: Any) -> web.BaseRequest:
+            message, payload, protocol, writer, task = parts
+            return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=limit)
+
+        server = web.Server(self._front.handle, request_factory=request_of, access_log=None)
+        runner = web.ServerRunner(server, shutdown_timeout=_GRACE_OF_STOP)
+        await runner.setup()
+        site = web.TCPSite(runner, self._host, self._port, backlog=1024)
+        try:
+            await site.start()
+        except OSError:
+            await runner.cleanup()
+            raise
+        self._port = runner.addresses[0][1]
+        self._runner = runner
+        self._core.controller.start()
+        self._front.garbage.start()
+
+    async def stop(self) -> None:
+        """End all watches and connections. Doing it twice does no harm."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            self._core.controller.stop()
+            self._front.garbage.stop()
+            self._front.end_watches()
+            await runner.cleanup()
+            self._core.pacing.loop = None
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        await self.stop()
+
+    def create_namespace(self, name: str, labels: Mapping[str, str] | None = None) -> None:
+        """Make a namespace. Raises ``ApiError`` when there is one."""
+        self.create(NAMESPACES, "", {"metadata": {"name": name, "labels": dict(labels or {})}})
+
+    def create_quota(
+        self,
+        namespace: str,
+        name: str,
+        hard: Mapping[str, str],
+        scopes: Iterable[str] = (),
+        scope_selector: JSON | None = None,
+    ) -> None:
+        """Make a ResourceQuota and fill its status at once, so that it is enforced when this returns."""
+        spec: JSON = {"hard": dict(hard)}
+        if scopes:
+            spec["scopes"] = list(scopes)
+        if scope_selector:
+            spec["scopeSelector"] = dict(scope_selector)
+        self.create(QUOTAS, namespace, {"metadata": {"name": name}, "spec": spec})
+        self.recount(namespace)
+
+    def create(self, kind: Kind, namespace: str, obj: JSON) -> JSON:
+        """Store an object past HTTP and its faults, through the whole of admission. Raises ``ApiError``."""
+        return load(self._writer.create(Target(kind, namespace), obj))
+
+    def get(self, kind: Kind, namespace: str, name: str) -> JSON:
+        """An object as it is stored. Raises ``ApiError`` (404)."""
+        return self._core.store.get(kind, namespace, name).parse()
+
+    def used(self, namespace: str, quota: str) -> dict[str, str]:
+        """``status.used`` of a quota. Raises ``ApiError`` (404)."""
+        status = self.get(QUOTAS, namespace, quota).get("status") or {}
+        return dict(status.get("used") or {})
+
+    def recount(self, namespace: str | None = None) -> None:
+        """Let the quota controller recount one namespace, or all, now."""
+        if namespace is None:
+            self._core.controller.recount_all()
+        else:
+            self._core.controller.recount(namespace)
+
+    async def until(self, condition: Callable[[], bool], within: float = 5.0) -> None:
+        """Wait until something about the stored objects has become true; looks after each change.
+
+        Raises ``TimeoutError`` after ``within`` seconds.
+        """
+        async with asyncio.timeout(within):
+            while not condition():
+                changed = asyncio.get_running_loop().create_future()
+                self._curious.append(changed)
+                await changed
+
+    def _tell_the_curious(self, _kind: Kind, _event: Event, _obj: JSON) -> None:
+        curious, self._curious = self._curious, []
+        for future in curious:
+            if not future.done():
+                future.set_result(None)
+
+    def compact(self) -> None:
+        """Forget the history: watches that resume from before get 410 as an ERROR event."""
+        self._core.store.compact()
+
+    def kind(self, plural: str, group: str = "", version: str = "v1") -> Kind:
+        """A kind of the table. Raises ``LookupError``."""
+        found = self._core.kinds.find(group, version, plural)
+        if found is None:
+            raise LookupError(f"the sandbox serves no {plural} in {group or 'the core group'} {version}")
+        return found

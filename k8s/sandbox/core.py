@@ -1,0 +1,75 @@
+"""The parts of the sandbox, made once and known to each other. No HTTP in here."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .counters import Counters
+from .faults import Faults
+from .history import Pacing
+from .kinds import Kinds
+from .limit_ranges import LimitRanger
+from .quota_admission import QuotaAdmission
+from .quota_controller import QuotaController
+from .quota_ledger import QuotaLedger
+from .store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the sandbox behaves. Durations in seconds.
+
+    ``release_delay``: from a release to the quota's new status (seen on a quiet server: 1-2 ms).
+    ``fill_delay``: from a new or changed quota to its enforcement. ``resync_every``: the full recount.
+    ``writes_per_second``: status writes of the quota controller for the whole cluster; 20 is what a
+    kube-controller-manager does by default (after a burst of 30), nothing means no limit.
+    ``late_events``: share of changes that watchers see only after the answer, up to ``late_event_max``
+    seconds late. ``bookmark_every``: for watches that ask for bookmarks. ``remembered``: events of each kind
+    that a watch can resume from. ``largest_body``: bytes of a request.
+    """
+
+    seed: int = 0
+    release_delay: float = 0.002
+    fill_delay: float = 0.002
+    resync_every: float = 300.0
+    writes_per_second: float | None = None
+    late_events: float = 0.01
+    late_event_max: float = 0.005
+    bookmark_every: float = 15.0
+    remembered: int = 20_000
+    largest_body: int = 3 * 1024 * 1024
+
+
+class Core:
+    """Store, kinds, quota and limits, faults and counters."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        """Wire everything; nothing runs yet."""
+        self.settings = settings
+        self.clock = clock
+        self.rng = random.Random(settings.seed)
+        self.kinds = Kinds()
+        self.counters = Counters()
+        self.faults = Faults(rng=random.Random(settings.seed + 1))
+        self.pacing = Pacing(random.Random(settings.seed + 2), settings.late_events, settings.late_event_max)
+        self.store = Store(self.pacing, settings.remembered)
+        self.limits = LimitRanger(self.store)
+        self.ledger = QuotaLedger(self.store, clock)
+        self.quota = QuotaAdmission(self.ledger, self.faults, clock)
+        self.controller = QuotaController(
+            self.ledger,
+            self.kinds,
+            self.faults,
+            random.Random(settings.seed + 3),
+            release_delay=settings.release_delay,
+            fill_delay=settings.fill_delay,
+            resync_every=settings.resync_every,
+            writes_per_second=settings.writes_per_second,
+            clock=clock,
+        )

@@ -1,0 +1,159 @@
+"""The table of kinds that the sandbox serves. Most namespaced kinds need no more than their row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One resource: where it is served, what it is called, and how its objects behave."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    singular: str = ""
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: tuple[str, ...] = ()
+    strategic: bool = True  # custom resources know no strategic merge patch
+    returns_deleted: bool = False  # a delete answers with the object, not with a Status
+    group_resource: str = field(init=False, default="")
+    api_version: str = field(init=False, default="")
+
+    def __post_init__(self) -> None:
+        """Derive the names that every answer uses."""
+        resource = f"{self.plural}.{self.group}" if self.group else self.plural
+        object.__setattr__(self, "group_resource", resource)
+        object.__setattr__(self, "api_version", f"{self.group}/{self.version}" if self.group else self.version)
+        object.__setattr__(self, "singular", self.singular or self.kind.lower())
+
+    @property
+    def list_kind(self) -> str:
+        """Name of the list of this kind."""
+        return f"{self.kind}List"
+
+    @property
+    def has_status(self) -> bool:
+        """Whether status is a subresource of its own."""
+        return "status" in self.subresources
+
+
+_STATUS = ("status",)
+_ALL = ("all",)
+
+NAMESPACES = Kind(
+    "", "v1", "namespaces", "Namespace", namespaced=False, short_names=("ns",), subresources=("finalize", "status")
+)
+PODS = Kind(
+    "", "v1", "pods", "Pod", short_names=("po",), categories=_ALL, returns_deleted=True,
+    subresources=("binding", "eviction", "log", "resize", "status"),
+)  # fmt: skip
+QUOTAS = Kind(
+    "", "v1", "resourcequotas", "ResourceQuota", short_names=("quota",), subresources=_STATUS, returns_deleted=True
+)
+LIMIT_RANGES = Kind("", "v1", "limitranges", "LimitRange", short_names=("limits",))
+EVENTS = Kind("", "v1", "events", "Event", short_names=("ev",))
+SERVICES = Kind(
+    "", "v1", "services", "Service", short_names=("svc",), categories=_ALL, subresources=_STATUS, returns_deleted=True
+)
+CLAIMS = Kind(
+    "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", short_names=("pvc",), subresources=_STATUS,
+    returns_deleted=True,
+)  # fmt: skip
+PRIORITY_CLASSES = Kind(
+    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False, short_names=("pc",)
+)
+DEFINITIONS = Kind(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False,
+    short_names=("crd", "crds"), subresources=_STATUS, returns_deleted=True,
+)  # fmt: skip
+
+_SCALABLE = ("scale", "status")
+
+
+def _custom(group: str, version: str, plural: str, kind: str, short: tuple[str, ...] = ()) -> Kind:
+    return Kind(group, version, plural, kind, short_names=short, subresources=_STATUS, strategic=False)
+
+
+BUILT_IN: tuple[Kind, ...] = (
+    NAMESPACES,
+    PODS,
+    QUOTAS,
+    LIMIT_RANGES,
+    EVENTS,
+    SERVICES,
+    CLAIMS,
+    Kind("", "v1", "configmaps", "ConfigMap", short_names=("cm",)),
+    Kind("", "v1", "endpoints", "Endpoints", short_names=("ep",), singular="endpoints"),
+    Kind("", "v1", "nodes", "Node", namespaced=False, short_names=("no",), subresources=_STATUS),
+    Kind("", "v1", "podtemplates", "PodTemplate", returns_deleted=True),
+    Kind("", "v1", "replicationcontrollers", "ReplicationController", short_names=("rc",), categories=_ALL,
+         subresources=_SCALABLE),
+    Kind("", "v1", "secrets", "Secret"),
+    Kind("", "v1", "serviceaccounts", "ServiceAccount", short_names=("sa",), returns_deleted=True),
+    Kind("apps", "v1", "daemonsets", "DaemonSet", short_names=("ds",), categories=_ALL, subresources=_STATUS),
+    Kind("apps", "v1", "deployments", "Deployment", short_names=("deploy",), categories=_ALL,
+         subresources=_SCALABLE),
+    Kind("apps", "v1", "replicasets", "ReplicaSet", short_names=("rs",), categories=_ALL,
+         subresources=_SCALABLE),
+    Kind("apps", "v1", "statefulsets", "StatefulSet", short_names=("sts",), categories=_ALL,
+         subresources=_SCALABLE),
+    Kind("batch", "v1", "cronjobs", "CronJob", short_names=("cj",), categories=_ALL, subresources=_STATUS),
+    Kind("batch", "v1", "jobs", "Job", categories=_ALL, subresources=_STATUS),
+    Kind("coordination.k8s.io", "v1", "leases", "Lease"),
+    Kind("networking.k8s.io", "v1", "ingresses", "Ingress", short_names=("ing",), subresources=_STATUS),
+    Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", short_names=("pdb",),
+         subresources=_STATUS),
+    Kind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
+    Kind("rbac.authorization.k8s.io", "v1", "roles", "Role"),
+    PRIORITY_CLASSES,
+    DEFINITIONS,
+    _custom("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob"),
+    _custom("kubernetes.dask.org", "v1", "daskclusters", "DaskCluster"),
+    _custom("kubernetes.dask.org", "v1", "daskjobs", "DaskJob"),
+    _custom("ray.io", "v1", "rayclusters", "RayCluster"),
+    _custom("ray.io", "v1", "rayjobs", "RayJob"),
+    _custom("sparkoperator.k8s.io", "v1beta2", "sparkapplications", "SparkApplication", ("sparkapp",)),
+)  # fmt: skip
+
+
+class Kinds:
+    """The kinds that are served now: the built-in table, and what CustomResourceDefinitions add to it."""
+
+    def __init__(self, kinds: Iterable[Kind] = BUILT_IN) -> None:
+        """Index the table."""
+        self._kinds: dict[tuple[str, str, str], Kind] = {}
+        self.generation = 0  # rises with each change: discovery and OpenAPI are cached by it
+        for kind in kinds:
+            self.add(kind)
+
+    def __iter__(self) -> Iterator[Kind]:
+        """All kinds, in the order of the table."""
+        return iter(self._kinds.values())
+
+    def find(self, group: str, version: str, plural: str) -> Kind | None:
+        """The kind that is served at this place."""
+        return self._kinds.get((group, version, plural))
+
+    def serves(self, group: str, version: str) -> bool:
+        """Whether any kind is served in this group and version."""
+        return any(kind.group == group and kind.version == version for kind in self._kinds.values())
+
+    def add(self, kind: Kind) -> None:
+        """Serve a further kind; one that is served already stays as it is."""
+        self._kinds.setdefault((kind.group, kind.version, kind.plural), kind)
+        self.generation += 1
+
+    def remove(self, kind: Kind) -> None:
+        """Stop serving a kind that a CustomResourceDefinition brought."""
+        self._kinds.pop((kind.group, kind.version, kind.plural), None)
+        self.generation += 1

@@ -1,0 +1,241 @@
+"""A fake kubelet: an API client that runs pods by saying so, on the sandbox as on a real server.
+
+It watches pods, sets them Running, and after each pod's run time Succeeded. The run time of a pod is its
+annotation ``sandbox.backoff-ctrl.dev/run-seconds``, else ``finish_after``. Pods that are being deleted are
+let go once their grace is over. It uses nothing but plain REST, so that it proves the server, not a library.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import json
+import logging
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Self
+
+import aiohttp
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Mapping
+    from types import TracebackType
+
+RUN_SECONDS = "sandbox.backoff-ctrl.dev/run-seconds"
+
+_ENDED = frozenset({"Succeeded", "Failed"})
+_RETRY_S = 0.2  # pause after a watch or a patch that failed; a patch is tried again at most _TRIES times
+_TRIES = 20
+_IN_FLIGHT = 32
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where the API server is and how to speak to it. ``tls`` as aiohttp takes it; nothing checks certificates."""
+
+    url: str
+    headers: Mapping[str, str] | None = None
+    tls: ssl.SSLContext | None = None
+
+
+class Kubelet:
+    """Runs every pod of a namespace, or of all. Use it as an async context manager."""
+
+    def __init__(
+        self, server: Server, *, namespace: str = "", finish_after: float | None = None, starts: bool = True
+    ) -> None:
+        """``finish_after``: run time in seconds of pods that name none; nothing leaves those running.
+
+        ``starts``: whether pods are set Running first; without it they go from Pending to Succeeded.
+        """
+        self._server = server
+        self._namespace = namespace
+        self._finish_after = finish_after
+        self._starts = starts
+        self._session: aiohttp.ClientSession | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._due: list[tuple[float, int, str, str]] = []  # (when, order, what, path of the pod)
+        self._known: set[str] = set()  # uids that have a plan
+        self._order = 0
+        self._news = asyncio.Event()
+        self._slots = asyncio.Semaphore(_IN_FLIGHT)
+        self._under_way: set[asyncio.Task[None]] = set()
+        self.finished = 0
+
+    async def __aenter__(self) -> Self:
+        """Begin to watch."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop; pods stay as they are."""
+        await self.stop()
+
+    async def start(self) -> None:
+        """Begin to watch."""
+        timeout = aiohttp.ClientTimeout(total=None, connect=10, sock_read=None)
+        connector = aiohttp.TCPConnector(limit=_IN_FLIGHT + 4, ssl=self._server.tls or False)
+        self._session = aiohttp.ClientSession(
+            connector=connector, timeout=timeout, headers=dict(self._server.headers or {})
+        )
+        self._tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._work_off())]
+
+    async def stop(self) -> None:
+        """End watch and work, close connections."""
+        tasks = [*self._tasks, *self._under_way]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks = []
+        if self._session is not None:
+            await self._session.close()
+
+    @property
+    def _pods(self) -> str:
+        within = f"/namespaces/{self._namespace}" if self._namespace else ""
+        return f"{self._server.url}/api/v1{within}/pods"
+
+    async def _watch(self) -> None:
+        """List, then watch from there; after any failure from the start."""
+        while True:
+            try:
+                version = await self._list()
+                while version:
+                    version = await self._follow(version)
+            except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+                _log.debug("the kubelet's watch failed and starts anew: %s", error)
+            await asyncio.sleep(_RETRY_S)
+
+    async def _list(self) -> str:
+        assert self._session is not None
+        async with self._session.get(self._pods) as answer:
+            answer.raise_for_status()
+            found = await answer.json()
+        for pod in found["items"]:
+            self._plan(pod)
+        return str(found["metadata"]["resourceVersion"])
+
+    async def _follow(self, version: str) -> str:
+        """Watch until the stream ends; the version to go on from, empty when it is forgotten."""
+        assert self._session is not None
+        query = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true", "timeoutSeconds": "300"}
+        async with self._session.get(self._pods, params=query) as answer:
+            if answer.status != 200:
+                return ""
+            rest = b""
+            async for chunk in answer.content.iter_any():
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    event: dict[str, Any] = json.loads(line)
+                    if event["type"] == "ERROR":
+                        return ""
+                    version = event["object"]["metadata"].get("resourceVersion") or version
+                    if event["type"] in {"ADDED", "MODIFIED"}:
+                        self._plan(event["object"])
+        return version
+
+    def _plan(self, pod: Mapping[str, Any]) -> None:
+        """Note what is to be done with a pod, and when."""
+        metadata, status = pod["metadata"], pod.get("status") or {}
+        path = f"{self._server.url}/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+        if metadata.get("deletionTimestamp"):
+            going = f"going:{metadata['uid']}"
+            if going not in self._known:
+                self._known.add(going)
+                self._later(_seconds_until(metadata["deletionTimestamp"]), "let-go", path)
+            return
+        if metadata["uid"] in self._known or status.get("phase") in _ENDED:
+            return
+        self._known.add(metadata["uid"])
+        if self._starts and status.get("phase") != "Running":
+            self._later(0, "Running", path)
+        run_time = self._run_time(metadata.get("annotations") or {})
+        if run_time is not None:
+            self._later(run_time, "Succeeded", path)
+
+    def _run_time(self, annotations: Mapping[str, str]) -> float | None:
+        text = annotations.get(RUN_SECONDS)
+        if text is None:
+            return self._finish_after
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = math.nan
+        if not 0 <= seconds < math.inf:
+            _log.warning("%s: %r is no number of seconds; the pod runs on", RUN_SECONDS, text)
+            return None
+        return seconds
+
+    def _later(self, delay: float, what: str, path: str) -> None:
+        self._order += 1
+        heapq.heappush(self._due, (asyncio.get_running_loop().time() + delay, self._order, what, path))
+        self._news.set()
+
+    async def _work_off(self) -> None:
+        """Do what is due, several at a time."""
+        loop = asyncio.get_running_loop()
+        while True:
+            while self._due and self._due[0][0] <= loop.time():
+                _, _, what, path = heapq.heappop(self._due)
+                await self._slots.acquire()
+                task = asyncio.create_task(self._do(what, path))
+                self._under_way.add(task)
+                task.add_done_callback(self._done)
+            self._news.clear()
+            delay = self._due[0][0] - loop.time() if self._due else None
+            try:
+                async with asyncio.timeout(delay):
+                    await self._news.wait()
+            except TimeoutError:
+                continue
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        self._slots.release()
+
+    async def _do(self, what: str, path: str) -> None:
+        """Patch or delete until the server has understood; a pod that is gone is fine."""
+        for _ in range(_TRIES):
+            try:
+                status = await (self._let_go(path) if what == "let-go" else self._set_phase(path, what))
+            except (aiohttp.ClientError, TimeoutError) as error:
+                _log.debug("%s: %s failed and is tried again: %s", path, what, error)
+                status = 0
+            if status in {200, 201, 202, 404}:
+                self.finished += status == 200 and what == "Succeeded"
+                return
+            await asyncio.sleep(_RETRY_S)
+        _log.warning("%s: could not be set %s", path, what)
+
+    async def _set_phase(self, path: str, phase: str) -> int:
+        assert self._session is not None
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        status: dict[str, Any] = {"phase": phase}
+        ready = {"type": "Ready", "status": "True" if phase == "Running" else "False", "lastTransitionTime": now}
+        if phase != "Running":
+            ready["reason"] = "PodCompleted"
+        else:
+            status["startTime"] = now
+        status["conditions"] = [ready]
+        headers = {"Content-Type": "application/strategic-merge-patch+json"}
+        async with self._session.patch(
+            f"{path}/status", data=json.dumps({"status": status}), headers=headers
+        ) as answer:
+            await answer.read()
+            return answer.status
+
+    async def _let_go(self, path: str) -> int:
+        assert self._session is not None
+        async with self._session.delete(path, params={"gracePeriodSeconds": "0"}) as answer:
+            await answer.read()
+            return answer.status
+
+
+def _seconds_until(timestamp: str) -> float:
+    return max(0.0, datetime.fromisoformat(timestamp).timestamp() - datetime.now(UTC).timestamp())

@@ -1,0 +1,83 @@
+"""The file that ``backoff-ctrl sandbox --quota-file`` reads: namespaces, quotas and limits to start with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from .answers import ApiError
+from .kinds import LIMIT_RANGES, NAMESPACES, PRIORITY_CLASSES, QUOTAS
+
+if TYPE_CHECKING:
+    from .cluster import Sandbox
+    from .kinds import Kind
+
+_ACCEPTED = {kind.kind: kind for kind in (NAMESPACES, QUOTAS, LIMIT_RANGES, PRIORITY_CLASSES)}
+
+
+class QuotaFileError(ValueError):
+    """The file can't be used; the sentence says which document and why."""
+
+
+def load_quota_file(text: str) -> list[tuple[Kind, str, dict[str, Any]]]:
+    """Read documents as (kind, namespace, object), namespaces first. Raises ``QuotaFileError``."""
+    try:
+        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise QuotaFileError(f"is no YAML: {' '.join(str(error).split())}") from error
+    found: list[tuple[Kind, str, dict[str, Any]]] = []
+    for number, document in enumerate(_flat(documents), 1):
+        found.append(_checked(number, document))
+    if not found:
+        raise QuotaFileError("holds no ResourceQuota")
+    return sorted(found, key=lambda each: each[0].namespaced)
+
+
+def _flat(documents: list[Any]) -> list[Any]:
+    flat: list[Any] = []
+    for document in documents:
+        if isinstance(document, dict) and document.get("kind") == "List":
+            flat += document.get("items") or []
+        else:
+            flat.append(document)
+    return flat
+
+
+def _checked(number: int, document: Any) -> tuple[Kind, str, dict[str, Any]]:
+    if not isinstance(document, dict):
+        raise QuotaFileError(f"document {number} is no object: give ResourceQuotas and Namespaces")
+    kind = _ACCEPTED.get(str(document.get("kind")))
+    if kind is None:
+        raise QuotaFileError(f"document {number} has kind {document.get('kind')!r}: give one of {', '.join(_ACCEPTED)}")
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+        raise QuotaFileError(f"document {number}, a {kind.kind}, has no metadata.name")
+    namespace = metadata.get("namespace", "default") if kind.namespaced else ""
+    if not isinstance(namespace, str):
+        raise QuotaFileError(f"document {number}, {kind.kind} {metadata['name']}: metadata.namespace is no text")
+    hard = (document.get("spec") or {}).get("hard") if isinstance(document.get("spec"), dict) else None
+    if kind is QUOTAS and not (isinstance(hard, dict) and hard):
+        raise QuotaFileError(f"document {number}, ResourceQuota {metadata['name']}: spec.hard is missing")
+    return kind, namespace, document
+
+
+def apply_quota_file(sandbox: Sandbox, documents: list[tuple[Kind, str, dict[str, Any]]]) -> None:
+    """Create everything; namespaces that are only named come into being. Raises ``QuotaFileError``."""
+    named = {namespace for kind, namespace, _ in documents if kind.namespaced}
+    for kind, namespace, document in documents:
+        if kind.namespaced and namespace in named:
+            named.discard(namespace)
+            _make(sandbox, NAMESPACES, "", {"metadata": {"name": namespace}}, existing=True)
+        _make(sandbox, kind, namespace, document, existing=kind is NAMESPACES)
+    sandbox.recount()
+
+
+def _make(sandbox: Sandbox, kind: Kind, namespace: str, document: dict[str, Any], *, existing: bool) -> None:
+    try:
+        sandbox.create(kind, namespace, document)
+    except ApiError as error:
+        if existing and error.status["reason"] == "AlreadyExists":
+            return
+        name = document["metadata"]["name"]
+        raise QuotaFileError(f"{kind.kind} {name}: {error.status['message']}") from error

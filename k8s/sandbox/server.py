@@ -1,0 +1,189 @@
+"""The HTTP front: one handler for every path, answers as the API server sends them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from .answers import ApiError, internal, timed_out, too_large
+from .encoding import dump
+from .garbage import GarbageCollector
+from .operations import Operations, shaped
+from .requests import Query, Target, target_of, verb_of
+from .special import special
+from .tables import table_shape
+from .watching import Watch
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .core import Core
+    from .counters import CreateCounts
+
+    Both = tuple[CreateCounts, CreateCounts]
+
+_JSON = "application/json"
+_PRIORITY = {
+    "X-Kubernetes-Pf-Flowschema-Uid": "5a2f6d31-58b6-4a6a-9b8e-2f0c6a1d7e01",
+    "X-Kubernetes-Pf-Prioritylevel-Uid": "8c1e9f42-7d0b-4c55-a3b1-6e4f9d2c8a02",
+}
+_READS = frozenset({"get", "list"})
+_UNFORESEEN = (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError)
+
+
+class Front:
+    """Turns HTTP requests into calls of the parts, and their results into answers."""
+
+    def __init__(self, core: Core) -> None:
+        """Serve the parts given."""
+        self._core = core
+        self._operations = Operations(core)
+        self.garbage = GarbageCollector(core, self._operations.deleter)
+        self._watches: set[asyncio.Task[Any]] = set()
+
+    def end_watches(self) -> None:
+        """Break off all streams: the server stops."""
+        for task in self._watches:
+            task.cancel()
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request; whatever goes wrong becomes a Status."""
+        path, _, query = request.raw_path.partition("?")
+        try:
+            if _may_be_special(path):
+                data = await self._body(request)
+                answered = special(self._core, request.method, path, _headers(request), data)
+                if answered is not None:
+                    return _answer(*answered)
+            return await self._resource(request, path, Query(query))
+        except ApiError as error:
+            return _failure(error)
+        except _UNFORESEEN as error:  # a body of a shape that no check foresaw: say so instead of hanging up
+            return _failure(internal(f"the sandbox cannot handle this object: {type(error).__name__}: {error}"))
+
+    async def _resource(self, request: web.BaseRequest, path: str, query: Query) -> web.StreamResponse:
+        target = target_of(self._core.kinds, path)
+        verb = verb_of(request.method, target, query)
+        self._core.counters.note(verb)
+        if verb == "watch":
+            return await self._watch(request, target, query)
+        accept = request.headers.get("Accept", "")
+        if verb in _READS:
+            return _answer(200, self._operations.read(verb, target, query, accept))
+        if verb == "create" and not target.name and not query.text("dryRun"):
+            return await self._counted_create(request, target, query)
+        if self._core.faults.strikes("overload_share"):
+            return self._overloaded()
+        data = await self._body(request)
+        code, result = self._operations.write(verb, target, query, data, request.headers.get("Content-Type"))
+        await _let_watchers_see()
+        return _answer(code, shaped(target, result, accept, query.text("includeObject")) if code < 300 else result)
+
+    async def _counted_create(self, request: web.BaseRequest, target: Target, query: Query) -> web.StreamResponse:
+        """A create, with its faults, counted for the server and for its namespace."""
+        counters = self._core.counters
+        both = (counters.creates, counters.of(target.place))
+        for counts in both:
+            counts.arrive()
+        try:
+            return await self._create(request, target, query, both)
+        except ApiError as error:
+            refused = error.code == 403 and "exceeded quota" in error.status["message"]
+            for counts in both:
+                counts.refused += refused
+                counts.other += not refused
+            await self._delay_answer()
+            raise
+        finally:
+            for counts in both:
+                counts.leave()
+
+    async def _create(self, request: web.BaseRequest, target: Target, query: Query, both: Both) -> web.StreamResponse:
+        faults = self._core.faults
+        if faults.strikes("overload_share"):
+            for counts in both:
+                counts.overloaded += 1
+            return self._overloaded()
+        data = await self._body(request)
+        code, result = self._operations.write("create", target, query, data, request.headers.get("Content-Type"))
+        for counts in both:
+            counts.created += 1
+        await _let_watchers_see()
+        await self._delay_answer()
+        if faults.strikes("reset_share"):
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response(status=500)  # goes nowhere: the connection is gone
+        if faults.strikes("unknown_outcome_share"):
+            return _failure(timed_out())
+        return _answer(code, shaped(target, result, request.headers.get("Accept", ""), query.text("includeObject")))
+
+    async def _watch(self, request: web.BaseRequest, target: Target, query: Query) -> web.StreamResponse:
+        tabular = "as=Table" in request.headers.get("Accept", "")
+        shape = table_shape(target.kind, query.text("includeObject")) if tabular else None
+        watch = Watch(self._core, target, query, shape)
+        headers = {"Content-Type": _JSON, "Cache-Control": "no-cache, private", **_PRIORITY}
+        response = web.StreamResponse(headers=headers)
+        response.enable_chunked_encoding()
+        task = asyncio.current_task()
+        assert task is not None
+        self._watches.add(task)
+        try:
+            await response.prepare(request)
+            async for chunk in watch.lines():
+                await response.write(chunk)
+            await response.write_eof()
+        except (ConnectionError, asyncio.CancelledError):
+            # the client is gone, or the server stops: a watch has no other way to say so
+            if request.transport is not None:
+                request.transport.close()
+        finally:
+            self._watches.discard(task)
+        return response
+
+    async def _body(self, request: web.BaseRequest) -> bytes:
+        """The body, bounded. Raises 413."""
+        try:
+            return await request.read() if request.body_exists else b""
+        except web.HTTPRequestEntityTooLarge as error:
+            raise too_large(self._core.settings.largest_body) from error
+
+    async def _delay_answer(self) -> None:
+        if self._core.faults.answer_delay_s:
+            await asyncio.sleep(self._core.faults.answer_delay_s)
+
+    def _overloaded(self) -> web.Response:
+        """429 as max-in-flight says it: plain text, no Status."""
+        headers = {
+            "Content-Type": "text/plain; charset=utf-8",
+            "Retry-After": str(int(self._core.faults.retry_after_s)),
+            "X-Content-Type-Options": "nosniff",
+            **_PRIORITY,
+        }
+        return web.Response(status=429, body=b"Too many requests, please try again later.\n", headers=headers)
+
+
+async def _let_watchers_see() -> None:
+    """Give watchers the loop before the answer goes out: most events come first on a real server."""
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+def _may_be_special(path: str) -> bool:
+    return not path.startswith(("/api/v1/", "/apis/")) or path.count("/") < 4 or "/auth" in path
+
+
+def _headers(request: web.BaseRequest) -> dict[str, str]:
+    headers = request.headers
+    return {"accept": headers.get("Accept", ""), "content-type": headers.get("Content-Type", _JSON)}
+
+
+def _failure(error: ApiError) -> web.Response:
+    return _answer(error.code, dump(error.status))
+
+
+def _answer(code: int, body: bytes, content_type: str = _JSON) -> web.Response:
+    headers = {"Content-Type": content_type, "Cache-Control": "no-cache, private", **_PRIORITY}
+    return web.Response(status=code, body=body, headers=headers)

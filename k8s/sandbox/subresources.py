@@ -1,0 +1,77 @@
+"""Subresources with a meaning of their own: binding, eviction, scale."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .answers import bad_request
+from .encoding import JSON, dump, load
+from .patches import json_patch, merge_patch
+from .requests import Target
+
+if TYPE_CHECKING:
+    from .core import Core
+    from .deleting import Deleter
+    from .requests import Query, WriteOptions
+    from .writing import Writer
+
+
+class Subresources:
+    """What can be done to pods, and to the size of what makes them."""
+
+    def __init__(self, core: Core, writer: Writer, deleter: Deleter) -> None:
+        """Work on the parts given."""
+        self._core = core
+        self._writer = writer
+        self._deleter = deleter
+
+    def act(self, target: Target, query: Query, body: Any) -> bytes:
+        """Bind a pod to a node, or evict it. Raises 400, 404, 409."""
+        if not isinstance(body, dict):
+            raise bad_request("the body must be an object")
+        if target.subresource == "eviction":
+            self._deleter.delete(Target(target.kind, target.namespace, target.name), query, body.get("deleteOptions"))
+        else:
+            self._bind(target, str((body.get("target") or {}).get("name") or ""))
+        return dump({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
+
+    def _bind(self, target: Target, node: str) -> None:
+        if not node:
+            raise bad_request("target.name: Required value")
+        store = self._core.store
+        stored = store.get(target.kind, target.place, target.name)
+        pod = stored.parse()
+        pod["spec"]["nodeName"] = node
+        conditions = [each for each in pod["status"].get("conditions") or () if each.get("type") != "PodScheduled"]
+        pod["status"]["conditions"] = [*conditions, {"type": "PodScheduled", "status": "True"}]
+        store.replace(target.kind, stored, pod)
+
+    def scale_of(self, obj: JSON) -> JSON:
+        """The Scale of a controller."""
+        metadata = {
+            field: obj["metadata"][field]
+            for field in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+        }
+        spec = {"replicas": (obj.get("spec") or {}).get("replicas", 0)}
+        status = {"replicas": (obj.get("status") or {}).get("replicas", 0)}
+        return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}
+
+    def set_scale(self, target: Target, body: Any, options: WriteOptions) -> bytes:
+        """Replace the Scale. Raises 400."""
+        replicas = (body.get("spec") or {}).get("replicas", 0) if isinstance(body, dict) else None
+        if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 0:
+            raise bad_request("spec.replicas: Invalid value: must be greater than or equal to 0")
+
+        def resized(obj: JSON) -> JSON:
+            obj.setdefault("spec", {})["replicas"] = replicas
+            return obj
+
+        plain = Target(target.kind, target.namespace, target.name)
+        changed = self._writer.change(plain, resized, options)
+        return dump(self.scale_of(load(changed)))
+
+    def patch_scale(self, target: Target, body: Any, media_type: str, options: WriteOptions) -> bytes:
+        """Patch the Scale. Raises 400."""
+        scale = self.scale_of(self._core.store.get(target.kind, target.place, target.name).parse())
+        patched = json_patch(scale, body) if media_type == "application/json-patch+json" else merge_patch(scale, body)
+        return self.set_scale(target, patched, options)

@@ -1,0 +1,180 @@
+"""Create, update and patch: from a parsed body to a stored object."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import admission
+from .amounts import AmountError
+from .answers import already_exists, bad_request, conflict, invalid, not_found
+from .defaults import fill_in
+from .encoding import dump
+from .identity import check_body, check_place, give_identity, keep_identity
+from .kinds import CLAIMS, DEFINITIONS, NAMESPACES, PODS, SERVICES
+from .pod_defaults import begin_pending
+from .quota_admission import Attempt
+from .requests import PLAIN, WriteOptions
+from .schema import cannot_handle
+from .validation import problems_of_new, problems_of_update
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from .core import Core
+    from .encoding import JSON
+    from .kinds import Kind
+    from .requests import Target
+    from .store import Stored
+
+_TRIES = 8  # names drawn from one generateName before AlreadyExists is the answer
+_KEEPS_STATUS = frozenset({NAMESPACES, SERVICES, CLAIMS})
+
+
+class Writer:
+    """Writes of one cluster."""
+
+    def __init__(self, core: Core) -> None:
+        """Work on the parts given."""
+        self._core = core
+
+    def create(self, target: Target, body: Any, options: WriteOptions = PLAIN) -> bytes:
+        """Store a new object; gives back its bytes."""
+        core, kind, namespace = self._core, target.kind, target.place
+        obj = check_body(kind, body, strict=options.strict)
+        check_place(obj, kind, namespace, target.name)
+        metadata = obj["metadata"]
+        if metadata.get("resourceVersion"):
+            raise bad_request("resourceVersion should not be set on objects to be created")
+        drawn = not metadata.get("name") and bool(metadata.get("generateName"))
+        self._avoid_taken_names(target, obj, drawn=drawn)
+        name = metadata.get("name") or "Unknown"
+        admission.check_namespace(core, kind, namespace, name)
+        self._complete(kind, namespace, name, obj)
+        admission.validate(core, Attempt(kind, namespace, name, obj, dry_run=options.dry_run))
+        if options.dry_run:
+            if core.store.of(kind).get(namespace, name) is not None:
+                raise already_exists(kind, name)
+            return dump(obj)
+        return core.store.insert(kind, obj).data
+
+    def _avoid_taken_names(self, target: Target, obj: JSON, *, drawn: bool) -> None:
+        """Draw another name where the drawn one is taken, as the server does up to seven times."""
+        core = self._core
+        taken = core.store.of(target.kind).namespaces.get(target.place, {})
+        for _ in range(_TRIES):
+            if drawn:
+                obj["metadata"].pop("name", None)
+            give_identity(target.kind, obj, core.rng, core.clock())
+            if not drawn or obj["metadata"]["name"] not in taken:
+                return
+
+    def _complete(self, kind: Kind, namespace: str, name: str, obj: JSON) -> None:
+        """Defaults, mutating admission, status and validation. Raises 400, 403, 422."""
+        try:
+            fill_in(kind, obj)
+            admission.mutate(self._core, kind, namespace, name, obj)
+            if kind is PODS:
+                begin_pending(obj)
+            elif kind.has_status and kind not in _KEEPS_STATUS:
+                obj.pop("status", None)
+            problems = problems_of_new(kind, obj)
+        except AmountError as error:
+            raise cannot_handle(kind, str(error)) from error
+        if problems:
+            raise invalid(kind, obj["metadata"].get("name") or "", problems)
+        if kind.plural in {"jobs", "deployments", "replicasets", "statefulsets", "daemonsets", "cronjobs"}:
+            obj["status"] = {}
+
+    def update(self, target: Target, body: Any, options: WriteOptions = PLAIN) -> bytes:
+        """Replace an object, or its status."""
+        obj = check_body(target.kind, body, strict=options.strict)
+        check_place(obj, target.kind, target.place, target.name)
+        stored = self._core.store.get(target.kind, target.place, target.name)
+        return self._store_update(target, stored, obj, options)
+
+    def change(self, target: Target, patch: Callable[[JSON], JSON], options: WriteOptions = PLAIN) -> bytes:
+        """Patch an object: ``patch`` gets a private copy and gives back what it becomes."""
+        stored = self._core.store.get(target.kind, target.place, target.name)
+        obj = check_body(target.kind, patch(stored.parse()), strict=options.strict)
+        check_place(obj, target.kind, target.place, target.name)
+        return self._store_update(target, stored, obj, options)
+
+    def _store_update(self, target: Target, stored: Stored, obj: JSON, options: WriteOptions) -> bytes:
+        core, kind = self._core, target.kind
+        before = stored.parse()
+        keep_identity(kind, stored, before, obj)
+        _keep_other_half(target, before, obj)
+        try:
+            if target.subresource != "status":
+                self._default_update(kind, before, obj)
+            problems = problems_of_update(kind, before, obj, target.subresource)
+            if problems:
+                raise invalid(kind, target.name, problems)
+            if _differs(before, obj):
+                attempt = Attempt(kind, target.place, target.name, obj, before, target.subresource, options.dry_run)
+                admission.validate(core, attempt)
+        except AmountError as error:
+            raise cannot_handle(kind, str(error)) from error
+        if obj == before:
+            return stored.data  # nothing changed: no new version
+        if "generation" in before["metadata"] and obj.get("spec") != before.get("spec"):
+            obj["metadata"]["generation"] = before["metadata"]["generation"] + 1
+        if options.dry_run:
+            return dump(obj)
+        current = core.store.of(kind).get(target.place, target.name)
+        if current is not stored:
+            raise conflict(kind, target.name) if current else not_found(kind, target.name)
+        if obj["metadata"].get("deletionTimestamp") and not _held(kind, obj):
+            return dump(self._finish(kind, stored, obj))
+        return core.store.replace(kind, stored, obj).data
+
+    def _finish(self, kind: Kind, stored: Stored, obj: JSON) -> JSON:
+        """The last finalizer is gone: store the change, then take the object out."""
+        return self._core.store.remove(kind, self._core.store.replace(kind, stored, obj))
+
+    def _default_update(self, kind: Kind, before: JSON, obj: JSON) -> None:
+        """Defaults again; what only a create sets stays as it was."""
+        status = obj.get("status")
+        if kind is PODS and isinstance(obj.get("spec"), dict):
+            for field in ("priority", "preemptionPolicy"):
+                if field in before["spec"]:
+                    obj["spec"].setdefault(field, before["spec"][field])
+        fill_in(kind, obj)
+        if status is not None:
+            obj["status"] = status
+
+
+def _held(kind: Kind, obj: JSON) -> bool:
+    """Whether something still keeps a deleted object: finalizers, or the grace that a node confirms."""
+    metadata = obj["metadata"]
+    if metadata.get("finalizers"):
+        return True
+    if kind is NAMESPACES:
+        return bool((obj.get("spec") or {}).get("finalizers"))
+    return kind is PODS and bool(metadata.get("deletionGracePeriodSeconds"))
+
+
+def _keep_other_half(target: Target, before: JSON, obj: JSON) -> None:
+    """A status update leaves the spec alone, a plain update the status."""
+    kind = target.kind
+    if target.subresource == "status":
+        for field in before.keys() | obj.keys():
+            if field not in {"metadata", "status", "apiVersion", "kind"}:
+                _restore(before, obj, field)
+        if not kind.strategic:
+            metadata = {**before["metadata"], "resourceVersion": obj["metadata"]["resourceVersion"]}
+            obj["metadata"] = metadata
+    elif target.subresource == "finalize" or (kind.has_status and kind is not DEFINITIONS):
+        _restore(before, obj, "status")
+
+
+def _restore(before: JSON, obj: JSON, field: str) -> None:
+    if field in before:
+        obj[field] = before[field]
+    else:
+        obj.pop(field, None)
+
+
+def _differs(before: JSON, obj: JSON) -> bool:
+    return any(before.get(field) != obj.get(field) for field in before.keys() | obj.keys())

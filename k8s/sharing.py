@@ -1,0 +1,85 @@
+"""One ledger per process and API server, whichever clients are made: two would promise the same room twice."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from backoff_ctrl.policy import Policy
+
+from .desk import Desk
+from .timers import ThreadTimers
+from .watch_thread import WatchThread
+
+if TYPE_CHECKING:
+    from .gate import AsyncGate
+    from .gate_threads import Gate
+
+
+class _Shared:
+    """The ledger of one server, its users, and the watch that runs while it has any."""
+
+    def __init__(self) -> None:
+        self.desk = Desk(ThreadTimers(), Policy(), "enforce", None)
+        self.users = 0
+        self._watch: WatchThread | None = None
+
+    def join(self, configuration: Any) -> None:
+        self.users += 1
+        if self._watch is None:
+            self._begin(configuration)
+            self.desk.on_renew = lambda: self._begin(configuration)  # a forked child has no threads
+
+    def leave(self) -> None:
+        self.users -= 1
+        if self.users == 0 and self._watch is not None:
+            self._watch.stop()
+            self._watch = self.desk.on_namespace = self.desk.on_renew = None
+
+    def _begin(self, configuration: Any) -> None:
+        self._watch = WatchThread(self.desk, configuration)
+        self.desk.on_namespace = self._watch.follow
+
+
+_LOCK = threading.Lock()
+_SHARED: dict[str, _Shared] = {}
+
+
+class Share:
+    """A client's part in a ledger: the given gate's, else the one that this process shares for the server.
+
+    A shared ledger observes the quotas of each namespace in which a create has to wait, with the credentials of
+    the client that came first; where that is forbidden it learns. A gate of the caller's own observes nothing
+    unless it is told to. What was learned outlives the clients.
+    """
+
+    def __init__(self, configuration: Any, gate: Gate | AsyncGate | None) -> None:
+        """Join."""
+        self._shared: _Shared | None = None
+        if gate is not None:
+            self.desk = gate.desk
+            return
+        with _LOCK:
+            shared = _SHARED.get(configuration.host)
+            if shared is None:
+                shared = _SHARED[configuration.host] = _Shared()
+            shared.join(configuration)
+            self._shared, self.desk = shared, shared.desk
+
+    def release(self) -> None:
+        """Leave; twice does no harm. The last one to leave ends the watch."""
+        with _LOCK:
+            shared, self._shared = self._shared, None
+            if shared is not None:
+                shared.leave()
+
+
+def _after_fork() -> None:
+    """The child's ledgers renew themselves; only this lock may have been held."""
+    global _LOCK  # noqa: PLW0603 - a lock cannot be reset otherwise
+    _LOCK = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,130 @@
+"""Clocks with alarms: on an event loop, whose time may be virtual, or on a thread of our own."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Call = Callable[[], object]
+
+EXIT_CHECK = 0.5  # how long Ctrl-C may go unnoticed by creates that wait on other threads, in seconds
+
+
+class Timers(Protocol):
+    """A clock that can call back. Calls must not block."""
+
+    on_exit: Call | None
+
+    def now(self) -> float:
+        """Return seconds on a clock that never goes back."""
+
+    def renew(self) -> None:
+        """Begin anew: after a fork the child has neither thread nor loop."""
+
+    def call_at(self, when: float, call: Call) -> Call:
+        """Call at that time, in whatever thread; return what cancels it."""
+
+
+class LoopTimers:
+    """The clock of the event loop that first asks (of the next one, once that is closed), or ``clock``."""
+
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        """Wait for the first use to learn the loop."""
+        self._clock = clock
+        self.on_exit: Call | None = None  # a loop that ends cancels its tasks by itself
+        self.renew()
+
+    def renew(self) -> None:
+        """Forget the loop."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+
+    def now(self) -> float:
+        """Return the loop's time, or the given clock's."""
+        return self._bound().time() if self._clock is None else self._clock()
+
+    def call_at(self, when: float, call: Call) -> Call:
+        """Call in the loop's thread."""
+        loop = self._bound()
+        delay = max(0.0, when - self.now())
+        if threading.get_ident() == self._thread:
+            return loop.call_later(delay, call).cancel
+        handle: list[asyncio.TimerHandle] = []
+        loop.call_soon_threadsafe(lambda: handle.append(loop.call_later(delay, call)))
+        return lambda: loop.call_soon_threadsafe(lambda: handle.pop().cancel() if handle else None)
+
+    def _bound(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None or self._loop.is_closed():
+            self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        return self._loop
+
+
+class ThreadTimers:
+    """A daemon thread, started by the first alarm. Calls ``on_exit`` when the main thread has failed."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Start nothing yet: most creates never wait."""
+        self._clock = clock
+        self.on_exit: Call | None = None
+        self.renew()
+
+    def now(self) -> float:
+        """Return the given clock's time."""
+        return self._clock()
+
+    def renew(self) -> None:
+        """Forget the thread and its alarms."""
+        self._wake = threading.Condition()
+        self._heap: list[tuple[float, int, list[Call]]] = []
+        self._count = itertools.count()
+        self._thread: threading.Thread | None = None
+
+    def call_at(self, when: float, call: Call) -> Call:
+        """Call from the timer thread."""
+        entry = [call]
+        with self._wake:
+            heapq.heappush(self._heap, (when, next(self._count), entry))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="backoff-ctrl-timers", daemon=True)
+                self._thread.start()
+            elif self._heap[0][2] is entry:
+                self._wake.notify()
+        return entry.clear
+
+    def _run(self) -> None:
+        while not main_thread_has_failed():
+            for call in self._due():
+                call()
+        if self.on_exit is not None:
+            self.on_exit()
+
+    def _due(self) -> list[Call]:
+        """Return what is due, after waiting for it for a while."""
+        with self._wake:
+            wait = self._heap[0][0] - self.now() if self._heap else EXIT_CHECK
+            if wait > 0:
+                self._wake.wait(min(wait, EXIT_CHECK))
+            due: list[Call] = []
+            while self._heap and self._heap[0][0] <= self.now():
+                due += heapq.heappop(self._heap)[2]
+            return due
+
+
+def main_thread_has_failed() -> bool:
+    """Whether the main thread ended by an exception, as by Ctrl-C: Python then joins the other threads.
+
+    None of ours may wait on in that case. A main thread that just returned leaves the work to its other threads,
+    and their creates may wait as long as they like.
+    """
+    # The first flag is private, but the only sign while concurrent.futures joins its workers (threading.py);
+    # the second is set when a traceback of the main thread is printed (sys.last_exc since Python 3.12).
+    ending = bool(getattr(threading, "_SHUTTING_DOWN", False)) or not threading.main_thread().is_alive()
+    return ending and (hasattr(sys, "last_exc") or hasattr(sys, "last_type"))

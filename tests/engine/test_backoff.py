@@ -1,0 +1,133 @@
+"""Law 7: d = min(cap, base x 2^n), exact for any n; each jitter in its range."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backoff_ctrl import Policy
+from backoff_ctrl.backoff import after, delay, full_jitter, probe_delay
+from backoff_ctrl.blocks import Block
+from tests.timeline import Timeline
+
+SECONDS = st.floats(min_value=0.001, max_value=86_400)
+
+
+@given(attempts=st.integers(0, 10**6), base=SECONDS, cap=SECONDS)
+def test_the_delay_is_the_formula_exactly(attempts: int, base: float, cap: float) -> None:
+    """Against the formula in fractions, for any step and any knobs: not one bit off."""
+    want = min(Fraction(cap), Fraction(base) * 2 ** min(attempts, 40))  # 2^40 x 1 ms is above any cap here
+
+    assert Fraction(delay(attempts, base, cap)) == want
+
+
+@pytest.mark.parametrize(("attempts", "want"), [(0, 1), (1, 2), (2, 4), (3, 8), (4, 16), (5, 20), (6, 20), (10**6, 20)])
+def test_the_default_schedule_doubles_up_to_twenty_seconds(attempts: int, want: float) -> None:
+    """1, 2, 4, 8, 16, 20, 20, ... with the default knobs."""
+    assert delay(attempts, Policy().base, Policy().cap) == want
+
+
+@pytest.mark.parametrize("attempts", [990, 1000, 1001, 1024, 1100, 2**31, 10**18])
+def test_a_step_of_any_size_neither_overflows_nor_wraps(attempts: int) -> None:
+    """Far steps are the cap, whichever side of the float's exponent they are on."""
+    assert delay(attempts, 0.001, 86_400.0) == 86_400.0
+
+
+@given(attempts=st.integers(0, 10**6), base=SECONDS, cap=SECONDS, seed=st.integers(0, 2**32))
+def test_a_probe_waits_the_upper_half_and_other_retries_anything_below(
+    attempts: int, base: float, cap: float, seed: int
+) -> None:
+    """Probes draw uniform(d/2, d), other retries uniform(0, d)."""
+    d = delay(attempts, base, cap)
+    rng = random.Random(seed)
+
+    assert d / 2 <= probe_delay(attempts, base, cap, rng) <= d
+    assert 0 <= full_jitter(attempts, base, cap, rng) <= d
+
+
+def test_jitter_fills_its_whole_range() -> None:
+    """A thousand draws come close to both ends of each range: nobody comes back together."""
+    rng = random.Random(1)
+    probes = [probe_delay(3, 1.0, 20.0, rng) for _ in range(1000)]
+    others = [full_jitter(3, 1.0, 20.0, rng) for _ in range(1000)]
+    told = [after(5.0, 2.0, rng) for _ in range(1000)]
+
+    assert 4 <= min(probes) < 4.1 < 7.9 < max(probes) <= 8
+    assert 0 <= min(others) < 0.1 < 7.9 < max(others) <= 8
+    assert 5 <= min(told) < 5.1 < 6.9 < max(told) <= 7
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_block_that_keeps_refusing_backs_off_by_the_schedule(seed: int) -> None:
+    """First wait from d(0), then d(1), d(2), ... up to the cap, each in its upper half."""
+    line = Timeline(seed=seed)
+    line.submit()
+    ticket = line.next_ticket()
+    line.refused(ticket, 4, 4)
+    waits = []
+    for _ in range(8):
+        refused_at = line.now
+        ticket = line.next_ticket()
+        assert ticket.probe
+        waits.append(line.now - refused_at)
+        line.refused(ticket, 4, 4)
+
+    for wait, d in zip(waits, [1, 2, 4, 8, 16, 20, 20, 20], strict=True):
+        assert d / 2 <= wait <= d
+
+
+def test_a_probe_that_passes_takes_one_step_back() -> None:
+    """Steps stop at the one that reaches the cap; a success is one step back, not a fresh start."""
+    policy = Policy()
+    rng = random.Random(0)
+    block = Block(due=0.0)
+    for now in range(6):
+        block.due = now
+        assert block.is_ready(now)
+        block.happens("probe")
+        block.refused(now, policy, rng, stirred=False)
+    assert block.attempts == 5
+    assert block.is_ready(1000.0)
+    block.happens("probe")
+    block.passed()
+    assert block.is_ready(1000.0)
+    assert block.attempts == 4
+    block.happens("probe")
+    block.refused(1000.0, policy, rng, stirred=False)
+
+    assert 8 <= block.due - 1000 <= 16
+    assert block.attempts == 4  # "is there more?" was no question of its own
+    block.due = 1020
+    assert block.is_ready(1020.0)
+    block.happens("probe")
+    block.refused(1020.0, policy, rng, stirred=False)
+    assert block.attempts == 5
+
+
+def test_a_refusal_that_shows_movement_repeats_the_step() -> None:
+    """Room came and went: the quota is not quiet, and the wait does not grow."""
+    rng = random.Random(0)
+    block = Block(due=0.0, attempts=2)
+    for now in (0.0, 100.0):
+        assert block.is_ready(now)
+        block.happens("probe")
+        block.refused(now, Policy(), rng, stirred=True)
+        assert block.attempts == 2
+        assert 2 <= block.due - now <= 4
+
+
+def test_a_refusal_elsewhere_repeats_the_step() -> None:
+    """A probe that another quota refused first moves neither up nor down."""
+    policy = Policy()
+    rng = random.Random(0)
+    block = Block(due=0.0, attempts=3)
+    for now in (0.0, 100.0, 200.0):
+        assert block.is_ready(now)
+        block.happens("probe")
+        block.elsewhere(now, policy, rng)
+        assert block.attempts == 3
+        assert 4 <= block.due - now <= 8

@@ -1,0 +1,263 @@
+"""Laws 12 and 13: deterministic, and bounded: limits with a stated outcome, idle things expire, alarms stay few."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backoff_ctrl import Controller, Created, Demand, Policy, Request, Ticket
+from tests.timeline import NS, ONE, Timeline, refusals, tickets
+
+
+def full(policy: Policy | None = None) -> Timeline:
+    """Return a watched line with no room."""
+    line = Timeline(policy)
+    line.observe(4, 4)
+    line.watching()
+    return line
+
+
+def test_one_more_than_waiters_max_is_refused() -> None:
+    """The limit is exact, per namespace, and the reason is told."""
+    line = full(Policy(waiters_max=3))
+    waiting = [line.submit(1) for _ in range(3)]
+    same, other = line.submit(1), line.submit(2)
+    elsewhere = line.submit(1, namespace="team-b")
+
+    assert {r.state for r in waiting} == {"waiting"}
+    assert [(r.request, r.reason, r.detail) for r in refusals([e for _, e in line.log])] == [
+        (request, "too-many-waiting", "3 requests wait in team-a already") for request in (same, other)
+    ]
+    assert elsewhere.state == "sent"
+    line.controller.withdraw(waiting[0], line.now)
+    assert line.submit(1).state == "waiting"
+
+
+def test_one_who_waits_too_long_is_refused() -> None:
+    """``wait_max`` after its own submit, the later one later; nobody else is."""
+    line = full(Policy(wait_max=100))
+    first = line.submit(1)
+    line.later(30)
+    second, other = line.submit(1), line.submit(2)
+    effects = line.until(100.1)
+    assert [(e.request, e.reason, e.detail) for e in refusals(effects)] == [
+        (first, "waited-too-long", "waited 100 s in team-a")
+    ]
+    assert [e.request for e in refusals(line.until(131))] == [second, other]
+    assert line.waiting() == 0
+
+
+def test_a_limit_on_waiting_counts_from_submit_also_for_one_that_came_back() -> None:
+    """A create that was refused by the server goes on waiting from where it was."""
+    line = Timeline(Policy(wait_max=100))
+    ticket = line.ticket_of(line.submit(1))
+    line.later(60)
+    line.refused(ticket, 4, 4)
+    while ticket.request.state != "over":
+        deadline = line.controller.next_deadline()
+        assert deadline is not None
+        line.now = deadline
+        for probe in tickets(line.advance()):
+            line.later(0.1)
+            line.refused(probe, 4, 4)
+
+    assert line.now == pytest.approx(100, abs=0.2)
+
+
+def test_a_ticket_that_nobody_ends_lapses() -> None:
+    """After ``ticket_max`` its hold is free; the late answer of its sender is taken without a word."""
+    line = Timeline(Policy(ticket_max=120))
+    line.observe(0, 2)
+    line.watching()
+    ticket = line.ticket_of(line.submit(2))
+    waiting = line.submit(1)
+    line.until(119.9)
+    assert (line.held(), waiting.state) == (2 * ONE, "waiting")
+    line.until(120.1)
+    assert (ticket.request.state, waiting.state) == ("over", "sent")
+    line.controller.settle(ticket, Created(), line.now)
+
+    assert line.held() == ONE
+
+
+@pytest.mark.parametrize("scan_max", [1, 2, 7])
+def test_a_look_that_is_cut_short_goes_on_at_the_next_advance(scan_max: int) -> None:
+    """However few rows one look may go over, every waiter gets its chance, in order, in the same instant."""
+    line = full(Policy(scan_max=scan_max, overload_start=256))
+    requests = [line.submit(demand=Demand({"cpu": ONE, "x": i + 1})) for i in range(20)]
+    line.observe(0, 100)
+    effects = tickets(line.later(0.01))
+
+    assert [t.request for t in effects] == requests
+    assert {at for at, _ in line.log} == {effects[0].sent}
+
+
+def test_one_look_goes_over_no_more_rows_than_the_policy_says() -> None:
+    """With a thousand shapes in the way one ``advance`` admits at most what it may look at."""
+    line = full(Policy(scan_max=10))
+    for i in range(50):
+        line.submit(demand=Demand({"cpu": ONE, "x": i + 1}))
+    line.observe(0, 100)
+    line.now += 1
+    assert len(tickets(line.advance())) == 10
+    assert line.controller.next_deadline() == line.now
+
+
+def test_idle_namespaces_shapes_and_ceilings_expire() -> None:
+    """After ``idle_ttl`` nothing is left of a namespace that only learned, and no alarm with it."""
+    line = Timeline(Policy(idle_ttl=600))
+    ticket = line.ticket_of(line.submit(1))
+    line.later(0.1)
+    line.refused(ticket, 4, 4)
+    line.created(line.next_ticket())
+    assert NS in line.controller.snapshot(line.now).namespaces
+    line.later(1300)
+    seen = line.controller.snapshot(line.now)
+
+    assert seen.namespaces == {}
+    assert seen.flows == {}
+    assert line.controller.next_deadline() is None
+
+
+def test_what_is_used_does_not_expire() -> None:
+    """Waiters, creates in flight and observed quotas keep their namespace."""
+    line = Timeline(Policy(idle_ttl=10, ticket_max=86_400))
+    line.observe(4, 4, namespace="observed")
+    line.observe(4, 4, namespace="waited")
+    line.controller.watching(line.now, "waited")
+    line.submit(1, namespace="waited")
+    line.submit(1, namespace="flying")
+    line.until(1000)
+
+    assert set(line.controller.snapshot(line.now).namespaces) == {"observed", "waited", "flying"}
+
+
+def test_a_learned_ceiling_that_nobody_heard_of_again_expires_and_a_fresh_one_stays() -> None:
+    """Old knowledge goes, new knowledge of the same namespace does not."""
+    line = Timeline(Policy(idle_ttl=100))
+    line.observe(4, 4, quota="seen")
+    line.refused(line.controller.force(line.request(1), line.now), 4, 4, quota="old")
+    line.now = 1.0
+    line.refused(line.controller.force(line.request(1), line.now), 4, 4, quota="old")
+    for request in [r for r in (e.request for _, e in line.log) if r.state == "waiting"]:
+        line.controller.withdraw(request, line.now)
+    line.until(400)
+
+    assert list(line.controller.snapshot(line.now).namespaces[NS].quotas) == ["seen"]
+
+
+def test_alarms_do_not_pile_up() -> None:
+    """Ten thousand changes of one namespace's plans leave a handful of alarms, not ten thousand."""
+    line = full()
+    for i in range(10_000):
+        line.now += 0.001
+        line.observe(4 + i % 2, 4)
+        if i % 100 == 0:
+            line.controller.withdraw(line.submit(1), line.now)
+
+    assert len(line.controller._alarms) < 200
+
+
+def test_those_who_left_do_not_stay_in_the_rows() -> None:
+    """A hundred thousand leave from behind the head: the row forgets them."""
+    line = full()
+    head = line.submit(1)
+    for _ in range(5000):
+        line.controller.withdraw(line.submit(1), line.now)
+    assert head.row is not None
+    assert len(head.row.waiting) < 10
+    assert line.waiting() == 1
+
+
+@given(data=st.data(), count=st.integers(2, 30))
+def test_whoever_leaves_the_order_of_the_rest_stays(data: st.DataObject, count: int) -> None:
+    """Withdrawals from anywhere in the line, then room for all: first in, first out."""
+    line = full(Policy(overload_start=256))
+    requests = [line.submit(1) for _ in range(count)]
+    leavers = data.draw(st.lists(st.sampled_from(requests), unique_by=id, max_size=count - 1))
+    for request in leavers:
+        line.controller.withdraw(request, line.now)
+    line.observe(0, 100)
+    line.advance()
+
+    assert [t.request for t in tickets(line.later(1))] == [r for r in requests if r not in leavers]
+
+
+# -- law 12 ------------------------------------------------------------------------------------------------------
+
+
+def test_an_earlier_now_counts_as_the_last_one() -> None:
+    """Time is monotonic inside, whatever the caller's clock does."""
+    line = full()
+    line.now = 100.0
+    line.submit(1)
+    line.now = 50.0
+    line.observe(3, 4)
+    ticket = line.next_ticket()
+
+    assert ticket.sent == pytest.approx(100.002)
+    line.now = 3.0
+    line.created(ticket)
+    waiter = line.submit(4)
+    why = line.controller.explain(waiter, 1.0)
+    assert why is not None
+    assert why.waited == 0
+
+
+def story(seed: int) -> str:
+    """Play a long random day from a seed; return every effect with its time."""
+    rng = random.Random(seed)
+    line = Timeline(Policy(base=0.5, cap=4), seed=seed)
+    open_tickets: list[Ticket] = []
+    for _ in range(400):
+        line.later(rng.random())
+        namespace = rng.choice(["a", "b", "c"])
+        scopes = [s for s in ("gold", "Terminating") if rng.random() < 0.3]
+        demand = Demand({"cpu": rng.randrange(1, 5) * ONE, "pods": ONE}, scopes)
+        line.submit(namespace=namespace, demand=demand, flow=rng.choice(["x", "y"]), priority=rng.randrange(3))
+        open_tickets = [e for _, e in line.log if isinstance(e, Ticket) and not e.ended]
+        for ticket in [t for t in open_tickets if rng.random() < 0.5]:
+            if rng.random() < 0.6:
+                line.refused(ticket, rng.randrange(5), 4, quota=rng.choice(["p", "q"]))
+            else:
+                line.created(ticket)
+    return "\n".join(f"{at} {effect!r}" for at, effect in line.log)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_same_calls_give_the_same_answers(seed: int) -> None:
+    """Twice the same day, in one process and in another with other hashes: the same effects at the same times."""
+    here = story(seed)
+    root = Path(__file__).parents[2]
+    code = f"import importlib.util as u; s = u.spec_from_file_location('bounds', {str(Path(__file__))!r}); "
+    code += f"m = u.module_from_spec(s); s.loader.exec_module(m); print(m.story({seed}))"
+    there = subprocess.run(  # another process hashes texts otherwise
+        [sys.executable, "-c", code], cwd=root, env={"PYTHONHASHSEED": "4711", "PYTHONPATH": str(root)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+
+    assert here.count("\n") > 300
+    assert there.stdout.strip() == here
+
+
+def test_without_a_given_randomness_the_engine_is_the_same_each_time() -> None:
+    """The default is a fixed seed: nothing is drawn from the world."""
+    waits = []
+    for _ in range(2):
+        controller = Controller()
+        controller.submit(Request("a", NS, Demand({"cpu": 1})), 0.0)
+        [ticket] = controller.advance(0.0)
+        assert isinstance(ticket, Ticket)
+        line = Timeline()
+        line.controller = controller
+        line.now = 0.1
+        line.refused(ticket, 4, 4)
+        waits.append(controller.next_deadline())
+
+    assert waits[0] == waits[1]

@@ -1,0 +1,308 @@
+"""The controller as a rule-based state machine, beside the naive twin: laws 2, 3, 6, 8, 12 and "nobody is forgotten"."""
+
+from __future__ import annotations
+
+import copy
+from typing import Literal
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from backoff_ctrl import (
+    Abandoned,
+    Created,
+    Demand,
+    Expired,
+    Failed,
+    ObservedQuota,
+    Overloaded,
+    Policy,
+    Refusal,
+    Rejected,
+    Request,
+    Selector,
+    Ticket,
+)
+from tests.engine_twin import TwinCreate, TwinLaws, TwinQuota, TwinRefusal, TwinServer
+from tests.timeline import Effect, Timeline
+
+NAMESPACES = ("team-a", "team-b")
+GOLD = "gold"
+POLICY = Policy(base=1.0, cap=8.0, overtakes_max=4, overtaken_for_max=10.0, keep_stalled=5.0, age_step=5.0, idle_ttl=86_400, ticket_max=86_400)
+
+Answer = TwinRefusal | Literal["stored"]
+
+
+class ControllerMachine(RuleBasedStateMachine):
+    """One engine, a second one in lockstep, the server's truth and the law book."""
+
+    def __init__(self) -> None:
+        """Start with quotas that are small enough to be met."""
+        super().__init__()
+        self.engine = Timeline(POLICY, seed=7)
+        self.copy = Timeline(POLICY, seed=7)
+        self.server = TwinServer()
+        self.laws = TwinLaws(base=1.0, answered_hold=POLICY.answered_hold, unproven_max=POLICY.unproven_max)
+        self.open: dict[Ticket, TwinCreate] = {}
+        self.replica: dict[str, Request] = {}
+        self.twins: dict[Ticket, Ticket] = {}
+        self.arrived: dict[Ticket, Answer] = {}
+        self.alive: list[tuple[str, dict[str, int], frozenset[str]]] = []
+        self.news: dict[tuple[str, str], list[TwinQuota]] = {}
+        self.waiting: dict[str, Request] = {}
+        self.watched = False
+        self.broken: list[str] = []
+        self.smallest: dict[str, int] = {}  # the smallest positive limit on cpu that ever was
+
+    @initialize(cpu=st.integers(2, 12), pods=st.integers(1, 6), gold=st.integers(2, 8))
+    def quotas(self, cpu: int, pods: int, gold: int) -> None:
+        """Give each namespace a quota for all and one for a scope class."""
+        for namespace in NAMESPACES:
+            self.server.quotas[namespace] = {
+                "all": TwinQuota({"cpu": cpu, "pods": pods}, {"cpu": 0, "pods": 0}),
+                "gold": TwinQuota({"cpu": gold}, {"cpu": 0}, GOLD),
+            }
+            self.smallest[namespace] = min(cpu, gold)
+
+    # -- both engines are called alike
+
+    def effects(self, one: list[Effect], other: list[Effect]) -> None:
+        """Compare the two engines' effects; hold each admission against the law book."""
+        assert [repr(e) for e in one] == [repr(e) for e in other], "law 12: the same calls gave other effects"
+        for effect, twin in zip(one, other, strict=True):
+            request = effect.request
+            assert self.waiting.pop(request.id, None) is request, "an effect for one who does not wait"
+            if isinstance(effect, Refusal):
+                assert effect.reason == "never-fits"
+                assert request.demand.amounts.get("cpu", 0) > self.smallest[request.namespace]
+                continue
+            assert isinstance(twin, Ticket)
+            demand = request.demand
+            create, broken = self.laws.admit(
+                request.namespace, dict(demand.amounts), demand.scopes, effect.probe, self.engine.now
+            )
+            self.broken += broken
+            assert not broken, broken
+            self.open[effect] = create
+            self.twins[effect] = twin
+
+    def advance(self) -> None:
+        """Let both act now."""
+        self.effects(self.engine.advance(), self.copy.advance())
+
+    @rule(
+        namespace=st.sampled_from(NAMESPACES),
+        cpu=st.integers(0, 6),
+        gold=st.booleans(),
+        priority=st.integers(0, 2),
+        copies=st.integers(1, 4),
+    )
+    def submit(self, namespace: str, cpu: int, gold: bool, priority: int, copies: int) -> None:
+        """Some equal creates arrive."""
+        for _ in range(copies):
+            demand = Demand({"cpu": cpu, "pods": 1}, [GOLD] if gold else [])
+            request = self.engine.request(namespace=namespace, priority=priority, demand=demand)
+            twin = self.copy.request(namespace=namespace, priority=priority, demand=demand)
+            self.waiting[request.id] = request
+            self.replica[request.id] = twin
+            self.engine.controller.submit(request, self.engine.now)
+            self.copy.controller.submit(twin, self.copy.now)
+            self.advance()
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data())
+    def withdraw(self, data: st.DataObject) -> None:
+        """A waiter leaves."""
+        request = self.waiting.pop(data.draw(st.sampled_from(sorted(self.waiting))))
+        self.engine.controller.withdraw(request, self.engine.now)
+        self.copy.controller.withdraw(self.replica[request.id], self.copy.now)
+        self.advance()
+
+    @precondition(lambda self: len(self.arrived) < len(self.open))
+    @rule(data=st.data())
+    def arrive(self, data: st.DataObject) -> None:
+        """The server decides a create; its answer is on the way."""
+        self.decide(data.draw(st.sampled_from([t for t in self.open if t not in self.arrived])))
+
+    def decide(self, ticket: Ticket) -> None:
+        """Let the server charge and store, or refuse."""
+        create = self.open[ticket]
+        refusal = self.server.create(create.namespace, create.amounts, create.scopes)
+        self.arrived[ticket] = refusal if refusal is not None else "stored"
+        if refusal is None:
+            self.alive.append((create.namespace, create.amounts, create.scopes))
+            self.changed(create.namespace)
+
+    def changed(self, namespace: str) -> None:
+        """Have the change of a namespace's quotas told some time."""
+        for name, quota in self.server.quotas[namespace].items():
+            self.news.setdefault((namespace, name), []).append(copy.deepcopy(quota))
+
+    @precondition(lambda self: self.arrived)
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        """An answer comes in, in any order."""
+        self.deliver(data.draw(st.sampled_from(list(self.arrived))))
+
+    def deliver(self, ticket: Ticket) -> None:
+        """End a ticket with what the server said."""
+        said = self.arrived.pop(ticket)
+        create = self.open.pop(ticket)
+        if said == "stored":
+            self.laws.created(create, self.engine.now)
+            self.settle(ticket, Created())
+        else:
+            self.laws.rejected(create, said, self.engine.now)
+            self.waiting[ticket.request.id] = ticket.request
+            self.settle(ticket, Rejected(*said))
+
+    def settle(self, ticket: Ticket, outcome: Created | Rejected | Overloaded | Failed | Abandoned | Expired) -> None:
+        """Tell both."""
+        self.engine.controller.settle(ticket, outcome, self.engine.now)
+        self.copy.controller.settle(self.twins[ticket], outcome, self.copy.now)
+        self.advance()
+
+    @precondition(lambda self: len(self.arrived) < len(self.open))
+    @rule(
+        data=st.data(),
+        outcome=st.sampled_from([Failed(), Abandoned(), Expired(), Overloaded(), Overloaded(1.0, "namespace")]),
+    )
+    def spoil(self, data: st.DataObject, outcome: Failed | Abandoned | Expired | Overloaded) -> None:
+        """A create comes to nothing."""
+        ticket = data.draw(st.sampled_from([t for t in self.open if t not in self.arrived]))
+        self.laws.over(self.open.pop(ticket))
+        if isinstance(outcome, Overloaded):
+            self.waiting[ticket.request.id] = ticket.request
+        self.settle(ticket, outcome)
+
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data(), hint=st.booleans())
+    def finish(self, data: st.DataObject, hint: bool) -> None:
+        """An own pod ends, and perhaps we hear of that."""
+        namespace, amounts, scopes = self.alive.pop(data.draw(st.integers(0, len(self.alive) - 1)))
+        self.server.release(namespace, amounts, scopes)
+        self.changed(namespace)
+        if hint:
+            self.laws.hinted(namespace)
+            self.engine.controller.hint_release(namespace, self.engine.now)
+            self.copy.controller.hint_release(namespace, self.copy.now)
+            self.advance()
+
+    @rule(namespace=st.sampled_from(NAMESPACES), cpu=st.integers(-3, 3))
+    def stranger(self, namespace: str, cpu: int) -> None:
+        """Somebody else takes room or gives it back."""
+        quota = self.server.quotas[namespace]["all"]
+        quota.used["cpu"] = max(0, quota.used["cpu"] + cpu)
+        self.changed(namespace)
+
+    @rule(namespace=st.sampled_from(NAMESPACES), name=st.sampled_from(["all", "gold"]), cpu=st.integers(0, 12))
+    def resize(self, namespace: str, name: str, cpu: int) -> None:
+        """The quota's owner changes its size, perhaps to a pause."""
+        self.server.quotas[namespace][name].hard["cpu"] = cpu
+        self.smallest[namespace] = min(self.smallest[namespace], cpu or self.smallest[namespace])
+        self.changed(namespace)
+
+    @precondition(lambda self: self.watched and any(self.news.values()))
+    @rule(data=st.data())
+    def tell(self, data: st.DataObject) -> None:
+        """News come in, in order, some of them merged."""
+        key = data.draw(st.sampled_from(sorted(k for k, states in self.news.items() if states)))
+        count = data.draw(st.integers(1, len(self.news[key])))
+        state = self.news[key][count - 1]
+        del self.news[key][:count]
+        self.observe(*key, state)
+
+    def observe(self, namespace: str, name: str, state: TwinQuota) -> None:
+        """Tell a quota's state to the law book and both engines."""
+        selector = Selector([(True, frozenset({state.wants}))] if state.wants else [])
+        seen = ObservedQuota(dict(state.hard), dict(state.hard), dict(state.used), selector)
+        self.laws.observed(namespace, name, state, self.engine.now)
+        self.engine.controller.observe_quota(namespace, name, seen, self.engine.now)
+        self.copy.controller.observe_quota(namespace, name, seen, self.copy.now)
+        self.advance()
+
+    @rule()
+    def watch(self) -> None:
+        """The watch is lost, or a list completes and it is healthy again."""
+        self.watched = not self.watched
+        self.set_watch(self.watched)
+
+    def set_watch(self, healthy: bool) -> None:
+        """Tell both, with a full list first where it begins."""
+        self.news.clear()
+        for namespace in NAMESPACES:
+            if healthy:
+                for name, quota in self.server.quotas[namespace].items():
+                    self.observe(namespace, name, quota)
+            self.laws.watched(namespace, healthy, self.engine.now)
+        for line in (self.engine, self.copy):
+            (line.controller.watching if healthy else line.controller.watch_lost)(line.now)
+        self.advance()
+
+    @rule(seconds=st.sampled_from([0.001, 0.003, 0.02, 0.06, 0.5, 1.5, 5.0, 25.0]))
+    def pass_time(self, seconds: float) -> None:
+        """Time goes by, deadline by deadline."""
+        end = self.engine.now + seconds
+        for _ in range(1000):
+            deadline = self.engine.controller.next_deadline()
+            assert deadline == self.copy.controller.next_deadline()
+            if deadline is None or deadline > end:
+                break
+            self.engine.now = self.copy.now = max(self.engine.now, deadline)
+            self.advance()
+        else:
+            raise AssertionError("the controller wakes without end")
+        self.engine.now = self.copy.now = end
+        self.advance()
+
+    @invariant()
+    def the_engine_counts_what_is_there(self) -> None:
+        """Waiters and outstanding creates of the snapshot are those that we know of."""
+        seen = self.engine.controller.snapshot(self.engine.now)
+        for name, namespace in seen.namespaces.items():
+            assert namespace.waiting == sum(r.namespace == name for r in self.waiting.values())
+            assert namespace.outstanding == sum(t.request.namespace == name for t in self.open)
+            assert all(c.held >= 0 for ceilings in namespace.quotas.values() for c in ceilings.values())
+
+    @invariant()
+    def every_waiter_has_an_explanation(self) -> None:
+        """Law 14: nobody waits without a reason."""
+        for request in self.waiting.values():
+            why = self.engine.controller.explain(request, self.engine.now)
+            assert why is not None
+            assert why.place >= 1
+
+    def teardown(self) -> None:
+        """Give everything back: everyone gets in or is refused, and no hold is left."""
+        if self.broken:
+            return
+        for namespace in NAMESPACES:
+            for quota in self.server.quotas.get(namespace, {}).values():
+                quota.hard = dict.fromkeys(quota.hard, 1000)
+                quota.used = dict.fromkeys(quota.used, 0)
+        self.alive.clear()
+        if self.watched:
+            self.set_watch(True)
+        for _ in range(600):
+            for ticket in list(self.open):
+                if ticket not in self.arrived:
+                    self.decide(ticket)
+                self.deliver(ticket)
+            if not self.waiting and not self.open:
+                break
+            self.pass_time(1.0)
+        assert not self.waiting, f"forgotten: {self.waiting}"
+        if not self.watched:
+            self.set_watch(True)
+        self.pass_time(5.0)
+        seen = self.engine.controller.snapshot(self.engine.now)
+        for quotas in seen.namespaces.values():
+            assert quotas.outstanding == quotas.answered_holds == quotas.waiting == quotas.unproven == 0
+            assert all(c.held == 0 for ceilings in quotas.quotas.values() for c in ceilings.values())
+
+
+TestController = ControllerMachine.TestCase
+TestController.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)

@@ -1,0 +1,208 @@
+"""Law 14: every waiting request can say what it waits for, its place, the next probe and an estimate."""
+
+from __future__ import annotations
+
+import pytest
+
+from backoff_ctrl import Demand, Explanation, ObservedQuota, Overloaded, Policy, Request
+from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
+
+
+def explained(line: Timeline, request: Request) -> Explanation:
+    """Explain a request that waits."""
+    why = line.controller.explain(request, line.now)
+    assert why is not None
+    return why
+
+
+def test_a_full_quota_explains_itself_in_numbers() -> None:
+    """Quota, resource, asked, left, limited, place, waited."""
+    line = Timeline()
+    line.observe(3, 4)
+    line.watching()
+    line.submit(2)
+    line.later(5)
+    second = line.submit(1.5)
+    line.later(10)
+
+    assert explained(line, second) == Explanation(
+        reason="quota",
+        quota=QUOTA,
+        resource="cpu",
+        asked=3 * ONE // 2,
+        left=ONE,
+        limited=4 * ONE,
+        place=2,
+        waited=10.0,
+        next_probe=None,
+        estimate=None,
+    )
+
+
+def test_what_is_left_counts_what_is_held() -> None:
+    """Creates in flight take room, too."""
+    line = Timeline()
+    line.observe(1, 4)
+    line.watching()
+    line.submit(2)
+
+    assert explained(line, line.submit(2)).left == ONE
+
+
+def test_a_learned_block_tells_its_next_probe() -> None:
+    """Seconds from now, counting down, and the estimate is no earlier guess than that."""
+    line = Timeline()
+    ticket = line.ticket_of(line.submit(1))
+    line.later(0.1)
+    line.refused(ticket, 4, 4)
+    why = explained(line, ticket.request)
+    assert why.next_probe is not None
+    assert 0.5 <= why.next_probe <= 1
+    assert why.estimate == why.next_probe
+    line.later(0.25)
+    assert explained(line, ticket.request).next_probe == pytest.approx(why.next_probe - 0.25)
+
+
+def test_a_shut_block_whose_time_has_come_waits_no_more() -> None:
+    """The next probe is never in the past."""
+    line = Timeline()
+    ticket = line.ticket_of(line.submit(1))
+    line.later(0.1)
+    line.refused(ticket, 4, 4)
+    line.now += 100
+
+    assert explained(line, ticket.request).next_probe == 0
+
+
+def test_the_estimate_follows_the_pace_of_releases() -> None:
+    """Room came every ten seconds: the third in line may guess thirty."""
+    line = Timeline()
+    line.observe(4, 4)
+    line.watching()
+    for _ in range(5):
+        line.later(10)
+        line.observe(3, 4)
+        line.observe(4, 4)
+    third = [line.submit(1) for _ in range(3)][-1]
+
+    assert explained(line, third).estimate == pytest.approx(30)
+
+
+@pytest.mark.parametrize("place", [1, 2, 3, 4])
+def test_the_place_counts_living_waiters_by_priority_and_age(place: int) -> None:
+    """Higher priorities first, those who left do not count, rows of several shapes are one line."""
+    line = Timeline()
+    line.observe(4, 4)
+    line.watching()
+    gone = line.submit(1)
+    third, fourth = line.submit(2), line.submit(1)
+    second = line.submit(1, priority=1)
+    first = line.submit(3, priority=2)
+    line.controller.withdraw(gone, line.now)
+
+    assert explained(line, [first, second, third, fourth][place - 1]).place == place
+
+
+def test_nothing_known_is_first_contact() -> None:
+    """One is out to find out; the next waits for its answer."""
+    line = Timeline()
+    line.submit(1)
+    why = explained(line, line.submit(1))
+
+    assert (why.reason, why.quota, why.resource, why.asked, why.place) == ("first-contact", "", "", 0, 1)
+
+
+def test_an_overloaded_server_is_named_as_the_reason() -> None:
+    """The flow is closed for a while: no quota is at fault."""
+    line = Timeline()
+    line.watching()
+    ticket = line.ticket_of(line.submit(1))
+    line.settle(ticket, Overloaded(30.0))
+
+    assert explained(line, ticket.request).reason == "overload"
+
+
+def test_a_slowed_namespace_is_named_as_the_reason() -> None:
+    """Conflicts on quotas slow their namespace, and it says so."""
+    line = Timeline(Policy(brake_base=60, cap=60))
+    line.watching()
+    ticket = line.ticket_of(line.submit(1))
+    line.settle(ticket, Overloaded(30.0, "namespace"))
+
+    assert explained(line, ticket.request).reason == "namespace-slowed"
+
+
+def test_a_request_that_waits_for_its_turn_says_so() -> None:
+    """Room settled this very moment: nothing is in its way but the next advance."""
+    line = Timeline()
+    line.observe(4, 4)
+    line.watching()
+    request = line.submit(1)
+    line.controller.forget_quota(NS, QUOTA, line.now)
+
+    assert explained(line, request).reason == "its-turn"
+    assert [t.request for t in tickets(line.advance())] == [request]
+
+
+def test_of_several_full_ceilings_one_that_blocks_is_named() -> None:
+    """The one with room is not blamed."""
+    line = Timeline()
+    hard = {"cpu": 4 * ONE, "pods": 4 * ONE}
+    line.controller.observe_quota(NS, QUOTA, ObservedQuota(hard, hard, {"cpu": 0, "pods": 4 * ONE}), line.now)
+    line.watching()
+
+    assert explained(line, line.submit(demand=Demand({"cpu": ONE, "pods": ONE}))).resource == "pods"
+
+
+def test_one_who_does_not_wait_has_nothing_to_explain() -> None:
+    """New, sent and over requests answer None."""
+    line = Timeline()
+    line.watching()
+    request = line.request(1)
+    assert line.controller.explain(request, line.now) is None
+    line.controller.submit(request, line.now)
+    assert line.controller.explain(request, line.now) is None
+    [ticket] = tickets(line.advance())
+    line.created(ticket)
+    assert line.controller.explain(request, line.now) is None
+
+
+def test_the_snapshot_shows_all_that_is_known() -> None:
+    """Ceilings with source, age and block; waiters, outstanding, answered holds; flows and the brake."""
+    line = Timeline()
+    line.observe(0, 4)
+    line.watching()
+    done = line.ticket_of(line.submit(1))
+    line.later(2)
+    line.created(done)
+    flying, conflicted = (line.ticket_of(line.submit(1, flow="x")) for _ in range(2))
+    line.settle(conflicted, Overloaded(5.0, "namespace"))
+    line.submit(4)
+    line.later(0.01)
+    seen = line.controller.snapshot(line.now)
+    namespace = seen.namespaces[NS]
+    ceiling = namespace.quotas[QUOTA]["cpu"]
+
+    assert (ceiling.limited, ceiling.used, ceiling.held, ceiling.headroom) == (4 * ONE, 0, 2 * ONE, 2 * ONE)
+    assert (ceiling.source, ceiling.block, ceiling.attempts, ceiling.next_probe) == ("observed", None, 0, None)
+    assert ceiling.age == pytest.approx(2.01)
+    assert (namespace.observing, namespace.waiting, namespace.outstanding) == (True, 2, 1)
+    assert (namespace.answered_holds, namespace.unproven) == (1, 0)
+    assert namespace.brake is not None
+    assert namespace.brake.closed_for > 4
+    assert seen.flows["x"].in_flight == 1
+    assert seen.settle_time == Policy().settle_time
+    assert flying.sent == 2.0
+
+
+def test_the_snapshot_of_a_learned_ceiling_shows_its_block() -> None:
+    """Where it is learned, the block's state, step and next probe."""
+    line = Timeline()
+    ticket = line.ticket_of(line.submit(1))
+    line.later(0.1)
+    line.refused(ticket, 4, 4)
+    ceiling = line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"]
+
+    assert (ceiling.source, ceiling.block, ceiling.attempts) == ("learned", "shut", 0)
+    assert ceiling.next_probe is not None
+    assert not ceiling.kept

@@ -1,0 +1,143 @@
+"""Law 6: gentle where nothing is known. Slow start to sixteen unproven in flight, until something teaches."""
+
+from __future__ import annotations
+
+import pytest
+
+from backoff_ctrl import Created, Demand, Failed, Policy, Rejected, Ticket
+from tests.timeline import NS, ONE, QUOTA, Timeline
+
+
+def flying(line: Timeline) -> list[Ticket]:
+    """List the open tickets."""
+    return [effect for _, effect in line.log if isinstance(effect, Ticket) and not effect.ended]
+
+
+def crowd(count: int, policy: Policy | None = None, shapes: int = 1) -> Timeline:
+    """Return a line into which that many creates came at once."""
+    line = Timeline(policy)
+    for i in range(count):
+        line.submit(1 + i % shapes)
+    return line
+
+
+@pytest.mark.parametrize("shapes", [1, 7])
+def test_creates_into_an_unknown_namespace_grow_one_two_four_to_sixteen(shapes: int) -> None:
+    """A thousand at once: each round of good answers doubles what is in flight, to sixteen and no more."""
+    line = crowd(1000, shapes=shapes)
+    rounds = []
+    for _ in range(7):
+        round_of = flying(line)
+        rounds.append(len(round_of))
+        line.later(0.3)
+        for ticket in round_of:
+            line.created(ticket)
+
+    assert rounds == [1, 2, 4, 8, 16, 16, 16]
+
+
+def test_never_more_than_sixteen_are_unproven_at_any_moment() -> None:
+    """Counted after every single answer, until all thousand are in."""
+    line = crowd(1000)
+    most = 0
+    while flying(line):
+        most = max(most, len(flying(line)))
+        line.later(0.001)
+        line.created(flying(line)[-1])
+        line.log = [entry for entry in line.log if not (isinstance(entry[1], Ticket) and entry[1].ended)]
+
+    assert most == 16
+    assert line.waiting() == 0
+
+
+def test_the_policy_sets_the_limit() -> None:
+    """A knob of three means three."""
+    line = crowd(50, Policy(unproven_max=3))
+    for _ in range(4):
+        for ticket in flying(line):
+            line.created(ticket)
+
+    assert len(flying(line)) == 3
+
+
+def test_a_failure_is_no_proof() -> None:
+    """Permanent answers to other questions do not widen the window."""
+    line = crowd(20)
+    for _ in range(5):
+        [ticket] = flying(line)
+        line.settle(ticket, Failed())
+
+    assert len(flying(line)) == 1
+
+
+def test_a_refusal_teaches_and_ends_the_flood() -> None:
+    """The first full quota is known: of the thousand none but the probes ask."""
+    line = crowd(1000)
+    for ticket in flying(line):
+        line.created(ticket)
+    two = flying(line)
+    line.later(0.3)
+    for ticket in two:
+        line.refused(ticket, 1, 1)
+    assert flying(line) == []
+    line.later(1.1)
+    assert [ticket.probe for ticket in flying(line)] == [True]
+
+
+def test_another_class_starts_slowly_again_after_a_refusal() -> None:
+    """What the known quota does not charge is unproven still, one at a time."""
+    line = Timeline()
+    gold = Demand({"cpu": ONE}, ["gold"])
+    for _ in range(10):
+        line.submit(1)
+    for _ in range(3):
+        for ticket in flying(line):
+            line.created(ticket)
+    line.later(0.1)
+    for ticket in flying(line):
+        line.settle(ticket, Rejected(QUOTA, {"cpu": ONE}, {"cpu": ONE}, {"cpu": ONE}))
+    for _ in range(10):
+        line.submit(demand=gold)
+
+    assert [t.request.demand for t in flying(line)] == [gold]
+
+
+def test_a_healthy_watch_with_no_quota_is_knowledge() -> None:
+    """Where a complete list shows no quota, nothing needs proof."""
+    line = Timeline()
+    line.watching()
+    for _ in range(10):
+        line.submit(1)
+
+    assert len(flying(line)) == 10
+
+
+def test_a_watch_of_one_namespace_counts_there_only() -> None:
+    """Its neighbour is as unknown as before."""
+    line = Timeline()
+    line.watching(NS)
+    for _ in range(5):
+        line.submit(1)
+        line.submit(1, namespace="team-b")
+
+    assert [t.request.namespace for t in flying(line)].count(NS) == 5
+    assert [t.request.namespace for t in flying(line)].count("team-b") == 1
+
+
+def test_a_watch_that_begins_lets_the_unproven_go() -> None:
+    """Those who waited for a proof have one."""
+    line = crowd(10)
+    line.watching()
+
+    assert len(flying(line)) == 10
+
+
+def test_a_probe_of_the_unknown_that_is_never_sent_gives_its_place_back() -> None:
+    """Ended in whatever way, its place in the window is the next one's."""
+    line = crowd(3)
+    first = flying(line)[0]
+    line.settle(first, Failed())
+    second = flying(line)
+    assert len(second) == 1
+    line.settle(second[0], Created())
+    assert line.controller.snapshot(line.now).namespaces[NS].unproven == 1

@@ -1,0 +1,287 @@
+"""Law 9: holds are handed over, never dropped, never counted twice, in whatever order the news come."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from backoff_ctrl import Abandoned, Created, Demand, Expired, Failed, ObservedQuota, Overloaded, Policy
+from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from backoff_ctrl import Ticket
+
+AMOUNTS: Final = {"1": 3, "2": 5, "3": 2}  # all different, and no two add up to the third
+STRANGERS: Final = 4
+LIMIT: Final = 1000
+Before = dict[str, str]  # event -> the event that must come first
+
+
+def orders(before: Before, *, merged: bool) -> Iterator[list[str]]:
+    """Enumerate every order of the events, with a telling (T) of news wherever there is some.
+
+    Events that begin with C (charge), R (release), X (a stranger's charge) or K (recount) happen at the server
+    and make news; A is an answer. Each telling hands over the oldest news, or all of it where ``merged``.
+    """
+
+    def go(done: list[str], pending: int) -> Iterator[list[str]]:
+        left = [event for event in before if event not in done]
+        if not left and not pending:
+            yield list(done)
+            return
+        for event in left:
+            if not before[event] or before[event] in done:
+                yield from go([*done, event], pending + (event[0] in "CRXK"))
+        if pending:
+            yield from go([*done, "T"], 0 if merged else pending - 1)
+
+    return go([], 0)
+
+
+class Replay:
+    """One order of events, played to an engine in one instant; the server's truth beside it."""
+
+    def __init__(self, creates: str) -> None:
+        """Admit the creates into a roomy observed quota."""
+        self.line = Timeline()
+        self.truth = 0
+        self.news: list[int] = []
+        self.missed = 0
+        self.observe(0)
+        self.line.watching()
+        self.tickets: dict[str, Ticket] = {}
+        for name in creates:
+            request = self.line.submit(demand=Demand({"cpu": AMOUNTS[name]}))
+            self.tickets[name] = self.line.ticket_of(request)
+
+    def observe(self, used: int) -> None:
+        """Tell a state of the quota."""
+        seen = ObservedQuota({"cpu": LIMIT}, {"cpu": LIMIT}, {"cpu": used})
+        self.line.controller.observe_quota(NS, QUOTA, seen, self.line.now)
+
+    def step(self, event: str, *, merged: bool) -> None:
+        """Let one event happen."""
+        kind, name = event[0], event[1:]
+        if kind == "T":
+            told = len(self.news) if merged else 1
+            self.observe(self.news[told - 1])
+            del self.news[:told]
+        elif kind == "A":
+            self.line.controller.settle(self.tickets[name], Created(), self.line.now)
+        else:
+            if kind == "C":
+                self.truth += AMOUNTS[name]
+            elif kind == "R":
+                self.truth -= AMOUNTS[name]
+            elif kind == "X":
+                self.truth += STRANGERS
+            elif name == "lost":  # a recount that does not see a create yet
+                self.missed = AMOUNTS["1"]
+                self.truth -= self.missed
+            elif name == "found":
+                self.truth += self.missed
+            self.news.append(self.truth)
+        self.line.controller.advance(self.line.now)
+
+    def believed(self) -> int:
+        """Return used + held, as the engine has it."""
+        seen = self.line.controller.snapshot(self.line.now).namespaces[NS].quotas[QUOTA]["cpu"]
+        return seen.used + seen.held
+
+    def held(self) -> int:
+        """Return what is held."""
+        return self.line.held()
+
+
+TWO: Final[Before] = {"C1": "", "C2": "", "A1": "C1", "A2": "C2"}
+THREE: Final[Before] = {**TWO, "C3": "", "A3": "C3"}
+RELEASES: Final[Before] = {"R1": "C1", "R2": "C2"}
+
+
+@pytest.mark.parametrize("merged", [False, True], ids=["told one by one", "told merged"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param(TWO | RELEASES, id="two creates, both released"),
+        pytest.param(THREE, id="three creates"),
+        pytest.param(TWO | {"R1": "C1", "K": ""}, id="two creates, one released, a recount that finds all right"),
+        pytest.param(THREE | {"R1": "A1", "C2": "C1", "C3": "C2"}, id="three creates in turn, the first released"),
+    ],
+)
+def test_own_creates_are_never_missed_and_never_counted_twice(before: Before, merged: bool) -> None:
+    """At every moment used + held covers what the server has charged; at the end it is exactly that."""
+    creates = "".join(sorted(event[1] for event in before if event[0] == "C"))
+    count = 0
+    for order in orders(before, merged=merged):
+        replay = Replay(creates)
+        for event in order:
+            replay.step(event, merged=merged)
+            assert replay.believed() >= replay.truth, f"missed after {event} of {order}"
+        replay.line.later(1.1)
+        assert (replay.held(), replay.believed()) == (0, replay.truth), f"counted twice: {order}"
+        count += 1
+    assert count > 100
+
+
+def test_rises_alone_confirm_every_hold_when_nothing_is_released() -> None:
+    """With charges only, told one by one, no hold waits for its time: each order ends with none at once."""
+    for order in orders(THREE, merged=False):
+        replay = Replay("123")
+        for event in order:
+            replay.step(event, merged=False)
+
+        assert replay.held() == 0, order
+
+
+@pytest.mark.parametrize("merged", [False, True], ids=["told one by one", "told merged"])
+def test_a_strangers_charge_hides_at_most_its_own_amount(merged: bool) -> None:
+    """A rise says not whose it is; what it may hide is bounded, passes with the news, and nothing is left behind."""
+    for order in orders(TWO | {"X": "", "R1": "A1"}, merged=merged):
+        replay = Replay("12")
+        for event in order:
+            replay.step(event, merged=merged)
+            assert replay.believed() >= replay.truth - STRANGERS, f"missed after {event} of {order}"
+        assert replay.believed() >= replay.truth
+        replay.line.later(1.1)
+
+        assert (replay.held(), replay.believed()) == (0, replay.truth), order
+
+
+def test_a_recount_that_misses_a_create_ends_right() -> None:
+    """The quota controller may write a sum without a create in flight and mend it later: the end is exact."""
+    for order in orders(TWO | {"Klost": "C1", "Kfound": "Klost"}, merged=False):
+        replay = Replay("12")
+        for event in order:
+            replay.step(event, merged=False)
+            assert replay.believed() >= replay.truth - AMOUNTS["1"], f"missed after {event} of {order}"
+        replay.line.later(1.1)
+
+        assert (replay.held(), replay.believed()) == (0, replay.truth), order
+
+
+def test_the_oldest_answered_hold_is_confirmed_first() -> None:
+    """A rise ends the hold of the answer that came first, and not the smaller one behind it."""
+    replay = Replay("12")
+    for event in ("C2", "C1", "A2", "A1"):  # the answer to 2 (five) came first
+        replay.step(event, merged=False)
+    replay.observe(3)
+    assert replay.held() == 8  # a rise of three does not cover the five, and nobody jumps the queue
+    replay.observe(8)
+    assert replay.held() == 0
+
+
+def test_a_fall_confirms_nothing() -> None:
+    """News of room end no hold: the charge that a hold stands for is yet to be seen."""
+    line = Timeline()
+    line.observe(5, 10)
+    line.watching()
+    line.created(line.ticket_of(line.submit(2)))
+    line.observe(3, 10)
+    assert line.held() == 2 * ONE
+    line.observe(1, 10)
+
+    assert line.held() == 2 * ONE
+
+
+def test_a_hold_of_several_resources_ends_when_all_of_them_rose() -> None:
+    """A create's charge is one: half a rise is somebody else's."""
+    line = Timeline()
+
+    def observe(cpu: int, pods: int) -> None:
+        hard = {"cpu": 100, "pods": 100}
+        line.controller.observe_quota(NS, QUOTA, ObservedQuota(hard, hard, {"cpu": cpu, "pods": pods}), line.now)
+        line.advance()
+
+    observe(0, 0)
+    line.watching()
+    request = line.submit(demand=Demand({"cpu": 4, "pods": 1}))
+    line.created(line.ticket_of(request))
+    observe(4, 0)
+    assert line.held() == 5
+    observe(4, 1)
+    assert line.held() == 0
+
+
+@pytest.mark.parametrize("waiters", [0, 1], ids=["nobody waits", "somebody waits"])
+def test_an_answered_hold_ends_a_short_time_after_its_201(waiters: int) -> None:
+    """Its charge may be hidden behind a release: 50 ms after the answer it counts as seen."""
+    line = Timeline()
+    line.observe(0, 3)
+    line.watching()
+    line.created(line.ticket_of(line.submit(2)))
+    for _ in range(waiters):
+        line.submit(2)
+    line.later(0.049)
+    assert line.held() == 2 * ONE
+
+    effects = line.later(0.002)
+
+    assert len(tickets(effects)) == waiters
+    if not waiters:
+        assert tickets(line.log[-1:]) == []
+        newcomer = line.submit(3)  # whoever comes then finds it ended, whether an alarm rang or not
+        assert newcomer.state == "sent"
+
+
+def test_without_a_watch_an_answered_hold_lasts_to_the_next_list() -> None:
+    """While no news come by themselves time ends no hold; the list that begins the next watch does."""
+    line = Timeline()
+    line.observe(0, 10)
+    line.watching()
+    ticket = line.ticket_of(line.submit(2))
+    line.watch_lost()
+    line.created(ticket)
+    line.later(100)
+    assert line.held() == 2 * ONE
+    line.observe(2, 10)
+    line.watching()
+
+    assert line.held() == 0
+
+
+@pytest.mark.parametrize("outcome", [Failed(), Abandoned(), Expired(), Overloaded()], ids=lambda o: o.event)
+def test_a_create_that_comes_to_nothing_leaves_no_hold(outcome: Failed | Abandoned | Expired | Overloaded) -> None:
+    """Failed, abandoned, expired and overloaded give the reservation back at once."""
+    line = Timeline(Policy(brake_base=60))
+    line.observe(0, 10)
+    line.watching()
+    ticket = line.ticket_of(line.submit(2))
+    assert line.held() == 2 * ONE
+
+    line.controller.settle(ticket, outcome, line.now)
+
+    assert line.held() == 0
+
+
+def test_a_refused_create_leaves_no_hold_and_no_credit() -> None:
+    """What a refused create reserved is free, and a rise seen meanwhile confirms nobody later."""
+    line = Timeline()
+    line.observe(0, 10)
+    line.watching()
+    ticket = line.ticket_of(line.submit(2))
+    line.observe(2, 10)  # a stranger's
+    line.controller.settle(ticket, Failed(), line.now)
+    assert line.held() == 0
+    line.created(line.ticket_of(line.submit(2)))
+
+    assert line.held() == 2 * ONE
+
+
+def test_a_created_hold_of_a_learned_quota_moves_into_used() -> None:
+    """Where no news come by themselves a 201 is the news: used rises by it, and nothing is held twice."""
+    line = Timeline()
+    first = line.submit(1)
+    line.created(line.ticket_of(first))
+    a, b = (line.ticket_of(line.submit(1)) for _ in range(2))
+    line.refused(a, 4, 8)
+    before: Mapping[str, object] = line.ceiling()
+    assert before["used"] == 4 * ONE
+    more = [line.ticket_of(line.submit(1)) for _ in range(2)]
+    line.created(b, *more)
+
+    after = line.ceiling()
+    assert after["used"] == 7 * ONE
+    assert after["held"] == ONE  # the refused one, sent again

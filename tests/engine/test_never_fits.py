@@ -1,0 +1,314 @@
+"""Laws 10 and 11: amounts belong to the quota, scopes decide whether it applies; never-fits is a verdict of facts."""
+
+from __future__ import annotations
+
+import pytest
+
+from backoff_ctrl import Created, Demand, ObservedQuota, Policy, Rejected, Selector
+from tests.timeline import NS, ONE, QUOTA, Timeline, refusals, tickets
+
+GOLD = Selector([(True, frozenset({"gold"}))])
+
+
+def too_big(limited: float = 2) -> Rejected:
+    """Return the refusal that a create of three meets at an idle quota of two."""
+    return Rejected(QUOTA, {"cpu": 3 * ONE}, {"cpu": 0}, {"cpu": round(limited * ONE)})
+
+
+def test_an_observed_spec_gives_the_verdict_at_once() -> None:
+    """Greater than the spec allows is refused before any call, with a sentence; equal is allowed."""
+    line = Timeline()
+    line.observe(0, 2)
+    line.watching()
+    equal = line.submit(2)
+    line.submit(2.5)
+    [refusal] = refusals(line.advance() or [e for _, e in line.log])
+
+    assert equal.state == "sent"
+    assert (refusal.reason, refusal.request.state) == ("never-fits", "over")
+    assert refusal.detail == f"asks 2500000000 nano-units of cpu, but quota {QUOTA} allows 2000000000 in all"
+
+
+def test_the_spec_decides_and_not_what_is_enforced_at_the_moment() -> None:
+    """A quota that was just widened enforces the old size for a while: that is waiting, not never."""
+    line = Timeline()
+    line.observe(0, 2, spec=4)
+    line.watching()
+    request = line.submit(3)
+    assert request.state == "waiting"
+    line.observe(0, 4, spec=4)
+    line.later(1)
+
+    assert request.state == "sent"
+
+
+def test_a_quota_of_zero_is_paused_and_not_never() -> None:
+    """Zero is how people stop a namespace for a while: everybody waits, and says so."""
+    line = Timeline()
+    line.observe(0, 0)
+    line.watching()
+    request = line.submit(1)
+    line.later(1000)
+    assert request.state == "waiting"
+    why = line.controller.explain(request, line.now)
+    assert why is not None
+    assert why.reason == "paused"
+    line.observe(0, 2)
+    line.later(1)
+    assert request.state == "sent"
+
+
+def test_a_verdict_reaches_those_who_wait() -> None:
+    """The quota shrank: whoever is too large now is told, the others wait on."""
+    line = Timeline()
+    line.observe(4, 4)
+    line.watching()
+    large, small = [line.submit(3) for _ in range(2)], line.submit(1)
+    line.observe(4, 2)
+
+    assert [r.request for r in refusals([e for _, e in line.log])] == large
+    assert small.state == "waiting"
+
+
+def test_one_refusal_is_no_verdict_and_the_second_counts_from_two_seconds_on() -> None:
+    """A quota in the making may be small for a moment: a second look, 2 s later at the earliest, decides."""
+    line = Timeline()
+    ticket = line.ticket_of(line.submit(3))
+    line.later(0.1)
+    line.settle(ticket, too_big())
+    first_at = line.now
+    assert ticket.request.state == "waiting"
+
+    again = line.next_ticket()
+    assert line.now - first_at >= 2
+    line.later(0.1)
+    effects = line.settle(again, too_big())
+
+    assert [(e.request, e.reason) for e in refusals(effects)] == [(ticket.request, "never-fits")]
+
+
+def test_a_second_refusal_that_comes_too_soon_is_no_verdict_either() -> None:
+    """Two of one shape in flight, refused together: one look, not two."""
+    line = Timeline()
+    line.created(line.ticket_of(line.submit(3)))
+    flying = [line.ticket_of(line.submit(3)) for _ in range(2)]
+    line.later(0.1)
+    line.settle(flying[0], too_big())
+    line.later(1.8)
+    line.settle(flying[1], too_big())
+
+    assert refusals([e for _, e in line.log]) == []
+    assert [t.request.state for t in flying] == ["waiting", "waiting"]
+
+
+def test_a_second_look_that_sees_a_larger_quota_ends_the_suspicion() -> None:
+    """The quota was in the making: it fits now, and nobody was failed."""
+    line = Timeline()
+    ticket = line.ticket_of(line.submit(3))
+    line.later(0.1)
+    line.settle(ticket, too_big())
+    again = line.next_ticket()
+    line.later(0.1)
+    line.settle(again, Rejected(QUOTA, {"cpu": 3 * ONE}, {"cpu": 4 * ONE}, {"cpu": 4 * ONE}))
+    assert again.request.state == "waiting"
+    third = line.next_ticket()
+    line.created(third)
+    assert third.request.state == "over"
+
+
+def test_a_learned_verdict_holds_for_the_next_of_that_shape() -> None:
+    """The quota said so twice: the next equal create is refused without a call."""
+    line = Timeline()
+    ticket = line.ticket_of(line.submit(3))
+    for _ in range(2):
+        line.later(0.1)
+        line.settle(ticket, too_big())
+        ticket = line.next_ticket() if ticket.request.state == "waiting" else ticket
+    sent = len(line.admitted())
+    line.submit(3)
+
+    assert [r.reason for r in refusals([line.log[-1][1]])] == ["never-fits"]
+    assert len(line.admitted()) == sent
+
+
+def test_a_learned_verdict_falls_with_a_newer_fact() -> None:
+    """Another shape's refusal shows a larger quota: the verdict was of the old one."""
+    line = Timeline()
+    ticket = line.ticket_of(line.submit(3))
+    for _ in range(2):
+        line.later(0.1)
+        line.settle(ticket, too_big())
+        ticket = line.next_ticket() if ticket.request.state == "waiting" else ticket
+    larger = Rejected(QUOTA, {"cpu": ONE}, {"cpu": 5 * ONE}, {"cpu": 5 * ONE})
+    line.controller.learn(NS, frozenset({"other"}), larger, line.now + 1, line.now + 2)
+    line.later(3)
+
+    assert line.submit(3).state in ("waiting", "sent")
+
+
+def test_under_wait_a_watched_never_fits_waits_for_the_spec_to_change() -> None:
+    """``on_never_fits="wait"``: no call, no refusal, and it goes when the owner widens the quota."""
+    line = Timeline(Policy(on_never_fits="wait"))
+    line.observe(0, 2)
+    line.watching()
+    request = line.submit(3)
+    assert line.later(2000) == []
+    why = line.controller.explain(request, line.now)
+    assert why is not None
+    assert (why.reason, why.asked, why.limited) == ("never-fits", 3 * ONE, 2 * ONE)
+    line.observe(0, 4)
+    line.later(1)
+
+    assert request.state == "sent"
+
+
+def test_under_wait_without_a_watch_such_a_shape_asks_seldom() -> None:
+    """``never_probe`` apart: the quota may have been widened, and nobody would tell."""
+    line = Timeline(Policy(on_never_fits="wait", never_probe=300, cap=20))
+    ticket = line.ticket_of(line.submit(3))
+    asked = []
+    for _ in range(5):
+        line.later(0.1)
+        line.settle(ticket, too_big())
+        ticket = line.next_ticket(within=400)
+        asked.append(line.now)
+    gaps = [b - a for a, b in zip(asked, asked[1:], strict=False)]
+
+    assert min(gaps[1:]) >= 300
+    assert max(gaps) <= 330
+
+
+def test_one_who_asks_seldom_does_not_hold_up_the_others() -> None:
+    """The shape that is too large waits apart: small ones probe and pass in their own time."""
+    line = Timeline(Policy(on_never_fits="wait"))
+    ticket = line.ticket_of(line.submit(3))
+    line.later(0.1)
+    line.settle(ticket, too_big())
+    ticket = line.next_ticket()
+    line.later(0.1)
+    line.settle(ticket, too_big())
+    small = line.submit(1)
+
+    assert small.state == "sent"
+
+
+# -- scopes ------------------------------------------------------------------------------------------------------
+
+
+def test_an_observed_selector_says_whom_a_quota_charges() -> None:
+    """A full quota of one class holds that class up, and nobody else."""
+    line = Timeline()
+    line.observe(4, 4, selector=GOLD)
+    line.watching()
+
+    assert line.submit(demand=Demand({"cpu": ONE}, ["gold"])).state == "waiting"
+    assert line.submit(1).state == "sent"
+
+
+def test_a_selector_that_changes_is_heeded() -> None:
+    """The owner narrows the quota: those whom it let go of need not wait."""
+    line = Timeline()
+    line.observe(4, 4)
+    line.watching()
+    plain, gold = line.submit(1), line.submit(demand=Demand({"cpu": ONE}, ["gold"]))
+    line.observe(4, 4, selector=GOLD)
+
+    assert (plain.state, gold.state) == ("sent", "waiting")
+
+
+def learned_full(line: Timeline) -> None:
+    """Teach a full quota by a refusal of the class without facts."""
+    ticket = line.ticket_of(line.submit(1))
+    line.later(0.1)
+    line.refused(ticket, 4, 4)
+
+
+def test_a_refusal_proves_the_quota_for_its_own_class_only() -> None:
+    """The plain class is blocked; of the gold one nobody knows yet, so one may find out."""
+    line = Timeline()
+    learned_full(line)
+    assert line.submit(1).state == "waiting"
+    first, second = (line.submit(demand=Demand({"cpu": ONE}, ["gold"])) for _ in range(2))
+
+    assert (first.state, second.state) == ("sent", "waiting")
+
+
+def test_an_admission_that_the_quota_would_have_refused_proves_that_it_does_not_apply() -> None:
+    """The quota is full and the gold one got in: gold is not charged there, from now on without asking."""
+    line = Timeline()
+    learned_full(line)
+    gold = Demand({"cpu": ONE}, ["gold"])
+    line.created(line.ticket_of(line.submit(demand=gold)))
+    seen = line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"]
+    assert (seen.used, seen.held, seen.block) == (4 * ONE, 0, "shut")
+    assert [line.submit(demand=gold).state for _ in range(2)] == ["sent", "sent"]
+
+
+def test_an_admission_that_the_quota_would_have_let_in_proves_nothing() -> None:
+    """There was room: whether gold is charged there stays open, and a refusal still may prove it."""
+    line = Timeline()
+    ticket = line.ticket_of(line.submit(2))
+    line.later(0.1)
+    line.refused(ticket, 3, 4)
+    gold = line.submit(demand=Demand({"cpu": ONE}, ["gold"]))
+    line.created(line.ticket_of(gold))
+    assert line.ceiling()["used"] == 3 * ONE
+    another = line.ticket_of(line.submit(demand=Demand({"cpu": ONE}, ["gold"])))
+    line.later(0.1)
+    line.refused(another, 4, 4)
+
+    assert line.submit(demand=Demand({"cpu": ONE}, ["gold"])).state == "waiting"
+
+
+def test_the_proof_of_no_keeps_other_holds_right() -> None:
+    """Learning that a class is not charged recounts the holds, its own create's among them."""
+    line = Timeline()
+    pod = Demand({"cpu": 3, "pods": 1})
+    gold = Demand({"cpu": 3, "pods": 1}, ["gold"])
+    first, second, third = line.submit(demand=pod), line.submit(demand=pod), line.submit(demand=gold)
+    line.settle(line.ticket_of(first), Rejected("all", {"cpu": 3}, {"cpu": 0}, {"cpu": 2}))
+    line.settle(line.ticket_of(third), Rejected("gold", {"cpu": 3}, {"cpu": 0}, {"cpu": 2}))
+    line.until(2.1)
+    assert len(line.admitted()) == 4
+    line.created(line.ticket_of(first))  # the quota "gold" would have refused it: it does not apply
+    seen = line.controller.snapshot(line.now).namespaces[NS].quotas
+
+    assert (seen["all"]["cpu"].used, seen["all"]["cpu"].held) == (2, 3)  # the second went, as a probe
+    assert line.ticket_of(second).probe
+
+
+def test_a_refusal_proves_yes_whatever_the_selector_says() -> None:
+    """The server has the last word on whom it charges."""
+    line = Timeline()
+    line.observe(4, 4, selector=GOLD)
+    line.watching()
+    ticket = line.ticket_of(line.submit(1))
+    line.later(0.1)
+    line.refused(ticket, 4, 4)
+
+    assert line.submit(1).state == "waiting"
+
+
+def test_a_stored_object_of_another_class_corrects_the_shape() -> None:
+    """Admission set a priority class: the shape is charged where that class is, from the next create on."""
+    line = Timeline()
+    line.observe(3, 4, selector=GOLD)
+    line.watching()
+    ticket = line.ticket_of(line.submit(1))
+    line.settle(ticket, Created(Demand({"cpu": ONE}, ["gold"])))
+    line.observe(4, 4, selector=GOLD)
+
+    assert line.submit(1).state == "waiting"
+
+
+@pytest.mark.parametrize("named", ["pods", "cpu"])
+def test_the_verdict_names_the_resource_that_is_too_small(named: str) -> None:
+    """Of several limits the one that can never be met is told."""
+    line = Timeline()
+    hard = {"cpu": 4 * ONE, "pods": 4 * ONE, named: ONE}
+    line.controller.observe_quota(NS, QUOTA, ObservedQuota(hard, hard, {}), line.now)
+    line.watching()
+    line.submit(demand=Demand({"cpu": 2 * ONE, "pods": 2 * ONE}))
+
+    assert f"of {named}," in refusals([e for _, e in line.log])[0].detail
+    assert tickets([e for _, e in line.log]) == []

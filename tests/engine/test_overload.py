@@ -1,0 +1,295 @@
+"""The windows of law 15: additive increase, multiplicative decrease, turns among namespaces, a brake of one's own."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backoff_ctrl import Created, Failed, Overloaded, Policy, Ticket
+from backoff_ctrl.overload import Window
+from tests.timeline import NS, Timeline, tickets
+
+
+def flying(line: Timeline) -> list[Ticket]:
+    """List the open tickets."""
+    return [effect for _, effect in line.log if isinstance(effect, Ticket) and not effect.ended]
+
+
+def crowd(count: int, policy: Policy | None = None, namespaces: int = 1) -> Timeline:
+    """Return a line without quotas into which that many creates came."""
+    line = Timeline(policy)
+    line.watching()
+    for i in range(count):
+        line.submit(1, namespace=f"n{i % namespaces}")
+    return line
+
+
+def size(line: Timeline, flow: str = "") -> float:
+    """Return a flow's window."""
+    return line.controller.snapshot(line.now).flows[flow].size
+
+
+def test_sixteen_are_in_flight_to_begin_with() -> None:
+    """The start of the window, per flow, whatever the number of namespaces."""
+    assert len(flying(crowd(100))) == 16
+    assert len(flying(crowd(100, namespaces=7))) == 16
+    assert len(flying(crowd(100, Policy(overload_start=3)))) == 3
+
+
+def test_the_window_grows_by_one_per_window_of_good_answers() -> None:
+    """Additive increase: about 16 answers for the 17th, 17 for the 18th."""
+    line = crowd(400)
+    for _ in range(17):
+        line.created(flying(line)[0])
+    assert 17 <= size(line) < 17.1
+    assert len(flying(line)) == 17
+
+
+def test_the_window_does_not_grow_while_it_is_not_used() -> None:
+    """Good answers to a trickle say nothing of what the server could take."""
+    line = crowd(0)
+    for _ in range(100):
+        line.created(line.ticket_of(line.submit(1)))
+
+    assert size(line) == 16
+
+
+def test_the_window_has_an_end() -> None:
+    """However good the answers, ``overload_max`` is the most."""
+    line = crowd(3000, Policy(overload_start=4, overload_max=6))
+    for _ in range(200):
+        line.created(flying(line)[0])
+
+    assert size(line) == 6
+    assert len(flying(line)) == 6
+
+
+def test_one_window_in_flight_cuts_once() -> None:
+    """Sixteen 429s of one burst are one piece of news; the next burst's are another."""
+    line = crowd(100)
+    line.later(0.1)
+    for ticket in flying(line):
+        line.settle(ticket, Overloaded())
+    assert size(line) == pytest.approx(16 * 0.7)
+    line.later(30)
+    assert len(flying(line)) == 11
+    line.later(0.1)
+    for ticket in flying(line):
+        line.settle(ticket, Overloaded())
+    assert size(line) == pytest.approx(16 * 0.7 * 0.7)
+
+
+def test_the_window_never_closes_for_good() -> None:
+    """After any number of cuts one create is let through."""
+    line = crowd(5)
+    for _ in range(40):
+        line.later(25)
+        for ticket in flying(line):
+            line.settle(ticket, Overloaded())
+    assert size(line) == 1
+    line.later(25)
+    assert len(flying(line)) == 1
+
+
+def test_the_pauses_after_overloads_back_off_by_full_jitter_and_a_good_answer_ends_that() -> None:
+    """Ten bad answers in a row wait up to the cap; one good answer, and the next pause is short again."""
+    line = crowd(50)
+    longest = 0.0
+    for _ in range(12):
+        [*_, ticket] = flying(line)
+        line.later(0.01)
+        line.settle(ticket, Overloaded())
+        for other in flying(line):
+            line.settle(other, Failed())
+        closed_for = line.controller.snapshot(line.now).flows[""].closed_for
+        assert closed_for <= Policy().cap
+        longest = max(longest, closed_for)
+        line.later(Policy().cap)
+    assert longest > 4
+    line.created(flying(line)[0])
+    line.later(0.01)
+    line.settle(flying(line)[0], Overloaded())
+    assert line.controller.snapshot(line.now).flows[""].closed_for <= 1
+
+
+@pytest.mark.parametrize("retry_after", [0.0, 1.0, 30.0])
+def test_a_retry_after_is_kept_and_spread(retry_after: float) -> None:
+    """Nobody is sent before the server's time, and not all at its first moment."""
+    moments = set()
+    for seed in range(20):
+        line = Timeline(seed=seed)
+        line.watching()
+        line.later(1)
+        line.settle(line.ticket_of(line.submit(1)), Overloaded(retry_after))
+        told_at = line.now
+        moments.add(line.next_ticket().sent - told_at)
+
+    assert retry_after <= min(moments) <= max(moments) <= retry_after + 1
+    assert max(moments) - min(moments) > 0.3
+
+
+def test_a_later_longer_retry_after_of_the_same_burst_counts() -> None:
+    """The cut is made once, but the longest wait that the server asked for is kept."""
+    line = crowd(20)
+    first, second = flying(line)[:2]
+    line.later(0.1)
+    line.settle(first, Overloaded(1.0))
+    line.settle(second, Overloaded(20.0))
+    cut = size(line)
+
+    assert cut == pytest.approx(16 * 0.7)
+    assert line.controller.snapshot(line.now).flows[""].closed_for >= 20
+
+
+def test_flows_do_not_disturb_each_other() -> None:
+    """One credential is refused, another is served: the window is per flow."""
+    line = Timeline()
+    line.watching()
+    for _ in range(20):
+        line.submit(1, flow="robot")
+        line.submit(1, flow="human")
+    [*robots] = [t for t in flying(line) if t.request.flow == "robot"]
+    line.later(0.1)
+    line.settle(robots[0], Overloaded(60.0))
+
+    assert size(line, "human") == 16
+    assert line.submit(1, flow="human").state == "waiting"
+    line.created(next(t for t in flying(line) if t.request.flow == "human"))
+    assert len([t for t in flying(line) if t.request.flow == "human"]) == 16
+
+
+def test_waiting_namespaces_take_turns() -> None:
+    """One with a thousand waiters and nine with a few: each gets its share of the places, in turn."""
+    line = Timeline(Policy(overload_start=4))
+    line.watching()
+    for _ in range(300):
+        line.submit(1, namespace="greedy")
+    for i in range(9):
+        for _ in range(5):
+            line.submit(1, namespace=f"modest{i}")
+    served: Counter[str] = Counter()
+    for _ in range(40):
+        ticket = flying(line)[0]
+        served[ticket.request.namespace] += 1
+        line.created(ticket)
+
+    assert set(served) == {"greedy", *(f"modest{i}" for i in range(9))}
+    assert max(count for name, count in served.items() if name != "greedy") <= 5
+    assert served["greedy"] <= 4 + 6
+
+
+def test_turns_leave_nobody_out() -> None:
+    """All of ten namespaces are served to the end through a window of one."""
+    line = crowd(100, Policy(overload_start=1, overload_max=1), namespaces=10)
+    for _ in range(100):
+        [ticket] = flying(line)
+        line.created(ticket)
+
+    assert flying(line) == []
+    assert len(line.admitted()) == 100
+    assert line.controller.next_deadline() is not None
+
+
+def test_a_namespace_that_left_the_queue_does_not_hold_it_up() -> None:
+    """It waited for a turn and withdrew: the next one's turn comes at once."""
+    line = Timeline(Policy(overload_start=1, overload_max=1))
+    line.watching()
+    line.submit(1, namespace="a")
+    leaver, stayer = line.submit(1, namespace="b"), line.submit(1, namespace="c")
+    line.controller.withdraw(leaver, line.now)
+    line.created(flying(line)[0])
+
+    assert stayer.state == "sent"
+
+
+def test_a_conflict_slows_its_own_namespace_only() -> None:
+    """409s on quotas, webhooks that fail: fewer creates at once there, and the others notice nothing."""
+    line = Timeline(Policy(overload_start=64, brake_base=10))
+    line.watching()
+    for _ in range(20):
+        line.submit(1, namespace="a")
+    line.later(0.1)
+    victim = flying(line)[0]
+    line.settle(victim, Overloaded(None, "namespace"))
+    assert line.submit(1, namespace="a").state == "waiting"
+    assert line.submit(1, namespace="b").state == "sent"
+    assert size(line) == 64
+    brake = line.controller.snapshot(line.now).namespaces["a"].brake
+    assert brake is not None
+    assert brake.size < 64
+    assert 0 <= brake.closed_for <= 10
+
+
+def test_the_brake_lets_one_go_again_when_its_pause_is_over() -> None:
+    """The refused create is sent again after a short jitter, in its place."""
+    line = Timeline()
+    line.watching()
+    ticket = line.ticket_of(line.submit(1))
+    line.later(0.1)
+    line.settle(ticket, Overloaded(None, "namespace"))
+    refused_at = line.now
+    again = line.next_ticket(within=1)
+
+    assert again.request is ticket.request
+    assert line.now - refused_at <= Policy().brake_base
+
+
+def test_the_brake_lets_go_after_good_answers() -> None:
+    """Conflicts are over in milliseconds: after some hundred 201s the namespace is as fast as the others."""
+    line = Timeline(Policy(overload_start=16))
+    line.watching()
+    for _ in range(1200):
+        line.submit(1)
+    for _ in range(3):
+        line.later(0.2)
+        line.settle(flying(line)[0], Overloaded(None, "namespace"))
+    slowed = len(flying(line))
+    for _ in range(1000):
+        line.later(0.2)
+        line.created(flying(line)[0])
+
+    assert len(flying(line)) > slowed
+    assert len(flying(line)) >= 16
+
+
+@given(
+    answers=st.lists(st.sampled_from(["good", "bad", "told"]), max_size=60),
+    gaps=st.lists(st.floats(0, 30), min_size=60, max_size=60),
+    seed=st.integers(0, 1000),
+)
+def test_a_window_stays_within_its_bounds_whatever_the_answers(
+    answers: list[str], gaps: list[float], seed: int
+) -> None:
+    """Between 1 and the limit, closed no longer than the cap or the server's word plus the spread."""
+    policy = Policy(overload_max=20)
+    window = Window(policy, random.Random(seed))
+    now = 0.0
+    for answer, gap in zip(answers, gaps, strict=False):
+        sent = now
+        now += gap
+        window.in_flight = int(window.size)
+        before = window.size
+        if answer == "good":
+            window.good()
+            assert window.size >= before
+        else:
+            window.bad(sent, now, 40.0 if answer == "told" else None, policy.base)
+            assert window.size in (before, max(1.0, before * 0.7))
+        assert 1 <= window.size <= 20
+        assert window.snapshot(now).closed_for <= 41
+
+
+def test_a_place_in_the_window_is_given_back_by_every_outcome() -> None:
+    """Nothing in flight is forgotten: after all ends the count is zero."""
+    line = crowd(16)
+    for ticket, outcome in zip(flying(line), [Created(), Failed()] * 8, strict=True):
+        line.settle(ticket, outcome)
+
+    assert line.controller.snapshot(line.now).flows[""].in_flight == 0
+    assert tickets(line.later(10)) == []
+    assert line.controller.snapshot(line.now).namespaces["n0"].outstanding == 0
+    assert NS not in line.controller.snapshot(line.now).namespaces

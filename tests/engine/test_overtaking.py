@@ -1,0 +1,345 @@
+"""Law 4: smaller passes, boundedly; then room is kept, only where it blocks, and not for ever. Nobody starves."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backoff_ctrl import Demand, ObservedQuota, Policy, Request
+from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
+
+
+def busy(policy: Policy | None = None, *, used: float = 2, limited: float = 4) -> Timeline:
+    """Return a watched line with room for two of four."""
+    line = Timeline(policy)
+    line.observe(used, limited)
+    line.watching()
+    line.later(1)
+    return line
+
+
+def pass_one(line: Timeline, used: float = 2, limited: float = 4) -> Request:
+    """Let one small create come, get in and finish, all within the room that there is."""
+    request = line.submit(1)
+    if request.state == "sent":
+        line.created(line.ticket_of(request))
+        line.observe(used + 1, limited)
+        line.observe(used, limited)
+        line.later(0.01)
+    return request
+
+
+@pytest.mark.parametrize("overtakes_max", [0, 1, 5, 32])
+def test_a_waiter_is_overtaken_so_often_and_no_more(overtakes_max: int) -> None:
+    """Small ones that fit pass the large one exactly ``overtakes_max`` times, then room is kept for it."""
+    line = busy(Policy(overtakes_max=overtakes_max, overtaken_for_max=0))
+    large = line.submit(3)
+    passed = [pass_one(line) for _ in range(overtakes_max)]
+    assert {request.state for request in passed} <= {"over"}
+    closed = line.submit(1)
+    assert closed.state == "waiting"
+    assert large.state == "waiting"
+
+    line.observe(1, 4)
+    assert [t.request for t in tickets(line.later(0.01))] == [large]
+
+
+def test_a_waiter_is_overtaken_for_a_minute_and_no_longer() -> None:
+    """From the first one that passed it on, small ones pass for 60 s: then room is kept."""
+    line = busy(Policy(overtakes_max=1, keep_stalled=1000))
+    large = line.submit(3)
+    line.later(20)
+    assert pass_one(line).state == "over"
+    first_at = line.now
+    for _ in range(50):
+        assert pass_one(line).state == "over"
+    line.until(first_at + 59.5)
+    assert pass_one(line).state == "over"
+    line.until(first_at + 60)
+    assert line.submit(1).state == "waiting"
+    why = line.controller.explain(large, line.now)
+    assert why is not None
+    assert (why.reason, why.place) == ("quota", 1)
+
+
+def test_the_defaults_are_thirty_two_and_a_minute() -> None:
+    """By the policy's own numbers both allowances are used up before room is kept: a burst may pass for a minute."""
+    line = busy()
+    line.submit(3)
+    assert [pass_one(line).state for _ in range(31)] == ["over"] * 31
+    line.later(61)
+    assert pass_one(line).state == "over"
+    assert line.submit(1).state == "waiting"
+
+
+def test_the_overtakings_of_one_who_cannot_use_the_room_are_not_counted() -> None:
+    """Two large ones wait: passing is counted for the first of them, who is next; the second has the first to wait for."""
+    line = busy(Policy(overtakes_max=3, overtaken_for_max=0))
+    first, second = line.submit(3), line.submit(4)
+    for _ in range(3):
+        pass_one(line)
+    assert (first.overtaken, second.overtaken) == (3, 0)
+
+
+def test_a_waiter_that_nobody_overtook_has_nothing_kept() -> None:
+    """Room is kept against those who pass; where nobody did, a first one may, whatever the time."""
+    line = busy()
+    line.submit(3)
+    line.until(500)
+
+    assert pass_one(line).state == "over"
+
+
+def test_room_is_kept_only_in_what_blocks() -> None:
+    """The large one lacks GPUs: cpu stays open to everybody, GPUs to nobody behind it."""
+    line = Timeline(Policy(overtakes_max=1, overtaken_for_max=0))
+    hard = {"cpu": 10 * ONE, "gpu": 4 * ONE}
+    line.controller.observe_quota(NS, QUOTA, ObservedQuota(hard, hard, {"cpu": 0, "gpu": 2 * ONE}), line.now)
+    line.watching()
+    line.submit(demand=Demand({"cpu": ONE, "gpu": 3 * ONE}))
+    line.submit(demand=Demand({"gpu": ONE}))
+    kept = line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]
+    assert (kept["gpu"].kept, kept["cpu"].kept) == (True, False)
+
+    states = [line.submit(demand=Demand({"cpu": ONE})).state for _ in range(5)]
+    assert states == ["sent"] * 5
+    behind = line.submit(demand=Demand({"gpu": ONE}))
+    assert behind.state == "waiting"
+    why = line.controller.explain(behind, line.now)
+    assert why is not None
+    assert (why.reason, why.resource, why.place) == ("kept-for-another", "gpu", 2)
+
+
+def test_those_ahead_are_not_kept_out() -> None:
+    """Room kept for the third in line is open to the first and the second."""
+    line = busy(Policy(overtakes_max=1, overtaken_for_max=0))
+    first = line.submit(3, priority=2)
+    second = line.submit(2.5)
+    pass_one(line)
+    assert line.submit(1).state == "waiting"
+    line.observe(1, 4)
+
+    assert [t.request for t in tickets(line.later(0.01))] == [first]
+    assert second.state == "waiting"
+
+
+def test_keeping_pauses_when_the_kept_room_does_not_grow_and_is_tried_again() -> None:
+    """After ``keep_stalled`` without growth the small ones go; after ten times that room is kept once more."""
+    line = busy(Policy(overtakes_max=1, overtaken_for_max=0, keep_stalled=60, ticket_max=86_400), used=4, limited=10)
+    large = line.submit(8)
+    pass_one(line, 4, 10)
+    kept_from = line.now
+    small = line.submit(1)
+    line.until(kept_from + 59.9)
+    assert small.state == "waiting"
+    line.until(kept_from + 60.1)
+    assert [small.state, line.submit(1).state] == ["sent", "sent"]
+    line.until(kept_from + 599)
+    assert line.submit(1).state == "sent"
+    line.until(kept_from + 601)
+    assert line.submit(1).state == "waiting"
+    assert large.state == "waiting"
+
+
+def test_keeping_goes_on_while_the_kept_room_grows() -> None:
+    """Each growth starts the stall time anew."""
+    line = busy(Policy(overtakes_max=1, overtaken_for_max=0, keep_stalled=60), used=8, limited=10)
+    large = line.submit(6)
+    pass_one(line, 8, 10)
+    small = line.submit(1)
+    for used in (7, 6, 5):
+        line.later(50)
+        line.observe(used, 10)
+        assert small.state == "waiting"
+    line.later(50)
+    line.observe(4, 10)
+    assert [t.request for t in tickets(line.later(0.1))] == [large]
+
+
+def test_the_stall_time_stretches_with_the_pace_of_releases() -> None:
+    """Where room comes every 30 s, five mean gaps are longer than a minute: keeping holds on for 150 s."""
+    line = busy(Policy(overtakes_max=1, overtaken_for_max=0, keep_stalled=60), used=10, limited=14)
+    large = line.submit(12)
+    for _ in range(8):
+        line.later(30)
+        line.observe(11, 14)
+        line.observe(10, 14)
+    line.later(0.01)
+    request = line.submit(1)
+    line.created(line.ticket_of(request))
+    kept_from = line.now
+    small = line.submit(1)
+    line.until(kept_from + 100)
+    assert small.state == "waiting"
+    line.until(kept_from + 200)
+    assert small.state == "sent"
+    assert large.state == "waiting"
+
+
+def test_keeping_ends_when_the_kept_for_leaves() -> None:
+    """Withdrawn, it keeps nothing: those behind go at once."""
+    line = busy(Policy(overtakes_max=1, overtaken_for_max=0))
+    large = line.submit(3)
+    pass_one(line)
+    small = line.submit(1)
+    assert small.state == "waiting"
+    line.controller.withdraw(large, line.now)
+    line.advance()
+
+    assert small.state == "sent"
+
+
+@pytest.mark.parametrize("on_never_fits", ["fail", "wait"])
+def test_keeping_ends_when_the_kept_for_can_never_fit(on_never_fits: str) -> None:
+    """The quota shrank below it: it is refused or waits on, and nothing is kept for it."""
+    line = busy(Policy(overtakes_max=1, overtaken_for_max=0, on_never_fits="fail" if on_never_fits == "fail" else "wait"))
+    large = line.submit(3)
+    pass_one(line)
+    small = line.submit(0.5)
+    assert small.state == "waiting"
+    line.observe(1, 2)
+    line.later(0.01)
+
+    assert small.state == "sent"
+    assert large.state == ("over" if on_never_fits == "fail" else "waiting")
+
+
+def test_priority_is_the_order_and_age_makes_up_for_it() -> None:
+    """Higher first; each ``age_step`` waited is worth one step of priority."""
+    line = busy(used=4)
+    plain = line.submit(1)
+    line.later(10)
+    urgent = line.submit(1, priority=1)
+    line.later(25)
+    late = line.submit(1, priority=1)  # 35 s after the plain one: it has outgrown one step by now
+    order = []
+    for used in (3, 2, 1):
+        line.observe(used, 4)
+        order += [t.request for t in tickets(line.later(0.1))]
+        line.created(*[line.ticket_of(r) for r in order if r.state == "sent"])
+        line.observe(4, 4)
+
+    assert order == [urgent, plain, late]
+
+
+def test_negative_priorities_wait_behind() -> None:
+    """An integer of any sign."""
+    line = busy(used=4)
+    low, plain = line.submit(1, priority=-1), line.submit(1)
+    line.observe(3, 4)
+    line.later(0.1)
+
+    assert (low.state, plain.state) == ("waiting", "sent")
+
+
+def test_equals_are_first_in_first_out_across_shapes() -> None:
+    """The order of submitting is the order of going, whatever the shapes."""
+    line = busy(used=4)
+    requests = [line.submit(cpu) for cpu in (1, 0.5, 1, 0.25, 0.5, 1)]
+    line.observe(0, 10)
+
+    assert [t.request for t in tickets(line.later(0.1))] == requests
+
+
+def test_a_refused_probe_goes_back_to_its_old_place() -> None:
+    """Rejected is not last in line: the first stays the first."""
+    line = Timeline()
+    requests = [line.submit(1) for _ in range(4)]
+    line.later(0.1)
+    line.refused(line.ticket_of(requests[0]), 4, 4)
+    for _ in range(3):
+        probe = line.next_ticket()
+        assert probe.request is requests[0]
+        line.later(0.1)
+        line.refused(probe, 4, 4)
+
+
+def test_one_that_comes_back_among_its_equals_finds_its_place() -> None:
+    """Several were sent and refused: they stand before those that never went, in their old order."""
+    line = Timeline()
+    requests = [line.submit(1) for _ in range(8)]
+    for _ in range(3):
+        line.created(*[t for _, t in line.log if t.request.state == "sent"][:1])  # type: ignore[list-item]
+    flying = [r for r in requests if r.state == "sent"]
+    assert len(flying) >= 2
+    line.later(0.1)
+    for request in reversed(flying):
+        line.refused(line.ticket_of(request), 9, 9)
+    order = []
+    while len(order) < 5:
+        probe = line.next_ticket()
+        order.append(probe.request)
+        line.created(probe)
+
+    assert order == [r for r in requests if r in order]
+
+
+@given(
+    sizes=st.lists(st.integers(1, 8), min_size=1, max_size=30),
+    runtime=st.floats(0.5, 20),
+    gap=st.floats(0.1, 3),
+)
+def test_nobody_starves_whatever_comes_in_what_order(sizes: list[int], runtime: float, gap: float) -> None:
+    """A finite stream of any sizes through a watched quota: every one gets in, the largest too."""
+    policy = Policy(overtakes_max=2, overtaken_for_max=10, keep_stalled=10)
+    line = Timeline(policy)
+    line.observe(0, 8)
+    line.watching()
+    line.later(0.1)
+    ends: list[tuple[float, int]] = []
+    arrivals = [(i * gap, size) for i, size in enumerate(sizes)]
+    used, seen = 0, 0
+    for _ in range(20 * len(sizes) + 20):
+        moments = [m for m, _ in ends] + [m for m, _ in arrivals]
+        if not moments:
+            break
+        moment = min(moments)
+        line.until(max(line.now, moment))
+        for at, size in [a for a in arrivals if a[0] <= line.now]:
+            arrivals.remove((at, size))
+            line.submit(size)
+        for at, size in [e for e in ends if e[0] <= line.now]:
+            ends.remove((at, size))
+            used -= size
+        line.observe(used, 8)
+        line.later(0.01)
+        for _, ticket in line.log[seen:]:
+            size = ticket.request.demand.amounts["cpu"] // ONE
+            assert used + size <= 8
+            used += size
+            ends.append((line.now + runtime, size))
+            line.created(ticket)  # type: ignore[arg-type]
+            line.observe(used, 8)
+        seen = len(line.log)
+
+    assert not arrivals
+    assert len(line.log) == len(sizes)
+    assert line.waiting() == 0
+
+
+def test_a_large_one_gets_in_under_a_steady_stream_of_small_ones() -> None:
+    """Two small ones always run in a quota of three; the one of three waits its overtakings out, and goes."""
+    line = Timeline(Policy(overtakes_max=8, overtaken_for_max=0))
+    line.observe(0, 3)
+    line.watching()
+    line.later(1)
+    large = None
+    running: list[tuple[int, Request]] = []
+    for step in range(30):
+        running = [(ends, request) for ends, request in running if ends > step]
+        line.observe(len(running), 3)
+        line.later(0.1)
+        if step == 5:
+            large = line.submit(3)
+        line.submit(1)
+        for request in [r for r in line.admitted() if r.state == "sent" and r is not large]:
+            line.created(line.ticket_of(request))
+            running.append((step + 2, request))
+        line.observe(len(running), 3)
+        line.later(0.1)
+        if large is not None and large.state == "sent":
+            break
+    assert large is not None
+    assert large.state == "sent"
+    assert 5 + 8 <= step <= 5 + 8 + 3

@@ -1,0 +1,411 @@
+"""Laws 3 and 5: one probe per block, silence between probes, and facts that teach only what they prove."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backoff_ctrl import (
+    Abandoned,
+    Created,
+    Demand,
+    Expired,
+    Failed,
+    Overloaded,
+    Policy,
+    Rejected,
+    Request,
+    Ticket,
+    TicketError,
+)
+from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
+
+
+def blocked(waiters: int, policy: Policy | None = None) -> Timeline:
+    """Return a line whose first create was refused by a full quota, with that many waiting."""
+    line = Timeline(policy)
+    ticket = line.ticket_of(line.submit(1))
+    for _ in range(waiters - 1):
+        line.submit(1)
+    line.later(0.1)
+    line.refused(ticket, 4, 4)
+    return line
+
+
+@pytest.mark.parametrize("waiters", [1, 10, 1000])
+def test_the_server_is_asked_as_often_by_a_thousand_as_by_one(waiters: int) -> None:
+    """The calls of five minutes at a full quota do not depend on how many wait."""
+    line = blocked(waiters)
+    for _ in range(15):
+        ticket = line.next_ticket()
+        assert ticket.probe
+        line.later(0.05)
+        line.refused(ticket, 4, 4)
+
+    sent = len(line.admitted())
+    assert sent == 16
+    assert line.now >= 15 / 2 + 20 / 2 * 9  # 1, 2, 4, 8, 16 and then the cap, at least half of each
+
+
+def test_while_a_probe_is_out_nobody_else_asks() -> None:
+    """However long its answer takes, the one probe is the only call."""
+    line = blocked(50)
+    line.next_ticket()
+
+    assert line.later(100) == []
+
+
+def test_after_a_success_the_next_probe_goes_at_once_one_after_the_other() -> None:
+    """Room came: each 201 lets the next one go in the same instant, never two."""
+    line = blocked(10)
+    probe = line.next_ticket()
+    for _ in range(9):
+        line.later(0.01)
+        effects = tickets(line.created(probe))
+        assert len(effects) == 1
+        assert effects[0].probe
+        probe = effects[0]
+    assert line.created(probe) == []
+
+
+@pytest.mark.parametrize("outcome", [Failed(), Abandoned(), Expired()], ids=lambda o: o.event)
+def test_a_probe_without_an_answer_leaves_the_question_to_the_next(outcome: Failed | Abandoned | Expired) -> None:
+    """The block was not asked: the next in line asks, at the same step."""
+    line = blocked(3)
+    probe = line.next_ticket()
+    step = line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"].attempts
+
+    effects = tickets(line.settle(probe, outcome))
+
+    assert [t.probe for t in effects] == [True]
+    assert effects[0].request is not probe.request
+    assert line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"].attempts == step
+
+
+def test_an_overloaded_probe_asks_again_when_the_server_lets_it() -> None:
+    """A 429 says nothing of the quota: the block is as it was, the flow waits."""
+    line = blocked(3)
+    probe = line.next_ticket()
+    line.settle(probe, Overloaded(5.0))
+    told_at = line.now
+    again = line.next_ticket()
+
+    assert again.request is probe.request
+    assert again.probe
+    assert 5 <= line.now - told_at <= 6
+
+
+def test_late_refusals_never_advance_the_steps() -> None:
+    """Creates that were on their way when the block was made tell nothing of its back-off."""
+    line = Timeline(Policy(unproven_max=16))
+    for _ in range(40):
+        line.submit(1)
+    flying = []
+    for _ in range(4):  # slow start, to eight in flight
+        flying = [line.ticket_of(r) for r in line.admitted() if r.state == "sent"]
+        for ticket in flying[: 4 if len(flying) > 4 else len(flying)]:
+            line.created(ticket)
+    flying = [t for _, t in line.log if isinstance(t, Ticket) and not t.ended]
+    assert len(flying) > 4
+    line.later(0.2)
+    for ticket in flying:
+        line.refused(ticket, 9, 9)
+    seen = line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"]
+
+    assert seen.attempts == 0
+    assert seen.next_probe is not None
+    assert seen.next_probe <= Policy().base
+
+
+def test_a_late_refusal_of_a_ready_block_shuts_it_at_the_same_step() -> None:
+    """A create that seemed to fit was refused: the block holds, and its next probe waits the step again."""
+    line = blocked(3)
+    for _ in range(3):
+        line.refused(line.next_ticket(), 4, 4)
+        line.later(0.1)
+    probe = line.next_ticket()
+    line.settle(probe, Overloaded(100.0))  # the block is ready, but the flow is closed
+    forced = line.controller.force(line.request(1), line.now)
+    line.later(0.1)
+    line.refused(forced, 4, 4)
+    seen = line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"]
+
+    assert (seen.block, seen.attempts) == ("shut", 3)
+    assert seen.next_probe is not None
+    assert 4 <= seen.next_probe <= 8
+
+
+def two_quotas(line: Timeline) -> Demand:
+    """Teach a line two full quotas that both charge one shape; return the shape."""
+    demand = Demand({"cpu": ONE, "pods": ONE})
+    request = line.submit(demand=demand)
+    line.later(0.1)
+    line.settle(line.ticket_of(request), Rejected("a", {"cpu": ONE}, {"cpu": ONE}, {"cpu": ONE}))
+    probe = line.next_ticket()
+    line.later(0.1)
+    line.settle(probe, Rejected("b", {"pods": ONE}, {"pods": ONE}, {"pods": ONE}))
+    return demand
+
+
+def test_one_probe_counts_for_every_block_that_it_meets() -> None:
+    """Two full quotas, one question: while it is out neither is asked by anybody, and it waits for both timers."""
+    line = Timeline()
+    two_quotas(line)
+    seen = line.controller.snapshot(line.now).namespaces[NS].quotas
+    due = [q.next_probe for ceilings in seen.values() for q in ceilings.values() if q.next_probe is not None]
+    assert len(due) == 2
+    asked_at = line.now + max(due)
+    only_cpu = line.submit(demand=Demand({"cpu": ONE}))
+    probe = line.next_ticket()
+    assert probe.probe
+    if probe.request is only_cpu:  # it meets one block only, whose timer ran out first
+        line.settle(probe, Failed())
+        probe = line.next_ticket()
+    assert line.now == pytest.approx(asked_at)
+    states = line.controller.snapshot(line.now).namespaces[NS].quotas
+    assert {c.block for ceilings in states.values() for c in ceilings.values()} == {"probing"}
+    assert line.later(60) == []
+
+
+def test_a_probe_that_the_first_quota_refuses_says_nothing_of_the_second() -> None:
+    """The other block repeats its step; the refusing one takes the next."""
+    line = Timeline()
+    two_quotas(line)
+    probe = line.next_ticket()
+    before = line.controller.snapshot(line.now).namespaces[NS].quotas
+    line.later(0.1)
+    line.settle(probe, Rejected("a", {"cpu": ONE}, {"cpu": ONE}, {"cpu": ONE}))
+    after = line.controller.snapshot(line.now).namespaces[NS].quotas
+
+    assert after["a"]["cpu"].attempts == before["a"]["cpu"].attempts + 1
+    assert after["b"]["pods"].attempts == before["b"]["pods"].attempts
+    assert after["b"]["pods"].block == "shut"
+
+
+def test_what_the_refusing_quota_did_not_name_had_room() -> None:
+    """Only the exceeded resources of a quota are named: the others are proved wide enough for this create."""
+    line = Timeline()
+    demand = Demand({"cpu": ONE, "pods": ONE})
+    request = line.submit(demand=demand)
+    line.later(0.1)
+    both = {"cpu": ONE, "pods": ONE}
+    line.settle(line.ticket_of(request), Rejected("a", both, both, both))
+    probe = line.next_ticket()
+    line.later(0.1)
+    line.settle(probe, Rejected("a", {"cpu": ONE}, {"cpu": ONE}, {"cpu": ONE}))
+    seen = line.controller.snapshot(line.now).namespaces[NS].quotas["a"]
+
+    assert (seen["cpu"].block, seen["cpu"].headroom) == ("shut", 0)
+    assert (seen["pods"].block, seen["pods"].headroom) == ("ready", ONE)
+
+
+def test_a_success_disproves_a_ceiling_and_wipes_no_other() -> None:
+    """A probe got in: used was less than believed, by just that much. Other ceilings and the limit stay."""
+    line = Timeline()
+    two_quotas(line)
+    probe = line.next_ticket()
+    line.created(probe)
+    seen = line.controller.snapshot(line.now).namespaces[NS].quotas
+
+    for resource in (seen["a"]["cpu"], seen["b"]["pods"]):
+        assert (resource.limited, resource.used, resource.held) == (ONE, ONE, 0)
+    only_cpu = line.submit(demand=Demand({"cpu": ONE}))
+    assert line.ticket_of(only_cpu).probe  # full again by its own charge: the next question, not free room
+
+
+def test_a_success_that_was_sent_before_the_newest_fact_disproves_nothing() -> None:
+    """Old news never overwrite newer: the probe left before the refusal that says how full it is now."""
+    line = blocked(2)
+    probe = line.next_ticket()
+    line.later(0.1)
+    full = Rejected(QUOTA, {"cpu": ONE}, {"cpu": 8 * ONE}, {"cpu": 4 * ONE})
+    line.controller.learn(NS, frozenset(), full, line.now, line.now)
+    line.later(0.1)
+    line.created(probe)
+
+    assert line.ceiling()["used"] == 9 * ONE  # 8 by the fact, 1 by the create that it may lack
+
+
+@given(
+    fact_sent=st.floats(1, 2),
+    fact_took=st.floats(0, 1),
+    sent=st.floats(1, 4),
+    took=st.floats(0, 4),
+    used=st.integers(0, 9),
+)
+def test_a_refusal_replaces_amounts_only_if_sent_after_the_newest_fact_was_received(
+    fact_sent: float, fact_took: float, sent: float, took: float, used: int
+) -> None:
+    """Whatever the two answers' times: received later is not enough, sent later is."""
+    line = Timeline()
+    facts = [(fact_sent, fact_sent + fact_took, 5), (sent, sent + took, used)]
+    facts.sort(key=lambda fact: fact[1])
+    for sent_at, received, amount in facts:
+        rejected = Rejected(QUOTA, {"cpu": ONE}, {"cpu": amount}, {"cpu": 10})
+        line.controller.learn(NS, frozenset(), rejected, sent_at, received)
+    (_, received, first), (later_sent, _, last) = facts
+
+    if later_sent != received:
+        assert line.ceiling()["used"] == (last if later_sent > received else first)
+
+
+def test_the_sending_time_in_the_outcome_counts_where_it_is_later() -> None:
+    """A create that was sent again by its driver speaks of the second sending."""
+    line = Timeline()
+    tries = [line.ticket_of(line.submit(1))]
+    line.created(*tries)
+    one, two = (line.ticket_of(line.submit(1)) for _ in range(2))
+    line.later(1)
+    line.refused(one, 4, 8)
+    line.later(1)
+    resent = Rejected(QUOTA, {"cpu": ONE}, {"cpu": 6 * ONE}, {"cpu": 8 * ONE}, sent=1.5)
+    line.settle(two, resent)
+
+    assert line.ceiling()["used"] == 6 * ONE
+
+
+def test_what_a_refusal_does_not_name_stays_as_it_was() -> None:
+    """A refusal about cpu leaves pods alone, and other quotas too."""
+    line = Timeline()
+    two_quotas(line)
+    line.later(0.1)
+    rejected = Rejected("a", {"cpu": ONE}, {"cpu": 9 * ONE}, {"cpu": 9 * ONE})
+    line.controller.learn(NS, frozenset(), rejected, line.now, line.now)
+    seen = line.controller.snapshot(line.now).namespaces[NS].quotas
+
+    assert seen["a"]["cpu"].used == 9 * ONE
+    assert seen["b"]["pods"].used == ONE
+
+
+def test_a_name_without_a_used_amount_teaches_nothing() -> None:
+    """A text that lost a part is half a fact: it is left out."""
+    line = Timeline()
+    ticket = line.ticket_of(line.submit(1))
+    line.later(0.1)
+    line.settle(ticket, Rejected(QUOTA, {"cpu": ONE}, {}, {"cpu": ONE}))
+
+    assert line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA] == {}
+    assert line.next_ticket().request is ticket.request
+
+
+def test_creates_answered_after_a_refused_one_was_sent_are_counted_on_top() -> None:
+    """The refusal's used may lack a create of ours that was stored while the refusal was on its way."""
+    line = Timeline()
+    line.created(line.ticket_of(line.submit(1)))
+    slow, quick = (line.ticket_of(line.submit(1)) for _ in range(2))
+    line.later(0.1)
+    line.refused(slow, 2, 9)  # the quota is known now
+    line.later(0.1)
+    first, second, third = (line.ticket_of(line.submit(1)) for _ in range(3))
+    line.later(0.1)
+    line.created(first)
+    line.later(0.1)
+    line.refused(second, 7, 9)
+    assert line.ceiling()["used"] == 8 * ONE
+    line.settle(third, Failed())
+    line.settle(quick, Failed())
+
+
+def test_creates_answered_before_a_refused_one_was_sent_are_in_its_used() -> None:
+    """No create is counted twice for being remembered too long."""
+    line = Timeline()
+    line.created(line.ticket_of(line.submit(1)))
+    anchor, teacher = (line.ticket_of(line.submit(1)) for _ in range(2))
+    line.later(0.1)
+    line.refused(teacher, 2, 9)
+    line.created(line.ticket_of(line.submit(1)))
+    line.later(0.1)
+    late = line.ticket_of(line.submit(1))
+    line.later(0.1)
+    line.refused(late, 7, 9)
+
+    assert line.ceiling()["used"] == 7 * ONE
+    line.settle(anchor, Failed())
+
+
+def test_the_amounts_that_the_server_charges_are_learned_from_refusals() -> None:
+    """Defaults and webhooks run before quota: a refusal that asks more than we did corrects the shape."""
+    line = Timeline()
+    ticket = line.ticket_of(line.submit(1))
+    line.later(0.1)
+    line.settle(ticket, Rejected(QUOTA, {"cpu": 2 * ONE}, {"cpu": 3 * ONE}, {"cpu": 4 * ONE}))
+    waiting = line.submit(1)
+    assert waiting.state == "waiting"
+    why = line.controller.explain(waiting, line.now)
+    assert why is not None
+    assert (why.asked, why.left) == (2 * ONE, ONE)
+
+
+def test_the_amounts_that_the_server_charges_are_learned_from_stored_objects() -> None:
+    """The object in a 201 is the truth: its charge replaces the estimate, its own hold included."""
+    line = Timeline()
+    line.observe(0, 10)
+    line.watching()
+    ticket = line.ticket_of(line.submit(1))
+    line.settle(ticket, Created(Demand({"cpu": 3 * ONE})))
+    assert line.held() == 3 * ONE
+    line.observe(3, 10)
+    assert line.held() == 0
+    line.submit(1)
+    assert line.held() == 3 * ONE
+    same = line.ticket_of(line.submit(1))
+    line.settle(same, Created(Demand({"cpu": 3 * ONE})))
+    assert line.held() == 6 * ONE
+
+
+def test_a_stored_object_with_the_expected_charge_changes_nothing() -> None:
+    """Zero amounts and equal ones are no difference."""
+    line = Timeline()
+    line.observe(0, 10)
+    line.watching()
+    ticket = line.ticket_of(line.submit(demand=Demand({"cpu": ONE}, ["Terminating"])))
+    line.settle(ticket, Created(Demand({"cpu": ONE, "pods": 0}, ["Terminating"])))
+
+    assert line.held() == ONE
+
+
+def test_a_ticket_ends_exactly_once() -> None:
+    """A second end is the caller's bug, and changes nothing."""
+    line = Timeline()
+    line.observe(0, 4)
+    line.watching()
+    ticket = line.ticket_of(line.submit(1))
+    line.created(ticket)
+    held = line.held()
+
+    with pytest.raises(TicketError, match="^the ticket of request r1 was ended before$"):
+        line.controller.settle(ticket, Created(), line.now)
+    assert line.held() == held
+
+
+def test_a_request_is_submitted_once() -> None:
+    """Waiting, sent and over: none of them may be submitted again."""
+    line = blocked(2)
+    waiting = next(r for r in (line.submit(1),) if r.state == "waiting")
+    over = line.submit(1)
+    line.controller.withdraw(over, line.now)
+    for request in (waiting, line.next_ticket().request, over):
+        with pytest.raises(TicketError, match=f"^request {request.id} is {request.state}: it cannot be submit$"):
+            line.controller.submit(request, line.now)
+
+
+def test_a_request_of_any_state_may_be_withdrawn_and_only_a_waiting_one_leaves() -> None:
+    """Withdrawing is a no-op where there is nothing to leave."""
+    line = blocked(3)
+    new = Request("new", NS, Demand({}))
+    sent = line.next_ticket().request
+    for request in (new, sent):
+        state = request.state
+        line.controller.withdraw(request, line.now)
+        assert request.state == state
+    assert line.waiting() == 2
+
+
+def test_reprs_name_the_request() -> None:
+    """What a log line shows."""
+    line = blocked(1)
+    probe = line.next_ticket()
+    assert repr(probe).startswith("Ticket('r1', sent=")
+    assert repr(probe).endswith(", probe)")
+    assert repr(probe.request) == "Request('r1', 'team-a', sent)"

@@ -1,0 +1,292 @@
+"""The naive twin: a server that is exact, and a law book that adds up lists. It imports nothing of the engine.
+
+``TwinServer`` is the truth: quotas charge a create before it is stored, name only what is exceeded in the first
+quota that is violated, and admit what is equal. ``TwinLaws`` hears the same facts as the engine and computes, the
+slow way, the least that the engine must believe to be taken. Where the laws leave the engine a choice, the twin
+takes the choice that takes least, so that it never blames the engine wrongly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+Amounts = dict[str, int]
+NEVER = float("-inf")
+
+
+class TwinRefusal(NamedTuple):
+    """What a full quota answers."""
+
+    quota: str
+    requested: Amounts
+    used: Amounts
+    limited: Amounts
+
+
+@dataclass
+class TwinQuota:
+    """A quota at the server; ``wants`` is the scope fact that it selects by, if any."""
+
+    hard: Amounts
+    used: Amounts
+    wants: str | None = None
+
+    def applies(self, scopes: frozenset[str]) -> bool:
+        """Say whether it charges a create with these scope facts."""
+        return self.wants is None or self.wants in scopes
+
+
+class TwinServer:
+    """Quotas by namespace and name, exact at every moment."""
+
+    def __init__(self) -> None:
+        """Start without quotas."""
+        self.quotas: dict[str, dict[str, TwinQuota]] = {}
+        self.creates = 0
+        self.refused = 0
+
+    def create(self, namespace: str, amounts: Amounts, scopes: frozenset[str] = frozenset()) -> TwinRefusal | None:
+        """Charge a create, or say which quota refuses it and why."""
+        self.creates += 1
+        quotas = [(n, q) for n, q in sorted(self.quotas.get(namespace, {}).items()) if q.applies(scopes)]
+        for name, quota in quotas:
+            over = [r for r in quota.hard if amounts.get(r, 0) and quota.used[r] + amounts[r] > quota.hard[r]]
+            if over:
+                self.refused += 1
+                return TwinRefusal(
+                    name,
+                    {r: amounts[r] for r in sorted(over)},
+                    {r: quota.used[r] for r in sorted(over)},
+                    {r: quota.hard[r] for r in sorted(over)},
+                )
+        for _, quota in quotas:
+            for r in quota.hard:
+                quota.used[r] += amounts.get(r, 0)
+        return None
+
+    def release(self, namespace: str, amounts: Amounts, scopes: frozenset[str] = frozenset()) -> None:
+        """Give back what a stored create was charged."""
+        for quota in self.quotas.get(namespace, {}).values():
+            if quota.applies(scopes):
+                for r in quota.hard:
+                    quota.used[r] -= amounts.get(r, 0)
+
+
+@dataclass(eq=False)
+class TwinCreate:
+    """One admission as the law book sees it."""
+
+    namespace: str
+    amounts: Amounts
+    scopes: frozenset[str]
+    sent: float
+    probe: bool
+    unproven: bool
+    lacked_room_at: list[tuple[str, str]]
+    answered: float | None = None
+
+
+@dataclass
+class TwinCeiling:
+    """The least that is taken of one resource, by the facts delivered."""
+
+    limited: int
+    used: int
+    seen: int
+    rise: int = 0  # of observed ``used`` since nothing of ours was in the air
+    quiet_until: float = NEVER
+
+
+@dataclass
+class TwinKnown:
+    """What was heard of one quota. ``answered`` brackets when its newest accepted fact was received."""
+
+    ceilings: dict[str, TwinCeiling] = field(default_factory=dict)
+    wants: str | None = None
+    observed: bool = False
+    contradicted: bool = False
+    proved: set[frozenset[str]] = field(default_factory=set)
+    answered: tuple[float, float] = (NEVER, NEVER)
+    told: list[dict[str, tuple[int, int]]] = field(default_factory=list)
+
+    def applies(self, scopes: frozenset[str]) -> bool:
+        """Say whether it is sure that the quota charges this scope class."""
+        return scopes in self.proved or (self.observed and (self.wants is None or self.wants in scopes))
+
+
+class TwinLaws:
+    """The facts of one engine, in the order they were delivered, and what must follow from them."""
+
+    def __init__(self, *, base: float, answered_hold: float, unproven_max: int) -> None:
+        """Know nothing; the three knobs are those of the engine beside it."""
+        self.base = base
+        self.answered_hold = answered_hold
+        self.unproven_max = unproven_max
+        self.known: dict[str, dict[str, TwinKnown]] = {}
+        self.creates: list[TwinCreate] = []
+        self.healthy: dict[str, bool] = {}
+        self.successes: dict[str, int] = {}
+
+    # -- what was admitted
+
+    def outstanding(self, namespace: str) -> list[TwinCreate]:
+        """List the creates that have no answer yet."""
+        return [c for c in self.creates if c.namespace == namespace and c.answered is None]
+
+    def held(self, namespace: str, known: TwinKnown, resource: str, now: float) -> int:
+        """Add up the least that is reserved: what is outstanding, and answers that no rise can have confirmed."""
+        self._age(namespace, now)
+        mine = [c for c in self.creates if c.namespace == namespace and known.applies(c.scopes)]
+        flying = sum(c.amounts.get(resource, 0) for c in mine if c.answered is None)
+        answered = sum(c.amounts.get(resource, 0) for c in mine if c.answered is not None) if known.observed else 0
+        return flying + max(0, answered - known.ceilings[resource].rise)
+
+    def admit(
+        self, namespace: str, amounts: Amounts, scopes: frozenset[str], probe: bool, now: float
+    ) -> tuple[TwinCreate, list[str]]:
+        """Take in an admission; return it and the laws that it breaks, in words."""
+        broken = []
+        lacking = []
+        meets = False
+        for name, known in self.known.get(namespace, {}).items():
+            for resource, ceiling in known.ceilings.items():
+                amount = amounts.get(resource, 0)
+                if not amount or not known.applies(scopes):
+                    continue
+                meets = True
+                held = self.held(namespace, known, resource, now)
+                if ceiling.used + held + amount <= ceiling.limited:
+                    continue
+                lacking.append((name, resource))
+                what = f"{name}/{resource}: {ceiling.used} used + {held} held + {amount} > {ceiling.limited}"
+                if not probe:
+                    broken.append(f"law 2: over-admission at {what}")
+                if now < ceiling.quiet_until:
+                    broken.append(f"law 3: asked again {ceiling.quiet_until - now} s too early at {what}")
+                if known.observed and self.healthy.get(namespace) and not known.contradicted:
+                    broken.append(f"law 8: probed though news comes by itself at {what}")
+                if any((name, resource) in other.lacked_room_at for other in self.outstanding(namespace)):
+                    broken.append(f"law 3: a second probe at {what}")
+        unproven = not meets and not self.healthy.get(namespace, False)
+        flying = sum(c.unproven for c in self.outstanding(namespace))
+        if unproven and flying >= min(self.unproven_max, 1 + self.successes.get(namespace, 0)):
+            broken.append(f"law 6: {flying + 1} unproven in flight")
+        create = TwinCreate(namespace, amounts, scopes, now, probe, unproven, lacking)
+        self.creates.append(create)
+        return create, broken
+
+    # -- how it ended
+
+    def created(self, create: TwinCreate, now: float) -> None:
+        """Take in a 201: a probe's success disproves what would have refused it."""
+        self.successes[create.namespace] = self.successes.get(create.namespace, 0) + create.unproven
+        for known in self.known.get(create.namespace, {}).values():
+            for resource, ceiling in known.ceilings.items():
+                amount = create.amounts.get(resource, 0)
+                if not amount or not known.applies(create.scopes):
+                    continue
+                if create.probe:
+                    ceiling.used = min(ceiling.used, ceiling.limited - self._all_held(create, known, resource))
+                if not known.observed:
+                    ceiling.used += amount
+        create.answered = now
+        self._age(create.namespace, now)
+
+    def over(self, create: TwinCreate) -> None:
+        """Take in an end without a charge."""
+        self.creates.remove(create)
+
+    def rejected(self, create: TwinCreate, refusal: TwinRefusal, now: float) -> None:
+        """Take in a refusal: newer amounts replace older ones, only of what it names."""
+        self.over(create)
+        known = self.known.setdefault(create.namespace, {}).setdefault(refusal.quota, TwinKnown())
+        known.proved.add(create.scopes)
+        low, high = known.answered
+        stale = self._may_be_stale(create.namespace, known, refusal)
+        surely = create.sent > high and not stale
+        if create.sent > low:
+            known.answered = (now, now) if surely else (low, now)
+        for resource, limited in refusal.limited.items():
+            used = refusal.used[resource]
+            ceiling = known.ceilings.get(resource)
+            if ceiling is None:
+                known.ceilings[resource] = TwinCeiling(limited, used, used)
+            elif surely:
+                ceiling.limited, ceiling.used = limited, used
+                known.contradicted = True
+                if (refusal.quota, resource) in create.lacked_room_at:
+                    ceiling.quiet_until = now + self.base / 2
+            elif create.sent > low:
+                ceiling.limited, ceiling.used = max(limited, ceiling.limited), min(used, ceiling.used)
+                known.contradicted = True
+        if create.probe and create.sent > low:  # what its own quota did not name had room for it
+            for resource, ceiling in known.ceilings.items():
+                amount = create.amounts.get(resource, 0)
+                if amount and resource not in refusal.limited:
+                    room = ceiling.limited - amount - self._all_held(create, known, resource)
+                    ceiling.used = min(ceiling.used, room)
+
+    # -- news
+
+    def observed(self, namespace: str, name: str, quota: TwinQuota, now: float) -> None:
+        """Take in a quota object as it was when it was told."""
+        known = self.known.setdefault(namespace, {}).setdefault(name, TwinKnown())
+        first = not known.observed
+        if first or known.wants != quota.wants:
+            known.proved.clear()
+        known.observed, known.wants = True, quota.wants
+        known.answered = (now, now)
+        known.told.append({r: (quota.used[r], quota.hard[r]) for r in quota.hard})
+        for other in self.known[namespace].values():
+            other.contradicted = other.contradicted and not (other.observed and self.healthy.get(namespace, False))
+        self._age(namespace, now)
+        for resource, limited in quota.hard.items():
+            used = quota.used[resource]
+            ceiling = known.ceilings.setdefault(resource, TwinCeiling(limited, used, used))
+            ceiling.rise += 0 if first else max(0, used - ceiling.seen)
+            ceiling.limited, ceiling.used, ceiling.seen = limited, used, used
+            ceiling.quiet_until = NEVER
+
+    def forgotten(self, namespace: str, name: str) -> None:
+        """Take in that a quota is gone."""
+        self.known.get(namespace, {}).pop(name, None)
+
+    def watched(self, namespace: str, healthy: bool, now: float) -> None:
+        """Take in that news will come by itself, or will not."""
+        self._age(namespace, now)
+        self.healthy[namespace] = healthy
+
+    def hinted(self, namespace: str) -> None:
+        """Take in a hint: it may bring any probe forward."""
+        for known in self.known.get(namespace, {}).values():
+            for ceiling in known.ceilings.values():
+                ceiling.quiet_until = NEVER
+
+    # -- the small print
+
+    def _all_held(self, but: TwinCreate, known: TwinKnown, resource: str) -> int:
+        """Add up the most that may be reserved beside one create, itself included where it still counts."""
+        mine = [c for c in self.creates if c.namespace == but.namespace and known.applies(c.scopes)]
+        return sum(c.amounts.get(resource, 0) for c in mine if c.answered is not None or c is but)
+
+    def _age(self, namespace: str, now: float) -> None:
+        """End answered holds by time while the watch is healthy; forget rises once nothing is in the air."""
+        lasting = self.answered_hold if self.healthy.get(namespace) else float("inf")
+        observed = any(known.observed for known in self.known.get(namespace, {}).values())
+        self.creates = [
+            c
+            for c in self.creates
+            if c.namespace != namespace or c.answered is None or (observed and c.answered + lasting > now)
+        ]
+        if not any(c.namespace == namespace for c in self.creates):
+            for known in self.known.get(namespace, {}).values():
+                for ceiling in known.ceilings.values():
+                    ceiling.rise = 0
+
+    def _may_be_stale(self, namespace: str, known: TwinKnown, refusal: TwinRefusal) -> bool:
+        """Say whether the refusal speaks of a state told before and replaced since."""
+        if not known.observed or not self.healthy.get(namespace):
+            return False
+        said = {r: (refusal.used[r], refusal.limited[r]) for r in refusal.limited}
+        return any(all(old.get(r) == said[r] for r in said) for old in known.told[:-1])

@@ -1,0 +1,147 @@
+"""Ctrl-C, and the end of Python: nothing hangs, and what was still waiting is said."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+from kubernetes import client as sync
+
+if TYPE_CHECKING:
+    from k8s.sandbox import BackgroundSandbox
+
+BEGINNING = """
+    import sys, threading
+    from kubernetes import client
+    from k8s.gate import Gate
+    from k8s.gated import GatedApiClient, waiting
+
+    core = client.CoreV1Api(GatedApiClient(client.Configuration(host=sys.argv[1])))
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    def pod(name): return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    core.create_namespaced_pod("team", pod("first"))
+    met = threading.Semaphore(0)
+    def ready(_): met.release()
+"""
+ASYNCHRONOUS = """
+    with waiting(on_wait=ready):
+        pending = [core.create_namespaced_pod("team", pod(name), async_req=True) for name in ("second", "third")]
+    met.acquire(); met.acquire()
+    print("waiting", flush=True)
+    pending[0].get()
+"""
+BLOCKING = """
+    def ready(_): print("waiting", flush=True)
+    with waiting(on_wait=ready):
+        core.create_namespaced_pod("team", pod("second"))
+"""
+IN_A_THREAD = """
+    def work():
+        with waiting(on_wait=ready):
+            core.create_namespaced_pod("team", pod("second"))
+    threading.Thread(target=work).start()
+    met.acquire()
+    print("waiting", flush=True)
+    threading.Event().wait()
+"""
+IN_AN_EXECUTOR = """
+    import contextvars
+    from concurrent.futures import ThreadPoolExecutor
+    with waiting(on_wait=ready):
+        work = contextvars.copy_context()
+    ThreadPoolExecutor().submit(work.run, core.create_namespaced_pod, "team", pod("second"))
+    met.acquire()
+    print("waiting", flush=True)
+    threading.Event().wait()
+"""
+ASYNCIO = """
+    import asyncio
+    from kubernetes.aio import client as aio
+    from k8s.gated_async import AsyncGatedApiClient
+    async def main():
+        async with AsyncGatedApiClient(aio.Configuration(host=sys.argv[1])) as api:
+            with waiting(on_wait=lambda _: print("waiting", flush=True)):
+                await aio.CoreV1Api(api).create_namespaced_pod("team", pod("second"))
+    asyncio.run(main())
+"""
+RETURNING = """
+    def work():
+        with waiting(on_wait=ready):
+            made = core.create_namespaced_pod("team", pod("second"))
+        print("created", made.metadata.name, flush=True)
+    def ready(_): print("waiting", flush=True)
+    threading.Thread(target=work).start()
+"""
+LEAVING = """
+    with waiting(on_wait=ready):
+        pending = core.create_namespaced_pod("team", pod("second"), async_req=True)
+    met.acquire()
+    print("waiting", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        pytest.param(ASYNCHRONOUS, ["pods team/second", "pods team/third", "asks pods=1, 0 left"], id="async_req"),
+        pytest.param(BLOCKING, [], id="blocking: the traceback says it"),
+        pytest.param(IN_A_THREAD, ["pods team/second"], id="in a thread"),
+        pytest.param(IN_AN_EXECUTOR, ["pods team/second"], id="in an executor"),
+        pytest.param(ASYNCIO, [], id="asyncio: the traceback says it"),
+    ],
+)
+def test_ctrl_c_ends_at_once_and_says_what_was_waiting(
+    sandbox: BackgroundSandbox, ending: str, said: list[str]
+) -> None:
+    """The quota is full and stays so: without care each of these would wait for ever."""
+    sandbox.create_quota("team", "q", {"pods": "1"})
+    program = start(sandbox, BEGINNING + ending)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "waiting\n"
+
+    program.send_signal(signal.SIGINT)
+    _, errors = program.communicate(timeout=20)
+
+    assert "KeyboardInterrupt" in errors
+    assert [text for text in said if text not in errors] == []
+    assert program.returncode != 0
+
+
+def test_a_program_that_ends_with_creates_waiting_ends(sandbox: BackgroundSandbox) -> None:
+    """The end of the program is no reason to wait for the quota."""
+    sandbox.create_quota("team", "q", {"pods": "1"})
+    program = start(sandbox, BEGINNING + LEAVING)
+
+    _, errors = program.communicate(timeout=20)
+
+    assert "pods team/second" in errors
+    assert program.returncode == 0
+
+
+def start(sandbox: BackgroundSandbox, source: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(source), sandbox.url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_main_thread_that_returns_leaves_other_threads_their_waits(sandbox: BackgroundSandbox) -> None:
+    """A program may do all its work in threads: their creates still get their turn."""
+    sandbox.create_quota("team", "q", {"pods": "1"})
+    program = start(sandbox, BEGINNING + RETURNING)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "waiting\n"
+
+    with sync.ApiClient(sync.Configuration(host=sandbox.url)) as api:
+        sync.CoreV1Api(api).delete_namespaced_pod("first", "team", grace_period_seconds=0)
+    out, errors = program.communicate(timeout=20)
+
+    assert errors == ""
+    assert out.endswith("created second\n")
+    assert program.returncode == 0

@@ -1,0 +1,117 @@
+"""``backoff-ctrl doctor``: a line each, and an exit code that scripts can trust."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from api.main import run
+from tests.scripted_server import Seen, failure, scripted_server
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from k8s.sandbox import BackgroundSandbox
+
+
+def cluster(denied: set[str], *, version: int = 200) -> Any:
+    """An API server that denies some rights."""
+
+    def answer(seen: Seen) -> Any:
+        if seen.path == "/version":
+            return version, {"gitVersion": "v1.36.3"}
+        if seen.path.endswith("selfsubjectaccessreviews"):
+            asked = seen.body["spec"]["resourceAttributes"]
+            return 201, {"status": {"allowed": f"{asked['verb']} {asked['resource']}" not in denied}}
+        return failure(403, "Forbidden", "no") if "list resourcequotas" in denied else (200, {"items": []})
+
+    return answer
+
+
+def test_all_is_well(sandbox: BackgroundSandbox, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line for each check, and 0."""
+    sandbox.create_quota("team", "pods", {"pods": "3"})
+
+    code = run(["doctor", "--server", sandbox.url, "-n", "team"])
+    lines = capsys.readouterr().out.splitlines()
+
+    assert code == 0
+    assert all(line.startswith("ok") for line in lines)
+    assert lines[-1].endswith("team has pods")
+
+
+def test_a_missing_right_says_what_is_worse_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    """The gate works without watching, but the operator should know: 1."""
+    with scripted_server(cluster({"watch resourcequotas", "list resourcequotas"})) as server:
+        code = run(["doctor", "--server", server.url])
+    out = capsys.readouterr().out
+
+    assert code == 1
+    assert "no  watch resourcequotas    not allowed in default" in out
+    assert "bind the role view" in out
+
+
+def test_json_is_one_document(sandbox: BackgroundSandbox, capsys: pytest.CaptureFixture[str]) -> None:
+    """And nothing else on stdout."""
+    code = run(["doctor", "--server", sandbox.url, "--json"])
+    document = json.loads(capsys.readouterr().out)
+
+    assert code == 0
+    assert document["ok"] is True
+    assert {"import names", "cluster", "create pods", "quotas"} <= {check["name"] for check in document["checks"]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        pytest.param(["--server", "http://127.0.0.1:9"], "can't be reached", id="nobody there"),
+        pytest.param(["--server", "127.0.0.1:9"], "must be a URL", id="no URL"),
+        pytest.param(["--kubeconfig", "/does/not/exist"], "--kubeconfig", id="no kubeconfig"),
+        pytest.param(["--server", "http://a", "--context", "b"], "give one of them", id="two clusters"),
+    ],
+)
+def test_a_cluster_that_cannot_be_used_is_one_sentence_and_2(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No traceback."""
+    code = run(["doctor", *arguments])
+    errors = capsys.readouterr().err
+
+    assert code == 2
+    assert sentence in errors
+    assert len(errors.splitlines()) == 1
+
+
+def test_refused_credentials_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """Reached, but not let in: 1, and what to do."""
+    with scripted_server(cluster(set(), version=401)) as server:
+        code = run(["doctor", "--server", server.url])
+
+    assert code == 1
+    assert "the credentials are refused" in capsys.readouterr().out
+
+
+def test_the_kubeconfigs_context_names_cluster_and_namespace(
+    sandbox: BackgroundSandbox, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As kubectl would take it."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
+        "clusters": [{"name": "c", "cluster": {"server": sandbox.url}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    }
+    path = tmp_path / "config"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+
+    code = run(["doctor", "--kubeconfig", str(path)])
+    out = capsys.readouterr().out
+
+    assert code == 0
+    assert "context here of the kubeconfig" in out
+    assert "allowed in team" in out

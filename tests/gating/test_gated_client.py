@@ -1,0 +1,405 @@
+"""``GatedApiClient`` in existing code: the five things that overriding one method is not enough for, and the rest."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kubernetes import client
+from kubernetes.client import ApiException
+from kubernetes.dynamic import DynamicClient
+from kubernetes.dynamic.exceptions import ForbiddenError
+
+from backoff_ctrl.policy import Policy
+from k8s.answers import GateClosed
+from k8s.gate import Gate
+from k8s.gated import GatedApiClient, WaitTimeout, waiting
+from k8s.rejections import Lane, Rejection
+from tests.scripted_server import Seen, failure, scripted_server
+
+if TYPE_CHECKING:
+    from k8s.sandbox import BackgroundSandbox
+
+QUICK = Policy(base=0.05, cap=0.2)
+
+
+def pod(name: str | None = None, cpu: str | None = None) -> Any:
+    resources = {} if cpu is None else {"resources": {"requests": {"cpu": cpu}}}
+    metadata = {"generateName": "p-"} if name is None else {"name": name}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": [{"name": "c", "image": "i", **resources}]},
+    }
+
+
+def core_of(api: GatedApiClient) -> Any:
+    """The generated methods of a client; untyped, for the tests pass plain dictionaries."""
+    return client.CoreV1Api(api)
+
+
+class Met(threading.Event):
+    """An ``on_wait`` callback to wait for: set when the create stands in line."""
+
+    def __call__(self, explanation: object) -> None:
+        self.set()
+
+
+def fill(sandbox: BackgroundSandbox, core: Any, pods: int = 1) -> str:
+    """Fill a quota of so many pods; return one pod's name."""
+    sandbox.create_quota("team", "q", {"pods": str(pods)})
+    names = [core.create_namespaced_pod("team", pod()).metadata.name for _ in range(pods)]
+    return str(names[0])
+
+
+# -- 1. async_req ---------
+
+
+def test_a_waiting_asynchronous_create_leaves_the_pool_to_the_delete_that_makes_room(
+    sandbox: BackgroundSandbox, core: Any
+) -> None:
+    """The client's pool has one thread: a create that waited on it would wait for ever."""
+    name = fill(sandbox, core)
+    met = Met()
+    with waiting(on_wait=met):
+        pending = core.create_namespaced_pod("team", pod("second"), async_req=True)
+    assert met.wait(10)
+
+    core.delete_namespaced_pod(name, "team", grace_period_seconds=0, async_req=True).get(10)
+
+    assert pending.get(10).metadata.name == "second"
+    assert pending.successful()
+
+
+def test_many_waiting_asynchronous_creates_need_no_threads(sandbox: BackgroundSandbox, core: Any) -> None:
+    """Two hundred of them: the pool's one thread, and the timers'."""
+    fill(sandbox, core)
+    before = threading.active_count()
+    pending = [core.create_namespaced_pod("team", pod(), async_req=True) for _ in range(200)]
+
+    core.list_namespaced_pod("team", async_req=True).get(10)
+
+    assert threading.active_count() <= before + 4  # multiprocessing's pool has three handlers of its own
+    assert not any(each.ready() for each in pending)
+
+
+def test_closing_a_client_cancels_its_waiting_creates_and_names_them(
+    sandbox: BackgroundSandbox, core: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """``close`` joins the pool and is the atexit hook: it must not wait for what never comes."""
+    fill(sandbox, core)
+    met = Met()
+    with waiting(on_wait=met):
+        pending = core.create_namespaced_pod("team", pod("lonely"), async_req=True)
+    assert met.wait(10)
+
+    with caplog.at_level(logging.WARNING):
+        core.api_client.close()
+
+    with pytest.raises(GateClosed):
+        pending.get(0)
+    assert "pods team/lonely" in caplog.text
+    assert "asks pods=1, 0 left" in caplog.text
+
+
+def test_closing_a_client_ends_creates_that_wait_in_other_threads(sandbox: BackgroundSandbox, core: Any) -> None:
+    """A blocking create in a worker thread gets ``GateClosed`` too."""
+    fill(sandbox, core)
+    met, ends = Met(), []
+
+    def work() -> None:
+        with waiting(on_wait=met), pytest.raises(GateClosed) as caught:
+            core.create_namespaced_pod("team", pod())
+        ends.append(caught.value)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert met.wait(10)
+    core.api_client.close()
+    thread.join(10)
+
+    assert len(ends) == 1
+
+
+# -- 2. options ---------
+
+
+def test_a_time_limit_raises_what_both_kinds_of_callers_catch(sandbox: BackgroundSandbox, core: Any) -> None:
+    """An ApiException with the last answer, and a TimeoutError."""
+    fill(sandbox, core)
+
+    with pytest.raises(WaitTimeout) as caught, waiting(timeout=0.2):
+        core.create_namespaced_pod("team", pod())
+
+    assert isinstance(caught.value, ApiException)
+    assert isinstance(caught.value, TimeoutError)
+    assert caught.value.status == 403
+    assert "exceeded quota: q" in str(caught.value.body)
+
+
+def test_options_are_taken_in_the_call_not_in_the_pool(sandbox: BackgroundSandbox, core: Any) -> None:
+    """The pool's thread has another context: the asynchronous create keeps the caller's time limit."""
+    fill(sandbox, core)
+    with waiting(timeout=0.2):
+        pending = core.create_namespaced_pod("team", pod(), async_req=True)
+
+    with pytest.raises(WaitTimeout):
+        pending.get(10)
+
+
+def test_a_higher_priority_goes_first(sandbox: BackgroundSandbox, core: Any) -> None:
+    """Of two that wait, the later one with priority gets the room."""
+    name = fill(sandbox, core)
+    pending = {}
+    for title, priority in (("low", 0), ("high", 5)):
+        met = Met()
+        with waiting(priority=priority, on_wait=met):
+            pending[title] = core.create_namespaced_pod("team", pod(title), async_req=True)
+        assert met.wait(10)
+
+    core.delete_namespaced_pod(name, "team", grace_period_seconds=0)
+
+    assert pending["high"].get(10).metadata.name == "high"
+    assert not pending["low"].ready()
+
+
+def test_the_same_key_gives_the_same_object(sandbox: BackgroundSandbox, core: Any) -> None:
+    """A create repeated by another process finds the first one's object, whether the quota is full or not."""
+    sandbox.create_quota("team", "q", {"pods": "1"})
+    with waiting(key="order-17"):
+        first = core.create_namespaced_pod("team", pod())
+    with GatedApiClient(client.Configuration(host=sandbox.url), gate=Gate()) as another, waiting(key="order-17"):
+        again = core_of(another).create_namespaced_pod("team", pod())
+
+    assert again.metadata.uid == first.metadata.uid
+    assert len(core.list_namespaced_pod("team").items) == 1
+
+
+@pytest.mark.parametrize("wrong", [{"timeout": -1}, {"priority": 1.5}, {"priority": True}])
+def test_wrong_options_are_refused_at_once(wrong: Any) -> None:
+    """Not after an hour in line."""
+    with pytest.raises((ValueError, TypeError), match="must be"), waiting(**wrong):
+        pass
+
+
+# -- 3. raw responses ---------
+
+
+def test_a_raw_response_can_still_be_read(sandbox: BackgroundSandbox, core: Any) -> None:
+    """We read the 201 to learn the charge; the caller's ``read()`` gets the bytes all the same."""
+    raw = core.create_namespaced_pod("team", pod("raw"), _preload_content=False)
+
+    assert json.loads(raw.read())["metadata"]["name"] == "raw"
+    assert raw.status == 201
+
+
+def test_a_raw_response_of_a_refused_create_raises_as_ever(sandbox: BackgroundSandbox, core: Any) -> None:
+    """With the reason attached."""
+    sandbox.create_quota("team", "q", {"requests.cpu": "1"})
+
+    with pytest.raises(ApiException) as caught:
+        core.create_namespaced_pod("team", pod(), _preload_content=False)
+
+    assert caught.value.status == 403
+    assert "must-specify" in caught.value.__notes__[0]
+
+
+# -- 4. credentials ---------
+
+
+def quota_once(answers: list[Any]) -> Any:
+    """Refuse by quota, then accept: the token may change in between."""
+
+    def answer(seen: Seen) -> Any:
+        if seen.method == "GET":
+            return failure(404, "NotFound", "not found")
+        return answers.pop(0) if answers else (201, seen.body)
+
+    return answer
+
+
+FULL = failure(
+    403, "Forbidden", 'pods "x" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
+)
+
+
+@pytest.mark.parametrize(
+    ("request_auth", "want"),
+    [
+        pytest.param(None, ["Bearer token-1", "Bearer token-2"], id="from the configuration"),
+        pytest.param(
+            {"type": "api_key", "in": "header", "key": "authorization", "value": "Bearer mine"},
+            ["Bearer mine", "Bearer mine"],
+            id="of the caller's",
+        ),
+    ],
+)
+def test_each_send_takes_a_fresh_token_unless_the_caller_gave_one(request_auth: Any, want: list[str]) -> None:
+    """A token put into the header before a long wait has expired after it."""
+    with scripted_server(quota_once([FULL])) as server:
+        configuration = client.Configuration(host=server.url, api_key={"authorization": "Bearer token-1"})
+        with GatedApiClient(configuration, gate=Gate(policy=QUICK)) as api:
+            renew = lambda _: configuration.api_key.update(authorization="Bearer token-2")  # noqa: E731
+            with waiting(on_wait=renew):
+                core_of(api).create_namespaced_pod("team", pod("x"), _request_auth=request_auth)
+
+    sent = [each.headers["authorization"] for each in server.of("POST")]
+    assert [sent[0], sent[-1]] == want
+
+
+def test_a_refused_token_is_renewed_once_by_the_configurations_hook() -> None:
+    """401: the hook runs, the create is sent again; a second 401 is the caller's."""
+    with scripted_server(quota_once([failure(401, "Unauthorized", "Unauthorized")])) as server:
+        configuration = client.Configuration(host=server.url, api_key={"authorization": "Bearer old"})
+        with GatedApiClient(configuration, gate=Gate()) as api:
+            core = core_of(api)
+            calls: list[int] = []
+
+            def renew(given: Any) -> None:
+                calls.append(1)
+                given.api_key["authorization"] = f"Bearer {len(calls)}"
+
+            configuration.refresh_api_key_hook = renew  # type: ignore[assignment]  # the client's own says None
+            core.create_namespaced_pod("team", pod("x"))
+
+    tokens = [each.headers["authorization"] for each in server.of("POST")]
+    assert len(tokens) == 2
+    assert tokens[0] != tokens[1]
+
+
+# -- 5. errors ---------
+
+
+def test_a_create_that_never_fits_raises_the_clients_error_with_what_the_gate_knows(
+    sandbox: BackgroundSandbox,
+) -> None:
+    """``ApiException`` of the client, a note, and the rejection as data."""
+    sandbox.create_quota("team", "small", {"requests.cpu": "1"})
+    policy = Policy(base=0.05, cap=0.1, never_confirm=0.1)
+    with GatedApiClient(client.Configuration(host=sandbox.url), gate=Gate(policy=policy)) as api:
+        core = core_of(api)
+        with pytest.raises(ApiException) as caught, waiting(timeout=20):
+            core.create_namespaced_pod("team", pod(cpu="4"))
+
+    assert caught.value.status == 403
+    assert caught.value.__notes__[0].startswith("backoff-ctrl: quota, after ")
+    rejection = caught.value.quota_rejection  # type: ignore[attr-defined]
+    assert isinstance(rejection, Rejection)
+    assert rejection.quota == "small"
+    assert rejection.never_fits
+
+
+def test_the_dynamic_client_works_and_shows_the_reason_in_its_context(sandbox: BackgroundSandbox, core: Any) -> None:
+    """It re-wraps errors and drops attributes; ours is one step behind."""
+    dynamic = DynamicClient(core.api_client)
+    pods = dynamic.resources.get(api_version="v1", kind="Pod")
+    made = pods.create(body=pod("dyn"), namespace="team")
+    assert made.metadata.name == "dyn"
+
+    sandbox.create_quota("team", "q", {"requests.cpu": "1"})
+    with pytest.raises(ForbiddenError) as caught:
+        pods.create(body=pod(), namespace="team")
+
+    assert "must-specify" in caught.value.__context__.__notes__[0]  # type: ignore[union-attr]
+
+
+def test_a_connection_that_cannot_be_made_raises_the_transports_own_error() -> None:
+    """After some patience, what callers always caught."""
+    import urllib3  # noqa: PLC0415
+
+    gate = Gate(policy=Policy(base=0.001, cap=0.01))
+    with GatedApiClient(client.Configuration(host="http://127.0.0.1:9"), gate=gate) as api:
+        core = core_of(api)
+        with pytest.raises(urllib3.exceptions.MaxRetryError):
+            core.create_namespaced_pod("team", pod())
+
+
+# -- one ledger, and what passes ---------
+
+
+def test_clients_of_one_server_share_one_ledger(sandbox: BackgroundSandbox) -> None:
+    """``CoreV1Api(GatedApiClient())`` beside ``BatchV1Api(GatedApiClient())`` must not promise one room twice."""
+    configuration = client.Configuration(host=sandbox.url)
+    with GatedApiClient(configuration) as one, GatedApiClient(configuration) as two:
+        assert one.gate.desk is two.gate.desk
+    with GatedApiClient(client.Configuration(host="http://elsewhere")) as other:
+        assert other.gate.desk is not one.gate.desk
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # fork beside threads: Python 3.12 warns
+def test_a_forked_child_has_a_ledger_of_its_own(sandbox: BackgroundSandbox) -> None:
+    """The parent's lock may be held in the moment of the fork, and its waiters are not the child's."""
+    gate = Gate()
+    gate.desk.count_passed()
+    gate.desk._lock.acquire()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, b"free" if gate.desk._lock.acquire(blocking=False) and not gate.counts.passed else b"held")
+        os._exit(0)
+    gate.desk._lock.release()
+    os.waitpid(child, 0)
+
+    assert os.read(reading, 4) == b"free"
+    assert gate.counts.passed == 1
+
+
+def test_dry_runs_patches_and_subresources_pass_ungated(sandbox: BackgroundSandbox, core: Any) -> None:
+    """They charge nothing, or not as a create does: no turn is waited for."""
+    fill(sandbox, core)
+    sent = core.api_client.gate.counts.sent
+
+    with pytest.raises(ApiException, match="exceeded quota"):
+        core.create_namespaced_pod("team", pod(), dry_run="All")
+    core.patch_namespace("team", {"metadata": {"labels": {"a": "b"}}})
+
+    assert core.api_client.gate.counts.sent == sent
+
+
+def test_an_ungated_refusal_teaches(sandbox: BackgroundSandbox, core: Any) -> None:
+    """After a refused dry run the gate knows the quota: the next create is not sent in vain."""
+    with GatedApiClient(client.Configuration(host=sandbox.url)) as plain:
+        fill(sandbox, core_of(plain))
+    with pytest.raises(ApiException):
+        core.create_namespaced_pod("team", pod(), dry_run="All")
+    seen = sandbox.counters.creates.seen
+
+    with pytest.raises(WaitTimeout), waiting(timeout=0.2):
+        core.create_namespaced_pod("team", pod())
+
+    assert sandbox.counters.creates.seen == seen
+
+
+def test_a_failed_create_leaves_no_hold(sandbox: BackgroundSandbox, core: Any) -> None:
+    """Invalid, forbidden or timed out: the ledger is as before."""
+    sandbox.create_quota("team", "q", {"pods": "10"})
+    for body in (pod("Not A Name"), {**pod(), "spec": {"containers": []}}):
+        with pytest.raises(ApiException):
+            core.create_namespaced_pod("team", body)
+
+    namespace = core.api_client.gate.desk.snapshot().namespaces["team"]
+    assert (namespace.outstanding, namespace.waiting, namespace.unproven) == (0, 0, 0)
+
+
+def test_the_callers_object_is_not_touched(core: Any) -> None:
+    """Name and annotation are put into a copy."""
+    body = pod()
+    before = json.dumps(body)
+    core.create_namespaced_pod("team", body)
+
+    assert json.dumps(body) == before
+
+
+def test_every_refusal_is_counted_by_its_lane(sandbox: BackgroundSandbox, core: Any) -> None:
+    """Counters say what happened: sent, admitted, refused by lane."""
+    fill(sandbox, core)
+    with pytest.raises(WaitTimeout), waiting(timeout=0.05):
+        core.create_namespaced_pod("team", pod())
+
+    counts = core.api_client.gate.counts
+    assert (counts.sent, counts.admitted, counts.refused, counts.waiting) == (2, 1, {Lane.QUOTA: 1}, 0)

@@ -1,0 +1,219 @@
+"""Law 18: a bug of ours never stops a platform. Enforce, shadow, off, and what fails open."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from backoff_ctrl.policy import Policy
+from k8s.answers import Answer, status_answer
+from k8s.gate import AsyncGate, Creation, Gate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+POD = {"metadata": {"generateName": "p-"}, "spec": {"containers": [{"name": "c"}]}}
+
+
+def creation(namespace: str = "team", body: dict[str, Any] | None = None) -> Creation:
+    return Creation("http://s", "me", namespace, "pods", POD if body is None else body)
+
+
+class Server:
+    """A transport whose server has room for so many pods, and remembers what it was sent."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.sent: list[dict[str, Any]] = []
+
+    async def send(self, body: dict[str, Any]) -> Answer:
+        return self.answer(body)
+
+    async def look_up(self, name: str) -> Answer:
+        return status_answer(404, "NotFound", "not found", {})
+
+    def answer(self, body: dict[str, Any]) -> Answer:
+        self.sent.append(body)
+        used = self.room
+        if len(self.sent) <= self.room:
+            return Answer(201, {}, json.dumps(body).encode())
+        text = f'pods "x" is forbidden: exceeded quota: q, requested: pods=1, used: pods={used}, limited: pods={used}'
+        return status_answer(403, "Forbidden", text, {})
+
+
+class Blocking:
+    """The same for threads."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+
+    def send(self, body: dict[str, Any]) -> Answer:
+        return self.server.answer(body)
+
+    def look_up(self, name: str) -> Answer:
+        return status_answer(404, "NotFound", "not found", {})
+
+
+class Defective(random.Random):
+    """A part that breaks inside the engine: the first jitter it draws raises. (Names need other draws.)"""
+
+    def __init__(self, breaks: Callable[[], bool] = lambda: True) -> None:
+        super().__init__(1)
+        self.breaks = breaks
+
+    def random(self) -> float:
+        if self.breaks():
+            raise RuntimeError("the engine is broken")
+        return super().random()
+
+    def uniform(self, a: float, b: float) -> float:
+        return a + (b - a) * self.random()
+
+
+async def test_shadow_sends_everything_and_counts_what_would_have_waited() -> None:
+    """Five creates, room for two: all five are sent as they are, refusals reach the caller."""
+    gate, server = AsyncGate(mode="shadow"), Server(room=2)
+
+    answers = [await gate.create(creation(), server) for _ in range(5)]
+
+    assert [answer.status for answer in answers] == [201, 201, 403, 403, 403]
+    assert all(body is POD for body in server.sent)
+    assert gate.counts.shadow_waits == 2  # the third taught it
+    assert gate.counts.passed == 5
+
+
+async def test_shadow_leaves_no_hold_and_nobody_in_line() -> None:
+    """Its tickets end as any others."""
+    gate, server = AsyncGate(mode="shadow"), Server(room=2)
+    await asyncio.gather(*[gate.create(creation(), server) for _ in range(20)])
+
+    namespace = gate.desk.snapshot().namespaces["team"]
+    assert (namespace.outstanding, namespace.waiting) == (0, 0)
+
+
+async def test_off_sends_and_learns_nothing() -> None:
+    """As if we were not there."""
+    gate, server = AsyncGate(mode="off"), Server(room=0)
+
+    answer = await gate.create(creation(), server)
+
+    assert answer.status == 403
+    assert gate.desk.snapshot().namespaces == {}
+
+
+async def test_modes_are_per_namespace() -> None:
+    """With a mode for the others."""
+    gate, server = AsyncGate(mode={"lab": "shadow", "*": "off"}), Server(room=9)
+    await gate.create(creation("lab"), server)
+    await gate.create(creation("team"), server)
+
+    assert set(gate.desk.snapshot().namespaces) == {"lab"}
+
+
+@pytest.mark.parametrize("mode", ["on", {"team": "enforced"}])
+def test_an_unknown_mode_is_refused_at_once(mode: Any) -> None:
+    """Not when the first create comes."""
+    with pytest.raises(ValueError, match="enforce, shadow, off"):
+        AsyncGate(mode=mode)
+
+
+async def test_an_error_in_the_engine_lets_creates_through_is_counted_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Refused creates make the engine draw jitter, which breaks: each gets the server's own word."""
+    gate, server = AsyncGate(rng=Defective()), Server(room=1)
+
+    answers = await asyncio.wait_for(asyncio.gather(*[gate.create(creation(), server) for _ in range(6)]), 10)
+
+    assert sorted(answer.status for answer in answers) == [201, 403, 403, 403, 403, 403]
+    assert gate.counts.failed_open >= 1
+    assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 1
+
+
+def test_an_error_in_the_engine_lets_blocking_creates_through() -> None:
+    """The same for threads: the conversation and its driver are one."""
+    gate, server = Gate(rng=Defective()), Server(room=1)
+
+    statuses = [gate.create(creation(), Blocking(server)).status for _ in range(3)]
+
+    assert statuses == [201, 403, 403]
+    assert gate.counts.failed_open >= 1
+
+
+async def test_after_an_error_the_gate_starts_anew() -> None:
+    """One bad moment does not switch it off for good."""
+    bad = [True]
+    gate, server = AsyncGate(rng=Defective(lambda: bad[0]), policy=Policy(base=0.01, cap=0.02)), Server(room=1)
+    await gate.create(creation(), server)
+    await gate.create(creation(), server)
+    bad[0] = False
+
+    late = asyncio.ensure_future(gate.create(creation(), server))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(late), 0.1)  # it waits again, as it should
+    server.room = 1000
+
+    assert (await asyncio.wait_for(late, 10)).status == 201
+
+
+async def test_a_create_let_through_keeps_the_name_that_it_may_have_been_sent_under() -> None:
+    """Never twice holds for a gate that fails open too."""
+    gate, server = AsyncGate(rng=Defective()), Server(room=0)
+    answer = await gate.create(creation(), server)
+
+    assert answer.status == 403
+    assert len(server.sent) == 2
+    assert len({body["metadata"]["name"] for body in server.sent}) == 1
+
+
+async def test_a_manifest_that_cannot_be_read_goes_to_the_server() -> None:
+    """It will say what is wrong with it, in its own words."""
+    gate, server = AsyncGate(), Server(room=5)
+    answer = await gate.create(creation(body={"metadata": {"name": "x"}, "spec": {"containers": "none"}}), server)
+
+    assert answer.status == 201
+    assert gate.counts.failed_open == 0
+
+
+async def test_a_failing_callback_of_the_callers_does_no_harm(caplog: pytest.LogCaptureFixture) -> None:
+    """``on_wait`` is theirs: logged, and the wait goes on."""
+    gate, server = AsyncGate(policy=Policy(base=0.01, cap=0.02)), Server(room=0)
+
+    def broken(_: Any) -> None:
+        server.room = 1000
+        raise ValueError("not my day")
+
+    asked = creation()
+    asked.on_wait = broken
+
+    assert (await asyncio.wait_for(gate.create(asked, server), 10)).status == 201
+    assert "on_wait failed" in caplog.text
+
+
+async def test_too_many_waiting_is_said_as_429() -> None:
+    """The limit on waiters has a stated outcome."""
+    gate, server = AsyncGate(policy=Policy(waiters_max=1)), Server(room=0)
+    waits = asyncio.Event()
+    first = creation()
+    first.on_wait = lambda _: waits.set()
+    task = asyncio.ensure_future(gate.create(first, server))
+    await waits.wait()
+
+    answer = await gate.create(creation(), server)
+    task.cancel()
+
+    assert answer.status == 429
+    assert answer.headers["Retry-After"] == "1"
+
+
+async def test_the_longest_wait_of_the_policy_is_a_time_out() -> None:
+    """The limit on waiting time has one too."""
+    gate, server = AsyncGate(policy=Policy(wait_max=0.1)), Server(room=0)
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(gate.create(creation(), server), 10)

@@ -1,0 +1,106 @@
+"""One gate under all kinds of callers at once: threads, asynchronous requests and asyncio, in one line."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from kubernetes import client as sync
+from kubernetes.aio import client as aio
+
+from backoff_ctrl.policy import Policy
+from k8s.gate import Gate
+from k8s.gated import GatedApiClient, waiting
+from k8s.gated_async import AsyncGatedApiClient
+
+if TYPE_CHECKING:
+    from k8s.sandbox import BackgroundSandbox
+
+EACH = 40
+
+
+def pod(name: str) -> Any:
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": f"{name}-"}, "spec": spec}
+
+
+async def test_callers_of_all_kinds_get_their_turn_through_one_gate(sandbox: BackgroundSandbox) -> None:
+    """120 creates through room for 4, each deleted when it is in: all are made once, and no hold is left."""
+    sandbox.create_quota("team", "q", {"pods": "4"})
+    gate = Gate(policy=Policy(base=0.02, cap=0.1))
+    with GatedApiClient(sync.Configuration(host=sandbox.url), gate=gate, pool_threads=4) as blocking:
+        async with AsyncGatedApiClient(aio.Configuration(host=sandbox.url), gate=gate) as looping:
+            names = await asyncio.wait_for(
+                asyncio.gather(
+                    asyncio.to_thread(from_threads, sync.CoreV1Api(blocking)),
+                    asyncio.to_thread(asynchronously, sync.CoreV1Api(blocking)),
+                    from_the_loop(aio.CoreV1Api(looping)),
+                ),
+                50,
+            )
+
+    made = [name for each in names for name in each]
+    assert len(set(made)) == 3 * EACH
+    assert sandbox.counters.of("team").created == 3 * EACH
+    namespace = gate.desk.snapshot().namespaces["team"]
+    assert (namespace.waiting, namespace.outstanding, gate.counts.failed_open) == (0, 0, 0)
+
+
+def from_threads(core: Any) -> list[str]:
+    def one(number: int) -> str:
+        made = core.create_namespaced_pod("team", pod(f"thread-{number}"))
+        core.delete_namespaced_pod(made.metadata.name, "team", grace_period_seconds=0)
+        return str(made.metadata.name)
+
+    with ThreadPoolExecutor(8) as pool:
+        return list(pool.map(one, range(EACH)))
+
+
+def asynchronously(core: Any) -> list[str]:
+    """Each is deleted by whoever finds it ready; the waiting ones hold no thread of the four."""
+    pending = [core.create_namespaced_pod("team", pod(f"pool-{number}"), async_req=True) for number in range(EACH)]
+    names = []
+    with ThreadPoolExecutor(EACH) as pool:
+        for made in pool.map(lambda each: each.get(50), pending):
+            core.delete_namespaced_pod(made.metadata.name, "team", grace_period_seconds=0)
+            names.append(str(made.metadata.name))
+    return names
+
+
+async def from_the_loop(core: Any) -> list[str]:
+    async def one(number: int) -> str:
+        made = await core.create_namespaced_pod("team", pod(f"loop-{number}"))
+        await core.delete_namespaced_pod(made.metadata.name, "team", grace_period_seconds=0)
+        return str(made.metadata.name)
+
+    return list(await asyncio.gather(*[one(number) for number in range(EACH)]))
+
+
+def test_a_shared_ledger_watches_where_a_create_waits(sandbox: BackgroundSandbox) -> None:
+    """By default: the first wait in a namespace starts the watch there, and from then on room is seen."""
+    sandbox.create_quota("team", "q", {"pods": "1"})
+    met = threading.Event()
+    with GatedApiClient(sync.Configuration(host=sandbox.url)) as api:
+        core: Any = sync.CoreV1Api(api)
+        observed = threading.Event()
+        desk: Any = api.gate.desk
+        tell = desk.watching
+
+        def watching(namespace: str) -> None:
+            tell(namespace)
+            observed.set()
+
+        desk.watching = watching  # the real one, and then the test knows
+        first = core.create_namespaced_pod("team", pod("first"))
+        with waiting(on_wait=lambda _: met.set()):
+            second = core.create_namespaced_pod("team", pod("second"), async_req=True)
+        assert met.wait(10)
+        assert observed.wait(10)
+        source = api.gate.desk.snapshot().namespaces["team"].quotas["q"]["pods"].source
+
+        core.delete_namespaced_pod(first.metadata.name, "team", grace_period_seconds=0)
+        second.get(10)
+
+    assert source == "observed"

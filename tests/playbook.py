@@ -1,0 +1,200 @@
+"""Tests of a pure machine as one expression: what it is told (``>>``) and what it says (``<<``).
+
+    assert (
+        Playbook(machine)
+        << line()
+        >> Ticketed()
+        << send(name="web-0")
+        >> answered(201)
+        << returns(201, Created)
+    )
+
+The idea is mitmproxy's (``test/mitmproxy/proxy/tutils.py``). A playbook that is never asserted fails too.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from k8s.answers import Answer, status_answer
+from k8s.steps import Action, Answered, Event, Line, LookUp, Raise, Return, Send, Unknown, Unsent, WaitUntil
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from backoff_ctrl.tickets import Outcome
+
+
+class Machine(Protocol):
+    """What a playbook can play."""
+
+    def start(self) -> Action | None:
+        """Say the first thing."""
+
+    def hear(self, event: Event) -> Action | None:
+        """Say the next thing."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """An action as a test describes it: ``text`` for the reader, ``matches`` for the machine."""
+
+    text: str
+    matches: Callable[[Action | None], bool]
+
+
+class Playbook:
+    """Collects the two sides of a conversation and plays them when it is asserted."""
+
+    def __init__(self, machine: Machine) -> None:
+        """Begin with the machine's first action still to be expected."""
+        self._machine = machine
+        self._entries: list[Event | Expected] = []
+        self._asserted = False
+
+    def __lshift__(self, expected: Expected) -> Playbook:
+        """Expect the machine to say this."""
+        self._entries.append(expected)
+        return self
+
+    def __rshift__(self, event: Event) -> Playbook:
+        """Tell the machine this."""
+        self._entries.append(event)
+        return self
+
+    def __bool__(self) -> bool:
+        """Play it. Raises AssertionError with the transcript so far at the first difference."""
+        self._asserted = True
+        said: Action | None = self._machine.start()
+        transcript: list[str] = []
+        for entry in self._entries:
+            if isinstance(entry, Expected):
+                if not entry.matches(said):
+                    lines = "\n".join(transcript)
+                    raise AssertionError(f"{lines}\n<< {entry.text}   expected, but it said\n<< {said}")
+                transcript.append(f"<< {entry.text}")
+            else:
+                transcript.append(f">> {entry}")
+                said = self._machine.hear(entry)
+        return True
+
+    def __del__(self) -> None:
+        """A playbook that nobody asserted would pass in silence."""
+        assert self._asserted, "a playbook was not asserted"
+
+
+# -- what it is told ---------
+
+
+def answered(
+    status: int,
+    body: Mapping[str, Any] | str = "{}",
+    *,
+    at: float = 0.0,
+    headers: Mapping[str, str] | None = None,
+) -> Answered:
+    """The server's answer, sent and received at one time."""
+    text = body if isinstance(body, str) else json.dumps(body)
+    return Answered(Answer(status, headers or {}, text.encode()), at, at)
+
+
+def status(code: int, reason: str, message: str, *, at: float = 0.0, **details: Any) -> Answered:
+    """The server's Status."""
+    return Answered(status_answer(code, reason, message, details), at, at)
+
+
+def full(quota: str = "q", *, at: float = 0.0) -> Answered:
+    """A quota's refusal: no pod more."""
+    text = f'pods "web-0" is forbidden: exceeded quota: {quota}, requested: pods=1, used: pods=2, limited: pods=2'
+    return status(403, "Forbidden", text, at=at, name="web-0", kind="pods")
+
+
+def lost(*, at: float = 0.0) -> Unknown:
+    """The connection broke after the request had left."""
+    return Unknown(ConnectionResetError("reset"), at)
+
+
+def never_sent() -> Unsent:
+    """No connection could be made."""
+    return Unsent(ConnectionRefusedError("refused"))
+
+
+# -- what it says ---------
+
+
+def line(outcome: type[Outcome] | None = None, **fields: object) -> Expected:
+    """Stands in line, after ending its ticket with such an outcome."""
+    return Expected(
+        f"Line({_name(outcome)}, {fields})",
+        lambda said: isinstance(said, Line) and _is(said.outcome, outcome, fields),
+    )
+
+
+def send(name: str | None = None) -> Expected:
+    """Sends the create, under that name."""
+    return Expected(
+        f"Send({name})",
+        lambda said: isinstance(said, Send) and name in (None, said.body["metadata"].get("name")),
+    )
+
+
+def look_up(name: str | None = None) -> Expected:
+    """Looks the name up."""
+    return Expected(f"LookUp({name})", lambda said: isinstance(said, LookUp) and name in (None, said.name))
+
+
+def pause(outcome: type[Outcome] | None = None, then: type[Action] | None = None) -> Expected:
+    """Lets a short time go by, with or without its ticket."""
+    return Expected(
+        f"WaitUntil({_name(outcome)}, then={_name(then)})",
+        lambda said: (
+            isinstance(said, WaitUntil)
+            and 0 < said.delay <= 8
+            and _is(said.outcome, outcome, {})
+            and (then is None or isinstance(said.then, then))
+        ),
+    )
+
+
+def returns(code: int, outcome: type[Outcome] | None = None, *, holding: str = "", teaches: bool = False) -> Expected:
+    """Ends with that answer, whose body has the text ``holding``."""
+    return Expected(
+        f"Return({code}, {_name(outcome)}, {holding!r})",
+        lambda said: (
+            isinstance(said, Return)
+            and said.answer.status == code
+            and _is(said.outcome, outcome, {})
+            and holding in said.answer.body.decode()
+            and (said.learned is not None) == teaches
+        ),
+    )
+
+
+def raises(error: type[BaseException], outcome: type[Outcome] | None = None) -> Expected:
+    """Ends with that error."""
+    return Expected(
+        f"Raise({error.__name__}, {_name(outcome)})",
+        lambda said: isinstance(said, Raise) and isinstance(said.error, error) and _is(said.outcome, outcome, {}),
+    )
+
+
+def says(kind: type[Action]) -> Expected:
+    """Says something of that kind."""
+    return Expected(kind.__name__, lambda said: isinstance(said, kind))
+
+
+def nothing() -> Expected:
+    """Goes on waiting for what it asked before."""
+    return Expected("nothing", lambda said: said is None)
+
+
+def _is(outcome: object, kind: type[Outcome] | None, fields: Mapping[str, object]) -> bool:
+    if kind is None:
+        return outcome is None
+    return isinstance(outcome, kind) and all(getattr(outcome, name) == value for name, value in fields.items())
+
+
+def _name(kind: type[object] | None) -> str:
+    return "-" if kind is None else kind.__name__

@@ -1,0 +1,319 @@
+"""The commands classify and footprint as people and scripts run them: output, exit codes, sentences."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from api.main import COMMANDS, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+FULL = (
+    'Error creating: pods "p" is forbidden: exceeded quota: team, requested: limits.memory=1500M,requests.cpu=1500m, '
+    "used: limits.memory=7Gi,requests.cpu=1, limited: limits.memory=8Gi,requests.cpu=2"
+)
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  priorityClassName: high
+  containers:
+  - name: app
+    resources: {requests: {cpu: 1500m}, limits: {memory: 1.5Gi}}
+"""
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata: {generateName: sums-}
+spec: {parallelism: 3, template: {spec: {containers: [{name: c, resources: {requests: {cpu: 1}}}]}}}
+"""
+
+
+@pytest.fixture
+def feed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Put a text on stdin."""
+
+    def put(text: str) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+    return put
+
+
+def document(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Return the one JSON document of stdout; stderr must be silent."""
+    out, err = capsys.readouterr()
+    assert not err
+    return json.loads(out)
+
+
+def test_classify_gives_scripts_every_key(feed: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:
+    """One JSON document, amounts as Quantity strings in the family that is shorter."""
+    feed(FULL)
+    assert run(["classify", "--json"]) == 0
+    found = document(capsys)
+    assert found.pop("message") == FULL
+    assert found == {
+        "lane": "quota",
+        "retryable": True,
+        "retry_after_s": None,
+        "quota": "team",
+        "requested": {"limits.memory": "1500M", "requests.cpu": "1500m"},
+        "used": {"limits.memory": "7Gi", "requests.cpu": "1"},
+        "limited": {"limits.memory": "8Gi", "requests.cpu": "2"},
+        "headroom": {"limits.memory": "1Gi", "requests.cpu": "1"},
+        "never_fits": False,
+    }
+
+
+def test_classify_takes_the_status_where_it_is_known(
+    feed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same text means another thing with a status; an empty answer with one is an answer."""
+    feed("boom")
+    assert run(["classify", "--status", "503", "--json"]) == 0
+    assert document(capsys)["lane"] == "overload"
+    feed("")
+    assert run(["classify", "--status", "504", "--json"]) == 0
+    assert document(capsys)["lane"] == "unknown-outcome"
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (
+            FULL,
+            [
+                "lane       quota",
+                "try again  yes",
+                "quota      team",
+                "The quota is full. Wait for room, or free some.",
+                "",
+                "resource       requested  used  limited  left",
+                "limits.memory      1500M   7Gi      8Gi   1Gi",
+                "requests.cpu       1500m     1        2     1",
+            ],
+        ),
+        (
+            "exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0",
+            [
+                "lane       quota",
+                "try again  yes",
+                "quota      q",
+                "The quota is set to zero: it is paused. Wait until somebody raises it.",
+                "",
+                "resource  requested  used  limited  left",
+                "pods              1     0        0     0",
+            ],
+        ),
+        (
+            "exceeded quota: q, requested: pods=3, used: count/x=0, limited: pods=2",
+            [
+                "lane       quota",
+                "try again  yes",
+                "quota      q",
+                "It asks for more than the whole quota: it never fits unless the quota grows or it shrinks.",
+                "",
+                "resource  requested  used  limited  left",
+                "pods              3     ?        2     ?",
+            ],
+        ),
+        (
+            '{"kind":"Status","message":"slow down","code":429,"details":{"retryAfterSeconds":3}}',
+            [
+                "lane       overload",
+                "try again  yes",
+                "not before 3 s",
+                "The server sheds load. Wait as long as it asks, then send fewer at once.",
+            ],
+        ),
+        (
+            "Unauthorized",
+            ["lane       credentials", "try again  no", "The credentials are missing or expired. Renew them."],
+        ),
+    ],
+)
+def test_classify_tells_people_what_to_do(
+    text: str, lines: list[str], feed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Short lines, a table for a quota, one sentence of advice."""
+    feed(text)
+    assert run(["classify"]) == 0
+    assert capsys.readouterr().out.splitlines() == lines
+
+
+def test_footprint_gives_scripts_one_object_for_one_manifest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every name that the server would charge, zero amounts left out."""
+    (tmp_path / "pod.yaml").write_text(POD)
+    assert run(["footprint", "-f", str(tmp_path / "pod.yaml"), "--json"]) == 0
+    assert document(capsys) == {
+        "kind": "Pod",
+        "estimated": False,
+        "amounts": {
+            "count/pods": "1",
+            "cpu": "1500m",
+            "limits.memory": "1536Mi",
+            "memory": "1536Mi",
+            "pods": "1",
+            "requests.cpu": "1500m",
+            "requests.memory": "1536Mi",
+        },
+        "scopes": ["PriorityClass", "PriorityClass=high"],
+    }
+
+
+def test_footprint_gives_a_list_for_several_manifests(
+    feed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A stream on stdin, in order; the Job is an estimate."""
+    feed(f"{POD}---{JOB}")
+    assert run(["footprint", "-f", "-", "--json"]) == 0
+    found = document(capsys)
+    assert [(item["kind"], item["estimated"]) for item in found] == [("Pod", False), ("Job", True)]
+    assert found[1]["amounts"]["pods"] == "3"
+
+
+def test_footprint_shows_people_a_block_for_each_manifest(
+    feed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names, amounts in a column, scopes; nothing charged is said in words."""
+    feed(f"{POD}---{JOB}---\n{{apiVersion: v1, kind: Namespace, metadata: x}}")
+    assert run(["footprint", "-f", "-"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "Pod web",
+        "  count/pods            1",
+        "  cpu               1500m",
+        "  limits.memory    1536Mi",
+        "  memory           1536Mi",
+        "  pods                  1",
+        "  requests.cpu      1500m",
+        "  requests.memory  1536Mi",
+        "  scopes: PriorityClass, PriorityClass=high",
+        "",
+        "Job sums-  (estimated: with the pods that it will make)",
+        "  count/jobs.batch  1",
+        "  count/pods        3",
+        "  cpu               3",
+        "  pods              3",
+        "  requests.cpu      3",
+        "",
+        "Namespace",
+        "  no quota charges it",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text", "sentence"),
+    [
+        (["classify"], "", "stdin is empty: pipe an answer of the API server or a line of a log into it"),
+        (["classify"], " \n", "stdin is empty: pipe an answer of the API server or a line of a log into it"),
+        (["footprint", "-f", "/does/not/exist"], "", "/does/not/exist: cannot be read: No such file or directory"),
+        (["footprint", "-f", "-"], "a: [", "stdin, line 2, column 1: is not YAML: did not find expected node content"),
+        (["footprint", "-f", "-"], "kind: Pod", "stdin: apiVersion: is missing"),
+        (
+            ["footprint", "-f", "-"],
+            POD.replace("1500m", "abc"),
+            'stdin: spec.containers[0].resources.requests.cpu: "abc" is not a quantity',
+        ),
+        (
+            ["footprint", "-f", "-"],
+            f"{JOB}---{POD.replace('1500m', 'abc')}",
+            'stdin, manifest 2: spec.containers[0].resources.requests.cpu: "abc" is not a quantity',
+        ),
+    ],
+)
+def test_bad_input_ends_with_one_sentence_and_code_2(
+    arguments: list[str],
+    text: str,
+    sentence: str,
+    feed: Callable[[str], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """On stderr, naming the field; nothing on stdout, no traceback."""
+    feed(text)
+    for option in ([], ["--json"]):
+        feed(text)
+        assert run([*arguments, *option]) == 2
+        assert capsys.readouterr() == ("", f"backoff-ctrl: {sentence}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nope"], ["classify", "--status", "9"], ["classify", "x"], ["footprint"], ["--nope"]]
+)
+def test_wrong_use_ends_with_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """click says what is wrong and points at --help."""
+    assert run(arguments) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert "Error: " in err
+    assert "--help" in err
+
+
+def test_help_names_every_command_and_loads_none(capsys: pytest.CaptureFixture[str]) -> None:
+    """A line each; the exit codes are part of it."""
+    assert run(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in COMMANDS)
+    assert "2 wrong use or bad input" in " ".join(out.split())
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("backoff-ctrl")
+
+
+def test_reading_commands_start_fast_since_they_load_no_client() -> None:
+    """classify and footprint import neither the Kubernetes client, aiohttp, asyncio nor rich."""
+    script = (
+        "import sys; from api.main import run; run(['classify', '--status', '500', '--json']);"
+        "run(['footprint', '-f', '-', '--json']);"
+        "print(sorted({'kubernetes', 'aiohttp', 'asyncio', 'rich', 'matplotlib', 'tenacity'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], input=POD, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+class Interrupted(io.RawIOBase):
+    """A stdin at which somebody presses Ctrl-C."""
+
+    buffer = property(lambda self: self)
+
+    def read(self, size: int = -1) -> bytes:
+        """Never return."""
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_ends_with_a_sentence_and_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No traceback when the input never comes."""
+    monkeypatch.setattr(sys, "stdin", Interrupted())
+    assert run(["classify"]) == 1
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.strip() == "backoff-ctrl: stopped"
+
+
+def test_a_reader_that_has_seen_enough_gets_no_traceback(tmp_path: Path) -> None:
+    """A closed pipe ends the command quietly."""
+    (tmp_path / "jobs.yaml").write_text("---".join([JOB] * 3000))
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", "from api.main import main; main()", "footprint", "-f", str(tmp_path / "jobs.yaml")],
+            stdout=write,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    finally:
+        os.close(write)
+    assert (done.stderr, done.returncode) == (b"", 1)

@@ -1,0 +1,177 @@
+"""Lanes by status and words, the answers that no public text was found for included, and Retry-After."""
+
+# ruff: noqa: E501  # sentences of servers stay whole
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from k8s.rejections import Lane, read_rejection
+
+RETRIED = {
+    "quota",
+    "quota-not-ready",
+    "quota-conflict",
+    "quota-timeout",
+    "overload",
+    "unknown-outcome",
+    "not-sent",
+    "webhook-failed",
+    "not-ready",
+}
+
+
+def status_of(message: str, code: int, **details: object) -> bytes:
+    """Write a Status as API servers do."""
+    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}
+    return json.dumps(body | {"details": details}).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "lane"),
+    [
+        (403, 'pods "p" is forbidden: insufficient quota to consume: pods', "no-covering-quota"),
+        (500, "insufficient quota to match these scopes: [{PriorityClass In [high]}]", "no-covering-quota"),
+        (409, 'Operation cannot be fulfilled on clusterresourcequotas.quota.openshift.io "q": the object has been modified', "quota-conflict"),
+        (409, 'Operation cannot be fulfilled on pods "p": the object has been modified', "other"),
+        (409, 'pods "p" already exists', "exists"),
+        (409, 'object is being deleted: pods "p" already exists', "exists"),
+        (422, 'Service "s" is invalid: spec.clusterIP: Invalid value: "x": already exists', "invalid"),
+        (403, 'pods "p" is forbidden: not yet ready to handle request', "not-ready"),
+        (403, 'pods "p" is forbidden: no PriorityClass with name high was found', "policy"),
+        (403, 'pods "p" is forbidden: pod rejected: RuntimeClass "gvisor" not found', "policy"),
+        (422, "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'x' with binding 'y' denied request: no", "policy"),
+        (403, 'pods "p" is forbidden: unable to validate against any security context constraint: []', "policy"),
+        (403, 'pods is forbidden: User "u" cannot create resource "pods" in API group "" in the namespace "n"', "rbac"),
+        (403, 'persistentvolumeclaims "c" is forbidden: minimum storage usage per PersistentVolumeClaim is 1Gi, but request is 1Mi', "limit-range"),
+        (403, 'pods "p" is forbidden: [maximum cpu usage per Container is 1, but limit is 2, maximum memory usage per Container is 1Gi, but limit is 2Gi]', "limit-range"),
+        (400, 'admission webhook "w.example.com" denied the request: team label is missing', "webhook"),
+        (403, 'admission webhook "w" denied the request: User "x" cannot do this', "webhook"),
+        (500, 'Internal error occurred: failed calling webhook "w": Post "https://w.svc:443/": dial tcp: connect: connection refused', "webhook-failed"),
+        (500, 'Internal error occurred: failed calling admission webhook "w": x509: unknown authority', "webhook-failed"),
+        (401, "Unauthorized", "credentials"),
+        (400, "the object provided is unrecognized", "invalid"),
+        (404, 'namespaces "n" not found', "invalid"),
+        (404, "404 page not found", "invalid"),
+        (405, "the server does not allow this method on the requested resource", "invalid"),
+        (413, "Request entity too large: limit is 3145728", "invalid"),
+        (415, "the body of the request was in an unknown format", "invalid"),
+        (422, 'Pod "p" is invalid: spec.containers: Required value', "invalid"),
+        (408, "", "unknown-outcome"),
+        (429, "", "overload"),
+        (429, "The apiserver is shutting down", "overload"),
+        (500, "", "unknown-outcome"),
+        (500, "etcdserver: request timed out", "unknown-outcome"),
+        (502, "<html>Bad Gateway</html>", "unknown-outcome"),
+        (503, "Service Unavailable", "overload"),
+        (504, "", "unknown-outcome"),
+        (599, "", "unknown-outcome"),
+        (403, "", "other"),
+        (403, "<html>403 Forbidden</html>", "other"),
+        (418, "I'm a teapot", "other"),
+        (600, "", "other"),
+        (-1, "", "other"),
+        (0, "", "other"),
+        (0, "Too many requests, please try again later.", "overload"),
+        (0, "dial tcp 10.0.0.1:6443: connect: connection refused", "not-sent"),
+        (0, "dial tcp: lookup api.example.com: no such host", "not-sent"),
+        (0, "HTTPSConnectionPool: Failed to establish a new connection: [Errno -2] Name or service not known", "not-sent"),
+        (0, "net/http: TLS handshake timeout", "not-sent"),
+        (0, "read tcp 10.0.0.2:1->10.0.0.1:6443: read: connection reset by peer", "unknown-outcome"),
+        (0, "('Connection aborted.', RemoteDisconnected('Remote end closed connection without response'))", "unknown-outcome"),
+        (0, "HTTPSConnectionPool(host='x', port=6443): Read timed out. (read timeout=30)", "unknown-outcome"),
+        (0, "error: You must be logged in to the server (Unauthorized)", "credentials"),
+        (0, 'Error from server (AlreadyExists): error when creating "f.yaml": pods "p" already exists', "exists"),
+        (0, 'Error from server (NotFound): namespaces "n" not found', "invalid"),
+        (0, 'Error from server (BadRequest): error when creating "f.yaml": Pod in version "v1" cannot be handled', "invalid"),
+        (0, 'Error from server (ServiceUnavailable): the server is currently unable to handle the request', "overload"),
+        (0, "(429)\nReason: Too Many Requests\n", "overload"),
+        (0, "(504) Reason: Gateway Timeout", "unknown-outcome"),
+        (0, "kubernetes.client.exceptions.ApiException: (401)\nReason: Unauthorized", "credentials"),
+        (0, "HTTP/1.1 409 Conflict", "other"),
+        (0, "everything is fine", "other"),
+    ],
+)  # fmt: skip
+def test_an_answer_belongs_to_its_lane_and_only_lanes_that_may_change_are_retried(
+    status: int, text: str, lane: str
+) -> None:
+    """Words decide before statuses do; what can't change by itself is not worth another try."""
+    rejection = read_rejection(status, {}, text)
+    assert rejection.lane == lane
+    assert rejection.retryable is (lane in RETRIED)
+    if 400 <= status < 600:
+        assert read_rejection(status, {}, status_of(text, status)).lane == lane
+        assert read_rejection(0, {}, status_of(text, status)).lane == lane
+
+
+def test_every_lane_has_a_name_and_a_case() -> None:
+    """The values that scripts read are the ones of the documentation."""
+    assert {lane.value for lane in Lane} == RETRIED | {
+        "must-specify",
+        "no-covering-quota",
+        "policy",
+        "rbac",
+        "limit-range",
+        "namespace-terminating",
+        "webhook",
+        "exists",
+        "invalid",
+        "credentials",
+        "other",
+    }
+
+
+@pytest.mark.parametrize("kind", ["resourcequotas", "clusterresourcequotas.quota.openshift.io"])
+def test_a_conflict_on_a_quota_is_known_by_its_details_too(kind: str) -> None:
+    """Whatever the sentence, details.kind names the quota's object."""
+    body = status_of("please apply your changes to the latest version", 409, kind=kind, name="q")
+    assert read_rejection(409, {}, body).lane is Lane.QUOTA_CONFLICT
+    assert read_rejection(409, {}, status_of("please try again", 409, kind="pods")).lane is Lane.OTHER
+
+
+def test_a_terminating_namespace_is_known_by_its_cause_too() -> None:
+    """The cause NamespaceTerminating says it without the sentence."""
+    body = status_of("no", 403, causes=[{"reason": "NamespaceTerminating"}, "odd"])
+    assert read_rejection(403, {}, body).lane is Lane.NAMESPACE_TERMINATING
+
+
+def test_an_exists_without_words_is_known_by_its_reason() -> None:
+    """The reason AlreadyExists says it without the sentence."""
+    assert read_rejection(409, {}, '{"kind":"Status","reason":"AlreadyExists"}').lane is Lane.EXISTS
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry-After": "1"}, 1.0),
+        ({"retry-after": "2"}, 2.0),
+        ({"RETRY-AFTER": " 0.5 "}, 0.5),
+        ({"Retry-After": "0"}, 0.0),
+        ({"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, None),
+        ({"Retry-After": "-1"}, None),
+        ({"Retry-After": "nan"}, None),
+        ({"Retry-After": "inf"}, None),
+        ({"Retry-After": "99999999"}, 3600.0),
+        ({"Retry-After": ""}, None),
+        ({"X-Other": "1"}, None),
+        ({}, None),
+    ],
+)
+def test_the_wait_that_a_server_asks_for_is_read(headers: dict[str, str], seconds: float | None) -> None:
+    """Seconds in a header of any case; anything else counts as not there; at most an hour."""
+    assert read_rejection(429, headers, b"Too many requests, please try again later.\n").retry_after == seconds
+    text = b'{"kind":"Status","message":"exceeded quota: q, requested: cpu=1, used: cpu=1, limited: cpu=1"}'
+    if "Retry-After" in headers:
+        assert read_rejection(403, headers, text).retry_after == seconds
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"), [(3, 3.0), (0, None), (-1, None), ("3", None), (2**40, None), (7200, 3600.0)]
+)
+def test_the_wait_in_the_details_of_a_status_is_read_too(given: object, seconds: float | None) -> None:
+    """details.retryAfterSeconds counts where no header says otherwise."""
+    body = status_of("the server has received too many requests", 429, retryAfterSeconds=given)
+    assert read_rejection(429, {}, body).retry_after == seconds
+    assert read_rejection(429, {"Retry-After": "9"}, body).retry_after == 9.0

@@ -1,0 +1,95 @@
+"""Loading manifests: YAML, JSON, lists and streams; what is wrong is said with file, line and column."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from k8s.manifests import LARGEST_FILE, ManifestError, load_manifests, read_source
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("kind: Pod", ["Pod"]),
+        ("---\nkind: Pod\n---\n---\nkind: Job\n...\n", ["Pod", "Job"]),
+        ('{"kind": "Pod"}', ["Pod"]),
+        ('  {"kind": "Pod"}\n', ["Pod"]),
+        ("{kind: Pod}", ["Pod"]),
+        ('{"kind": "Pod"}\n---\n{"kind": "Job"}', ["Pod", "Job"]),
+        ("\ufeffkind: Pod", ["Pod"]),
+        ("kind: List\nitems: [{kind: Pod}, {kind: Job}]", ["Pod", "Job"]),
+        ("kind: PodList\nitems: [{kind: Pod}]\n---\nkind: Job", ["Pod", "Job"]),
+        ("kind: AllowList\nspec: {}", ["AllowList"]),
+        ("# a comment\nkind: Pod # here", ["Pod"]),
+    ],
+)
+def test_a_file_holds_any_number_of_manifests(text: str, kinds: list[str]) -> None:
+    """Streams, lists and both notations; a kind that only ends in List is no list."""
+    assert [manifest["kind"] for manifest in load_manifests(text.encode(), "f.yaml")] == kinds
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (b"", "f.yaml: holds no manifest"),
+        (b"---\n---\n", "f.yaml: holds no manifest"),
+        (b"kind: List\nitems: []", "f.yaml: holds no manifest"),
+        (b"just text", "f.yaml, document 1: must be a set of fields such as kind and spec"),
+        (b"kind: Pod\n---\n- a\n", "f.yaml, document 2: must be a set of fields such as kind and spec"),
+        (b"kind: List\nitems: [1]", "f.yaml, document 1, items[0]: must be a set of fields such as kind and spec"),
+        (b"a: [1\nb: }", "f.yaml, line 2, column 2: is not YAML: did not find expected ',' or ']'"),
+        (b"a: 1\n  b: 2", "f.yaml, line 2, column 4: is not YAML: mapping values are not allowed in this context"),
+        (b"a: *b", "f.yaml, line 1, column 4: is not YAML: found undefined alias"),
+        (b"a: !!python/object:os.system x", "f.yaml, line 1, column 4: is not YAML: could not determine a constructor"),
+        (b"kind: \xff", "f.yaml: is not UTF-8 text at byte 6"),
+        (b"kind: \x01", "f.yaml: is not YAML: "),
+        (b"a: " + b"9" * 5000, "f.yaml: is not YAML: Exceeds the limit"),
+        (b'{"a": ', "f.yaml, line 2, column 1: is not YAML: did not find expected node content"),
+        (b"a: 2001-99-99", "f.yaml: is not YAML: month must be in 1..12"),
+        (b'a: !!int ""', "f.yaml: is not YAML: string index out of range"),
+        (b"a: !!bool x", "f.yaml: is not YAML: 'x'"),
+        (b"a: !!timestamp x", "f.yaml: is not YAML: "),
+        (b"[" * 200_000, "f.yaml: is nested more than 200 levels deep"),
+        (b'{"a":' * 200_000, "f.yaml: is nested more than 200 levels deep"),
+    ],
+)
+def test_what_is_no_manifest_is_refused_with_its_place(text: bytes, sentence: str) -> None:
+    """One line that begins with the file and says what is wrong."""
+    with pytest.raises(ManifestError) as caught:
+        load_manifests(text, "f.yaml")
+    assert str(caught.value).startswith(sentence)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.binary(max_size=80) | st.text(max_size=80))
+def test_any_content_is_manifests_or_one_sentence(content: bytes | str) -> None:
+    """Nothing but a ManifestError ever comes out."""
+    try:
+        manifests = load_manifests(content, "stdin")
+    except ManifestError as error:
+        sentence = str(error)
+        assert sentence.startswith("stdin")  # both outcomes are right
+    else:
+        assert all(isinstance(manifest, dict) for manifest in manifests)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """Missing, a folder, too large: a sentence with the path and the reason."""
+    with pytest.raises(ManifestError, match=r"none\.yaml: cannot be read: No such file or directory"):
+        read_source(str(tmp_path / "none.yaml"))
+    with pytest.raises(ManifestError, match="cannot be read: Is a directory"):
+        read_source(str(tmp_path))
+    large = tmp_path / "large.yaml"
+    with large.open("wb") as file:
+        file.truncate(LARGEST_FILE + 1)
+    with pytest.raises(ManifestError, match="is larger than 16 MiB"):
+        read_source(str(large))
+    (tmp_path / "f.yaml").write_text("kind: Pod")
+    assert read_source(str(tmp_path / "f.yaml")) == b"kind: Pod"

@@ -1,0 +1,175 @@
+"""The figures can tell a good gate from a bad one, and the simulation agrees with what is known of it."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from typing import TYPE_CHECKING
+
+import pytest
+
+from backoff_ctrl.ceilings import ObservedQuota
+from backoff_ctrl.policy import Policy
+from k8s.replay.clients import Plain
+from k8s.replay.comparing import CLIENTS, Bounds, Comparison, against, bounds_of, compare, make_gate, run
+from k8s.replay.figures import BARS, judge, summarize
+from k8s.replay.gating import Gated
+from k8s.replay.runs import Result
+from k8s.replay.trace import Trace, read_trace
+from k8s.replay.workload import QUOTA_NAME, Pod, Workload, make_workload
+from tests.replaying.one_probe_sketch import OneProbe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from k8s.desk import Desk
+    from k8s.replay.admission import Quota, QuotaAdmission
+    from k8s.replay.comparing import MakeClient
+
+SEEDS = (1, 2, 7)
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    """The packaged slice."""
+    return read_trace()
+
+
+@pytest.fixture(scope="module")
+def workloads(trace: Trace) -> list[tuple[Workload, Bounds]]:
+    """Three of the published nine."""
+    made = [make_workload(trace, seed=seed) for seed in SEEDS]
+    return [(workload, bounds_of(workload)) for workload in made]
+
+
+def measured(workloads: list[tuple[Workload, Bounds]], client: str, make: MakeClient) -> list[Comparison]:
+    """Run one client on each."""
+    return [compare(workload, client, make, bounds) for workload, bounds in workloads]
+
+
+def missed(rows: list[Comparison]) -> set[str]:
+    """Which bars a client that calls itself the observing gate misses."""
+    client = "gate_observing"
+    at_most = {figure: bar for name, figure, bar in BARS if name == client}
+    summary = summarize(rows)
+    return {figure for figure, bar in at_most.items() if getattr(summary, figure) > bar}
+
+
+def idling(cluster: QuotaAdmission, seconds: float) -> Callable[[Desk], None]:
+    """Tell the gate of a release only ``seconds`` after it: so long the room that came free stays idle."""
+
+    def observe(desk: Desk) -> None:
+        loop = asyncio.get_running_loop()
+        last: dict[str, dict[str, int]] = {}
+        back: dict[str, dict[str, int]] = {}  # what is free already, and not told yet
+
+        def tell(quota: Quota) -> None:
+            ours = back[quota.namespace]
+            used = {name: amount + ours[name] for name, amount in quota.used.items()}
+            told = ObservedQuota(spec=dict(quota.hard), hard=dict(quota.hard), used=used)
+            desk.observe_quota(quota.namespace, QUOTA_NAME, told)
+
+        def seen(quota: Quota) -> None:
+            before = last.get(quota.namespace, {})
+            fell = {name: before.get(name, 0) - amount for name, amount in quota.used.items()}
+            freed = {name: amount for name, amount in fell.items() if amount > 0}
+            last[quota.namespace] = dict(quota.used)
+            ours = back.setdefault(quota.namespace, dict.fromkeys(quota.hard, 0))
+            for name, amount in freed.items():
+                ours[name] += amount
+            if freed:
+                loop.call_later(seconds, give_back, quota, freed)
+            tell(quota)
+
+        def give_back(quota: Quota, freed: dict[str, int]) -> None:
+            for name, amount in freed.items():
+                back[quota.namespace][name] -= amount
+            tell(quota)
+
+        cluster.watch(seen)
+        desk.watching(None)
+
+    return observe
+
+
+def test_a_gate_that_idles_60_s_after_each_release_misses_the_bars(
+    workloads: list[tuple[Workload, Bounds]],
+) -> None:
+    """It asks in vain no more than the good one; the time it wastes shows."""
+    rows = measured(workloads, "idling", lambda c, seed: Gated(c, seed=seed, observe=idling(c, 60.0)))
+    assert missed(rows) >= {"makespan_ratio", "wait_p95_ratio"}
+
+
+def test_the_same_gate_without_the_idling_meets_what_three_seeds_can_show(
+    workloads: list[tuple[Workload, Bounds]],
+) -> None:
+    """So it is the idling that was seen."""
+    rows = measured(workloads, "fresh", lambda c, seed: Gated(c, seed=seed, observe=idling(c, 0.0)))
+    assert missed(rows) == set()
+
+
+def stream_and_one_large() -> tuple[Workload, Pod]:
+    """A steady stream of small pods that keeps a quota of ten full, and one large pod that needs eight."""
+    small = [Pod(f"small-{i}", "ls", i * 9.0, 100.0, {"limits.cpu": 1000}) for i in range(300)]
+    large = Pod("large", "ls", 200.5, 100.0, {"limits.cpu": 8000})
+    pods = tuple(sorted([*small, large], key=lambda pod: pod.arrival))
+    return Workload(pods, {"ls": {"limits.cpu": 10_000}}), large
+
+
+@pytest.mark.parametrize("observe", [pytest.param(True, id="observing"), pytest.param(False, id="learning")])
+def test_a_gate_that_keeps_no_room_fails_one_large_pod_under_a_stream_of_small_ones(observe: bool) -> None:
+    """With keeping it is in long before the stream ends; without, it waits for the end of the stream."""
+    workload, large = stream_and_one_large()
+    stream = workload.pods[-1].arrival - large.arrival
+
+    def waits(policy: Policy | None) -> float:
+        """The median over five sources of randomness: a gate that learns may be lucky."""
+        found = []
+        for seed in range(1, 6):
+            drawn = Workload(workload.pods, workload.quotas, seed)
+            _, record = run(drawn, lambda c, s: make_gate(c, s, observe=observe, policy=policy))
+            found.append(record.admitted_at["large"] - large.arrival)
+        return statistics.median(found)
+
+    assert waits(None) < stream / 2
+    assert waits(Policy(overtakes_max=4096, overtaken_for_max=86_400)) > 0.9 * stream
+
+
+def test_every_client_gets_every_pod_in_exactly_once(trace: Trace) -> None:
+    """Counted at the server, which never went over a quota."""
+    workload = make_workload(trace, pods=120, seed=3)
+    for name, make in CLIENTS.items():
+        result, record = run(workload, make)
+        assert (name, result.admitted, result.lost, result.duplicated) == (name, 120, 0, 0)
+        assert result.creates_sent == result.admitted + result.refused
+        assert record.over_quota == 0
+
+
+def test_plain_retries_cost_12_to_49_refusals_per_admitted_pod(workloads: list[tuple[Workload, Bounds]]) -> None:
+    """What is known of this recipe from elsewhere: a check of the simulation."""
+    rows = measured(workloads, "plain", lambda c, seed: Plain(c, seed=seed))
+    assert all(12 <= row.result.refused_per_admitted <= 49 for row in rows)
+
+
+def test_a_crude_one_probe_sketch_lands_where_it_is_known_to(workloads: list[tuple[Workload, Bounds]]) -> None:
+    """About 2.3 refusals per admitted pod at makespan 1.01 x and p95 1.01 x: a check of the simulation."""
+    rows = measured(workloads, "sketch", lambda c, _: OneProbe(c))
+    assert 1.7 <= statistics.median(row.result.refused_per_admitted for row in rows) <= 2.9
+    assert 0.97 <= statistics.median(row.makespan_ratio for row in rows) <= 1.04
+    assert 0.97 <= statistics.median(row.wait_p95_ratio for row in rows) <= 1.08
+
+
+def test_the_same_seed_gives_the_same_result(trace: Trace) -> None:
+    """For every client, to the last digit."""
+    workload = make_workload(trace, pods=80, seed=6)
+    for make in CLIENTS.values():
+        assert run(workload, make)[0] == run(workload, make)[0]
+
+
+def test_a_lost_pod_is_a_missed_bar_for_every_client() -> None:
+    """Plain retries are judged by it, too."""
+    result = Result(10, 1, 9, 1, 0, 100.0, 1.0, 2.0)
+    summaries = {name: summarize([against(name, 1, result, Bounds(100.0, 1.0, 2.0, 0.0, 0.0))]) for name in CLIENTS}
+    missed_bars = {(bar.client, bar.figure) for bar in judge(summaries) if not bar.met}
+    assert missed_bars >= {(name, "lost") for name in CLIENTS}
+    assert not missed_bars & {(name, "duplicated") for name in CLIENTS}

@@ -1,0 +1,80 @@
+"""The same clients over real HTTP, against a sandbox in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+
+import pytest
+
+from backoff_ctrl.policy import Policy
+from k8s.replay.comparing import CLIENTS
+from k8s.replay.demonstration import FAST, FASTEST, Run, factor_for, run_for_real, run_in_virtual_time
+from k8s.replay.gating import SCHEDULE, faster
+from k8s.replay.over_http import HttpCluster, make_client
+from k8s.replay.runs import ReplayError, replay
+from k8s.replay.sandboxed import sandbox_process
+from k8s.replay.workload import Pod, Workload
+
+FACTOR = 100.0
+
+
+def crowd() -> Workload:
+    """Twelve pods of 20 s for a quota of four: three rounds."""
+    pods = tuple(Pod(f"p{i}", "ls", i * 0.5, 20.0, {"limits.cpu": 1000}) for i in range(12))
+    return Workload(pods, {"ls": {"limits.cpu": 4000}}, seed=1)
+
+
+@pytest.mark.parametrize("client", list(CLIENTS))
+def test_every_client_gets_every_pod_in_once_over_http(client: str) -> None:
+    """Counted at the server; times come back on the trace's scale."""
+    placed: list[int] = []
+    real = run_for_real(crowd(), client, FACTOR, placed.append)
+    result = real.result
+    assert placed == list(range(1, 13))
+    assert (result.admitted, result.lost, result.duplicated) == (12, 0, 0)
+    assert result.creates_sent == result.admitted + result.refused
+    assert 60.0 <= result.makespan_s < 60.0 * 4
+    assert real.panel.usage
+
+
+def test_the_observing_gate_asks_in_vain_as_little_over_http_as_in_virtual_time() -> None:
+    """Never, here."""
+    assert run_in_virtual_time(crowd(), "gate_observing").result.refused == 0
+    assert run_for_real(crowd(), "gate_observing", FACTOR, lambda _: None).result.refused <= 1
+
+
+def test_the_sandbox_runs_in_a_process_of_its_own_and_goes_with_the_block() -> None:
+    """Nothing listens once it is over."""
+
+    async def creates(url: str) -> int:
+        async with HttpCluster(url) as cluster:
+            return (await cluster.creates())["seen"]
+
+    with sandbox_process({"ls": {"limits.cpu": "4"}}, seed=3) as url:
+        assert asyncio.run(creates(url)) == 0
+        assert [child.name for child in multiprocessing.active_children()] == ["sandbox"]
+    assert multiprocessing.active_children() == []
+
+    async def refused() -> None:
+        pods = (Pod("p", "ls", 0.0, 1.0, {"limits.cpu": 1000}),)
+        async with HttpCluster(url) as cluster:
+            await replay(Workload(pods, {}), make_client("plain", cluster, seed=1, factor=1.0))
+
+    with pytest.raises(ReplayError, match="NotSent"):
+        asyncio.run(refused())
+
+
+def test_a_faster_policy_divides_its_schedule_and_leaves_the_servers_latencies() -> None:
+    """The settle time is the server's, however fast the workload is replayed."""
+    policy, quick = Policy(), faster(Policy(), 100.0)
+    assert all(getattr(quick, name) == getattr(policy, name) / 100.0 for name in SCHEDULE)
+    assert (quick.settle_time, quick.answered_hold) == (policy.settle_time, policy.answered_hold)
+
+
+def test_the_factor_stays_within_its_bounds() -> None:
+    """At most 200, whatever the workload."""
+    run = run_in_virtual_time(crowd(), "gate_observing")
+    assert factor_for({"a": run}) == FAST
+    assert factor_for(dict.fromkeys(map(str, range(100_000)), run)) == FASTEST
+    assert isinstance(run, Run)

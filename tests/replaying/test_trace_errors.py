@@ -1,0 +1,130 @@
+"""Reading traces: what never ran is dropped, what is broken is one sentence with file, line and column."""
+
+from __future__ import annotations
+
+import gzip
+from typing import TYPE_CHECKING
+
+import pytest
+
+from k8s.replay.trace import TraceError, read_trace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEADER = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
+GOOD = "openb-pod-0000,12000,16384,1,1000,,LS,Running,0,12537496,0"
+
+
+def written(folder: Path, *lines: str) -> Path:
+    """A trace file of these lines."""
+    path = folder / "trace.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_row_that_never_ran_is_dropped_and_counted(tmp_path: Path) -> None:
+    """An empty scheduled_time is not broken, whatever else the row holds."""
+    never = "openb-pod-0061,11908,47104,1,1000,,BE,Pending,10001278,10001403,"
+    trace = read_trace(written(tmp_path, HEADER, GOOD, never))
+    assert ([row.name for row in trace.rows], trace.dropped) == (["openb-pod-0000"], 1)
+
+
+def test_rows_are_taken_in_the_order_of_their_creation(tmp_path: Path) -> None:
+    """A file that is not sorted is no reason for pods to arrive before the first."""
+    late = "late,1,1,0,0,,LS,Running,500,600,500"
+    trace = read_trace(written(tmp_path, HEADER, late, GOOD))
+    assert [row.name for row in trace.rows] == ["openb-pod-0000", "late"]
+
+
+def test_columns_may_stand_in_any_order_and_others_are_left_alone(tmp_path: Path) -> None:
+    """Columns are found by name."""
+    path = written(
+        tmp_path,
+        "extra,scheduled_time,deletion_time,creation_time,qos,num_gpu,memory_mib,cpu_milli,name",
+        "x,2.5,4,2,BE,0,7,9,a",
+    )
+    [row] = read_trace(path).rows
+    assert (row.cpu_milli, row.memory_mib, float(row.scheduled_time)) == (9, 7, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "complaint"),
+    [
+        pytest.param(GOOD.replace(",12000,", ",abc,"), "cpu_milli", "'abc' is not a whole number", id="letters"),
+        pytest.param(GOOD.replace(",12000,", ",-1,"), "cpu_milli", "'-1' is not a whole number", id="negative"),
+        pytest.param(GOOD.replace(",12000,", ",1_0,"), "cpu_milli", "'1_0' is not a whole", id="python-number"),
+        pytest.param(GOOD.replace(",16384,", ",1.5,"), "memory_mib", "'1.5' is not a whole number", id="fraction"),
+        pytest.param(GOOD.replace(",1,1000", ",,1000"), "num_gpu", "'' is not a whole number", id="empty"),
+        pytest.param(GOOD.replace(",LS,", ",,"), "qos", "'' is not a class of service", id="no-qos"),
+        pytest.param(GOOD.replace(",LS,", ",../x,"), "qos", "is not a class of service", id="qos-no-namespace"),
+        pytest.param(GOOD.replace("12537496", "nan"), "deletion_time", "'nan' is not a number of seconds", id="nan"),
+        pytest.param(GOOD.replace("12537496", ""), "deletion_time", "'' is not a number of seconds", id="no-end"),
+        pytest.param(GOOD.replace("12537496,0", "5,9"), "deletion_time", "5 is before scheduled_time", id="back"),
+        pytest.param(GOOD.replace("openb-pod-0000", "A b"), "name", "'A b' is not a pod's name", id="no-name"),
+        pytest.param("a,1,2", "num_gpu", "the row has 3 cells, the header has 11", id="short"),
+        pytest.param(GOOD + ",more", "scheduled_time", "the row has 12 cells", id="long"),
+    ],
+)
+def test_a_broken_row_is_one_sentence_with_file_line_and_column(
+    tmp_path: Path, line: str, column: str, complaint: str
+) -> None:
+    """The first good row does not help the broken third line."""
+    path = written(tmp_path, HEADER, "fine,1,1,0,0,,LS,Running,0,1,0", line)
+    with pytest.raises(TraceError) as caught:
+        read_trace(path)
+    sentence = str(caught.value)
+    assert sentence.startswith(f"{path}:3: column {column}: ")
+    assert complaint in sentence
+    assert "\n" not in sentence
+
+
+def test_a_name_that_comes_twice_names_both_lines(tmp_path: Path) -> None:
+    """Pods are counted by name: exactly once would mean nothing."""
+    path = written(tmp_path, HEADER, GOOD, GOOD)
+    with pytest.raises(TraceError, match=r":3: column name: openb-pod-0000 is also on line 2$"):
+        read_trace(path)
+
+
+def test_a_missing_column_is_named(tmp_path: Path) -> None:
+    """With the line of the header."""
+    path = written(tmp_path, HEADER.replace(",qos", ",quality"), GOOD)
+    with pytest.raises(TraceError, match=r":1: the header has no column qos$"):
+        read_trace(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        pytest.param(b"", ":1: the file is empty", id="empty"),
+        pytest.param(b"\xff\xfe\x00", "cannot be read as text", id="binary"),
+        pytest.param(HEADER.encode() + b'\n"open', ": the row is not CSV", id="open-quote"),
+        pytest.param(HEADER.encode() + b"\na\x00b", ":2: ", id="nul"),
+    ],
+)
+def test_a_file_that_is_no_trace_is_one_sentence(tmp_path: Path, content: bytes, complaint: str) -> None:
+    """Whatever the bytes."""
+    path = tmp_path / "trace.csv"
+    path.write_bytes(content)
+    with pytest.raises(TraceError) as caught:
+        read_trace(path)
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    """So is a folder."""
+    for path in (tmp_path / "none.csv", tmp_path):
+        with pytest.raises(TraceError, match="cannot be read"):
+            read_trace(path)
+
+
+def test_a_cut_off_archive_is_one_sentence(tmp_path: Path) -> None:
+    """And one that is none."""
+    path = tmp_path / "trace.csv.gz"
+    path.write_bytes(gzip.compress((HEADER + "\n" + GOOD + "\n").encode())[:-12])
+    with pytest.raises(TraceError, match="cannot be read"):
+        read_trace(path)
+    path.write_bytes(b"no archive")
+    with pytest.raises(TraceError, match="cannot be read"):
+        read_trace(path)

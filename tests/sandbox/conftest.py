@@ -1,0 +1,28 @@
+"""A sandbox for each test, and a plain HTTP session that talks to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import aiohttp
+import pytest
+
+from k8s.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[Sandbox]:
+    """A fresh server with the namespace ``team``; watchers see every change at once."""
+    async with Sandbox(seed=7, late_events=0) as running:
+        running.create_namespace("team")
+        yield running
+
+
+@pytest.fixture
+async def session(sandbox: Sandbox) -> AsyncIterator[aiohttp.ClientSession]:
+    """Plain HTTP."""
+    async with aiohttp.ClientSession(sandbox.url, timeout=aiohttp.ClientTimeout(total=20)) as made:
+        yield made

@@ -1,0 +1,95 @@
+"""How the tests of the sandbox speak to it: pods, requests, answers, watches."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import aiohttp
+
+JSON = dict[str, Any]
+TEAM = "/api/v1/namespaces/team"
+PODS = f"{TEAM}/pods"
+QUOTAS = f"{TEAM}/resourcequotas"
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY = "application/apply-patch+yaml"
+
+
+def pod(
+    name: str = "", *, requests: JSON | None = None, limits: JSON | None = None, spec: JSON | None = None, **meta: Any
+) -> JSON:
+    """A pod with one container."""
+    metadata: JSON = {"name": name, **meta} if name else {"generateName": "p-", **meta}
+    resources = {side: values for side, values in (("requests", requests), ("limits", limits)) if values}
+    container = {"name": "main", "image": "busybox:1", "resources": resources}
+    return {"metadata": metadata, "spec": {"containers": [container], **(spec or {})}}
+
+
+def quota(name: str, hard: JSON, **spec: Any) -> JSON:
+    """A ResourceQuota."""
+    return {"metadata": {"name": name}, "spec": {"hard": hard, **spec}}
+
+
+async def ask(
+    session: aiohttp.ClientSession,
+    method: str,
+    path: str,
+    body: Any = None,
+    *,
+    content_type: str = "",
+    accept: str = "",
+) -> tuple[int, JSON]:
+    """One request: code and JSON."""
+    headers = {"Content-Type": content_type or "application/json"}
+    if accept:
+        headers["Accept"] = accept
+    data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+    async with session.request(method, path, data=data, headers=headers) as answer:
+        return answer.status, json.loads(await answer.text())
+
+
+async def create(session: aiohttp.ClientSession, body: JSON, path: str = PODS) -> JSON:
+    """A create that must succeed."""
+    code, answer = await ask(session, "POST", path, body)
+    assert code == 201, answer
+    return answer
+
+
+async def refused(session: aiohttp.ClientSession, body: JSON, path: str = PODS) -> str:
+    """The message of a create that must be forbidden."""
+    code, answer = await ask(session, "POST", path, body)
+    assert (code, answer["reason"]) == (403, "Forbidden"), answer
+    message: str = answer["message"]
+    return message
+
+
+async def used(session: aiohttp.ClientSession, name: str) -> JSON:
+    """``status.used`` of a quota."""
+    _, found = await ask(session, "GET", f"{QUOTAS}/{name}")
+    amounts: JSON = found["status"]["used"]
+    return amounts
+
+
+async def events(session: aiohttp.ClientSession, path: str) -> AsyncIterator[JSON]:
+    """The events of a watch, as they come."""
+    async with session.get(path) as answer:
+        assert answer.status == 200, await answer.text()
+        async for line in answer.content:
+            yield json.loads(line)
+
+
+async def first_events(session: aiohttp.ClientSession, path: str, count: int) -> list[JSON]:
+    """So many events of a watch, then it is closed."""
+    found: list[JSON] = []
+    stream = events(session, path)
+    async for event in stream:
+        found.append(event)
+        if len(found) == count:
+            break
+    await stream.aclose()  # type: ignore[attr-defined]
+    return found

@@ -1,0 +1,149 @@
+"""``backoff-ctrl sandbox``: what it prints, how it ends, and what it says of bad input."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+COMMAND = [sys.executable, "-c", "from api.commands.sandbox import command; command(prog_name='sandbox')"]
+QUOTA = """
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: q, namespace: team}
+spec: {hard: {pods: "1"}}
+"""
+
+
+class Running:
+    """The command as a process, and where it listens."""
+
+    def __init__(self, *arguments: str) -> None:
+        """Start it and read what it says first."""
+        self.process = subprocess.Popen(
+            [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self.greeting = [self.process.stdout.readline() for _ in range(5)]
+        self.url = self.greeting[0].split("listens on ")[1].split(";")[0]
+
+    def get(self, path: str) -> dict[str, object]:
+        """One answer as JSON."""
+        with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+            found: dict[str, object] = json.loads(answer.read())
+        return found
+
+    def end(self, number: signal.Signals) -> tuple[int, str, str]:
+        """Send a signal: exit code, the rest of stdout, stderr."""
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=15)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    """The command with a quota file, on a free port."""
+    file = tmp_path / "quota.yaml"
+    file.write_text(QUOTA)
+    made = Running("--port", "0", "--quota-file", str(file), "--finish-after", "0")
+    yield made
+    if made.process.poll() is None:
+        made.end(signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_says_how_to_use_it_and_ends_cleanly(running: Running, number: signal.Signals) -> None:
+    """The line for kubectl; exit code 0 and no traceback after Ctrl-C, also with a watch open."""
+    quotas = running.get("/api/v1/namespaces/team/resourcequotas")["items"]
+    assert isinstance(quotas, list)
+    assert quotas[0]["status"] == {"hard": {"pods": "1"}, "used": {"pods": "0"}}
+    with urllib.request.urlopen(f"{running.url}/api/v1/pods?watch=1", timeout=10):
+        code, out, err = running.end(number)
+
+    assert (code, err) == (0, "")
+    assert f"kubectl --server {running.url} " in running.greeting[1]
+    assert out == "The sandbox is gone, and everything in it.\n"
+
+
+def test_pods_finish_after_the_time_given(running: Running) -> None:
+    """The kubelet comes with it."""
+    body = {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    url = f"{running.url}/api/v1/namespaces/team/pods"
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    urllib.request.urlopen(request, timeout=10).close()
+    with urllib.request.urlopen(f"{url}?watch=1&resourceVersion=0", timeout=10) as watch:
+        phases = []
+        while "Succeeded" not in phases:
+            phases.append(json.loads(watch.readline())["object"]["status"]["phase"])
+
+    assert phases[-1] == "Succeeded"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (": [", "is no YAML"),
+        ("", "holds no ResourceQuota"),
+        ("- 1", "document 1 is no object"),
+        ("kind: Pod", "document 1 has kind 'Pod'"),
+        ("kind: ResourceQuota", "has no metadata.name"),
+        ("kind: ResourceQuota\nmetadata: {name: q}", "ResourceQuota q: spec.hard is missing"),
+        ("kind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {pods: many}}", "quantities must match"),
+        ("kind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {pods: '-1'}}", "greater than or equal to 0"),
+        ("kind: ResourceQuota\nmetadata: {name: Q}\nspec: {hard: {pods: '1'}}", "RFC 1123"),
+        (f"{QUOTA}---{QUOTA}", "already exists"),
+        ("\x00", "is no YAML"),
+    ],
+)
+def test_a_bad_quota_file_gives_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    """Exit code 2, no traceback."""
+    file = tmp_path / "quota.yaml"
+    file.write_text(text)
+
+    _refuses(["--port", "0", "--quota-file", str(file)], sentence)
+
+
+def test_a_missing_quota_file_gives_one_sentence(tmp_path: Path) -> None:
+    """Also a folder, and bytes that are no text."""
+    _refuses(["--port", "0", "--quota-file", str(tmp_path / "none.yaml")], "No such file")
+    _refuses(["--port", "0", "--quota-file", str(tmp_path)], "Is a directory")
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\xfa")
+    _refuses(["--port", "0", "--quota-file", str(tmp_path / "bytes")], "is no UTF-8 text")
+
+
+def test_a_port_in_use_gives_one_sentence() -> None:
+    """And says what to do."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        _refuses(["--port", str(port)], f"Port {port} can't be used")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--port", "70000"], ["--port", "x"], [], ["--port", "0", "--finish-after", "-1"]]
+)
+def test_wrong_use_exits_with_2(arguments: list[str]) -> None:
+    """As click says it."""
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=30, check=False)
+
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def _refuses(arguments: list[str], sentence: str) -> None:
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("backoff-ctrl: ")
+    assert sentence in done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr

@@ -1,0 +1,201 @@
+"""Faults on demand, and counts at the server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import aiohttp
+import pytest
+
+from k8s.sandbox import FaultError, Sandbox, running_sandbox
+from tests.sandbox.talking import PODS, ask, create, events, pod, refused
+
+if TYPE_CHECKING:
+    from tests.sandbox.talking import JSON
+
+
+async def test_a_conflict_on_quotas_can_be_made(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """409 whose details name the quota, not the pod."""
+    sandbox.create_quota("team", "q", {"pods": "5"})
+    sandbox.faults.quota_conflict_share = 1
+    code, answer = await ask(session, "POST", PODS, pod("x"))
+
+    assert (code, answer["reason"]) == (409, "Conflict")
+    assert answer["message"] == (
+        'Operation cannot be fulfilled on resourcequotas "q": the object has been modified; please apply your changes '
+        "to the latest version and try again"
+    )
+    assert answer["details"] == {"name": "q", "kind": "resourcequotas"}
+
+
+async def test_a_conflict_leaves_what_was_charged_before_it(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """With several quotas the first ones are charged already."""
+    sandbox.create_quota("team", "a", {"pods": "5"})
+    sandbox.create_quota("team", "b", {"pods": "5"})
+    sandbox.faults.quota_conflict_share = 1
+    await ask(session, "POST", PODS, pod("x"))
+
+    assert (sandbox.used("team", "a"), sandbox.used("team", "b")) == ({"pods": "1"}, {"pods": "0"})
+    sandbox.recount()
+    assert sandbox.used("team", "a") == {"pods": "0"}
+
+
+async def test_an_overload_is_plain_text(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """429 with Retry-After, no Status; nothing is stored."""
+    sandbox.faults.overload_share = 1
+    sandbox.faults.retry_after_s = 2
+    async with session.post(PODS, json=pod("x")) as answer:
+        assert answer.status == 429
+        assert answer.content_type == "text/plain"
+        assert answer.headers["Retry-After"] == "2"
+        assert await answer.text() == "Too many requests, please try again later.\n"
+
+    assert (await ask(session, "GET", PODS))[1]["items"] == []
+    assert sandbox.counters.creates.overloaded == 1
+
+
+async def test_an_evaluation_can_time_out(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """500 with the sentence of the plugin."""
+    sandbox.create_quota("team", "q", {"pods": "5"})
+    sandbox.faults.quota_timeout_share = 1
+    code, answer = await ask(session, "POST", PODS, pod("x"))
+
+    assert (code, answer["reason"]) == (500, "InternalError")
+    assert answer["message"] == "Internal error occurred: resource quota evaluation timed out"
+
+
+async def test_a_timeout_may_come_after_storing(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """504, and the object is there."""
+    sandbox.faults.unknown_outcome_share = 1
+    code, answer = await ask(session, "POST", PODS, pod("x"))
+
+    assert (code, answer["reason"]) == (504, "Timeout")
+    assert answer["message"] == "Timeout: request did not complete within requested timeout - context deadline exceeded"
+    assert (await ask(session, "GET", f"{PODS}/x"))[0] == 200
+
+
+async def test_a_connection_may_be_reset_after_storing(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """No answer at all, and the object is there."""
+    sandbox.faults.reset_share = 1
+    with pytest.raises(aiohttp.ClientConnectionError):
+        await ask(session, "POST", PODS, pod("x"))
+
+    assert (await ask(session, "GET", f"{PODS}/x"))[0] == 200
+
+
+async def test_answers_can_be_delayed_and_creates_in_flight_are_counted(
+    sandbox: Sandbox, session: aiohttp.ClientSession
+) -> None:
+    """Twenty at once, none answered before the delay is over."""
+    sandbox.faults.answer_delay_s = 0.3
+    started = asyncio.get_running_loop().time()
+    await asyncio.gather(*(create(session, pod()) for _ in range(20)))
+
+    assert asyncio.get_running_loop().time() - started >= 0.3
+    counts = sandbox.counters.of("team")
+    assert (counts.seen, counts.created, counts.max_in_flight, counts.in_flight) == (20, 20, 20, 0)
+
+
+async def test_refusals_are_delayed_too(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """An unknown namespace that is full answers as slowly as a roomy one."""
+    sandbox.create_quota("team", "q", {"pods": "0"})
+    sandbox.faults.answer_delay_s = 0.2
+    started = asyncio.get_running_loop().time()
+    await asyncio.gather(*(refused(session, pod()) for _ in range(8)))
+
+    assert asyncio.get_running_loop().time() - started >= 0.2
+    assert sandbox.counters.of("team").max_in_flight == 8
+    assert sandbox.counters.of("team").refused == 8
+
+
+async def test_admission_can_trail_the_watch(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """A create sent at once on the quota's event is refused by the old numbers, a moment later admitted."""
+    sandbox.create_quota("team", "q", {"pods": "1"})
+    await create(session, pod("x"))
+    sandbox.faults.stale_admission_share, sandbox.faults.stale_admission_s = 1, 30
+    await ask(session, "DELETE", f"{PODS}/x")
+    await sandbox.until(lambda: sandbox.used("team", "q") == {"pods": "0"})
+
+    assert "used: pods=1, limited: pods=1" in await refused(session, pod("y"))
+    later = sandbox._core.clock() + 31
+    sandbox._core.quota._clock = lambda: later
+    await create(session, pod("y"))
+
+
+async def test_a_watch_can_break(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """It ends without a word after an event."""
+    sandbox.faults.watch_break_share = 1
+    watching = asyncio.create_task(_collect(session, f"{PODS}?watch=1&resourceVersion=1"))
+    await create(session, pod("x"))
+    assert [each["type"] for each in await watching] == ["ADDED"]
+
+
+async def _collect(session: aiohttp.ClientSession, path: str) -> list[JSON]:
+    return [each async for each in events(session, path)]
+
+
+async def test_the_same_seed_gives_the_same_faults() -> None:
+    """Names and luck follow from the seed."""
+
+    async def story(seed: int) -> list[tuple[int, str]]:
+        async with Sandbox(seed=seed) as sandbox, aiohttp.ClientSession(sandbox.url) as session:
+            sandbox.create_namespace("team")
+            sandbox.faults.unknown_outcome_share = 0.5
+            answers = [await ask(session, "POST", PODS, pod()) for _ in range(20)]
+            return [(code, answer.get("metadata", {}).get("name", "")) for code, answer in answers]
+
+    first = await story(1)
+    assert first == await story(1)
+    assert first != await story(2)
+    assert {code for code, _ in first} == {201, 504}
+
+
+async def test_a_person_sets_faults_over_http(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """And reads the counters; what is no fault is refused in a sentence."""
+    code, told = await ask(session, "POST", "/sandbox/faults", {"overload_share": 0.5})
+    assert (code, told["overload_share"], sandbox.faults.overload_share) == (200, 0.5, 0.5)
+    for wrong, sentence in (({"overload_share": 2}, "must be a number from 0 to 1"), ({"x": 1}, "x is no fault"),
+                            ([], "must be a JSON object"), ({"late_release_s": True}, "must be a number")):  # fmt: skip
+        code, answer = await ask(session, "POST", "/sandbox/faults", wrong)
+        assert code == 400
+        assert sentence in answer["message"]
+    _, told = await ask(session, "DELETE", "/sandbox/faults")
+    assert told["overload_share"] == 0
+    await create(session, pod("x"))
+    _, counted = await ask(session, "GET", "/sandbox/counters")
+    assert counted["by_namespace"]["team"]["created"] == 1
+    await ask(session, "DELETE", "/sandbox/counters")
+    assert sandbox.counters.of("team").created == 0
+    assert (await ask(session, "POST", "/sandbox/recount"))[1] == {"done": "recount"}
+    assert (await ask(session, "POST", "/sandbox/compact"))[1] == {"done": "compact"}
+
+
+def test_faults_are_checked_all_or_none() -> None:
+    """A wrong name leaves the right one unset."""
+    with running_sandbox() as running:
+        with pytest.raises(FaultError, match="known are"):
+            running.faults.change({"overload_share": 1, "none": 1})
+        assert running.faults.overload_share == 0
+
+
+async def test_a_port_in_use_is_an_error() -> None:
+    """Of the operating system, for whoever starts it, in either way."""
+    async with Sandbox() as first:
+        port = int(first.url.rpartition(":")[2])
+        with pytest.raises(OSError, match="address already in use"):
+            await Sandbox(port=port).start()
+        with pytest.raises(OSError, match="address already in use"), running_sandbox(port=port):
+            pass
+
+
+async def test_stopping_ends_watches_and_can_be_repeated() -> None:
+    """No one hangs."""
+    sandbox = Sandbox()
+    await sandbox.start()
+    async with aiohttp.ClientSession(sandbox.url) as session, session.get("/api/v1/pods?watch=1") as answer:
+        assert answer.status == 200
+        await sandbox.stop()
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await answer.read()
+    await sandbox.stop()

@@ -1,0 +1,152 @@
+"""The requests that kubectl sends, as recorded: tested everywhere, with or without a kubectl."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from tests.sandbox.talking import PODS, TEAM, ask, create, pod
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from k8s.sandbox import Sandbox
+
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+# `kubectl create namespace foo`, `kubectl create serviceaccount foo`, `kubectl auth can-i create pods` of 1.32
+NAMESPACE = (
+    b'k8s\x00\n\x0f\n\x02v1\x12\tNamespace\x12\x1b\n\x13\n\x03foo\x12\x00\x1a\x00"\x00*\x002\x008\x00B\x00\x12\x00'
+    b'\x1a\x02\n\x00\x1a\x00"\x00'
+)
+ACCOUNT = (
+    b'k8s\x00\n\x14\n\x02v1\x12\x0eServiceAccount\x12\x15\n\x13\n\x03foo\x12\x00\x1a\x00"\x00*\x002\x008\x00B\x00\x1a'
+    b'\x00"\x00'
+)
+REVIEW = (
+    b"k8s\x00\n2\n\x17authorization.k8s.io/v1\x12\x17SelfSubjectAccessReview\x12?\n\x10\n\x00\x12\x00\x1a\x00"
+    b'"\x00*\x002\x008\x00B\x00\x12!\n\x1f\n\x07default\x12\x06create\x1a\x00"\x00*\x04pods2\x00:\x00\x1a\x08\x08\x00'
+    b'\x12\x00\x1a\x00 \x00\x1a\x00"\x00'
+)
+AGGREGATED = (
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
+    "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
+)
+GET = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
+
+
+async def test_typed_commands_send_protobuf(session: aiohttp.ClientSession) -> None:
+    """``create namespace``, ``create serviceaccount``, ``auth can-i``; the answer may be JSON."""
+    accept = f"{PROTOBUF},application/json"
+    query = "fieldManager=kubectl-create&fieldValidation=Strict"
+    code, made = await ask(
+        session, "POST", f"/api/v1/namespaces?{query}", NAMESPACE, content_type=PROTOBUF, accept=accept
+    )
+    assert (code, made["metadata"]["name"], made["status"]["phase"]) == (201, "foo", "Active")
+    code, made = await ask(session, "POST", f"{TEAM}/serviceaccounts?{query}", ACCOUNT, content_type=PROTOBUF)
+    assert (code, made["metadata"]["name"]) == (201, "foo")
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    code, review = await ask(session, "POST", path, REVIEW, content_type=PROTOBUF)
+    assert (code, review["status"]["allowed"]) == (201, True)
+    assert review["spec"]["resourceAttributes"] == {"namespace": "default", "verb": "create", "resource": "pods"}
+
+
+async def test_broken_protobuf_is_a_bad_request(session: aiohttp.ClientSession) -> None:
+    """Cut short anywhere, or of an unknown kind."""
+    for cut in range(50):  # what follows is Unknown.contentEncoding and contentType, which may be missing
+        code, answer = await ask(session, "POST", "/api/v1/namespaces", NAMESPACE[:cut], content_type=PROTOBUF)
+        assert code in {400, 422}, (cut, answer)
+    strange = NAMESPACE.replace(b"Namespace", b"Namespoce")
+    code, answer = await ask(session, "POST", "/api/v1/namespaces", strange, content_type=PROTOBUF)
+    assert code == 400
+    assert "send JSON" in answer["message"]
+
+
+async def test_discovery_is_served_in_both_forms(session: aiohttp.ClientSession) -> None:
+    """Aggregated for those who ask, one document after the other for all."""
+    async with session.get("/apis", headers={"Accept": AGGREGATED}) as answer:
+        assert answer.headers["Content-Type"] == "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+        groups = json.loads(await answer.text())["items"]
+    batch = next(each for each in groups if each["metadata"]["name"] == "batch")
+    assert {each["resource"] for each in batch["versions"][0]["resources"]} == {"cronjobs", "jobs"}
+
+    _, listed = await ask(session, "GET", "/apis")
+    assert {each["name"] for each in listed["groups"]} == {each["metadata"]["name"] for each in groups}
+    for group in listed["groups"]:
+        version = group["preferredVersion"]["groupVersion"]
+        code, resources = await ask(session, "GET", f"/apis/{version}")
+        assert (code, resources["groupVersion"]) == (200, version)
+        assert (await ask(session, "GET", f"/apis/{group['name']}"))[1]["name"] == group["name"]
+    assert (await ask(session, "GET", "/api"))[1]["versions"] == ["v1"]
+    _, core = await ask(session, "GET", "/api/v1")
+    pods = next(each for each in core["resources"] if each["name"] == "pods")
+    assert (pods["namespaced"], pods["shortNames"]) == (True, ["po"])
+    assert {"pods/status", "pods/binding", "pods/eviction"} <= {each["name"] for each in core["resources"]}
+    assert (await ask(session, "GET", "/apis/none.example.com/v1"))[0] == 404
+    assert (await ask(session, "POST", "/apis", {}))[0] == 405
+
+
+async def test_validation_asks_openapi_what_is_supported(session: aiohttp.ClientSession) -> None:
+    """kubectl looks for ``fieldValidation`` among the parameters of a kind's PATCH."""
+    _, index = await ask(session, "GET", "/openapi/v3")
+    _, document = await ask(session, "GET", index["paths"]["api/v1"]["serverRelativeURL"])
+    operations = [path["patch"] for path in document["paths"].values()]
+    pods = next(each for each in operations if each["x-kubernetes-group-version-kind"]["kind"] == "Pod")
+
+    assert "fieldValidation" in {each["name"] for each in pods["parameters"]}
+    assert (await ask(session, "GET", "/openapi/v3/apis/none/v1"))[0] == 404
+    assert (await ask(session, "GET", "/openapi/v2"))[1]["swagger"] == "2.0"
+
+
+async def test_strict_validation_refuses_unknown_fields(session: aiohttp.ClientSession) -> None:
+    """``kubectl create`` asks for it; without, they are dropped."""
+    body = pod("x", spec={"nodeNaem": "n", "volumes": [{"name": "v", "emptyDir": {"size": "1"}}]})
+    code, answer = await ask(session, "POST", f"{PODS}?fieldValidation=Strict", body)
+    assert code == 400
+    assert answer["message"] == (
+        'Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field "spec.nodeNaem", unknown '
+        'field "spec.volumes[0].emptyDir.size"'
+    )
+
+    made = await create(session, body)
+    assert "nodeNaem" not in made["spec"]
+    assert made["spec"]["volumes"] == [{"name": "v", "emptyDir": {}}]
+
+
+async def test_get_asks_for_tables_and_watches_them(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """The first event has the columns, later ones do not repeat them."""
+    await create(session, pod("a"))
+    _, listed = await ask(session, "GET", f"{PODS}?limit=500", accept=GET)
+    assert listed["rows"][0]["cells"][0] == "a"
+    version = sandbox._core.store.version
+    await create(session, pod("b"))
+    await create(session, pod("c"))
+    path = f"{PODS}?watch=true&resourceVersion={version}&timeoutSeconds=1"
+    async with session.get(path, headers={"Accept": GET}) as answer:
+        tables = [json.loads(line)["object"] for line in (await answer.text()).splitlines()]
+
+    assert [each["rows"][0]["cells"][0] for each in tables] == ["b", "c"]
+    assert [bool(each["columnDefinitions"]) for each in tables] == [True, False]
+    none = await ask(session, "GET", f"{PODS}?includeObject=None", accept=GET)
+    assert none[1]["rows"][0]["object"] is None
+
+
+async def test_the_server_says_its_version_and_health(session: aiohttp.ClientSession) -> None:
+    """As clients ask before anything else."""
+    assert (await ask(session, "GET", "/version"))[1]["gitVersion"].startswith("v1.36")
+    for path in ("/healthz", "/readyz", "/livez"):
+        async with session.get(path) as answer:
+            assert (answer.status, await answer.text()) == (200, "ok")
+
+
+async def test_scale_is_a_subresource(session: aiohttp.ClientSession) -> None:
+    """Read, patched, replaced; the Deployment follows."""
+    deployments = "/apis/apps/v1/namespaces/team/deployments"
+    await create(session, {"metadata": {"name": "d"}, "spec": {"replicas": 1}}, deployments)
+    _, scale = await ask(session, "GET", f"{deployments}/d/scale")
+    assert (scale["kind"], scale["spec"]) == ("Scale", {"replicas": 1})
+    body = {"spec": {"replicas": 3}}
+    await ask(session, "PATCH", f"{deployments}/d/scale", body, content_type="application/merge-patch+json")
+    assert (await ask(session, "GET", f"{deployments}/d"))[1]["spec"]["replicas"] == 3
+    code, _ = await ask(session, "PUT", f"{deployments}/d/scale", {**scale, "spec": {"replicas": -1}})
+
+    assert code == 400

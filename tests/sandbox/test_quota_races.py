@@ -1,0 +1,195 @@
+"""Quota is charged early and given back late: every race of the real server that a creator can meet."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import aiohttp
+import pytest
+
+from k8s.sandbox import Sandbox
+from tests.sandbox.talking import MERGE, PODS, QUOTAS, STRATEGIC, ask, create, pod, quota, refused, used
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+SUCCEEDED = {"status": {"phase": "Succeeded"}}
+
+
+@pytest.fixture
+async def slow() -> AsyncIterator[tuple[Sandbox, aiohttp.ClientSession]]:
+    """A server whose quota controller is late: 0.2 s after each release, 0.2 s after each new quota."""
+    async with Sandbox(release_delay=0.2, fill_delay=0.2, late_events=0) as sandbox:
+        sandbox.create_namespace("team")
+        async with aiohttp.ClientSession(sandbox.url) as session:
+            yield sandbox, session
+
+
+async def test_an_existing_name_under_a_full_quota_is_403_not_409(
+    sandbox: Sandbox, session: aiohttp.ClientSession
+) -> None:
+    """Admission comes before the store."""
+    sandbox.create_quota("team", "q", {"pods": "1"})
+    await create(session, pod("x"))
+
+    assert "exceeded quota: q" in await refused(session, pod("x"))
+
+
+async def test_an_already_exists_leaks_its_charge_until_the_next_release(
+    sandbox: Sandbox, session: aiohttp.ClientSession
+) -> None:
+    """The charge is made before the store refuses the name, and not rolled back."""
+    sandbox.create_quota("team", "q", {"pods": "5"})
+    await create(session, pod("x"))
+    code, answer = await ask(session, "POST", PODS, pod("x"))
+
+    assert (code, answer["reason"]) == (409, "AlreadyExists")
+    assert answer["message"] == 'pods "x" already exists'
+    assert await used(session, "q") == {"pods": "2"}
+
+    await create(session, pod("y"))
+    await ask(session, "DELETE", f"{PODS}/y")
+    await sandbox.until(lambda: sandbox.used("team", "q") == {"pods": "1"})
+
+
+async def test_the_resync_mends_a_leak(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """Without any release the periodic recount does it."""
+    sandbox.create_quota("team", "q", {"pods": "5"})
+    await create(session, pod("x"))
+    await ask(session, "POST", PODS, pod("x"))
+
+    sandbox.recount()
+
+    assert sandbox.used("team", "q") == {"pods": "1"}
+
+
+async def test_a_finished_pod_is_given_back_a_moment_later(slow: tuple[Sandbox, aiohttp.ClientSession]) -> None:
+    """A create sent straight after the answer to the status patch is still refused."""
+    sandbox, session = slow
+    sandbox.create_quota("team", "q", {"pods": "1", "count/pods": "2"})
+    await create(session, pod("x"))
+    code, _ = await ask(session, "PATCH", f"{PODS}/x/status", SUCCEEDED, content_type=STRATEGIC)
+
+    assert code == 200
+    assert "exceeded quota" in await refused(session, pod("y"))
+    await sandbox.until(lambda: sandbox.used("team", "q")["pods"] == "0")
+    await create(session, pod("y"))
+    assert sandbox.used("team", "q") == {"pods": "1", "count/pods": "2"}
+
+
+async def test_a_deleted_pod_is_given_back_a_moment_later(slow: tuple[Sandbox, aiohttp.ClientSession]) -> None:
+    """Also its ``count/pods``, which a finished pod goes on holding."""
+    sandbox, session = slow
+    sandbox.create_quota("team", "q", {"pods": "1", "count/pods": "1"})
+    await create(session, pod("x"))
+    await ask(session, "DELETE", f"{PODS}/x")
+
+    assert sandbox.used("team", "q") == {"pods": "1", "count/pods": "1"}
+    await sandbox.until(lambda: sandbox.used("team", "q") == {"pods": "0", "count/pods": "0"})
+
+
+async def test_a_late_release_can_be_asked_for(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """The fault adds to the delay of the controller."""
+    sandbox.faults.late_release_s = 0.3
+    sandbox.create_quota("team", "q", {"pods": "1"})
+    await create(session, pod("x"))
+    started = asyncio.get_running_loop().time()
+    await ask(session, "DELETE", f"{PODS}/x")
+    await sandbox.until(lambda: sandbox.used("team", "q") == {"pods": "0"})
+
+    assert asyncio.get_running_loop().time() - started >= 0.3
+
+
+async def test_releases_wait_for_their_turn_under_a_limit_on_writes() -> None:
+    """As with ``--kube-api-qps``: ten namespaces at 20 writes a second need at least 0.4 s."""
+    async with Sandbox(writes_per_second=20, late_events=0) as sandbox, aiohttp.ClientSession(sandbox.url) as session:
+        names = [f"n{number}" for number in range(10)]
+        for name in names:
+            sandbox.create_namespace(name)
+            sandbox.create_quota(name, "q", {"pods": "1"})
+            sandbox.create(sandbox.kind("pods"), name, pod("x"))
+        started = asyncio.get_running_loop().time()
+        for name in names:
+            await ask(session, "DELETE", f"/api/v1/namespaces/{name}/pods/x")
+        await sandbox.until(lambda: all(sandbox.used(name, "q") == {"pods": "0"} for name in names))
+
+        assert asyncio.get_running_loop().time() - started >= 0.4
+
+
+async def test_a_new_quota_is_not_enforced_until_its_status_is_filled(
+    slow: tuple[Sandbox, aiohttp.ClientSession],
+) -> None:
+    """Pods made meanwhile are counted when it is."""
+    sandbox, session = slow
+    await create(session, quota("q", {"pods": "1"}), QUOTAS)
+    await create(session, pod("a"))
+    await create(session, pod("b"))
+    await sandbox.until(lambda: sandbox.used("team", "q") == {"pods": "2"})
+
+    assert (await refused(session, pod("c"))).endswith("requested: pods=1, used: pods=2, limited: pods=1")
+
+
+async def test_a_raised_quota_counts_once_its_status_says_so(slow: tuple[Sandbox, aiohttp.ClientSession]) -> None:
+    """``status.hard`` trails ``spec.hard``."""
+    sandbox, session = slow
+    sandbox.create_quota("team", "q", {"pods": "0"})
+    await ask(session, "PATCH", f"{QUOTAS}/q", {"spec": {"hard": {"pods": "1"}}}, content_type=MERGE)
+
+    assert "limited: pods=0" in await refused(session, pod("x"))
+    state = sandbox.get(sandbox.kind("resourcequotas"), "team", "q")
+    assert (state["spec"]["hard"], state["status"]["hard"]) == ({"pods": "1"}, {"pods": "0"})
+    await sandbox.until(lambda: "1" in str(sandbox.get(sandbox.kind("resourcequotas"), "team", "q")["status"]["hard"]))
+    await create(session, pod("x"))
+
+
+async def test_a_dry_run_is_evaluated_and_not_charged(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """It can be refused, and it is not stored."""
+    sandbox.create_quota("team", "q", {"pods": "1"})
+    code, answer = await ask(session, "POST", f"{PODS}?dryRun=All", pod("x"))
+
+    assert code == 201
+    assert answer["metadata"]["name"] == "x"
+    assert sandbox.used("team", "q") == {"pods": "0"}
+    assert (await ask(session, "GET", f"{PODS}/x"))[0] == 404
+    await create(session, pod("y"))
+    code, answer = await ask(session, "POST", f"{PODS}?dryRun=All", pod("x"))
+    assert (code, answer["reason"]) == (403, "Forbidden")
+
+
+async def test_an_overdue_deletion_is_given_back_only_at_the_next_release(
+    sandbox: Sandbox, session: aiohttp.ClientSession
+) -> None:
+    """Nothing fires by itself when the grace of a pod on a lost node is over."""
+    sandbox.create_quota("team", "q", {"pods": "5"})
+    for name in ("lost", "other"):
+        await create(session, pod(name, spec={"nodeName": "n"}))
+    await ask(session, "DELETE", f"{PODS}/lost?gracePeriodSeconds=1")
+    past = {"metadata": {"name": "gone"}}
+    assert (await ask(session, "GET", f"{PODS}/lost"))[1]["metadata"]["deletionGracePeriodSeconds"] == 1
+    later = sandbox._core.clock() + 10
+    sandbox._core.ledger._clock = lambda: later  # the wall clock of the controller, ten seconds on
+
+    assert sandbox.used("team", "q") == {"pods": "2"}, past
+    await ask(session, "DELETE", f"{PODS}/other?gracePeriodSeconds=0")
+    await sandbox.until(lambda: sandbox.used("team", "q") == {"pods": "0"})
+
+
+async def test_a_refused_create_charges_no_quota_at_all(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """Also not those that would have had room."""
+    sandbox.create_quota("team", "a", {"pods": "5"})
+    sandbox.create_quota("team", "b", {"pods": "0"})
+    await refused(session, pod("x"))
+
+    assert sandbox.used("team", "a") == {"pods": "0"}
+
+
+async def test_creates_at_once_never_pass_the_quota(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """Fifty at a time into room for seven."""
+    sandbox.create_quota("team", "q", {"requests.cpu": "3500m"})
+    answers = await asyncio.gather(*(ask(session, "POST", PODS, pod(requests={"cpu": "500m"})) for _ in range(50)))
+
+    codes = [code for code, _ in answers]
+    assert (codes.count(201), codes.count(403)) == (7, 43)
+    assert sandbox.used("team", "q") == {"requests.cpu": "3500m"}
+    assert sandbox.counters.of("team").refused == 43

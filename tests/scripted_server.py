@@ -1,0 +1,83 @@
+"""An API server that answers as a test says: for what the sandbox does not do (credentials, permissions)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    Reply = tuple[int, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A request as it arrived."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: Any
+
+
+@dataclass
+class Script:
+    """Where it listens, and what it saw."""
+
+    url: str
+    seen: list[Seen] = field(default_factory=list)
+
+    def of(self, method: str) -> list[Seen]:
+        """The requests of one method."""
+        return [each for each in self.seen if each.method == method]
+
+
+@contextmanager
+def scripted_server(answer: Callable[[Seen], Reply]) -> Iterator[Script]:
+    """Serve ``answer(request) -> (status, object)`` from threads of its own."""
+    script = Script("")
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def handle_one_request(self) -> None:
+            self.raw_requestline = self.rfile.readline(65537)
+            if not self.raw_requestline or not self.parse_request():
+                self.close_connection = True
+                return
+            data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            seen = Seen(self.command, self.path, headers, json.loads(data) if data else None)
+            script.seen.append(seen)
+            status, body = answer(seen)
+            payload = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(payload)))
+            self.end_headers()
+            self.wfile.write(payload)
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    script.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield script
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(timeout=10)
+
+
+def failure(code: int, reason: str, message: str) -> Reply:
+    """A Status, to answer with."""
+    return code, {"kind": "Status", "status": "Failure", "message": message, "reason": reason, "code": code}

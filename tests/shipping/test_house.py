@@ -1,0 +1,100 @@
+"""The house keeps its own rules: names, sizes, layout, licence, pinned versions, commands that the pages promise."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("backoff_ctrl", "k8s", "api")
+MODULES = sorted(path.relative_to(ROOT).as_posix() for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+PAGES = sorted(path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")] if path.is_file())
+TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def test_the_rooms_lie_side_by_side_and_are_what_the_wheel_ships() -> None:
+    """Three packages, siblings, typed, exactly those that the build configuration names."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == list(ROOMS)
+    for room in ROOMS:
+        assert (ROOT / room / "__init__.py").is_file()
+        assert (ROOT / room / "py.typed").is_file()
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_is_short_and_named_for_what_it_holds(module: str) -> None:
+    """At most 400 lines; no drawer for everything."""
+    assert len((ROOT / module).read_text().splitlines()) <= 400
+    assert not {"utils", "util", "helpers", "helper", "common", "base", "misc"} & set(
+        Path(module).with_suffix("").parts
+    )
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_says_what_it_is_for(module: str) -> None:
+    """The first line is a docstring that says something."""
+    first = (ROOT / module).read_text().splitlines()[0]
+    assert re.match(r'r?"""\S.{10,}', first)
+
+
+def test_tests_are_no_packages_and_shadow_no_room() -> None:
+    """Folders by behaviour, in importlib mode: neither an __init__.py nor the name of a room."""
+    folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()}
+    assert not folders & set(ROOMS)
+    assert not list((ROOT / "tests").rglob("__init__.py"))
+
+
+def test_the_licence_is_the_whole_apache_licence() -> None:
+    """The text of apache.org, unchanged, and the same in the package's metadata."""
+    digest = sha256((ROOT / "LICENSE").read_bytes()).hexdigest()
+    assert digest == "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["license"] == "Apache-2.0"
+
+
+def test_constraints_hold_names_and_versions_only() -> None:
+    """No address of any index gets into the project, and every dependency is pinned."""
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    assert lines == sorted(lines, key=lambda line: line.partition("==")[0])
+    assert all(re.fullmatch(r"[a-z0-9-]+==[0-9A-Za-z.]+", line) for line in lines)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [
+        *project["dependencies"],
+        *project["optional-dependencies"]["dev"],
+        *project["optional-dependencies"]["demo"],
+    ]
+    names = {re.split(r"[^A-Za-z0-9-]", requirement)[0].lower() for requirement in wanted} - {"backoff-ctrl"}
+    assert names <= {line.partition("==")[0] for line in lines}
+
+
+def test_the_targets_that_everybody_uses_are_there() -> None:
+    """make without a word explains itself, and the continuous integration runs check and test."""
+    assert {"help", "demo", "run", "test", "check", "bench", "figures"} <= TARGETS
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & 0o111
+    assert "make check test" in script.read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_what_a_page_tells_to_run_exists(page: Path) -> None:
+    """Every make target, every command and every local link of a page."""
+    text = page.read_text()
+    assert set(re.findall(r"\bmake ([a-z]+)\b(?! sure)", _code(text))) <= TARGETS
+    from api.main import COMMANDS  # noqa: PLC0415  # the table of commands
+
+    assert set(re.findall(r"\bbackoff-ctrl ([a-z]+)\b", _code(text))) <= set(COMMANDS)
+    for link in re.findall(r"\]\((?!https?://|#)([^)#]+)", text):
+        assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+def _code(text: str) -> str:
+    """Return what a page shows as code."""
+    return "\n".join([*re.findall(r"```.*?```", text, re.DOTALL), *re.findall(r"`([^`\n]+)`", text)])
+
+
+def test_the_readme_fits_on_a_few_screens() -> None:
+    """Under 120 lines, once it is there; what is longer belongs into docs."""
+    assert all(len(page.read_text().splitlines()) < 120 for page in PAGES if page.name == "README.md")
