@@ -284,11 +284,12 @@ class ComputeResourceAwareBackOffHandler:
             self.probing.ended(ticket, passed=False)
             self._stale(quota, rejected, now)
             return
-        knowledge.correct(shape, dict(rejected.requested))
+        knowledge.correct(shape, rejected.requested)
         fresh = knowledge.accept(rejected, shape.scopes, sent, now)
         if fresh:
             shape.suspect(rejected, now, self.policy)
-        knowledge.know(shape)
+        if shape.version != knowledge.version:
+            knowledge.know(shape)
         self.probing.refused(rejected, fresh, ticket, now)
 
     def _stale(self, quota: Quota, rejected: Rejected, now: float) -> None:

@@ -13,7 +13,7 @@ from .ceilings import Ceiling, ObservedQuota, Quota
 from .line import Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from .demand import Demand
     from .tickets import Rejected, Ticket
@@ -53,7 +53,7 @@ class Knowledge:
         """Bring what a shape meets up to the present structure."""
         if shape.version == self.version:
             return
-        amounts = shape.amounts()
+        amounts = shape.amounts
         scopes = shape.scopes
         quotas = []
         unsure = []
@@ -71,7 +71,7 @@ class Knowledge:
         shape.never = self._never(shape, amounts)
         shape.version = self.version
 
-    def _never(self, shape: Shape, amounts: dict[str, int]) -> tuple[str, str, int, int] | None:
+    def _never(self, shape: Shape, amounts: Mapping[str, int]) -> tuple[str, str, int, int] | None:
         """Find the quota that a shape can never fit: by its observed spec, else by what two refusals said."""
         for quota in self.quotas.values():
             if not quota.applies(shape.scopes):
@@ -137,21 +137,22 @@ class Knowledge:
             quota.classes[scopes] = True
             structural = True
         fresh = {}
-        for name in rejected.limited.keys() & rejected.used.keys():
-            limited, used = rejected.limited[name], rejected.used[name]
+        for name, limited in rejected.limited.items():
+            used = rejected.used.get(name)
+            if used is None:
+                continue
             ceiling = quota.ceilings.get(name)
             if ceiling is None:
                 ceiling = quota.ceilings[name] = Ceiling(quota, name, limited, used)
                 structural = True
             elif sent <= ceiling.answered:
                 continue
-            left = ceiling.left
+            fresh[name] = (limited - used) - (ceiling.limited - ceiling.used)
             ceiling.believe(limited, used)
             ceiling.answered = now
-            fresh[name] = ceiling.left - left
         if structural:
             self.restructure()
-        if not quota.observed:
+        if self.recent and not quota.observed:
             self._add_recent(quota, fresh.keys(), sent)
         return fresh
 
@@ -212,7 +213,7 @@ class Knowledge:
     def admitted_against(self, ticket: Ticket) -> bool:
         """Settle whether quotas of unknown scope apply: an admission that one would have refused proves no."""
         shape = ticket.shape
-        amounts = shape.amounts()
+        amounts = shape.amounts
         proved = False
         for quota in shape.unsure:
             if any(amounts.get(name, 0) > c.cap - c.held for name, c in quota.ceilings.items()):
@@ -227,26 +228,25 @@ class Knowledge:
     def correct_from(self, shape: Shape, charged: Demand, ticket: Ticket) -> None:
         """Compare what a stored object is charged with what was expected of its shape, and learn the difference."""
         shape.charged_key = charged.key
-        expected = shape.amounts()
+        expected = shape.amounts
         names = expected.keys() | charged.amounts.keys()
         truth = {name: charged.amounts.get(name, 0) for name in names}
         if truth == expected and charged.scopes == shape.scopes:
             return
         shape.scopes = charged.scopes
-        shape.charged = truth
-        shape.version = -1
+        shape.learn_charged(truth)
         self.outstanding[ticket] = None  # its own hold is recounted with the others
         self.restructure()
         self.know(shape)
         del self.outstanding[ticket]
 
-    def correct(self, shape: Shape, requested: dict[str, int]) -> None:
+    def correct(self, shape: Shape, requested: Mapping[str, int]) -> None:
         """Learn from a refusal what the server charges a shape: defaults and webhooks run before quota."""
-        amounts = shape.amounts()
-        if any(amounts.get(name) != asked for name, asked in requested.items()):
-            shape.charged.update(requested)
-            shape.version = -1
-            self.restructure()
+        for name, asked in requested.items():
+            if shape.amounts.get(name) != asked:
+                shape.learn_charged(requested)
+                self.restructure()
+                return
 
     def end_holds(self, now: float, lasting: float) -> bool:
         """End the holds answered ``lasting`` ago while the watch is healthy; say whether any ended."""

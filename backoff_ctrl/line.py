@@ -14,6 +14,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from .ceilings import Ceiling, Quota
     from .demand import Demand
     from .policy import Policy
@@ -28,7 +30,7 @@ class Shape:
     """
 
     __slots__ = (
-        "charged", "charged_key", "demand", "meets", "never", "quotas", "rows", "scopes",
+        "amounts", "charged_key", "demand", "meets", "never", "quotas", "rows", "scopes",
         "suspected", "suspected_next", "unsure", "used_at",
         "verdict", "version",
     )  # fmt: skip
@@ -36,7 +38,7 @@ class Shape:
     def __init__(self, demand: Demand) -> None:
         """Know the demand only."""
         self.demand = demand
-        self.charged: dict[str, int] = {}  # where the server was seen to charge another amount than asked
+        self.amounts: Mapping[str, int] = demand.amounts  # what the server charges, as far as known
         self.charged_key = demand.key  # the last answer's; equal answers need no second look
         self.scopes = demand.scopes  # as the server sees them: defaults may change them
         self.version = -1
@@ -50,9 +52,10 @@ class Shape:
         self.suspected_next = 0.0
         self.used_at = 0.0
 
-    def amounts(self) -> dict[str, int]:
-        """Return what the server charges for it, as far as known."""
-        return {**self.demand.amounts, **self.charged}
+    def learn_charged(self, charged: Mapping[str, int]) -> None:
+        """Learn what the server charges a create of it, other than was asked."""
+        self.amounts = {**self.amounts, **charged}
+        self.version = -1
 
     def row_of(self, request: Request) -> Row:
         """Return the row that a request of this shape waits in, new where it is the first."""

@@ -28,6 +28,10 @@ HEALTHY_AFTER: Final = 10.0
 """A watch that broke after this many seconds was worth having: the next attempt begins without patience."""
 
 
+SHORTEST: Final = 1.0
+"""A stream that ends sooner is broken, however orderly: resuming it at once would hammer the server."""
+
+
 class WatchBrokenError(Exception):
     """The list failed or the stream broke: to be tried again."""
 
@@ -142,6 +146,7 @@ class QuotaWatch:
 
     async def _stream(self, namespace: str | None, version: str) -> str:
         """Take in events until the stream ends; return where to resume."""
+        opened = asyncio.get_running_loop().time()
         known = self._known[namespace]
         events = self._source.watch_quotas(namespace, version)
         async with contextlib.aclosing(events) as stream:  # type: ignore[type-var]  # ours are generators
@@ -157,6 +162,8 @@ class QuotaWatch:
                 elif kind in ("ADDED", "MODIFIED"):
                     known.add(self._observed(quota))
                 version = str(quota.get("metadata", {}).get("resourceVersion", version))
+        if asyncio.get_running_loop().time() - opened < SHORTEST:
+            raise WatchBrokenError("the stream ended at once")
         return version
 
     def _observed(self, quota: Mapping[str, Any]) -> tuple[str, str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .amounts import canonical_list
 from .answers import forbidden, not_found
-from .kinds import NAMESPACES, PODS, PRIORITY_CLASSES
+from .kinds import CLAIMS, NAMESPACES, PODS, PRIORITY_CLASSES, RUNTIME_CLASSES, STORAGE_CLASSES
 
 if TYPE_CHECKING:
     from .core import Core
@@ -37,7 +38,26 @@ def mutate(core: Core, kind: Kind, namespace: str, name: str, obj: JSON) -> None
     """Plugins that change a new object: LimitRanger's defaults, then Priority. Raises 403."""
     core.limits.fill_in(kind, namespace, obj)
     if kind is PODS:
+        _give_overhead(core, name, obj)
         _give_priority(core, name, obj)
+
+
+def _give_overhead(core: Core, name: str, pod: JSON) -> None:
+    """``RuntimeClass``: the overhead of a pod is that of its class, and of nothing else."""
+    spec = pod["spec"]
+    wanted = spec.get("runtimeClassName")
+    stored = core.store.of(RUNTIME_CLASSES).get("", wanted) if wanted else None
+    if wanted and stored is None:
+        raise forbidden(PODS, name, f'pod rejected: RuntimeClass "{wanted}" not found')
+    overhead = ((stored.parse().get("overhead") or {}).get("podFixed") or {}) if stored is not None else {}
+    if overhead:
+        fixed = canonical_list(overhead)
+        if spec.setdefault("overhead", fixed) != fixed:
+            raise forbidden(PODS, name, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+    elif spec.get("overhead"):
+        raise forbidden(
+            PODS, name, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+        )
 
 
 def _give_priority(core: Core, name: str, pod: JSON) -> None:
@@ -70,7 +90,22 @@ def validate(core: Core, attempt: Attempt) -> None:
     watched = attempt.old is None or (attempt.kind is not PODS) or attempt.subresource == "resize"
     if watched and attempt.subresource in {"", "resize"} and not _is_going(attempt.old):
         core.limits.check(attempt.kind, attempt.namespace, attempt.name, attempt.obj)
+    if attempt.kind is CLAIMS and attempt.old is not None and not attempt.subresource:
+        _check_resize(core, attempt, attempt.old)
     core.quota.admit(attempt)
+
+
+def _check_resize(core: Core, attempt: Attempt, old: JSON) -> None:
+    """``PersistentVolumeClaimResize``: a claim grows only where its class allows it."""
+    if old["spec"].get("resources") == attempt.obj["spec"].get("resources"):
+        return
+    stored = core.store.of(STORAGE_CLASSES).get("", attempt.obj["spec"].get("storageClassName") or "")
+    if stored is None or not stored.parse().get("allowVolumeExpansion"):
+        why = (
+            "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support "
+            "resize"
+        )
+        raise forbidden(attempt.kind, attempt.name, why)
 
 
 def _is_going(old: JSON | None) -> bool:

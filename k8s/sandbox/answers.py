@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from .kinds import Kind
 
 JSON = dict[str, Any]
+PLAIN_404 = "404 page not found"
 
 
 class ApiError(Exception):
@@ -28,9 +29,10 @@ def status_object(code: int, reason: str, message: str, details: JSON | None = N
         "metadata": {},
         "status": "Failure",
         "message": message,
-        "reason": reason,
     }
-    if details:
+    if reason:
+        status["reason"] = reason
+    if details is not None:
         status["details"] = details
     status["code"] = code
     return status
@@ -79,6 +81,15 @@ def conflict(kind: Kind, name: str, why: str = "") -> ApiError:
     return ApiError(409, "Conflict", message, _details(kind, name))
 
 
+def precondition_failed(kind: Kind, name: str, why: str) -> ApiError:
+    """409 of a delete whose precondition does not hold; it names the kind, not the resource."""
+    qualified = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
+    details: JSON = (
+        {"name": name, "group": kind.group, "kind": kind.kind} if kind.group else {"name": name, "kind": kind.kind}
+    )
+    return ApiError(409, "Conflict", f'Operation cannot be fulfilled on {qualified} "{name}": {why}', details)
+
+
 def forbidden(kind: Kind, name: str, why: str, causes: list[JSON] | None = None) -> ApiError:
     """403 of an admission plugin."""
     details = _details(kind, name)
@@ -87,7 +98,7 @@ def forbidden(kind: Kind, name: str, why: str, causes: list[JSON] | None = None)
     return ApiError(403, "Forbidden", f'{kind.group_resource} "{name}" is forbidden: {why}', details)
 
 
-def invalid(kind: Kind, name: str, problems: list[tuple[str, str, str]]) -> ApiError:
+def invalid(kind: Kind, name: str, problems: list[tuple[str, str, str]], *, of_resource: bool = False) -> ApiError:
     """422 with its causes: each problem is (reason, field, sentence)."""
     causes = [{"reason": reason, "message": text, "field": field} for reason, field, text in problems]
     lines = [f"{field}: {text}" for _, field, text in problems]
@@ -95,9 +106,29 @@ def invalid(kind: Kind, name: str, problems: list[tuple[str, str, str]]) -> ApiE
     details: JSON = {"name": name}
     if kind.group:
         details["group"] = kind.group
-    details |= {"kind": kind.kind, "causes": causes}
-    qualified = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
+    word = kind.plural if of_resource else kind.kind
+    details |= {"kind": word, "causes": causes}
+    qualified = f"{word}.{kind.group}" if kind.group else word
     return ApiError(422, "Invalid", f'{qualified} "{name}" is invalid: {told}', details)
+
+
+def invalid_options(options: str, *problems: tuple[str, str, str]) -> ApiError:
+    """422 for parameters of a request, ``options`` being CreateOptions, PatchOptions, ListOptions..."""
+    causes = [{"reason": reason, "message": text, "field": field} for reason, field, text in problems]
+    lines = [f"{field}: {text}" for _, field, text in problems]
+    told = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
+    details: JSON = {"group": "meta.k8s.io", "kind": options, "causes": causes}
+    return ApiError(422, "Invalid", f'{options}.meta.k8s.io "" is invalid: {told}', details)
+
+
+def unexpected(message: str) -> ApiError:
+    """500 for an error that the API server has no reason for."""
+    return ApiError(500, "", message)
+
+
+def no_such_page() -> ApiError:
+    """404 outside of every group and version that is served: plain text."""
+    return ApiError(404, "", PLAIN_404)
 
 
 def bad_request(message: str) -> ApiError:
@@ -105,10 +136,10 @@ def bad_request(message: str) -> ApiError:
     return ApiError(400, "BadRequest", message)
 
 
-def unsupported_media_type(given: str, allowed: tuple[str, ...]) -> ApiError:
+def unsupported_media_type(allowed: tuple[str, ...]) -> ApiError:
     """415 for a body in a form that is not read here."""
     message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(allowed)}"
-    return ApiError(415, "UnsupportedMediaType", message, {"causes": [{"message": f"got {given}"}]})
+    return ApiError(415, "UnsupportedMediaType", message)
 
 
 def too_large(limit: int) -> ApiError:

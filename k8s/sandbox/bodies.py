@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from .answers import bad_request, unsupported_media_type
+from .answers import ApiError, bad_request, unsupported_media_type
 from .protobuf import PROTOBUF_TYPE, read_protobuf
 
 if TYPE_CHECKING:
@@ -45,24 +45,48 @@ def media_type(header: str | None) -> str:
     return (header or JSON_TYPE).partition(";")[0].strip().lower()
 
 
-def read_body(data: bytes, header: str | None, accepted: tuple[str, ...] = BODY_TYPES) -> Any:
-    """Parse a body. Raises 400 for what can't be parsed, 415 for another type than those accepted."""
+def read_body(data: bytes, header: str | None, kind_name: str = "") -> Any:
+    """Parse the body of a create, update or delete. Raises 400 for what can't be parsed, 415 for another type."""
     given = media_type(header)
-    if given not in accepted:
-        if accepted == PATCH_TYPES or given not in {"", "*/*", "application/x-www-form-urlencoded"}:
-            raise unsupported_media_type(given, accepted)
+    if given not in BODY_TYPES:
+        if given not in {"", "*/*", "application/x-www-form-urlencoded"}:
+            raise unsupported_media_type(BODY_TYPES)
         given = JSON_TYPE
     if given == PROTOBUF_TYPE:
         return read_protobuf(data)
-    return _parsed(_yaml if given in YAML_TYPES else json.loads, data)
+    try:
+        return _parsed(_yaml if given in YAML_TYPES else json.loads, data)
+    except ValueError as error:
+        reason = f"couldn't get version/kind; json parse error: {error}"
+        if kind_name:
+            reason = f"the object provided is unrecognized (must be of type {kind_name}): {reason} ({_start(data)})"
+        raise bad_request(reason) from error
+
+
+def read_patch(data: bytes, header: str | None) -> Any:
+    """Parse the body of a patch. Raises 400 and 415."""
+    given = media_type(header)
+    if given not in PATCH_TYPES:
+        raise ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+    try:
+        return _parsed(_yaml if given in YAML_TYPES else json.loads, data)
+    except ValueError as error:
+        raise bad_request(f"error decoding patch: {error}") from error
+
+
+def _start(data: bytes) -> str:
+    """The beginning of a body, as Kubernetes shows what it could not read."""
+    return data[:32].hex() if data else "<empty>"
 
 
 def _parsed(parse: Callable[[bytes], Any], data: bytes) -> Any:
+    """Parse; every way to fail becomes a ``ValueError`` with a sentence."""
+    if not data.strip():
+        raise ValueError("unexpected end of JSON input")
     try:
         return parse(data)
-    except (ValueError, yaml.YAMLError, RecursionError, UnicodeError) as error:
-        reason = str(error) or type(error).__name__
-        raise bad_request(f"couldn't get version/kind; json parse error: {reason}") from error
+    except (yaml.YAMLError, RecursionError, UnicodeError) as error:
+        raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
 
 
 def _yaml(data: bytes) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .counters import Counters
+from .definitions import Definitions
 from .faults import Faults
 from .history import Pacing
 from .kinds import Kinds
@@ -29,6 +30,8 @@ class Settings:
     ``fill_delay``: from a new or changed quota to its enforcement. ``resync_every``: the full recount.
     ``writes_per_second``: status writes of the quota controller for the whole cluster; 20 is what a
     kube-controller-manager does by default (after a burst of 30), nothing means no limit.
+    ``shuffled_quotas``: ask the quotas of a namespace in a different order each time, as a real server does
+    (seen: any of six was named first); without it they are asked by name.
     ``late_events``: share of changes that watchers see only after the answer, up to ``late_event_max``
     seconds late. ``bookmark_every``: for watches that ask for bookmarks. ``remembered``: events of each kind
     that a watch can resume from. ``largest_body``: bytes of a request.
@@ -39,6 +42,7 @@ class Settings:
     fill_delay: float = 0.002
     resync_every: float = 300.0
     writes_per_second: float | None = None
+    shuffled_quotas: bool = False
     late_events: float = 0.01
     late_event_max: float = 0.005
     bookmark_every: float = 15.0
@@ -59,9 +63,11 @@ class Core:
         self.faults = Faults(rng=random.Random(settings.seed + 1))
         self.pacing = Pacing(random.Random(settings.seed + 2), settings.late_events, settings.late_event_max)
         self.store = Store(self.pacing, settings.remembered)
+        self.definitions = Definitions(self.store, self.kinds)
         self.limits = LimitRanger(self.store)
         self.ledger = QuotaLedger(self.store, clock)
-        self.quota = QuotaAdmission(self.ledger, self.faults, clock)
+        shuffler = random.Random(settings.seed + 4) if settings.shuffled_quotas else None
+        self.quota = QuotaAdmission(self.ledger, self.faults, clock, shuffler)
         self.controller = QuotaController(
             self.ledger,
             self.kinds,

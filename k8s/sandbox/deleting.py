@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .answers import bad_request, conflict, success
+from .answers import bad_request, precondition_failed, success
 from .encoding import dump
 from .identity import timestamp
 from .kinds import NAMESPACES, PODS
@@ -51,12 +51,17 @@ class Deleter:
         preconditions = options.get("preconditions") or {}
         uid, version = preconditions.get("uid"), preconditions.get("resourceVersion")
         if uid and uid != stored.uid:
-            raise conflict(
-                kind, stored.name, f"Precondition failed: UID in precondition: {uid}, UID in object meta: {stored.uid}"
+            why = (
+                f"the UID in the precondition ({uid}) does not match the UID in record ({stored.uid}). The object "
+                "might have been deleted and then recreated"
             )
+            raise precondition_failed(kind, stored.name, why)
         if version and version != str(stored.version):
-            raise conflict(kind, stored.name, f"Precondition failed: ResourceVersion in precondition: {version}, "
-                                              f"ResourceVersion in object meta: {stored.version}")  # fmt: skip
+            why = (
+                f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record "
+                f"({stored.version}). The object might have been modified"
+            )
+            raise precondition_failed(kind, stored.name, why)
 
     def remove(self, kind: Kind, stored: Stored, options: JSON) -> tuple[JSON, bool]:
         """Take an object out, or mark it as going; says whether it is gone."""
@@ -72,7 +77,12 @@ class Deleter:
             finalizers.append(policy)
         waits = bool(finalizers) or kind is NAMESPACES or grace > 0
         if not waits:
-            return (obj, True) if dry_run else (self._core.store.remove(kind, stored), True)
+            if dry_run:
+                return obj, True
+            if kind is PODS and metadata.get("deletionGracePeriodSeconds") != 0:
+                self._mark(kind, metadata, finalizers, 0)  # watchers see a pod marked before it goes
+                stored = self._core.store.replace(kind, stored, obj)
+            return self._core.store.remove(kind, stored), True
         self._mark(kind, metadata, finalizers, grace)
         if kind is NAMESPACES:
             obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
@@ -90,7 +100,7 @@ class Deleter:
         if metadata.get("deletionTimestamp") and (before is None or grace >= before):
             return
         metadata["deletionTimestamp"] = timestamp(self._core.clock() + grace)
-        if kind is PODS or grace == 0:
+        if kind is not NAMESPACES:
             metadata["deletionGracePeriodSeconds"] = grace
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .answers import no_such_path
+from .answers import no_such_page
 from .kinds import VERBS
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def document(kinds: Kinds, path: str, *, aggregated: bool) -> JSON:
         return _group(kinds, parts[1])
     if len(parts) == 3 and parts[0] == "apis":
         return _resources(kinds, parts[1], parts[2])
-    raise no_such_path()
+    raise no_such_page()
 
 
 def group_versions(kinds: Kinds) -> dict[str, list[str]]:
@@ -83,7 +83,7 @@ def _groups(kinds: Kinds) -> JSON:
 def _group(kinds: Kinds, group: str) -> JSON:
     versions = group_versions(kinds).get(group)
     if not versions:
-        raise no_such_path()
+        raise no_such_page()
     return {"kind": "APIGroup", "apiVersion": "v1", **_group_entry(group, versions)}
 
 
@@ -95,7 +95,7 @@ def _group_entry(group: str, versions: list[str]) -> JSON:
 def _resources(kinds: Kinds, group: str, version: str) -> JSON:
     reviews = REVIEWS.get((group, version), {})
     if not reviews and not kinds.serves(group, version):
-        raise no_such_path()
+        raise no_such_page()
     listed: list[JSON] = []
     for kind in kinds:
         if (kind.group, kind.version) == (group, version):

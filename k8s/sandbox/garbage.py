@@ -152,9 +152,10 @@ class GarbageCollector:
             obj["metadata"]["finalizers"] = rest
         else:
             obj["metadata"].pop("finalizers", None)
-        changed = self._core.store.replace(place[0], stored, obj)
-        if not rest and not obj["metadata"].get("deletionGracePeriodSeconds"):
-            self._core.store.remove(place[0], changed)
+        if rest or obj["metadata"].get("deletionGracePeriodSeconds"):
+            self._core.store.replace(place[0], stored, obj)
+        else:
+            self._core.store.remove(place[0], stored)
 
     def _empty(self, namespace: str) -> None:
         """Delete everything in a namespace; when it is empty, let the namespace go."""

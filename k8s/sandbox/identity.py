@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from .answers import bad_request, conflict, invalid
-from .kinds import NAMESPACES, SERVICES
+from .kinds import BUILT_IN, NAMESPACES, SERVICES
 from .schema import conform, json_word
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ _LABEL_1035_TEXT = (
     "'[a-z]([-a-z0-9]*[a-z0-9])?')"
 )
 _GENERATIONS = frozenset({"apps", "batch", "networking.k8s.io", "policy", "apiextensions.k8s.io"})
+_KNOWN_NAMES = frozenset(kind.kind for kind in BUILT_IN)
 _PATH_SEGMENT_KINDS = frozenset({"roles", "rolebindings"})
 
 
@@ -60,14 +61,24 @@ def check_body(kind: Kind, obj: Any, *, strict: bool = False) -> JSON:
     Unknown fields of built-in kinds are dropped, or refused with ``strict``.
     """
     if not isinstance(obj, dict):
-        raise bad_request(f"couldn't get version/kind; json parse error: json: cannot unmarshal {json_word(obj)} into "
-                          'Go value of type struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string '
+        raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): couldn't get "
+                          f"version/kind; json parse error: json: cannot unmarshal {json_word(obj)} into Go value of "
+                          'type struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string '
                           '"json:\\"kind,omitempty\\"" }')  # fmt: skip
-    given = obj.get("apiVersion") or kind.api_version
-    if given != kind.api_version:
-        raise bad_request(f"the API version in the data ({given}) does not match the expected API version "
-                          f"({kind.api_version})")  # fmt: skip
-    named = obj.get("kind") or kind.kind
+    given, named = obj.get("apiVersion"), obj.get("kind")
+    if not kind.strategic and not (given and named):
+        field = "Kind" if not named else "apiVersion"
+        raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): Object '{field}' is "
+                          "missing")  # fmt: skip
+    given, named = given or kind.api_version, named or kind.kind
+    if not isinstance(given, str) or not isinstance(named, str):
+        word = json_word(named if isinstance(given, str) else given)
+        raise bad_request(f"couldn't get version/kind; json parse error: json: cannot unmarshal {word} into Go struct "
+                          "field .kind of type string")  # fmt: skip
+    if given != kind.api_version or (named != kind.kind and named not in _KNOWN_NAMES):
+        version = str(given).rpartition("/")[2]
+        raise bad_request(f'{named} in version "{version}" cannot be handled as a {kind.kind}: no kind "{named}" is '
+                          f'registered for version "{given}" in scheme "pkg/runtime/scheme.go:111"')  # fmt: skip
     if named != kind.kind:
         raise bad_request(f'{named} in version "{kind.version}" cannot be handled as a {kind.kind}: converting '
                           f"({kind.version}.{named}) to (core.{kind.kind}): unknown conversion")  # fmt: skip
@@ -139,8 +150,8 @@ def keep_identity(kind: Kind, old: Stored, before: JSON, obj: JSON) -> None:
     if version and version != str(old.version):
         raise conflict(kind, old.name)
     if not version and not kind.strategic:
-        raise invalid(kind, old.name, [("FieldValueInvalid", "metadata.resourceVersion",
-                                        "Invalid value: 0: must be specified for an update")])  # fmt: skip
+        problem = ("FieldValueInvalid", "metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
+        raise invalid(kind, old.name, [problem], of_resource=True)
     for field in ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation",
                   "generateName", "managedFields"):  # fmt: skip
         if field == "managedFields" and field in metadata:

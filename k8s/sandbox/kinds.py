@@ -72,6 +72,8 @@ CLAIMS = Kind(
 PRIORITY_CLASSES = Kind(
     "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False, short_names=("pc",)
 )
+STORAGE_CLASSES = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False, short_names=("sc",))
+RUNTIME_CLASSES = Kind("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
 DEFINITIONS = Kind(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False,
     short_names=("crd", "crds"), subresources=_STATUS, returns_deleted=True,
@@ -116,6 +118,8 @@ BUILT_IN: tuple[Kind, ...] = (
     Kind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
     Kind("rbac.authorization.k8s.io", "v1", "roles", "Role"),
     PRIORITY_CLASSES,
+    RUNTIME_CLASSES,
+    STORAGE_CLASSES,
     DEFINITIONS,
     _custom("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob"),
     _custom("kubernetes.dask.org", "v1", "daskclusters", "DaskCluster"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .answers import no_such_path
+from .answers import no_such_page
 from .discovery import VERSION
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def openapi(kinds: Kinds, path: str) -> JSON:
         return {"paths": {place: {"serverRelativeURL": f"/openapi/v3/{place}"} for place in _places(kinds)}}
     found = [kind for kind in kinds if _place(kind) == "/".join(parts)]
     if not found:
-        raise no_such_path()
+        raise no_such_page()
     paths = dict(_operation(kind) for kind in found)
     return {"openapi": "3.0.0", "info": _INFO, "paths": paths, "components": {"schemas": {}}}
 

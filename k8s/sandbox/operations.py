@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .bodies import PATCH_TYPES, media_type, read_body
+from .bodies import media_type, read_body, read_patch
 from .deleting import Deleter
 from .encoding import dump, load
 from .patching import patch_of
@@ -64,7 +64,7 @@ class Operations:
         asked = query.write_options()
         if verb == "patch":
             return self._patch(target, query, data, content_type, asked)
-        body = read_body(data, content_type)
+        body = read_body(data, content_type, target.kind.kind)
         if verb == "create":
             return 201, self._create(target, query, body, asked)
         scales = target.subresource == "scale"
@@ -79,7 +79,7 @@ class Operations:
     def _patch(
         self, target: Target, query: Query, data: bytes, content_type: str | None, asked: WriteOptions
     ) -> Result:
-        body, given = read_body(data, content_type, PATCH_TYPES), media_type(content_type)
+        body, given = read_patch(data, content_type), media_type(content_type)
         if target.subresource == "scale":
             return 200, self._subresources.patch_scale(target, body, given, asked)
         return patch_of(self._core, self._writer, target, query, body, given)

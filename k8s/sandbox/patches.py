@@ -6,6 +6,7 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from .answers import ApiError, bad_request
+from .schema import json_word
 
 if TYPE_CHECKING:
     from .encoding import JSON
@@ -27,12 +28,14 @@ def merge_patch(target: Any, patch: Any) -> Any:
 def json_patch(target: JSON, operations: Any) -> JSON:
     """Apply operations in order. Raises 400 for what is no patch, 422 where an operation does not fit."""
     if not isinstance(operations, list) or not all(isinstance(each, dict) for each in operations):
-        raise bad_request("json patch must be a list of operations")
+        word = json_word(operations if not isinstance(operations, list) else "")
+        raise bad_request(f"error decoding patch: json: cannot unmarshal {word} into Go value of type "
+                          "[]handlers.jsonPatchOp")  # fmt: skip
     document: Any = copy.deepcopy(target)
     for operation in operations:
         document = _apply(document, operation)
     if not isinstance(document, dict):
-        raise _unfit("the patched document is no object")
+        raise _unfit()
     return document
 
 
@@ -40,7 +43,7 @@ def _apply(document: Any, operation: JSON) -> Any:
     name, path = operation.get("op"), _steps(operation.get("path"))
     if name == "test":
         if _read(document, path) != operation.get("value"):
-            raise _unfit(f"testing value {operation.get('path')} failed: test failed")
+            raise _unfit()
         return document
     if name == "remove":
         return _remove(document, path)
@@ -53,12 +56,15 @@ def _apply(document: Any, operation: JSON) -> Any:
         source = _steps(operation.get("from"))
         value = copy.deepcopy(_read(document, source))
         return _add(_remove(document, source) if name == "move" else document, path, value)
-    raise bad_request(f"Unexpected kind: {name}")
+    raise _unfit()
 
 
 def _steps(path: Any) -> list[str]:
     if not isinstance(path, str) or (path and not path.startswith("/")):
-        raise bad_request(f"json patch: bad path {path!r}")
+        if isinstance(path, str) or path is None:
+            raise _unfit()
+        raise bad_request(f"error decoding patch: json: cannot unmarshal {json_word(path)} into Go struct field "
+                          "jsonPatchOp.path of type string")  # fmt: skip
     return [step.replace("~1", "/").replace("~0", "~") for step in path.split("/")[1:]]
 
 
@@ -66,7 +72,7 @@ def _index(items: list[Any], step: str, *, growing: bool = False) -> int:
     if step == "-" and growing:
         return len(items)
     if not step.isdecimal() or int(step) >= len(items) + growing:
-        raise _unfit(f"index {step} is out of bounds")
+        raise _unfit()
     return int(step)
 
 
@@ -77,7 +83,7 @@ def _read(document: Any, path: list[str]) -> Any:
         elif isinstance(document, list):
             document = document[_index(document, step)]
         else:
-            raise _unfit(f"there is nothing at {step}")
+            raise _unfit()
     return document
 
 
@@ -102,10 +108,10 @@ def _add(document: Any, path: list[str], value: Any) -> Any:
     elif isinstance(holder, list):
         holder.insert(_index(holder, path[-1], growing=True), value)
     else:
-        raise _unfit(f"there is no object or list above {path[-1]}")
+        raise _unfit()
     return document
 
 
-def _unfit(why: str) -> ApiError:
-    message = f"the server rejected our request due to an error in our request: {why}"
-    return ApiError(422, "Invalid", message, {})
+def _unfit() -> ApiError:
+    """422 without a word of why, as the API server has it."""
+    return ApiError(422, "Invalid", "the server rejected our request due to an error in our request", {})

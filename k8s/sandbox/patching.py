@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .answers import ApiError, bad_request, not_found, unsupported_media_type
+from .answers import bad_request, invalid_options, not_found, unsupported_media_type
 from .identity import check_body, timestamp
 from .kinds import SERVICES
 from .patches import json_patch, merge_patch
+from .schema import json_word
 from .server_side_apply import Application
 from .strategic import strategic_merge
 
@@ -29,25 +30,28 @@ def patch_of(core: Core, writer: Writer, target: Target, query: Query, body: Any
     if media_type == _APPLY:
         return _apply(core, writer, target, query, body)
     if query.text("force"):
-        raise ApiError(422, "Invalid", 'PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified '
-                                       "for non-apply patch")  # fmt: skip
+        problem = ("FieldValueForbidden", "force", "Forbidden: may not be specified for non-apply patch")
+        raise invalid_options("PatchOptions", problem)
 
     def patched(obj: JSON) -> JSON:
         if media_type == _JSON_PATCH:
             return json_patch(obj, body)
-        if not isinstance(body, dict):
-            raise bad_request("the patch must be a JSON object")
+        if media_type == _MERGE_PATCH and not isinstance(body, dict):
+            raise bad_request(f"error decoding patch: json: cannot unmarshal {json_word(body)} into Go value of type "
+                              "map[string]interface {}")  # fmt: skip
         if media_type == _MERGE_PATCH:
             merged: JSON = merge_patch(obj, body)
             return merged
         if not target.kind.strategic:
-            raise unsupported_media_type(media_type, (_JSON_PATCH, _MERGE_PATCH, _APPLY))
+            raise unsupported_media_type((_JSON_PATCH, _MERGE_PATCH, _APPLY))
         return strategic_merge(obj, body, service=target.kind is SERVICES)
 
     return 200, writer.change(target, patched, options)
 
 
 def _apply(core: Core, writer: Writer, target: Target, query: Query, body: Any) -> tuple[int, bytes]:
+    if not isinstance(body, dict) or not body.get("kind") or not body.get("apiVersion"):
+        raise bad_request("invalid object type: /, Kind=")
     body = check_body(target.kind, body)
     body.setdefault("metadata", {})
     options = query.write_options()

@@ -15,6 +15,7 @@ from .kinds import CLAIMS, EVENTS, PODS, QUOTAS, SERVICES
 from .scopes import applies
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable, Iterable, Mapping
 
     from .encoding import JSON
@@ -38,8 +39,11 @@ class Attempt(NamedTuple):
 class QuotaAdmission:
     """The plugin ``ResourceQuota``."""
 
-    def __init__(self, ledger: QuotaLedger, faults: Faults, clock: Callable[[], float]) -> None:
-        """Work on the states of the ledger. ``clock`` gives Unix seconds."""
+    def __init__(
+        self, ledger: QuotaLedger, faults: Faults, clock: Callable[[], float], shuffler: random.Random | None = None
+    ) -> None:
+        """Work on the states of the ledger. ``clock`` gives Unix seconds; ``shuffler`` mixes the order of quotas."""
+        self._shuffler = shuffler
         self._ledger = ledger
         self._faults = faults
         self._clock = clock
@@ -51,6 +55,8 @@ class QuotaAdmission:
         states = self._ledger.states(attempt.namespace)
         if not states:
             return
+        if self._shuffler is not None:
+            self._shuffler.shuffle(states)
         if self._faults.strikes("quota_timeout_share"):
             raise internal("resource quota evaluation timed out")
         try:

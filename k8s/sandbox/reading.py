@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .answers import ApiError, bad_request, expired
+from .answers import ApiError, bad_request, expired, invalid_options
 from .encoding import dump, load
 from .history import ADDED
 from .selectors import Selection
@@ -62,8 +62,7 @@ def list_page(core: Core, target: Target, query: Query) -> Page:
     token = query.text("continue")
     if token:
         if query.text("resourceVersionMatch"):
-            raise bad_request('resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is '
-                              "provided")  # fmt: skip
+            raise _forbidden_match("resourceVersionMatch is forbidden when continue is provided")
         version, start = _read_token(token)
     else:
         _check_version(query, version)
@@ -120,23 +119,26 @@ def _check_version(query: Query, current: int) -> None:
     """``resourceVersion`` of a list. Raises 400 and 504."""
     wanted, match = query.text("resourceVersion"), query.text("resourceVersionMatch")
     if match and not wanted:
-        raise bad_request("resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion "
-                          "is provided")  # fmt: skip
+        raise _forbidden_match("resourceVersionMatch is forbidden unless resourceVersion is provided")
     if not wanted:
         return
     version = version_number(wanted)
     if version > current:
         raise too_large_version(version, current)
     if match == "Exact" and version == 0:
-        raise bad_request('resourceVersionMatch: Forbidden: resourceVersionMatch "Exact" is forbidden for '
-                          'resourceVersion "0"')  # fmt: skip
+        raise _forbidden_match('resourceVersionMatch "Exact" is forbidden for resourceVersion "0"')
+
+
+def _forbidden_match(text: str) -> ApiError:
+    problem = ("FieldValueForbidden", "resourceVersionMatch", f"Forbidden: {text}")
+    return invalid_options("ListOptions", problem)
 
 
 def version_number(text: str) -> int:
     """A resourceVersion as a number. Raises 400."""
     if not text.isdecimal():
-        raise bad_request(f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid '
-                          "syntax")  # fmt: skip
+        told = f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise bad_request(f"invalid resource version: resourceVersion: {told}")
     return int(text)
 
 
@@ -160,4 +162,4 @@ def _read_token(token: str) -> tuple[int, tuple[str, str]]:
         namespace, name = found["after"]
         return int(found["rv"]), (str(namespace), str(name))
     except (binascii.Error, ValueError, KeyError, TypeError) as error:
-        raise bad_request(f"continue key is not valid: {error}") from error
+        raise bad_request(f"invalid continue token: continue key is not valid: {error}") from error

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qs, unquote
 
-from .answers import ApiError, bad_request, method_not_allowed, no_such_path
+from .answers import bad_request, invalid_options, method_not_allowed, no_such_page, no_such_path
 from .kinds import NAMESPACES
 
 if TYPE_CHECKING:
@@ -86,8 +86,9 @@ class Query:
         if not values:
             return False
         if values != ["All"]:
-            message = f'dryRun: Unsupported value: {values!r}: supported values: "All"'.replace("'", '"')
-            raise ApiError(422, "Invalid", f" is invalid: {message}")
+            told = ",".join(f'"{value}"' for value in values)
+            text = f'Unsupported value: [{told}]: supported values: "All"'
+            raise invalid_options("CreateOptions", ("FieldValueNotSupported", "dryRun", text))
         return True
 
 
@@ -103,6 +104,8 @@ def target_of(kinds: Kinds, path: str) -> Target:
         group, version, rest = "", parts[1] if len(parts) > 1 else "", parts[2:]
     else:
         group, version, rest = (*parts[1:3], "", "")[0], (*parts[1:3], "", "")[1], parts[3:]
+    if not kinds.serves(group, version):
+        raise no_such_page()
     namespace: str | None = None
     if len(rest) >= 3 and rest[0] == "namespaces" and rest[2] not in _OF_NAMESPACES:
         namespace, rest = rest[1], rest[2:]

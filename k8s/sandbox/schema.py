@@ -6,6 +6,7 @@ is looked at.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 _META = "meta.v1.ObjectMeta"
 _DEEPEST = 100
+_INDEX = re.compile(r"\[\d+\]")
+_MODULE = re.compile(r"^(\[\]|map\[string\])?\w+\.(?=v\d|resource)")
 _TEXTS = frozenset({"string", "bytes", "meta.v1.Time", "meta.v1.MicroTime"})
 _NUMBERS = frozenset({"int32", "int64", "uint32", "uint64"})
 _FREE = frozenset({"runtime.RawExtension", "meta.v1.FieldsV1"})
@@ -72,16 +75,21 @@ def json_word(value: Any) -> str:
 def _custom(obj: JSON, walk: _Walk) -> JSON:
     """A custom resource: its metadata has types, spec and status must be objects, the rest is free."""
     for field in ("spec", "status"):
-        if obj.get(field, {}) is None:
+        value = obj.get(field, {})
+        if value is None:
             del obj[field]
+        elif not isinstance(value, dict):
+            raise _Misfit(f"json: cannot unmarshal {json_word(value)} into Go struct field .{field}")
     metadata = obj.get("metadata")
-    obj["metadata"] = {} if metadata is None else _value(Field("metadata", _META, ""), metadata, "metadata", walk, 1)
+    obj["metadata"] = (
+        {} if metadata is None else _value("", Field("metadata", _META, ""), metadata, "metadata", walk, 1)
+    )
     return obj
 
 
-def _object(message: str, value: Any, path: str, walk: _Walk, depth: int) -> JSON:
+def _object(message: str, value: Any, path: str, walk: _Walk, depth: int, holder: str = "") -> JSON:
     if not isinstance(value, dict):
-        raise _misfit(value, path, message)
+        raise _misfit(holder, value, path, message)
     if depth > _DEEPEST:
         raise _Misfit("exceeded max depth")
     fields = fields_by_name(message)
@@ -94,23 +102,24 @@ def _object(message: str, value: Any, path: str, walk: _Walk, depth: int) -> JSO
             else:
                 walk.unknown.append(f"{path}.{name}" if path else name)
         elif below is not None:
-            clean[name] = _value(field, below, f"{path}.{name}" if path else name, walk, depth + 1)
+            where = f"{path}.{name}" if path else name
+            clean[name] = _value(message, field, below, where, walk, depth + 1)
     return clean
 
 
-def _value(field: Field, value: Any, path: str, walk: _Walk, depth: int) -> Any:
+def _value(holder: str, field: Field, value: Any, path: str, walk: _Walk, depth: int) -> Any:
     if "r" in field.flags:
         if not isinstance(value, list):
-            raise _misfit(value, path, f"[]{field.type}")
-        return [_single(field.type, each, f"{path}[{index}]", walk, depth) for index, each in enumerate(value)]
+            raise _misfit(holder, value, path, f"[]{field.type}")
+        return [_single(holder, field.type, each, f"{path}[{index}]", walk, depth) for index, each in enumerate(value)]
     if "m" in field.flags:
         if not isinstance(value, dict):
-            raise _misfit(value, path, f"map[string]{field.type}")
-        return {key: _single(field.type, each, f"{path}.{key}", walk, depth) for key, each in value.items()}
-    return _single(field.type, value, path, walk, depth)
+            raise _misfit(holder, value, path, f"map[string]{field.type}")
+        return {key: _single(holder, field.type, each, f"{path}.{key}", walk, depth) for key, each in value.items()}
+    return _single(holder, field.type, value, path, walk, depth)
 
 
-def _single(type_: str, value: Any, path: str, walk: _Walk, depth: int) -> Any:
+def _single(holder: str, type_: str, value: Any, path: str, walk: _Walk, depth: int) -> Any:
     if type_ in _TEXTS:
         fits = isinstance(value, str)
     elif type_ == "bool":
@@ -122,13 +131,14 @@ def _single(type_: str, value: Any, path: str, walk: _Walk, depth: int) -> Any:
     elif type_ in _FREE:
         fits = True
     else:
-        return _object(type_, value, path, walk, depth)
+        return _object(type_, value, path, walk, depth, holder)
     if not fits:
-        raise _misfit(value, path, type_)
+        raise _misfit(holder, value, path, type_)
     return value
 
 
-def _misfit(value: Any, path: str, type_: str) -> _Misfit:
-    """As Go's decoder says it: the struct, the path, the type."""
-    short = type_.replace("core.v1.", "v1.").replace("api.resource.", "resource.")
-    return _Misfit(f"json: cannot unmarshal {json_word(value)} into Go struct field .{path} of type {short}")
+def _misfit(holder: str, value: Any, path: str, type_: str) -> _Misfit:
+    """As Go's decoder says it: the struct that has the field, the path without indexes, the Go type."""
+    short = "v1.ResourceList" if type_.endswith("]api.resource.Quantity") else _MODULE.sub(r"\1", type_)
+    place = f"{holder.rpartition('.')[2]}.{_INDEX.sub('', path)}"
+    return _Misfit(f"json: cannot unmarshal {json_word(value)} into Go struct field {place} of type {short}")

@@ -93,15 +93,9 @@ def _field_tests(kind: Kind, text: str) -> list[tuple[str, str, bool]]:
             raise bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
         path, operator, value = found.groups()
         if path not in {"metadata.name", "metadata.namespace", *FIELDS.get(kind.plural, ())}:
-            raise bad_request(f'Unable to find "{_named(kind)}" that match label selector "", field selector '
-                              f'"{text}": field label not supported: {path}')  # fmt: skip
+            raise bad_request(f"field label not supported: {path}")
         tests.append((path, value, operator != "!="))
     return tests
-
-
-def _named(kind: Kind) -> str:
-    group = f"{kind.group}/{kind.version}" if kind.group else f"/{kind.version}"
-    return f"{group}, Resource={kind.plural}"
 
 
 @lru_cache(maxsize=1024)

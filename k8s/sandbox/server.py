@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from .answers import ApiError, internal, timed_out, too_large
+from .answers import PLAIN_404, ApiError, internal, timed_out, too_large
 from .encoding import dump
 from .garbage import GarbageCollector
 from .operations import Operations, shaped
@@ -181,6 +181,8 @@ def _headers(request: web.BaseRequest) -> dict[str, str]:
 
 
 def _failure(error: ApiError) -> web.Response:
+    if error.status["message"] == PLAIN_404:
+        return _answer(404, f"{PLAIN_404}\n".encode(), "text/plain; charset=utf-8")
     return _answer(error.code, dump(error.status))
 
 

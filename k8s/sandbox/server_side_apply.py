@@ -10,7 +10,7 @@ import copy
 import json
 from typing import TYPE_CHECKING, Any
 
-from .answers import ApiError, bad_request
+from .answers import ApiError, bad_request, invalid_options
 from .strategic import SETS, merge_key
 
 if TYPE_CHECKING:
@@ -27,9 +27,10 @@ class Application:
     """One apply of one manager."""
 
     def __init__(self, kind: Kind, name: str, manager: str, *, force: bool, now: str) -> None:
-        """``now`` is the timestamp for managedFields. Raises 400 without a manager."""
+        """``now`` is the timestamp for managedFields. Raises 422 without a manager."""
         if not manager:
-            raise bad_request("fieldManager is required for apply patch")
+            problem = ("FieldValueRequired", "fieldManager", "Required value: is required for apply patch")
+            raise invalid_options("PatchOptions", problem)
         self._kind = kind
         self._name = name
         self._manager = manager

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .answers import bad_request
+from .answers import bad_request, unexpected
+from .schema import json_word
 
 # Merge keys by the name of the list, then by the name of what holds it where that decides.
 MERGE_KEYS: dict[str, tuple[str, ...]] = {
@@ -36,7 +37,7 @@ SETS = frozenset({"finalizers"})
 def strategic_merge(target: Any, patch: Any, *, service: bool = False) -> dict[str, Any]:
     """Merge a patch with its directives. ``service``: ports merge by ``port``. Raises 400."""
     if not isinstance(patch, dict):
-        raise bad_request("a strategic merge patch must be an object")
+        raise bad_request(f"json: cannot unmarshal {json_word(patch)} into Go value of type map[string]interface {{}}")
     return _merge(target if isinstance(target, dict) else {}, patch, service)
 
 
@@ -89,7 +90,8 @@ def _merge_list(name: str, target: Any, patch: list[Any], service: bool) -> list
         return [each for each in patch if each.get("$patch") != "replace"]
     for each in patch:
         if key not in each:
-            raise bad_request(f"map: {each} does not contain declared merge key: {key}")
+            told = " ".join(f"{name}:{value}" for name, value in sorted(each.items()))
+            raise unexpected(f"map: map[{told}] does not contain declared merge key: {key}")
         at = next((i for i, old in enumerate(existing) if isinstance(old, dict) and old.get(key) == each[key]), None)
         if each.get("$patch") == "delete":
             if at is not None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .answers import bad_request
+from .answers import bad_request, invalid
 from .encoding import JSON, dump, load
+from .kinds import Kind
 from .patches import json_patch, merge_patch
 from .requests import Target
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from .deleting import Deleter
     from .requests import Query, WriteOptions
     from .writing import Writer
+
+
+_SCALES = Kind("autoscaling", "v1", "scales", "Scale")
 
 
 class Subresources:
@@ -53,14 +57,23 @@ class Subresources:
             for field in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
         }
         spec = {"replicas": (obj.get("spec") or {}).get("replicas", 0)}
-        status = {"replicas": (obj.get("status") or {}).get("replicas", 0)}
+        status: JSON = {"replicas": (obj.get("status") or {}).get("replicas", 0)}
+        selector = (obj.get("spec") or {}).get("selector") or {}
+        labels = selector.get("matchLabels", selector)
+        if labels:
+            status["selector"] = ",".join(f"{name}={labels[name]}" for name in sorted(labels))
         return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}
 
     def set_scale(self, target: Target, body: Any, options: WriteOptions) -> bytes:
-        """Replace the Scale. Raises 400."""
-        replicas = (body.get("spec") or {}).get("replicas", 0) if isinstance(body, dict) else None
-        if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 0:
-            raise bad_request("spec.replicas: Invalid value: must be greater than or equal to 0")
+        """Replace the Scale. Raises 400, 422."""
+        spec = body.get("spec") if isinstance(body, dict) else None
+        replicas = spec.get("replicas", 0) if isinstance(spec, dict) else None
+        if isinstance(replicas, bool) or not isinstance(replicas, int):
+            told = "json: cannot unmarshal into Go struct field ScaleSpec.spec.replicas of type int32"
+            raise bad_request(f'Scale in version "v1" cannot be handled as a Scale: {told}')
+        if replicas < 0:
+            text = f"Invalid value: {replicas}: must be greater than or equal to 0"
+            raise invalid(_SCALES, target.name, [("FieldValueInvalid", "spec.replicas", text)])
 
         def resized(obj: JSON) -> JSON:
             obj.setdefault("spec", {})["replicas"] = replicas

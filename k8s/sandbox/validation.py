@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from .amounts import amount_of
 from .identity import name_problems
-from .kinds import PODS, QUOTAS
+from .kinds import CLAIMS, PODS, QUOTAS, SERVICES
 from .pod_defaults import is_whole
 from .scopes import SCOPES
 
@@ -20,6 +22,28 @@ if TYPE_CHECKING:
 
 _WHOLE_NAMES = frozenset({"pods", "services", "secrets", "configmaps", "persistentvolumeclaims", "resourcequotas",
                           "replicationcontrollers", "services.nodeports", "services.loadbalancers"})  # fmt: skip
+_COMPUTE = ("cpu", "memory", "ephemeral-storage")
+_QUOTA_NAMES = frozenset({*_WHOLE_NAMES, *_COMPUTE, *(f"requests.{n}" for n in (*_COMPUTE, "storage")),
+                          *(f"limits.{n}" for n in _COMPUTE)})  # fmt: skip
+_CONFLICTING = (frozenset({"BestEffort", "NotBestEffort"}), frozenset({"Terminating", "NotTerminating"}))
+_CONTROLLERS = frozenset({"deployments", "daemonsets", "replicasets", "statefulsets", "jobs", "replicationcontrollers"})
+_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+_KEY_TEXT = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
+    "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+_QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_QUALIFIED_TEXT = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+_LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+_LABEL_VALUE_TEXT = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
 _MUTABLE_POD_FIELDS = ("activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates")
 _POD_UPDATE = (
     "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
@@ -35,15 +59,30 @@ def problems_of_new(kind: Kind, obj: JSON) -> list[Problem]:
         problems += _pod_problems(obj["spec"])
     if kind is QUOTAS:
         problems += _quota_problems(obj.get("spec") or {})
-    return problems
+    if kind is CLAIMS:
+        problems += _claim_problems(obj.get("spec") or {})
+    if kind is SERVICES and (obj.get("spec") or {}).get("type") != "ExternalName":
+        headless = (obj.get("spec") or {}).get("clusterIP") == "None"
+        problems += [] if (obj.get("spec") or {}).get("ports") or headless else [_required("spec.ports")]
+    if kind.plural in {"configmaps", "secrets"}:
+        problems += _key_problems(obj)
+    if kind.plural in _CONTROLLERS:
+        problems += _controller_problems(kind, obj.get("spec") or {})
+    return problems + _label_problems(obj["metadata"])
 
 
 def problems_of_update(kind: Kind, before: JSON, obj: JSON, subresource: str) -> list[Problem]:
     """What an update may not do."""
+    return _kept_problems(kind, before, obj, subresource) + _label_problems(obj["metadata"])
+
+
+def _kept_problems(kind: Kind, before: JSON, obj: JSON, subresource: str) -> list[Problem]:
     if kind is QUOTAS and not subresource:
         return _quota_problems(obj.get("spec") or {})
     if kind is PODS and not subresource and _fixed(before["spec"]) != _fixed(obj["spec"]):
         return [("FieldValueForbidden", "spec", _POD_UPDATE)]
+    if kind is CLAIMS and not subresource:
+        return _claim_update_problems(before, obj)
     if kind.plural in {"configmaps", "secrets"} and before.get("immutable"):
         changed = [field for field in ("data", "binaryData") if before.get(field) != obj.get(field)]
         return [("FieldValueForbidden", field, "Forbidden: field is immutable when `immutable` is set")
@@ -116,19 +155,92 @@ def _pair_problems(path: str, name: str, request: Any, limit: Any) -> list[Probl
     return []
 
 
+def _claim_problems(spec: JSON) -> list[Problem]:
+    problems = []
+    if not spec.get("accessModes"):
+        problems.append(_required("spec.accessModes", "at least 1 access mode is required"))
+    if "storage" not in ((spec.get("resources") or {}).get("requests") or {}):
+        problems.append(_required("spec.resources[storage]"))
+    return problems
+
+
+def _claim_update_problems(before: JSON, obj: JSON) -> list[Problem]:
+    """Only a bound claim may change, and only in its size and its attributes."""
+    bound = (before.get("status") or {}).get("phase") == "Bound"
+    free = {"resources", "volumeAttributesClassName"} if bound else set()
+    old, new = before.get("spec") or {}, obj.get("spec") or {}
+    if all(old.get(field) == new.get(field) for field in {*old, *new} - free):
+        return []
+    text = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+    return [("FieldValueForbidden", "spec", f"Forbidden: {text}")]
+
+
+def _key_problems(obj: JSON) -> list[Problem]:
+    return [
+        _invalid(f"{field}[{key}]", key, _KEY_TEXT)
+        for field in ("data", "binaryData")
+        for key in obj.get(field) or ()
+        if not _KEY.fullmatch(key)
+    ]
+
+
+def _label_problems(metadata: JSON) -> list[Problem]:
+    problems = []
+    for field in ("labels", "annotations"):
+        for key, value in (metadata.get(field) or {}).items():
+            if not _QUALIFIED.fullmatch(key.rpartition("/")[2]):
+                problems.append(_invalid(f"metadata.{field}", key, _QUALIFIED_TEXT))
+            if field == "labels" and not _LABEL_VALUE.fullmatch(value):
+                problems.append(_invalid("metadata.labels", value, _LABEL_VALUE_TEXT))
+    return problems
+
+
+def _controller_problems(kind: Kind, spec: JSON) -> list[Problem]:
+    """What makes pods must say which, and how they look."""
+    template = spec.get("template")
+    if kind.plural == "replicationcontrollers":
+        given = (template or {}).get("metadata", {}).get("labels")
+        return [_required(f"spec.{field}") for field, value in (("selector", spec.get("selector") or given),
+                                                                ("template", template)) if not value]  # fmt: skip
+    problems = []
+    if kind.plural != "jobs":
+        if not spec.get("selector"):
+            problems.append(_required("spec.selector"))
+        wanted = (spec.get("selector") or {}).get("matchLabels") or {}
+        labels = ((template or {}).get("metadata") or {}).get("labels")
+        if not spec.get("selector") or not wanted.items() <= (labels or {}).items():
+            where, text = "spec.template.metadata.labels", "`selector` does not match template `labels`"
+            problems.append(("FieldValueInvalid", where, f"Invalid value: {json.dumps(labels)}: {text}"))
+    pod = (template or {}).get("spec") or {}
+    if not pod.get("containers"):
+        problems.append(_required("spec.template.spec.containers"))
+    if kind.plural == "jobs" and pod.get("restartPolicy") not in {"OnFailure", "Never"}:
+        problems.append(_required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"'))
+    return problems
+
+
 def _quota_problems(spec: JSON) -> list[Problem]:
     problems: list[Problem] = []
     for name, text in (spec.get("hard") or {}).items():
         where = f"spec.hard[{name}]"
         if amount_of(text).nano < 0:
             problems.append(_invalid(where, text, "must be greater than or equal to 0"))
+        if not _is_quota_name(name):
+            problems.append(_invalid(where, name, "must be a standard resource type or fully qualified"))
+            problems.append(_invalid(where, name, "must be a standard resource for quota"))
         if name in _WHOLE_NAMES and not is_whole(text):
-            problems.append(_invalid(where, text, "must be an integer"))
-    unknown = [scope for scope in spec.get("scopes") or () if scope not in SCOPES]
-    if unknown:
-        listed = ",".join(f'"{scope}"' for scope in spec["scopes"])
+            problems.append(_invalid(where, str(amount_of(text)), "must be an integer"))
+    scopes = spec.get("scopes") or []
+    listed = ",".join(f'"{scope}"' for scope in scopes)
+    if not SCOPES.issuperset(scopes):
         problems.append(("FieldValueInvalid", "spec.scopes", f"Invalid value: [{listed}]: unsupported scope"))
+    if any(pair.issubset(scopes) for pair in _CONFLICTING):
+        problems.append(("FieldValueInvalid", "spec.scopes", f"Invalid value: [{listed}]: conflicting scopes"))
     return problems
+
+
+def _is_quota_name(name: str) -> bool:
+    return "/" in name or name in _QUOTA_NAMES or name.startswith(("hugepages-", "requests.hugepages-"))
 
 
 def _invalid(field: str, value: Any, text: str) -> Problem:

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from .answers import ApiError, bad_request
+from .answers import ApiError, invalid_options
 from .encoding import dump
 from .history import ADDED, DELETED, MODIFIED, watch_line
 from .reading import list_page, selection_of, version_number
@@ -121,15 +121,17 @@ class Watch:
         return watch_line(_BOOKMARK, self._shaped(dump(obj)))
 
 
+def _forbidden(text: str) -> ApiError:
+    return invalid_options("ListOptions", ("FieldValueForbidden", "resourceVersionMatch", f"Forbidden: {text}"))
+
+
 def _initial_events(query: Query) -> bool | None:
     """``sendInitialEvents``: true, false, or not said. Raises 400 where the rest does not fit."""
     match = query.text("resourceVersionMatch")
     if not query.text("sendInitialEvents"):
         if match:
-            raise bad_request("resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless "
-                              "sendInitialEvents is provided")  # fmt: skip
+            raise _forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
         return None
     if match != "NotOlderThan":
-        raise bad_request('resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch '
-                          'to NotOlderThan')  # fmt: skip
+        raise _forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
     return query.flag("sendInitialEvents")

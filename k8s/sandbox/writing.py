@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from . import admission
 from .amounts import AmountError
-from .answers import already_exists, bad_request, conflict, invalid, not_found
+from .answers import already_exists, conflict, invalid, not_found, unexpected
 from .defaults import fill_in
+from .definitions import establish, problems_of_definition
 from .encoding import dump
 from .identity import check_body, check_place, give_identity, keep_identity
 from .kinds import CLAIMS, DEFINITIONS, NAMESPACES, PODS, SERVICES
@@ -45,7 +46,7 @@ class Writer:
         check_place(obj, kind, namespace, target.name)
         metadata = obj["metadata"]
         if metadata.get("resourceVersion"):
-            raise bad_request("resourceVersion should not be set on objects to be created")
+            raise unexpected("resourceVersion should not be set on objects to be created")
         drawn = not metadata.get("name") and bool(metadata.get("generateName"))
         self._avoid_taken_names(target, obj, drawn=drawn)
         name = metadata.get("name") or "Unknown"
@@ -79,10 +80,14 @@ class Writer:
             elif kind.has_status and kind not in _KEEPS_STATUS:
                 obj.pop("status", None)
             problems = problems_of_new(kind, obj)
+            if kind is DEFINITIONS:
+                problems += problems_of_definition(obj)
         except AmountError as error:
             raise cannot_handle(kind, str(error)) from error
         if problems:
             raise invalid(kind, obj["metadata"].get("name") or "", problems)
+        if kind is DEFINITIONS:
+            establish(obj, self._core.clock())
         if kind.plural in {"jobs", "deployments", "replicasets", "statefulsets", "daemonsets", "cronjobs"}:
             obj["status"] = {}
 
@@ -126,12 +131,10 @@ class Writer:
         if current is not stored:
             raise conflict(kind, target.name) if current else not_found(kind, target.name)
         if obj["metadata"].get("deletionTimestamp") and not _held(kind, obj):
-            return dump(self._finish(kind, stored, obj))
+            gone = core.store.remove(kind, stored)  # watchers see the last stored state, the client its own
+            obj["metadata"]["resourceVersion"] = gone["metadata"]["resourceVersion"]
+            return dump(obj)
         return core.store.replace(kind, stored, obj).data
-
-    def _finish(self, kind: Kind, stored: Stored, obj: JSON) -> JSON:
-        """The last finalizer is gone: store the change, then take the object out."""
-        return self._core.store.remove(kind, self._core.store.replace(kind, stored, obj))
 
     def _default_update(self, kind: Kind, before: JSON, obj: JSON) -> None:
         """Defaults again; what only a create sets stays as it was."""

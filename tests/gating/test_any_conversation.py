@@ -81,9 +81,7 @@ def next_event(machine: Conversation, data: st.DataObject, at: float) -> Any:
 
 @settings(max_examples=400, deadline=None)
 @given(data=st.data(), minted=st.booleans(), keyed=st.booleans())
-def test_every_conversation_ends_its_tickets_and_keeps_its_name(
-    data: st.DataObject, minted: bool, keyed: bool
-) -> None:
+def test_every_conversation_ends_its_tickets_and_keeps_its_name(data: st.DataObject, minted: bool, keyed: bool) -> None:
     """No send without a ticket, none after a cancellation, one name for all, and no ticket is left at the end."""
     metadata = {"generateName": "w-"} if minted else {"name": "x"}
     creation = Creation("s", "c", "team", "pods", {"kind": "Pod", "metadata": metadata}, key="k" if keyed else None)

@@ -403,3 +403,20 @@ def test_every_refusal_is_counted_by_its_lane(sandbox: BackgroundSandbox, core: 
 
     counts = core.api_client.gate.counts
     assert (counts.sent, counts.admitted, counts.refused, counts.waiting) == (2, 1, {Lane.QUOTA: 1}, 0)
+
+
+def test_overload_windows_are_apart_by_credential_and_priority_level(sandbox: BackgroundSandbox) -> None:
+    """The API server sheds load per priority level: one user's 429 must not slow another's creates."""
+    gate = Gate()
+    for token in ("Bearer one", "Bearer two"):
+        configuration = client.Configuration(host=sandbox.url, api_key={"authorization": token})
+        with GatedApiClient(configuration, gate=gate) as api:
+            core = core_of(api)
+            core.create_namespaced_pod("team", pod())
+            core.create_namespaced_pod("team", pod())
+
+    flows = [name.split("|") for name in gate.desk.snapshot().flows]
+    assert {server for server, _, _ in flows} == {sandbox.url}
+    assert len({credential for _, credential, _ in flows}) == 2
+    assert {bool(level) for _, _, level in flows} == {False, True}  # unknown at first, then as the answer said
+    assert "one" not in str(flows)

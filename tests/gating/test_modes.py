@@ -195,6 +195,33 @@ async def test_a_failing_callback_of_the_callers_does_no_harm(caplog: pytest.Log
     assert "on_wait failed" in caplog.text
 
 
+async def test_a_cancelled_create_that_is_then_refused_does_not_line_up_again() -> None:
+    """It was in flight, so its refusal still teaches; but nobody wants it any more."""
+    gate, server = AsyncGate(), Server(room=0)
+    sent, go_on = asyncio.Event(), asyncio.Event()
+
+    class Slow:
+        async def send(self, body: dict[str, Any]) -> Answer:
+            sent.set()
+            await go_on.wait()
+            return server.answer(body)
+
+        look_up = server.look_up
+
+    task = asyncio.ensure_future(gate.create(creation(), Slow()))
+    await sent.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    go_on.set()
+    await gate.settled()
+
+    namespace = gate.desk.snapshot().namespaces["team"]
+    assert (namespace.waiting, namespace.outstanding) == (0, 0)
+    assert namespace.quotas["q"]["pods"].limited == 0
+    assert len(server.sent) == 1
+
+
 async def test_too_many_waiting_is_said_as_429() -> None:
     """The limit on waiters has a stated outcome."""
     gate, server = AsyncGate(policy=Policy(waiters_max=1)), Server(room=0)

@@ -6,7 +6,7 @@ import random
 import re
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from k8s.naming import ALPHABET, CREATE_ID, name_create
@@ -17,6 +17,9 @@ def named(body: dict[str, Any], key: str | None = None, seed: int = 1, **kind: s
     return name_create(body, key=key, rng=random.Random(seed), **where)
 
 
+@example(prefix="p" * 53, seed=1)
+@example(prefix="p" * 54, seed=1)
+@example(prefix="p" * 90, seed=1)
 @given(prefix=st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=80), seed=st.integers())
 def test_a_minted_name_fits_and_shows_its_prefix(prefix: str, seed: int) -> None:
     """63 characters at most; the prefix is cut, never the ten drawn ones."""

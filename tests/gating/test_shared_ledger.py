@@ -61,12 +61,14 @@ def from_threads(core: Any) -> list[str]:
 def asynchronously(core: Any) -> list[str]:
     """Each is deleted by whoever finds it ready; the waiting ones hold no thread of the four."""
     pending = [core.create_namespaced_pod("team", pod(f"pool-{number}"), async_req=True) for number in range(EACH)]
-    names = []
+
+    def end(each: Any) -> str:
+        name = str(each.get(50).metadata.name)
+        core.delete_namespaced_pod(name, "team", grace_period_seconds=0)
+        return name
+
     with ThreadPoolExecutor(EACH) as pool:
-        for made in pool.map(lambda each: each.get(50), pending):
-            core.delete_namespaced_pod(made.metadata.name, "team", grace_period_seconds=0)
-            names.append(str(made.metadata.name))
-    return names
+        return list(pool.map(end, pending))
 
 
 async def from_the_loop(core: Any) -> list[str]:

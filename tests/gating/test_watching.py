@@ -175,6 +175,27 @@ def fail_first(times: int, calls: list[bool]) -> Any:
     return answer
 
 
+async def test_a_quota_that_went_during_an_interruption_is_forgotten() -> None:
+    """The second list does not have it: a ceiling that nobody enforces would hold creates back for nothing."""
+    quota = {
+        "metadata": {"name": "q", "namespace": "team", "resourceVersion": "5"},
+        "spec": {"hard": {"pods": "1"}},
+        "status": {"hard": {"pods": "1"}, "used": {"pods": "1"}},
+    }
+    lists: list[list[Any]] = [[quota], []]
+    forgotten = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}}
+
+    def answer(seen: Seen) -> Any:
+        if "watch=true" in seen.path:
+            return 200, forgotten
+        items = lists.pop(0) if lists else []
+        return 200, {"kind": "ResourceQuotaList", "metadata": {"resourceVersion": "9"}, "items": items}
+
+    with scripted_server(answer) as server:
+        async with watching(server.url, longest_pause=0.05) as watched:
+            await watched.until(lambda n: n is not None and not lists and ceiling(n) is None)
+
+
 async def test_where_watching_is_forbidden_it_is_said_once_and_asked_again(caplog: pytest.LogCaptureFixture) -> None:
     """The gate learns meanwhile; the permission may come later."""
     asked = asyncio.Event()

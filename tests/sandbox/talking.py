@@ -50,7 +50,8 @@ async def ask(
         headers["Accept"] = accept
     data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
     async with session.request(method, path, data=data, headers=headers) as answer:
-        return answer.status, json.loads(await answer.text())
+        text = await answer.text()
+        return answer.status, {"text": text} if answer.content_type == "text/plain" else json.loads(text)
 
 
 async def create(session: aiohttp.ClientSession, body: JSON, path: str = PODS) -> JSON:

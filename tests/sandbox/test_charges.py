@@ -165,6 +165,10 @@ async def test_a_pod_is_charged_for_all_it_may_need_at_once(
     """Rules of ``PodRequests`` and ``PodLimits``."""
     hard = {name: value for name, value in EVERYTHING.items() if name in {*charged, "pods"}}
     must_be_set = {"limits.cpu", "limits.memory"}
+    if "overhead" in spec:  # a pod's overhead is that of its RuntimeClass
+        spec = {**spec, "runtimeClassName": "rc"}
+        overhead = {"metadata": {"name": "rc"}, "handler": "h", "overhead": {"podFixed": spec["overhead"]}}
+        sandbox.create(sandbox.kind("runtimeclasses", "node.k8s.io"), "", overhead)
     sandbox.create_quota("team", "q", {n: v for n, v in hard.items() if n not in must_be_set or charged[n] != "0"})
     await create(session, {"metadata": {"name": "x"}, "spec": spec})
 
@@ -196,12 +200,20 @@ async def test_claims_are_charged_by_size_and_class(sandbox: Sandbox, session: a
     sandbox.create_quota("team", "q", {"requests.storage": "10Gi", "persistentvolumeclaims": "5", gold: "5Gi"})
     body = {
         "metadata": {"name": "c"},
-        "spec": {"storageClassName": "gold", "resources": {"requests": {"storage": "2Gi"}}},
+        "spec": {
+            "storageClassName": "gold",
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "2Gi"}},
+        },
     }
     claims = f"{TEAM}/persistentvolumeclaims"
     await create(session, body, claims)
     assert sandbox.used("team", "q") == {"requests.storage": "2Gi", "persistentvolumeclaims": "1", gold: "2Gi"}
 
+    classes = sandbox.kind("storageclasses", "storage.k8s.io")
+    sandbox.create(classes, "", {"metadata": {"name": "gold"}, "provisioner": "p", "allowVolumeExpansion": True})
+    bound = {"status": {"phase": "Bound"}}
+    await ask(session, "PATCH", f"{claims}/c/status", bound, content_type=MERGE)
     larger = {"spec": {"resources": {"requests": {"storage": "6Gi"}}}}
     code, answer = await ask(session, "PATCH", f"{claims}/c", larger, content_type=MERGE)
     assert code == 403
@@ -292,9 +304,10 @@ async def test_custom_resources_are_counted(sandbox: Sandbox, session: aiohttp.C
     """``count/RESOURCE.GROUP`` for any namespaced kind."""
     sandbox.create_quota("team", "q", {"count/rayclusters.ray.io": "1"})
     path = "/apis/ray.io/v1/namespaces/team/rayclusters"
-    await create(session, {"metadata": {"name": "r"}}, path)
+    ray = {"apiVersion": "ray.io/v1", "kind": "RayCluster"}
+    await create(session, {**ray, "metadata": {"name": "r"}}, path)
 
-    assert "count/rayclusters.ray.io=1" in await refused(session, {"metadata": {"name": "s"}}, path)
+    assert "count/rayclusters.ray.io=1" in await refused(session, {**ray, "metadata": {"name": "s"}}, path)
     await ask(session, "DELETE", f"{path}/r")
     await sandbox.until(lambda: sandbox.used("team", "q") == {"count/rayclusters.ray.io": "0"})
 

@@ -56,7 +56,7 @@ async def test_a_pod_on_a_node_is_given_its_grace(session: aiohttp.ClientSession
 
 
 async def test_a_finalizer_keeps_an_object_until_it_is_removed(session: aiohttp.ClientSession) -> None:
-    """The last removal deletes it; watchers see a MODIFIED, then a DELETED."""
+    """The last removal deletes it; watchers see a MODIFIED, then a DELETED with the finalizer still on it."""
     made = await create(session, {"metadata": {"name": "m", "finalizers": ["x/y"]}}, MAPS)
     _, marked = await ask(session, "DELETE", f"{MAPS}/m")
     assert marked["metadata"]["deletionTimestamp"]
@@ -66,18 +66,19 @@ async def test_a_finalizer_keeps_an_object_until_it_is_removed(session: aiohttp.
     assert not await there(session, f"{MAPS}/m")
     version = made["metadata"]["resourceVersion"]
     found = await first_events(session, f"{MAPS}?watch=1&resourceVersion={version}", 2)
-    assert found[0]["type"] == "MODIFIED"
-    assert (await first_events(session, f"{MAPS}?watch=1&resourceVersion={version}", 3))[-1]["type"] == "DELETED"
+    assert [each["type"] for each in found] == ["MODIFIED", "DELETED"]
+    assert found[1]["object"]["metadata"]["finalizers"] == ["x/y"]
 
 
 @pytest.mark.parametrize("field", ["uid", "resourceVersion"])
 async def test_a_precondition_must_hold(session: aiohttp.ClientSession, field: str) -> None:
-    """409 with both values."""
+    """409 with both values, naming the kind."""
     await create(session, pod("x"))
     code, answer = await ask(session, "DELETE", f"{PODS}/x", {"preconditions": {field: "99999"}})
 
     assert (code, answer["reason"]) == (409, "Conflict")
-    assert "Precondition failed" in answer["message"]
+    assert answer["message"].startswith('Operation cannot be fulfilled on Pod "x": the ')
+    assert "in the precondition (99999) does not match the" in answer["message"]
     assert await there(session, f"{PODS}/x")
 
 

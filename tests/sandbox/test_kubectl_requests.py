@@ -141,12 +141,18 @@ async def test_the_server_says_its_version_and_health(session: aiohttp.ClientSes
 async def test_scale_is_a_subresource(session: aiohttp.ClientSession) -> None:
     """Read, patched, replaced; the Deployment follows."""
     deployments = "/apis/apps/v1/namespaces/team/deployments"
-    await create(session, {"metadata": {"name": "d"}, "spec": {"replicas": 1}}, deployments)
+    labels = {"app": "d"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    await create(session, {"metadata": {"name": "d"}, "spec": spec}, deployments)
     _, scale = await ask(session, "GET", f"{deployments}/d/scale")
     assert (scale["kind"], scale["spec"]) == ("Scale", {"replicas": 1})
     body = {"spec": {"replicas": 3}}
     await ask(session, "PATCH", f"{deployments}/d/scale", body, content_type="application/merge-patch+json")
     assert (await ask(session, "GET", f"{deployments}/d"))[1]["spec"]["replicas"] == 3
-    code, _ = await ask(session, "PUT", f"{deployments}/d/scale", {**scale, "spec": {"replicas": -1}})
+    code, answer = await ask(session, "PUT", f"{deployments}/d/scale", {**scale, "spec": {"replicas": -1}})
 
-    assert code == 400
+    assert code == 422
+    assert answer["message"] == (
+        'Scale.autoscaling "d" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0'
+    )

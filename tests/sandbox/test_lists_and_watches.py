@@ -81,17 +81,17 @@ async def test_a_page_token_can_be_too_old(sandbox: Sandbox, session: aiohttp.Cl
 
 
 async def test_a_watch_resumes_where_a_list_ended(session: aiohttp.ClientSession) -> None:
-    """Every change once, in order."""
+    """Every change once, in order; a pod is marked before it goes."""
     await create(session, pod("before"))
     _, listed = await ask(session, "GET", PODS)
     await create(session, pod("x"))
     await ask(session, "PATCH", f"{PODS}/x", {"metadata": {"labels": {"a": "b"}}}, content_type=MERGE)
     await ask(session, "DELETE", f"{PODS}/x")
     version = listed["metadata"]["resourceVersion"]
-    found = await first_events(session, f"{PODS}?watch=1&resourceVersion={version}", 3)
+    found = await first_events(session, f"{PODS}?watch=1&resourceVersion={version}", 4)
 
-    assert [(each["type"], each["object"]["metadata"]["name"]) for each in found] == [
-        ("ADDED", "x"), ("MODIFIED", "x"), ("DELETED", "x"),
+    assert [(each["type"], each["object"]["metadata"].get("deletionGracePeriodSeconds")) for each in found] == [
+        ("ADDED", None), ("MODIFIED", None), ("MODIFIED", 0), ("DELETED", 0),
     ]  # fmt: skip
     versions = [int(each["object"]["metadata"]["resourceVersion"]) for each in found]
     assert versions == sorted(versions)
@@ -216,7 +216,9 @@ async def test_a_table_has_columns_and_rows(sandbox: Sandbox, session: aiohttp.C
     _, listed = await ask(session, "GET", PODS, accept=TABLE)
     _, single = await ask(session, "GET", f"{PODS}/a", accept=TABLE)
 
-    assert [column["name"] for column in listed["columnDefinitions"]] == ["Name", "Ready", "Status", "Restarts", "Age"]
+    columns = [(column["name"], column["priority"]) for column in listed["columnDefinitions"]]
+    assert columns[:5] == [("Name", 0), ("Ready", 0), ("Status", 0), ("Restarts", 0), ("Age", 0)]
+    assert columns[5:] == [("IP", 1), ("Node", 1), ("Nominated Node", 1), ("Readiness Gates", 1)]
     assert listed["rows"][0]["cells"][:4] == ["a", "0/1", "Pending", "0"]
     assert listed["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
     assert (single["kind"], single["rows"][0]["cells"][0]) == ("Table", "a")

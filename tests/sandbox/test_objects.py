@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from tests.sandbox.talking import JSON
 
 MAPS = f"{TEAM}/configmaps"
+RAY = {"apiVersion": "ray.io/v1", "kind": "RayCluster"}
 RAYS = "/apis/ray.io/v1/namespaces/team/rayclusters"
 
 
 def config(name: str = "m", **data: str) -> JSON:
     """A ConfigMap."""
-    return {"metadata": {"name": name}, "data": data}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
 async def test_a_created_object_has_what_the_server_gives(session: aiohttp.ClientSession) -> None:
@@ -74,7 +75,7 @@ ERRORS = [
         PODS,
         {**pod("x"), "apiVersion": "v2"},
         400,
-        "the API version in the data (v2) does not match the expected API version (v1)",
+        'Pod in version "v2" cannot be handled as a Pod: no kind "Pod" is registered for version "v2" in scheme',
         id="version",
     ),
     pytest.param(
@@ -89,7 +90,7 @@ ERRORS = [
         "POST",
         PODS,
         pod("x", resourceVersion="5"),
-        400,
+        500,
         "resourceVersion should not be set on objects to be created",
         id="create-with-a-version",
     ),
@@ -178,7 +179,7 @@ async def test_a_write_without_change_makes_no_version(session: aiohttp.ClientSe
 
 async def test_status_and_spec_are_written_apart(session: aiohttp.ClientSession) -> None:
     """Each leaves the other alone; a change of the spec raises the generation."""
-    await create(session, {"metadata": {"name": "r"}, "spec": {"a": 1}}, RAYS)
+    await create(session, {**RAY, "metadata": {"name": "r"}, "spec": {"a": 1}}, RAYS)
     await ask(session, "PATCH", f"{RAYS}/r/status", {"spec": {"a": 9}, "status": {"s": 1}}, content_type=MERGE)
     _, found = await ask(session, "PATCH", f"{RAYS}/r", {"spec": {"a": 2}, "status": {"s": 9}}, content_type=MERGE)
 
@@ -204,46 +205,48 @@ async def test_a_merge_patch_removes_with_null(session: aiohttp.ClientSession) -
     assert found["data"] == {"b": "2", "c": "3"}
 
 
+NOTES = "/metadata/annotations"
+
+
 @pytest.mark.parametrize(
-    ("operations", "code", "data"),
+    ("operations", "code", "notes"),
     [
         (
-            [{"op": "test", "path": "/data/a", "value": "1"}, {"op": "replace", "path": "/data/a", "value": "2"}],
+            [{"op": "test", "path": f"{NOTES}/a", "value": "1"}, {"op": "replace", "path": f"{NOTES}/a", "value": "2"}],
             200,
-            {"a": "2", "x~/y": "0"},
+            {"a": "2", "x/y": "0"},
         ),
-        ([{"op": "test", "path": "/data/a", "value": "9"}], 422, None),
+        ([{"op": "test", "path": f"{NOTES}/a", "value": "9"}], 422, None),
         (
-            [{"op": "remove", "path": "/data/x~0~1y"}, {"op": "add", "path": "/data/b", "value": "2"}],
+            [{"op": "remove", "path": f"{NOTES}/x~1y"}, {"op": "add", "path": f"{NOTES}/b", "value": "2"}],
             200,
             {"a": "1", "b": "2"},
         ),
         (
             [
-                {"op": "copy", "from": "/data/a", "path": "/data/b"},
-                {"op": "move", "from": "/data/b", "path": "/data/c"},
+                {"op": "copy", "from": f"{NOTES}/a", "path": f"{NOTES}/b"},
+                {"op": "move", "from": f"{NOTES}/b", "path": f"{NOTES}/c"},
             ],
             200,
-            {"a": "1", "x~/y": "0", "c": "1"},
+            {"a": "1", "x/y": "0", "c": "1"},
         ),
-        ([{"op": "remove", "path": "/data/none"}], 422, None),
-        ([{"op": "jump", "path": "/data"}], 400, None),
+        ([{"op": "add", "path": f"{NOTES}/b", "value": "2"}, {"op": "remove", "path": f"{NOTES}/none"}], 422, None),
+        ([{"op": "jump", "path": NOTES}], 422, None),
         ({"op": "remove"}, 400, None),
         ([{"op": "remove", "path": 7}], 400, None),
     ],
 )
 async def test_a_json_patch_does_all_or_nothing(
-    session: aiohttp.ClientSession, operations: object, code: int, data: JSON | None
+    session: aiohttp.ClientSession, operations: object, code: int, notes: JSON | None
 ) -> None:
     """RFC 6902."""
-    await create(session, config(**{"a": "1", "x~/y": "0"}), MAPS)
+    before = {"a": "1", "x/y": "0"}
+    await create(session, {"metadata": {"name": "m", "annotations": before}}, MAPS)
     found, answer = await ask(session, "PATCH", f"{MAPS}/m", operations, content_type=JSON_PATCH)
 
     assert found == code, answer
-    if data is not None:
-        assert answer["data"] == data
-    else:
-        assert (await ask(session, "GET", f"{MAPS}/m"))[1]["data"] == {"a": "1", "x~/y": "0"}
+    _, after = await ask(session, "GET", f"{MAPS}/m")
+    assert after["metadata"]["annotations"] == (before if notes is None else notes)
 
 
 async def test_a_strategic_patch_merges_lists_by_key(session: aiohttp.ClientSession) -> None:
@@ -268,7 +271,7 @@ async def test_a_strategic_patch_merges_lists_by_key(session: aiohttp.ClientSess
 
 async def test_a_custom_resource_knows_no_strategic_patch(session: aiohttp.ClientSession) -> None:
     """As on a real server: 415."""
-    await create(session, {"metadata": {"name": "r"}}, RAYS)
+    await create(session, {**RAY, "metadata": {"name": "r"}}, RAYS)
 
     code, answer = await ask(session, "PATCH", f"{RAYS}/r", {}, content_type=STRATEGIC)
     assert (code, answer["reason"]) == (415, "UnsupportedMediaType")
@@ -303,7 +306,10 @@ async def test_apply_merges_lists_by_key_and_lets_items_go(session: aiohttp.Clie
 
     def deployment(*names: str) -> JSON:
         containers = [{"name": name, "image": "i"} for name in names]
-        return {"metadata": {"name": "d"}, "spec": {"template": {"spec": {"containers": containers}}}}
+        labels = {"app": "d"}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": containers}}
+        spec = {"selector": {"matchLabels": labels}, "template": template}
+        return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
 
     assert (await ask(session, "PATCH", path, deployment("a", "b"), content_type=APPLY))[0] == 201
     code, found = await ask(session, "PATCH", path, deployment("b", "c"), content_type=APPLY)
@@ -328,6 +334,58 @@ async def test_secrets_are_stored_encoded(session: aiohttp.ClientSession) -> Non
     made = await create(session, {"metadata": {"name": "s"}, "stringData": {"a": "b"}}, f"{TEAM}/secrets")
 
     assert (made["data"], made["type"], "stringData" in made) == ({"a": "Yg=="}, "Opaque", False)
+
+
+async def test_a_claim_grows_only_when_bound_and_allowed(session: aiohttp.ClientSession) -> None:
+    """422 while it is pending, 403 where its class does not allow it."""
+    claim = {
+        "metadata": {"name": "c"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    claims = f"{TEAM}/persistentvolumeclaims"
+    await create(session, claim, claims)
+    larger = {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}
+    code, answer = await ask(session, "PATCH", f"{claims}/c", larger, content_type=MERGE)
+    assert code == 422
+    assert "spec: Forbidden: spec is immutable after creation except resources.requests" in answer["message"]
+
+    await ask(session, "PATCH", f"{claims}/c/status", {"status": {"phase": "Bound"}}, content_type=MERGE)
+    code, answer = await ask(session, "PATCH", f"{claims}/c", larger, content_type=MERGE)
+    assert code == 403
+    assert answer["message"] == (
+        'persistentvolumeclaims "c" is forbidden: only dynamically provisioned pvc can be resized and the storageclass '
+        "that provisions the pvc must support resize"
+    )
+
+
+async def test_definitions_bring_kinds_and_take_them(session: aiohttp.ClientSession) -> None:
+    """Served as soon as the definition is stored, gone with it."""
+    definition = {
+        "metadata": {"name": "things.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"plural": "things", "kind": "Thing", "shortNames": ["th"]},
+            "versions": [{"name": "v1", "served": True, "storage": True, "subresources": {"status": {}}}],
+        },
+    }
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    things = "/apis/example.com/v1/namespaces/team/things"
+    assert (await ask(session, "GET", things)) == (404, {"text": "404 page not found\n"})
+    made = await create(session, definition, definitions)
+    assert [each["type"] for each in made["status"]["conditions"]] == ["NamesAccepted", "Established"]
+
+    thing = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {"a": 1}}
+    await create(session, thing, things)
+    _, listed = await ask(session, "GET", "/apis/example.com/v1")
+    assert [each["name"] for each in listed["resources"]] == ["things", "things/status"]
+    await ask(session, "DELETE", f"{definitions}/things.example.com")
+    assert (await ask(session, "GET", things))[0] == 404
+    await create(session, definition, definitions)
+    assert (await ask(session, "GET", things))[1]["items"] == []
+    wrong = {**definition, "metadata": {"name": "other"}}
+    code, answer = await ask(session, "POST", definitions, wrong)
+    assert (code, "must be spec.names.plural" in answer["message"]) == (422, True)
 
 
 async def test_limit_ranges_fill_in_what_is_missing(session: aiohttp.ClientSession) -> None:
@@ -390,7 +448,10 @@ async def test_limit_ranges_bound_claims(session: aiohttp.ClientSession) -> None
     """The one place where a request alone is held against a maximum."""
     limit = {"type": "PersistentVolumeClaim", "max": {"storage": "16"}}
     await create(session, {"metadata": {"name": "l"}, "spec": {"limits": [limit]}}, f"{TEAM}/limitranges")
-    claim = {"metadata": {"name": "c"}, "spec": {"resources": {"requests": {"storage": "17"}}}}
+    claim = {
+        "metadata": {"name": "c"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "17"}}},
+    }
 
     assert await refused(session, claim, f"{TEAM}/persistentvolumeclaims") == (
         'persistentvolumeclaims "c" is forbidden: maximum storage usage per PersistentVolumeClaim is 16, but request '

@@ -77,7 +77,7 @@ def test_the_synchronous_client_watches(client: kubernetes.client.ApiClient) -> 
         for event in watch.stream(api.list_namespaced_pod, "team", resource_version=version, timeout_seconds=1)
     ]
 
-    assert seen == [("ADDED", "x"), ("DELETED", "x")]
+    assert seen == [("ADDED", "x"), ("MODIFIED", "x"), ("DELETED", "x")]
 
 
 def test_the_other_apis_of_the_synchronous_client(client: kubernetes.client.ApiClient) -> None:
@@ -123,7 +123,8 @@ async def test_the_asynchronous_client_lives_a_pods_life(sandbox: Sandbox) -> No
             async for event in stream:
                 seen.append((event["type"], event["object"].status.phase))  # noqa: PERF401 - a stream
 
-    assert seen == [("ADDED", "Pending"), ("MODIFIED", "Succeeded"), ("DELETED", "Succeeded")]
+    done = "Succeeded"
+    assert seen == [("ADDED", "Pending"), ("MODIFIED", done), ("MODIFIED", done), ("DELETED", done)]
 
 
 async def test_the_asynchronous_client_gets_the_quota_refusal(sandbox: Sandbox) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import aiohttp
 import pytest
 
+from k8s.sandbox import Sandbox
 from tests.sandbox.talking import PODS, QUOTAS, TEAM, ask, create, pod, quota, refused
 
 if TYPE_CHECKING:
-    import aiohttp
-
-    from k8s.sandbox import Sandbox
     from tests.sandbox.talking import JSON
 
 HOUR = 3600
@@ -103,9 +102,11 @@ async def test_object_counts_are_refused_by_their_own_name(sandbox: Sandbox, ses
     """Of a quota over replication controllers (newer servers write a small e)."""
     sandbox.create_quota("team", "object-counts", {"replicationcontrollers": "1"})
     path = f"{TEAM}/replicationcontrollers"
-    await create(session, {"metadata": {"name": "app-40"}}, path)
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"selector": {"a": "b"}, "template": template}
+    await create(session, {"metadata": {"name": "app-40"}, "spec": spec}, path)
 
-    assert await refused(session, {"metadata": {"name": "app-41"}}, path) == (
+    assert await refused(session, {"metadata": {"name": "app-41"}, "spec": spec}, path) == (
         'replicationcontrollers "app-41" is forbidden: exceeded quota: object-counts, requested: '
         "replicationcontrollers=1, used: replicationcontrollers=1, limited: replicationcontrollers=1"
     )
@@ -157,10 +158,29 @@ async def test_only_the_first_violated_quota_is_named(sandbox: Sandbox, session:
     )
 
 
+async def test_quotas_can_be_asked_in_any_order() -> None:
+    """As on a real server, where any of them may be named first; the seed decides."""
+
+    async def first_named(seed: int) -> list[str]:
+        async with (
+            Sandbox(seed=seed, shuffled_quotas=True) as sandbox,
+            aiohttp.ClientSession(sandbox.url) as session,
+        ):
+            sandbox.create_namespace("team")
+            for name in "abc":
+                sandbox.create_quota("team", name, {"pods": "0"})
+            return [(await refused(session, pod("x"))).split("quota: ")[1][0] for _ in range(30)]
+
+    named = await first_named(1)
+    assert set(named) == {"a", "b", "c"}
+    assert named == await first_named(1)
+
+
 async def test_a_group_is_part_of_the_resource(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
     """``jobs.batch``, in the text and in the name of the count; the details tell them apart."""
     sandbox.create_quota("team", "q", {"count/jobs.batch": "0"})
-    body = {"metadata": {"name": "j"}, "spec": {"template": {"spec": {"containers": []}}}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    body = {"metadata": {"name": "j"}, "spec": {"template": template}}
     code, answer = await ask(session, "POST", "/apis/batch/v1/namespaces/team/jobs", body)
 
     assert code == 403
