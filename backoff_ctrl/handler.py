@@ -140,8 +140,7 @@ class ComputeResourceAwareBackOffHandler:
 
     def forget(self, name: str, now: float) -> None:
         """Take in that a quota is gone."""
-        if self.knowledge.quotas.pop(name, None) is not None:
-            self.knowledge.restructure()
+        if self.knowledge.forget(name):
             self._look(now)
 
     def watch(self, *, healthy: bool, now: float) -> None:
@@ -267,8 +266,7 @@ class ComputeResourceAwareBackOffHandler:
             if isinstance(outcome, Overloaded) and outcome.scope == "flow":
                 flow.bad(ticket.sent, now, outcome.retry_after, self.policy.base)
             elif isinstance(outcome, Overloaded):
-                in_flight = len(self.knowledge.outstanding) + 1
-                self.pace.conflicted(ticket.sent, now, outcome.retry_after, in_flight)
+                self.pace.conflicted(ticket.sent, now, outcome.retry_after, len(self.knowledge.outstanding) + 1)
         if ticket.request.state == "waiting":
             if self.line.size == 0:
                 self._sweep_at = ticket.request.joined + self.policy.wait_max
@@ -366,6 +364,8 @@ class ComputeResourceAwareBackOffHandler:
     def scan(self, now: float) -> None:
         """Go over the line in order and admit whoever may go; stop after ``scan_max`` rows and go on next time."""
         order = self.line.order
+        if self._scan_due:
+            self._resume = None  # news since a look was cut short: the first in line come first
         at = 0 if self._resume is None else bisect_left(order, self._resume, key=rank_of)
         if self._resume is None:
             self.keeping.begin()

@@ -201,6 +201,13 @@ class Knowledge:
             self.restructure()
         return rooms
 
+    def forget(self, name: str) -> bool:
+        """Drop a quota that is gone; say whether it was known."""
+        known = self.quotas.pop(name, None) is not None
+        if known:
+            self.restructure()
+        return known
+
     def disprove(self, ticket: Ticket) -> None:
         """Learn from a probe that got in: what was believed of ``used`` left no room for it, so less is used."""
         for ceiling, _ in ticket.shape.meets:

@@ -21,7 +21,7 @@ from backoff_ctrl import Controller, Demand, ObservedQuota, Policy, Request, Tic
 from backoff_ctrl.tickets import Created
 
 ONE = 10**9
-MANY, FEW = 20_000, 1_000
+MANY, FEW = 1_000_000, 1_000
 POLICY = Policy(waiters_max=2 * MANY, overtakes_max=4096, overtaken_for_max=86_400)  # the wakes overtake each other
 BATCHES, BATCH = 40, 500
 WAKES = 200
@@ -87,7 +87,7 @@ class Crowd:
         took = perf_counter_ns() - start
         for request in done:
             controller.withdraw(request, now)
-        controller.advance(now)
+        self.rest()
         return took / BATCH / 1000
 
     def wake(self, rng: random.Random, *, deep: bool) -> float:
@@ -102,7 +102,7 @@ class Crowd:
         for quota in self.quotas[1:]:  # the others have had room before: their news are not what is measured
             self.observe(namespace, quota, self.limit - room)
         self.now += 0.01
-        assert not controller.advance(self.now)
+        self.rest()
         start = perf_counter_ns()
         self.observe(namespace, self.quotas[0], self.limit - room)
         early = controller.advance(self.now)
@@ -118,10 +118,15 @@ class Crowd:
         controller.settle(ticket, Created(), self.now)
         for quota in self.quotas:
             self.observe(namespace, quota, self.limit)
-        while (deadline := controller.next_deadline()) is not None and deadline <= self.now + 0.1:
-            self.now = max(self.now, deadline)
-            assert not controller.advance(self.now)
+        self.rest()
         return took / 1000
+
+    def rest(self) -> None:
+        """Let all that is due be done: nothing of one measurement is left to the next."""
+        end = self.now + 0.1
+        while (deadline := self.controller.next_deadline()) is not None and deadline <= end:
+            self.now = max(self.now, deadline)
+            assert not self.controller.advance(self.now)
 
 
 def resident() -> int:

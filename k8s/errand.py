@@ -141,7 +141,8 @@ class Errand:
             return line
         if not why.quota:
             return f"{line} ({why.reason}), place {why.place}"
-        asked, left = format_quantity(why.asked), format_quantity(why.left)
+        asked = format_quantity(why.asked)
+        left = format_quantity(max(0, why.left))  # a probe under way holds more than there is
         return f"{line} ({why.reason} {why.quota}: asks {why.resource}={asked}, {left} left), place {why.place}"
 
     @property

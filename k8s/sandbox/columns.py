@@ -122,6 +122,11 @@ def _job_status(job: JSON) -> str:
     return "Suspended" if _part(job, "spec", "suspend") is True else "Running"
 
 
+def _job_duration(job: JSON) -> str:
+    started = _part(job, "status", "startTime")
+    return age(started, time.time()) if started else ""
+
+
 def _each(field: str) -> Callable[[JSON], str]:
     """One field of the containers of a template."""
 
@@ -212,7 +217,7 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         _NAME,
         Column("Status", _job_status),
         Column("Completions", _of(("status", "succeeded"), ("spec", "completions"))),
-        Column("Duration", lambda obj: age(_part(obj, "status", "startTime") or None, time.time()).replace("<unknown>", "")),
+        Column("Duration", _job_duration),
         _AGE,
         *_SELECTED,
     ),

@@ -11,9 +11,12 @@ if TYPE_CHECKING:
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Kind:
-    """One resource: where it is served, what it is called, and how its objects behave."""
+    """One resource: where it is served, what it is called, and how its objects behave.
+
+    Kinds are equal when group and plural are: versions of one resource share their objects.
+    """
 
     group: str
     version: str
@@ -35,6 +38,14 @@ class Kind:
         object.__setattr__(self, "group_resource", resource)
         object.__setattr__(self, "api_version", f"{self.group}/{self.version}" if self.group else self.version)
         object.__setattr__(self, "singular", self.singular or self.kind.lower())
+
+    def __eq__(self, other: object) -> bool:
+        """By group and plural."""
+        return isinstance(other, Kind) and self.group_resource == other.group_resource
+
+    def __hash__(self) -> int:
+        """Cheap: a string keeps its hash."""
+        return hash(self.group_resource)
 
     @property
     def list_kind(self) -> str:

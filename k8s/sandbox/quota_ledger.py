@@ -137,14 +137,15 @@ class QuotaLedger:
             return
         if kind is QUOTAS:
             self._follow_quota(event, obj)
+        known_obj, known = self._known
         if event.type == DELETED:
             charge = None
         else:
-            known_obj, known = self._known
             charge = known if known is not None and known_obj is obj else charge_of(kind, obj, self._clock())
-        self._known = (None, None)
         if kind is PODS:
             self._follow_deletion(event, obj)
+        if known_obj is obj:
+            self._known = (None, None)
         released = self._recharge(event.namespace, kind, event.name, charge)
         if released and event.type != ADDED:
             self.on_release(event.namespace)

@@ -11,8 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl import Controller, Created, Demand, Policy, Request, Ticket
-from tests.timeline import NS, ONE, Timeline, refusals, tickets
+from backoff_ctrl import Controller, Created, Demand, ObservedQuota, Policy, Request, Ticket
+from tests.timeline import NS, ONE, QUOTA, Timeline, refusals, tickets
+
+
+def quota_of(used: int, limited: int) -> ObservedQuota:
+    """Return a quota on cpu."""
+    hard = {"cpu": limited * ONE}
+    return ObservedQuota(hard, hard, {"cpu": used * ONE})
 
 
 def full(policy: Policy | None = None) -> Timeline:
@@ -107,6 +113,21 @@ def test_one_look_goes_over_no_more_rows_than_the_policy_says() -> None:
     line.now += 1
     assert len(tickets(line.advance())) == 10
     assert line.controller.next_deadline() == line.now
+
+
+def test_news_during_a_look_that_was_cut_short_begin_at_the_head_again() -> None:
+    """Whoever is first in line is first for the room that came meanwhile."""
+    line = full(Policy(scan_max=1))
+    large, small = line.submit(3), line.submit(1)
+    line.later(1)
+    line.observe(3, 4)
+    line.now += 0.002
+    assert line.advance() == []  # the large one does not fit, and the look ends there
+    line.controller.observe_quota(NS, QUOTA, quota_of(1, 4), line.now)
+    line.now += 0.002
+
+    assert [t.request for t in tickets(line.advance())] == [large]
+    assert small.state == "waiting"
 
 
 def test_idle_namespaces_shapes_and_ceilings_expire() -> None:

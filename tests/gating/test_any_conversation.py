@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backoff_ctrl.tickets import Created
@@ -79,7 +79,7 @@ def next_event(machine: Conversation, data: st.DataObject, at: float) -> Any:
             return draw(st.sampled_from(ANSWERS))(at)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), minted=st.booleans(), keyed=st.booleans())
 def test_every_conversation_ends_its_tickets_and_keeps_its_name(data: st.DataObject, minted: bool, keyed: bool) -> None:
     """No send without a ticket, none after a cancellation, one name for all, and no ticket is left at the end."""

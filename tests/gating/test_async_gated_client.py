@@ -225,7 +225,7 @@ async def test_errors_carry_what_the_gate_knows(sandbox: BackgroundSandbox, api:
         await core_of(api).create_namespaced_pod("team", pod())
 
     assert caught.value.status == 403
-    assert caught.value.__notes__ == ["backoff-ctrl: must-specify, after 1 sends in 0.0 s"]
+    assert caught.value.__notes__[0].startswith("backoff-ctrl: must-specify, after 1 sends in ")
     assert caught.value.quota_rejection is None  # type: ignore[attr-defined]
 
 
