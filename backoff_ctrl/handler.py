@@ -63,6 +63,7 @@ class ComputeResourceAwareBackOffHandler:
         line = self.line
         knowledge = self.knowledge
         shape = knowledge.shapes.get(request.demand.key) or knowledge.shape_of(request.demand)
+        request.demand = shape.demand  # its equal: all waiters of a shape hold one
         request.joined = now
         request.rank = now - request.priority * self.policy.age_step if request.priority else now
         self.seq = request.seq = self.seq + 1

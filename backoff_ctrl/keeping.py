@@ -70,16 +70,17 @@ class Keeping:
         policy = self._policy
         if row.shape.never is not None:
             return
-        blocked = blocking(row.shape)
-        for ceiling in blocked:
-            self.next_for.setdefault(ceiling, head)
+        next_for = self.next_for
+        for ceiling, amount in row.shape.meets:
+            if amount > ceiling.cap - ceiling.held and ceiling not in next_for:
+                next_for[ceiling] = head
         if head.overtaken < policy.overtakes_max:
             return
         overdue_at = (head.overtaken_since if head.overtaken else head.joined) + policy.overtaken_for_max
         if now < overdue_at:
             self.next_change = min(self.next_change, overdue_at)
             return
-        for ceiling in blocked:
+        for ceiling in blocking(row.shape):
             if ceiling not in self.kept and self._is_on(head, ceiling, now):
                 self.kept[ceiling] = (head.rank, head.seq)
 

@@ -49,7 +49,9 @@ class Probing:
             self.suspect_at = min(self.suspect_at, shape.suspected_next)
             return None
         blocks = []
-        for ceiling in blocking(shape):
+        for ceiling, amount in shape.meets:
+            if amount <= ceiling.cap - ceiling.held:
+                continue
             block = ceiling.block
             if block is None:
                 if self._knowledge.is_watched(ceiling.quota):

@@ -42,6 +42,18 @@ class Server:
     tls: ssl.SSLContext | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One thing to do to the pod at ``path``; what has begun ends at ``ends`` (loop time), if ever.
+
+    The end is planned only when the beginning was understood: a late retry must not undo it.
+    """
+
+    what: str
+    path: str
+    ends: float | None = None
+
+
 class Kubelet:
     """Runs every pod of a namespace, or of all. Use it as an async context manager."""
 
@@ -58,7 +70,7 @@ class Kubelet:
         self._starts = starts
         self._session: aiohttp.ClientSession | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._due: list[tuple[float, int, str, str]] = []  # (when, order, what, path of the pod)
+        self._due: list[tuple[float, int, _Step]] = []  # (when, order, what to do)
         self._known: set[str] = set()  # uids that have a plan
         self._order = 0
         self._news = asyncio.Event()
@@ -138,6 +150,9 @@ class Kubelet:
                     version = event["object"]["metadata"].get("resourceVersion") or version
                     if event["type"] in {"ADDED", "MODIFIED"}:
                         self._plan(event["object"])
+                    elif event["type"] == "DELETED":
+                        uid = event["object"]["metadata"]["uid"]
+                        self._known.difference_update((uid, f"going:{uid}"))
         return version
 
     def _plan(self, pod: Mapping[str, Any]) -> None:
@@ -148,16 +163,17 @@ class Kubelet:
             going = f"going:{metadata['uid']}"
             if going not in self._known:
                 self._known.add(going)
-                self._later(_seconds_until(metadata["deletionTimestamp"]), "let-go", path)
+                self._later(_seconds_until(metadata["deletionTimestamp"]), _Step("let-go", path))
             return
         if metadata["uid"] in self._known or status.get("phase") in _ENDED:
             return
         self._known.add(metadata["uid"])
-        if self._starts and status.get("phase") != "Running":
-            self._later(0, "Running", path)
         run_time = self._run_time(metadata.get("annotations") or {})
-        if run_time is not None:
-            self._later(run_time, "Succeeded", path)
+        ends = None if run_time is None else asyncio.get_running_loop().time() + run_time
+        if self._starts and status.get("phase") != "Running":
+            self._later(0, _Step("Running", path, ends))
+        elif run_time is not None:
+            self._later(run_time, _Step("Succeeded", path))
 
     def _run_time(self, annotations: Mapping[str, str]) -> float | None:
         text = annotations.get(RUN_SECONDS)
@@ -172,9 +188,9 @@ class Kubelet:
             return None
         return seconds
 
-    def _later(self, delay: float, what: str, path: str) -> None:
+    def _later(self, delay: float, step: _Step) -> None:
         self._order += 1
-        heapq.heappush(self._due, (asyncio.get_running_loop().time() + delay, self._order, what, path))
+        heapq.heappush(self._due, (asyncio.get_running_loop().time() + delay, self._order, step))
         self._news.set()
 
     async def _work_off(self) -> None:
@@ -182,9 +198,9 @@ class Kubelet:
         loop = asyncio.get_running_loop()
         while True:
             while self._due and self._due[0][0] <= loop.time():
-                _, _, what, path = heapq.heappop(self._due)
+                step = heapq.heappop(self._due)[2]
                 await self._slots.acquire()
-                task = asyncio.create_task(self._do(what, path))
+                task = asyncio.create_task(self._do(step))
                 self._under_way.add(task)
                 task.add_done_callback(self._done)
             self._news.clear()
@@ -199,8 +215,9 @@ class Kubelet:
         self._under_way.discard(task)
         self._slots.release()
 
-    async def _do(self, what: str, path: str) -> None:
+    async def _do(self, step: _Step) -> None:
         """Patch or delete until the server has understood; a pod that is gone is fine."""
+        what, path = step.what, step.path
         for _ in range(_TRIES):
             try:
                 status = await (self._let_go(path) if what == "let-go" else self._set_phase(path, what))
@@ -209,6 +226,8 @@ class Kubelet:
                 status = 0
             if status in {200, 201, 202, 404}:
                 self.finished += status == 200 and what == "Succeeded"
+                if status == 200 and step.ends is not None:
+                    self._later(step.ends - asyncio.get_running_loop().time(), _Step("Succeeded", path))
                 return
             await asyncio.sleep(_RETRY_S)
         _log.warning("%s: could not be set %s", path, what)
