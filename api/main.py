@@ -81,7 +81,8 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; every foreseen end is a sentence, not a traceback."""
     try:
         code = cli.main(args=list(arguments), prog_name="backoff-ctrl", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # a caller may have closed it
+            sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -92,9 +93,18 @@ def run(arguments: Sequence[str]) -> int:
         click.echo("backoff-ctrl: stopped", err=True)
         return FAILED
     except BrokenPipeError:  # the reader has seen enough; the interpreter must not write at exit either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence_stdout()
+        return FAILED
+    except OSError as error:  # commands turn what they foresee into a sentence: this is a full disk under stdout
+        click.echo(f"backoff-ctrl: the answer can't be written: {error.strerror or error}", err=True)
+        _silence_stdout()
         return FAILED
     return code if isinstance(code, int) else DONE
+
+
+def _silence_stdout() -> None:
+    """Let what is still buffered go nowhere, so that the interpreter does not fail at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main() -> None:

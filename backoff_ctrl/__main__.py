@@ -80,7 +80,11 @@ def main() -> None:
     if found:
         sys.stderr.write("".join(f"backoff-ctrl: {sentence}\n" for sentence in found))
         sys.exit(2)
-    import_module("api.main").main()
+    try:
+        import_module("api.main").main()
+    except KeyboardInterrupt:  # while the command line loads; from then on it sees to that itself
+        sys.stderr.write("backoff-ctrl: stopped\n")
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -117,6 +117,11 @@ class Ceiling:
         self.used -= over
         self.cap += over
 
+    def charge(self, amount: int) -> None:
+        """Count this amount as used."""
+        self.used += amount
+        self.cap -= amount
+
     def release(self, amount: int) -> None:
         """End a hold of this amount."""
         self.held -= amount

@@ -132,8 +132,7 @@ class Controller:
             heapq.heappop(self._alarms)
         at = min(self._alarms[0][0] if self._alarms else FOREVER, self._expire_at)
         for window in self._shared.contended:
-            if window.turns:
-                at = min(at, max(window.not_before, self._now) if window.has_room() else FOREVER)
+            at = min(at, max(window.not_before, self._now) if window.has_room() else FOREVER)
         return None if at == FOREVER else at
 
     def explain(self, request: Request, now: float) -> Explanation | None:
@@ -195,10 +194,7 @@ class Controller:
         for window in list(self._shared.contended):
             while window.turns and window.is_open(now):
                 handler = next(iter(window.turns))
-                del window.turns[handler]
-                handler.pace.turn = window
-                handler.scan(now)
-                handler.pace.turn = None
+                handler.take_turn(window, window.turns.pop(handler), now)
             if not window.turns:
                 self._shared.contended.pop(window, None)
 

@@ -21,7 +21,7 @@ from .tickets import REQUESTS, Created, Expired, Overloaded, Refusal, Rejected, 
 
 if TYPE_CHECKING:
     from .blocks import Block
-    from .ceilings import ObservedQuota, Quota
+    from .ceilings import ObservedQuota
     from .line import Shape
     from .overload import Window
     from .shared import Shared
@@ -35,7 +35,7 @@ class ComputeResourceAwareBackOffHandler:
     """One namespace: learns its ceilings from rejections and observations and gates its creates."""
 
     __slots__ = (
-        "_resume", "_scan_due", "_shared", "_sweep_at", "keeping", "knowledge", "line", "namespace", "pace", "policy",
+        "_resume", "_scan_due", "_shared", "keeping", "knowledge", "line", "namespace", "pace", "policy",
         "probing", "seq", "settling", "wake_at",
     )  # fmt: skip
 
@@ -54,7 +54,6 @@ class ComputeResourceAwareBackOffHandler:
         self.wake_at = FOREVER
         self._resume: tuple[float, int] | None = None
         self._scan_due = False
-        self._sweep_at = FOREVER
 
     def submit(self, request: Request, now: float) -> None:
         """Take a new request: it goes, waits, or is refused, as ``advance`` then says."""
@@ -106,6 +105,8 @@ class ComputeResourceAwareBackOffHandler:
                 return  # the engine gave it up before its sender did
             raise TicketError(f"the ticket of request {ticket.request.id} was ended before")
         request = ticket.request
+        if isinstance(outcome, Rejected) and not outcome.shows_full():
+            outcome = Overloaded(scope="namespace")  # by its own figures it would get in, again and again
         request.state = REQUESTS[request.state][outcome.event]
         ticket.ended = "settled"
         knowledge = self.knowledge
@@ -116,8 +117,6 @@ class ComputeResourceAwareBackOffHandler:
             self.pace.ended(outcome, unproven=ticket.unproven)
             if self.line.size:
                 self._look(now)
-        if ticket.shape.version != knowledge.version:
-            knowledge.know(ticket.shape)
         if isinstance(outcome, Created):
             if flow.failures or flow.in_flight * 2 >= flow.size:
                 flow.good()
@@ -164,17 +163,19 @@ class ComputeResourceAwareBackOffHandler:
 
     def _arrive(self, request: Request, shape: Shape, now: float) -> None:
         """Weigh a request whose equals do not wait: it goes at once, or opens a row."""
+        knowledge = self.knowledge
         shape.used_at = now
-        if shape.version != self.knowledge.version:
-            self.knowledge.know(shape)
+        if shape.version != knowledge.version:
+            knowledge.know(shape)
         if self.line.size >= self.policy.waiters_max:
             self._refuse(request, "too-many-waiting", f"{self.line.size} requests wait in {self.namespace} already")
         elif shape.never is not None and self.policy.on_never_fits == "fail":
             self._refuse(request, "never-fits", shape.never_sentence())
-        elif not (self._offer(request, shape, now) or (self._end_holds(now) and self._offer(request, shape, now))):
+        elif not (
+            self._offer(request, shape, now)
+            or (knowledge.end_holds(now, self.policy) and self._offer(request, shape, now))
+        ):
             request.happens("submit")
-            if self.line.size == 0:
-                self._sweep_at = now + self.policy.wait_max
             row = shape.row_of(request)
             self.line.join(request, row)
             self.keeping.weigh(row, now)  # from now on it is overtaken, not only from the next look on
@@ -198,9 +199,12 @@ class ComputeResourceAwareBackOffHandler:
             return False
         shared = self._shared
         window = shared.flows.get(request.flow) or shared.flow(request.flow)
-        free = not window.turns and pace.brake is None and window.is_open(now)
-        if not free and not pace.allows(self, window, shared.contended, len(self.knowledge.outstanding), now):
-            return False
+        free = window.in_flight + 1 <= window.size and now >= window.not_before and not window.turns
+        free = free and pace.brake is None
+        if not free:
+            place = (request.rank, request.seq)
+            if not pace.allows(self, window, shared.contended, len(self.knowledge.outstanding), place, now):
+                return False
         ticket = Ticket(request, shape, now, bool(blocks), unproven)
         for block in blocks:
             block.sends(ticket)
@@ -269,8 +273,6 @@ class ComputeResourceAwareBackOffHandler:
             elif isinstance(outcome, Overloaded):
                 self.pace.conflicted(ticket.sent, now, outcome.retry_after, len(self.knowledge.outstanding) + 1)
         if ticket.request.state == "waiting":
-            if self.line.size == 0:
-                self._sweep_at = ticket.request.joined + self.policy.wait_max
             self.line.join(ticket.request, ticket.shape.row_of(ticket.request))
         self._look(now)
 
@@ -281,7 +283,8 @@ class ComputeResourceAwareBackOffHandler:
         quota = knowledge.quotas.get(rejected.quota)
         if quota is not None and knowledge.is_watched(quota) and quota.is_stale(rejected, sent):
             self.probing.ended(ticket, passed=False)
-            self._stale(quota, rejected, now)
+            # The server has not yet seen the news we acted on: give it longer, now and from now on.
+            self.settling.set_aside(quota, rejected, now + self._shared.settle_longer())
             return
         knowledge.correct(shape, rejected.requested)
         fresh = knowledge.accept(rejected, shape.scopes, sent, now)
@@ -290,14 +293,6 @@ class ComputeResourceAwareBackOffHandler:
         if shape.version != knowledge.version:
             knowledge.know(shape)
         self.probing.refused(rejected, fresh, ticket, now)
-
-    def _stale(self, quota: Quota, rejected: Rejected, now: float) -> None:
-        """Hear that the server has not yet seen the news we acted on: give it longer, now and from now on."""
-        wait = self._shared.settle_longer()
-        for name in rejected.limited:
-            ceiling = quota.ceilings.get(name)
-            if ceiling is not None and (room := ceiling.unsettle()):
-                self.settling.add(now + wait, ceiling, room)
 
     def _refuse(self, request: Request, reason: RefusalReason, detail: str) -> None:
         request.happens("refuse")
@@ -314,19 +309,17 @@ class ComputeResourceAwareBackOffHandler:
         """Do all that is due: room settles, holds end, blocks open, waiters are offered their chance."""
         if self.settling.release(now):
             self._scan_due = True
-        if self._end_holds(now):
+        if self.knowledge.end_holds(now, self.policy):
             self._scan_due = True
         self._expire_tickets(now)
-        if now >= self._sweep_at:
-            self._sweep(now)
+        for request in self.line.overdue(now, self.policy.wait_max):
+            self._refuse(request, "waited-too-long", f"waited {self.policy.wait_max:g} s in {self.namespace}")
+            self._scan_due = True
         if self.line.order and (self._scan_due or self._resume is not None or self._is_time(now)):
             self.scan(now)
         elif not self.line.order:
             self.probing.rest()
         self._set_alarm(now)
-
-    def _end_holds(self, now: float) -> bool:
-        return self.knowledge.end_holds(now, self.policy.answered_hold)
 
     def _is_time(self, now: float) -> bool:
         """Say whether time alone may let somebody go."""
@@ -337,7 +330,8 @@ class ComputeResourceAwareBackOffHandler:
         patience = self.policy.answered_hold if self.line.size else _UNHURRIED
         at = min(self.settling.next_at(), self.knowledge.next_end(patience, self.policy.ticket_max))
         if self.line.order:
-            at = min(at, self._sweep_at, self.keeping.next_change, self.probing.next_due(), self.pace.next_open(now))
+            too_long = self.line.oldest + self.policy.wait_max
+            at = min(at, too_long, self.keeping.next_change, self.probing.next_due(), self.pace.next_open(now))
             if self._resume is not None or self._scan_due:
                 at = now
         if at < FOREVER:
@@ -351,16 +345,16 @@ class ComputeResourceAwareBackOffHandler:
             self.settle(oldest, Expired(), now)
             oldest.ended = "lapsed"
 
-    def _sweep(self, now: float) -> None:
-        """Refuse those who have waited too long; come back when the next one may have."""
-        wait_max = self.policy.wait_max
-        self._sweep_at = FOREVER
-        for _, _, row in list(self.line.order):
-            while row.waiting and row.waiting[0].joined + wait_max <= now:
-                self._refuse(row.waiting[0], "waited-too-long", f"waited {wait_max:g} s in {self.namespace}")
-                self._scan_due = True
-            if row.waiting:
-                self._sweep_at = min(self._sweep_at, row.waiting[0].joined + wait_max)
+    def take_turn(self, window: Window, place: tuple[float, int], now: float) -> None:
+        """Take a turn at a contended window, from the place that asked: a look from the head may not get there."""
+        due, cut = self._scan_due, self._resume
+        self._scan_due, self._resume = False, place
+        self.pace.turn = window
+        self.scan(now)
+        self.pace.turn = None
+        self._scan_due = self._scan_due or due
+        self._resume = min((place for place in (cut, self._resume) if place is not None), default=None)
+        self._set_alarm(now)
 
     def scan(self, now: float) -> None:
         """Go over the line in order and admit whoever may go; stop after ``scan_max`` rows and go on next time."""
@@ -396,6 +390,7 @@ class ComputeResourceAwareBackOffHandler:
 
     def forget_idle(self, limit: float) -> bool:
         """Drop shapes and learned ceilings unused since ``limit``; say whether nothing at all is left to keep."""
+        self.knowledge.forget_shapes(limit)
         if self.line.size or self.knowledge.outstanding:
             return False
         self.knowledge.forget_idle(limit)

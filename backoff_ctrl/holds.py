@@ -59,3 +59,13 @@ class Holds:
                 ceiling.release(amount)
             ended = True
         return ended
+
+    def use_old(self, now: float, lasting: float) -> None:
+        """Count the holds answered ``lasting`` ago as used, where no newer fact contains them: no watch ends them."""
+        answered = self.answered
+        while answered and answered[0][0] + lasting <= now:
+            at, charges = answered.popleft()
+            for ceiling, amount in charges:
+                if ceiling.answered <= at:
+                    ceiling.charge(amount)
+                ceiling.release(amount)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from .demand import Demand
+    from .policy import Policy
     from .tickets import Rejected, Ticket
 
 
@@ -62,7 +63,7 @@ class Knowledge:
             if applies is None:
                 unsure.append(quota)
             elif applies:
-                charges = tuple((c, amounts[name]) for name, c in quota.ceilings.items() if name in amounts)
+                charges = tuple((c, amounts[name]) for name, c in quota.ceilings.items() if amounts.get(name))
                 if charges:
                     quotas.append((quota, charges))
         shape.quotas = tuple(quotas)
@@ -77,8 +78,10 @@ class Knowledge:
             if not quota.applies(shape.scopes):
                 continue
             for name, limited in quota.spec.items():
-                if 0 < limited < amounts.get(name, 0):
-                    return quota.name, name, amounts[name], limited
+                ceiling = quota.ceilings.get(name)
+                largest = limited if ceiling is None else max(limited, ceiling.limited)  # a refusal may be newer
+                if 0 < limited and largest < amounts.get(name, 0):
+                    return quota.name, name, amounts[name], largest
         if shape.verdict is not None:
             quota_name, name = shape.verdict
             ceiling = self.quotas[quota_name].ceilings.get(name) if quota_name in self.quotas else None
@@ -147,6 +150,7 @@ class Knowledge:
                 structural = True
             elif sent <= ceiling.answered:
                 continue
+            structural = structural or limited != ceiling.limited  # verdicts of never-fits hang on it
             fresh[name] = (limited - used) - (ceiling.limited - ceiling.used)
             ceiling.believe(limited, used)
             ceiling.answered = now
@@ -190,7 +194,9 @@ class Knowledge:
             if found is None:
                 quota.ceilings[resource] = Ceiling(quota, resource, limited, used)
                 structural = True
-            elif room := found.observe(limited, used):
+                continue
+            structural = structural or limited != found.limited
+            if room := found.observe(limited, used):
                 rooms.append((found, room))
         for resource in [r for r in quota.ceilings if r not in seen.hard]:
             del quota.ceilings[resource]
@@ -223,7 +229,7 @@ class Knowledge:
         amounts = shape.amounts
         proved = False
         for quota in shape.unsure:
-            if any(amounts.get(name, 0) > c.cap - c.held for name, c in quota.ceilings.items()):
+            if any(amounts.get(name) and amounts[name] > c.cap - c.held for name, c in quota.ceilings.items()):
                 quota.classes[shape.scopes] = False
                 proved = True
         if proved:
@@ -255,13 +261,19 @@ class Knowledge:
                 self.restructure()
                 return
 
-    def end_holds(self, now: float, lasting: float) -> bool:
-        """End the holds answered ``lasting`` ago while the watch is healthy; say whether any ended."""
+    def end_holds(self, now: float, policy: Policy) -> bool:
+        """End the holds answered ``answered_hold`` ago while the watch is healthy; say whether any ended.
+
+        Without a watch they wait for the next list, but not for ever: after ``ticket_max`` they count as used.
+        """
         ended = False
-        if self.observing:
-            for quota in self.quotas.values():
-                if quota.holds.answered and quota.holds.end_old(now, lasting):
-                    ended = True
+        for quota in self.quotas.values():
+            if not quota.holds.answered:
+                continue
+            if self.observing:
+                ended = quota.holds.end_old(now, policy.answered_hold) or ended
+            else:
+                quota.holds.use_old(now, policy.ticket_max)
         return ended
 
     def next_end(self, answered_hold: float, ticket_max: float) -> float:
@@ -269,17 +281,21 @@ class Knowledge:
         at = float("inf")
         if self.outstanding:
             at = next(iter(self.outstanding)).sent + ticket_max
-        if self.observing:
-            for quota in self.quotas.values():
-                if quota.holds.answered:
-                    at = min(at, quota.holds.answered[0][0] + answered_hold)
+        lasting = answered_hold if self.observing else ticket_max
+        for quota in self.quotas.values():
+            if quota.holds.answered:
+                at = min(at, quota.holds.answered[0][0] + lasting)
         return at
 
-    def forget_idle(self, limit: float) -> None:
-        """Drop shapes that nobody used and learned quotas that nobody heard of since ``limit``."""
+    def forget_shapes(self, limit: float) -> None:
+        """Drop shapes of which nobody waits or is on the way, and that nobody used since ``limit``."""
+        sent = {ticket.shape for ticket in self.outstanding}
         for key, shape in list(self.shapes.items()):
-            if shape.used_at <= limit:
+            if shape.used_at <= limit and not shape.rows and shape not in sent:
                 del self.shapes[key]
+
+    def forget_idle(self, limit: float) -> None:
+        """Drop learned quotas that nobody heard of since ``limit``."""
         idle = [
             name
             for name, quota in self.quotas.items()

@@ -99,27 +99,24 @@ class Row:
         self.dead = 0  # those in ``waiting`` that have left, behind the head
         self.place: tuple[float, int, Row] | None = None
 
-    @property
-    def flow(self) -> str:
-        """The overload window its creates are sent under."""
-        return self.key[1]
-
 
 class Line:
     """The rows of a namespace, ordered by the rank of their heads, and the record of overtakings."""
 
-    __slots__ = ("order", "size")
+    __slots__ = ("oldest", "order", "size")
 
     def __init__(self) -> None:
         """Start empty."""
         self.order: list[tuple[float, int, Row]] = []
         self.size = 0
+        self.oldest = float("inf")  # nobody joined before; infinity: nobody waits
 
     def join(self, request: Request, row: Row) -> None:
         """Put a request at its place: a new one last of its row, a returning one where it was."""
         waiting = row.waiting
         request.row = row
         self.size += 1
+        self.oldest = min(self.oldest, request.joined)
         if not waiting or (waiting[-1].rank, waiting[-1].seq) < (request.rank, request.seq):
             waiting.append(request)
         else:
@@ -146,6 +143,21 @@ class Line:
             waiting.popleft()
             row.dead -= 1
         self._place(row)
+
+    def overdue(self, now: float, wait_max: float) -> list[Request]:
+        """List those who have waited ``wait_max`` by now; O(1) while nobody can have."""
+        if self.oldest + wait_max > now:
+            return []
+        late = []
+        self.oldest = float("inf")
+        for _, _, row in self.order:
+            for request in row.waiting:
+                if request.row is row and request.joined + wait_max > now:
+                    self.oldest = min(self.oldest, request.joined)
+                    break
+                if request.row is row:
+                    late.append(request)
+        return late
 
     def _place(self, row: Row) -> None:
         """Order the row by its head anew."""

@@ -38,9 +38,10 @@ class Pace:
         window: Window,
         contended: dict[Window, None],
         in_flight: int,
+        place: tuple[float, int],
         now: float,
     ) -> bool:
-        """Ask the brake, then the overload window: take this namespace's turn at it, or queue for one."""
+        """Ask the brake, then the overload window: take the namespace's turn at it, or queue ``place`` for one."""
         if self.brake is not None:
             self.brake.in_flight = in_flight
             if not self.brake.is_open(now):
@@ -48,7 +49,7 @@ class Pace:
         if window is self.turn and window.is_open(now):
             self.turn = None
         elif window.turns or not window.is_open(now):
-            window.turns[handler] = None
+            window.turns[handler] = min(place, window.turns.get(handler, place))
             contended[window] = None
             return False
         return True

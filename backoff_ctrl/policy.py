@@ -96,7 +96,7 @@ class Policy:
     """A ticket nobody ended by then is expired: a create ends on the server at 34 s, look-ups follow."""
     idle_ttl: float = 600.0
     """Idle namespaces, shapes and learned ceilings are forgotten after this."""
-    scan_max: int = 100
+    scan_max: int = 64
     """Rows of the waiting line that one look goes over, 1-2 us each; the rest follow at the next advance."""
 
     def __post_init__(self) -> None:

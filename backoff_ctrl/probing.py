@@ -85,18 +85,19 @@ class Probing:
                 block.late(now, self._policy, self._rng)
         if ticket is None or not ticket.probe:
             return
-        for ceiling, amount in ticket.shape.meets:
+        meets = dict(ticket.shape.meets)
+        for ceiling in self._knowledge.ceilings():  # all: what the shape meets may have changed since it was sent
             block = ceiling.block
             if block is None or block.probe is not ticket:
                 continue
             if self._knowledge.is_watched(ceiling.quota):
                 ceiling.block = None
-            if ceiling.quota is not quota:
+            if ceiling.quota is not quota or ceiling not in meets:
                 block.elsewhere(now, self._policy, self._rng)
                 continue
             block.passed()
             if ticket.sent > ceiling.answered:
-                ceiling.disprove(max(0, amount - (ceiling.cap - ceiling.held)))
+                ceiling.disprove(max(0, meets[ceiling] - (ceiling.cap - ceiling.held)))
 
     def _learn_lag(self, block: Block, *, early: bool) -> None:
         """Learn from a hinted probe whether it came too early."""

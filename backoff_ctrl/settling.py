@@ -6,7 +6,8 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .ceilings import Ceiling
+    from .ceilings import Ceiling, Quota
+    from .tickets import Rejected
 
 
 class Settling:
@@ -23,6 +24,13 @@ class Settling:
         """Let this much room of a ceiling, unsettled already, count from ``at``; a newer fact voids it."""
         self._count += 1
         heappush(self._heap, (at, self._count, ceiling, room, ceiling.epoch))
+
+    def set_aside(self, quota: Quota, rejected: Rejected, at: float) -> None:
+        """Unsettle until ``at`` the room that a refusal by an older state says the server does not see yet."""
+        for name in rejected.limited:
+            ceiling = quota.ceilings.get(name)
+            if ceiling is not None and (room := ceiling.unsettle()):
+                self.add(at, ceiling, room)
 
     def next_at(self) -> float:
         """Return when room settles next; infinity if none is unsettled."""

@@ -148,6 +148,11 @@ class Rejected(Outcome):
         self.limited = limited
         self.sent = sent
 
+    def shows_full(self) -> bool:
+        """Say whether its figures are those of a full quota."""
+        asked, used = self.requested, self.used
+        return any(asked.get(name, 0) + used.get(name, limited) > limited for name, limited in self.limited.items())
+
 
 class Overloaded(Outcome):
     """The server (``scope="flow"``) or this namespace's quotas (``"namespace"``) asked for patience; not stored."""

@@ -23,7 +23,7 @@ from backoff_ctrl.tickets import Created
 ONE = 10**9
 MANY, FEW = 1_000_000, 1_000
 POLICY = Policy(waiters_max=2 * MANY, overtakes_max=4096, overtaken_for_max=86_400)  # the wakes overtake each other
-BATCHES, BATCH = 40, 500
+BATCHES, BATCH, BURST = 40, 500, 10
 WAKES = 200
 SETTLED = 0.002  # seconds: the policy's settle time, which is waiting and no work
 
@@ -72,9 +72,16 @@ class Crowd:
         seen = {"requests.cpu": used, "requests.memory": 0, "pods": 0}
         self.controller.observe_quota(namespace, quota, ObservedQuota(hard, hard, seen), self.now)
 
-    def decide(self, rng: random.Random) -> float:
-        """Return microseconds of one more request that has to wait, while so many do: request, submit, advance."""
-        picks = [(rng.choice(self.namespaces), self.demand(rng.randrange(self.shapes))) for _ in range(BATCH)]
+    def decide(self, rng: random.Random, burst: int) -> float:
+        """Return microseconds of one more request that has to wait, while so many do: request, submit, advance.
+
+        They come in bursts of equals into a random namespace, as a Job's pods do. In bursts of one, every decision
+        finds the processor's caches cold where the crowd is larger than they are.
+        """
+        picks = []
+        for _ in range(BATCH // burst):
+            namespace, shape = rng.choice(self.namespaces), rng.randrange(self.shapes)
+            picks += [(namespace, self.demand(shape)) for _ in range(burst)]
         controller = self.controller
         now = self.now = self.now + 1e-3
         done = []
@@ -146,10 +153,11 @@ def scenario(name: str) -> dict[str, float]:
     else:
         few, many = Crowd(FEW, 1, 10, 3), Crowd(MANY, 1, 10_000, 3)
     rng = random.Random(1)
-    beside_few, beside_many = [], []
+    beside_few, beside_many, lone = [], [], []
     for _ in range(BATCHES):
-        beside_few.append(few.decide(rng))
-        beside_many.append(many.decide(rng))
+        beside_few.append(few.decide(rng, BURST))
+        beside_many.append(many.decide(rng, BURST))
+        lone.append(many.decide(rng, 1))
     wakes = [many.wake(rng, deep=False) for _ in range(WAKES)]
     deep = [many.wake(rng, deep=True) for _ in range(WAKES // 10)]
     return {
@@ -157,6 +165,7 @@ def scenario(name: str) -> dict[str, float]:
         "decision_us_at_1e3_waiters": median(beside_few),
         "decision_us_at_1e6_waiters": median(beside_many),
         "wake_us_at_1e6_waiters": median(wakes),
+        "lone decision at 1e6 waiters, caches cold, us": median(lone),
         "wake of the one that fits, deep in line, us": median(deep),
     }
 

@@ -64,6 +64,7 @@ def footprint_of(manifest: Mapping[str, Any]) -> Footprint:
     DaemonSets: their pods are not known, one for each node.
     """
     resource = resource_of(_checked(manifest))
+    mapping_at(manifest, "metadata", "")  # no charge looks at it for most kinds, but the server would refuse it
     amounts, scopes = _charge(manifest, resource)
     kind = text_at(manifest, "kind", "")
     if resource not in _MAKERS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from typing import Any, Final
 
 from backoff_ctrl.errors import QuantityError
@@ -97,6 +98,8 @@ def _kind_of(value: object) -> str:
         return "a number"
     if isinstance(value, str):
         return "a text"
+    if isinstance(value, date):
+        return "a date (put it in quotes)"
     return "a list" if isinstance(value, (list, tuple)) else "a set of fields"
 
 

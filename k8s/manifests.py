@@ -23,14 +23,14 @@ def read_source(source: str) -> bytes:
     """Read a file, or stdin for ``-``. Raises ``ManifestError`` with a sentence."""
     try:
         if source == "-":
-            content = sys.stdin.buffer.read(LARGEST_FILE + 1)
+            content = sys.stdin.buffer.read(LARGEST_FILE + 1) if sys.stdin else b""  # it may be closed
         else:
             with Path(source).open("rb") as file:
                 content = file.read(LARGEST_FILE + 1)
     except OSError as error:
         raise ManifestError(f"{source}: cannot be read: {error.strerror or error}") from None
     if len(content) > LARGEST_FILE:
-        raise ManifestError(f"{source}: is larger than {LARGEST_FILE // 1_048_576} MiB")
+        raise ManifestError(f"{'stdin' if source == '-' else source}: is larger than {LARGEST_FILE // 1_048_576} MiB")
     return content
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import urllib3
+import yaml
 from kubernetes.client import ApiClient, ApiException, Configuration
 from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
 from kubernetes.config.kube_config import list_kube_config_contexts
@@ -66,13 +68,17 @@ def find_place(server: str | None, kubeconfig: str | None, context: str | None, 
     """
     configuration = Configuration()
     if server is not None:
-        configuration.host = server.rstrip("/")
+        configuration.host = _address(server)
         return Place(configuration, namespace or "default", f"{configuration.host}, as given")
     try:
         load_kube_config(kubeconfig, context, configuration)
         _, active = list_kube_config_contexts(kubeconfig)
         chosen = context or active["name"]
         return Place(configuration, namespace or _namespace(kubeconfig, chosen), f"context {chosen} of the kubeconfig")
+    except (yaml.YAMLError, UnicodeDecodeError) as error:  # also where the file was not named: it is there
+        raise ReachError(
+            f"the kubeconfig {kubeconfig or ''} is not YAML: {_one_line(error)}; name another with --kubeconfig"
+        ) from error
     except (ConfigException, OSError, TypeError, KeyError) as error:
         if kubeconfig is not None or context is not None:
             raise ReachError(f"the kubeconfig can't be used: {error}; name another with --kubeconfig") from error
@@ -83,6 +89,23 @@ def find_place(server: str | None, kubeconfig: str | None, context: str | None, 
             "no kubeconfig and no in-cluster account: name a cluster with --kubeconfig or --server"
         ) from error
     return Place(configuration, namespace or "default", "the account of this pod")
+
+
+def _address(server: str) -> str:
+    """Check a URL as far as the client would trip over it."""
+    try:
+        parts = urlsplit(server)
+        usable = bool(parts.hostname) and parts.port != 0  # reading the port checks it
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ReachError(f"--server must be a URL such as http://127.0.0.1:8001, not {server!r}")
+    return server.rstrip("/")
+
+
+def _one_line(error: Exception) -> str:
+    """Return the sentence of an error that may go over several lines."""
+    return " ".join(str(error).split())
 
 
 def _namespace(kubeconfig: str | None, context: str) -> str:
@@ -116,7 +139,7 @@ class Reach:
         if status == 401:
             return Check("cluster", ok=False, detail="the credentials are refused", remedy="renew them, then try again")
         if status != 200:
-            return Check("cluster", ok=False, detail=f"answers {status} to /version", remedy="is this an API server?")
+            raise ReachError(f"{self._place.configuration.host} answers {status} to /version: is it an API server?")
         return Check("cluster", ok=True, detail=f"{answer.get('gitVersion', 'version unknown')} at {self._place.found}")
 
     def _right(self, right: Right) -> Check:
@@ -139,11 +162,18 @@ class Reach:
     def _quotas(self) -> Check:
         namespace = self._place.namespace
         status, answer = self._ask("GET", f"/api/v1/namespaces/{namespace}/resourcequotas")
+        if status == 200 and not answer.get("items") and self._missing(namespace):
+            remedy = "create it, or name another with --namespace"
+            return Check("quotas", ok=False, detail=f"there is no namespace {namespace}", remedy=remedy)
         if status != 200:
             return Check("quotas", ok=False, detail=f"the list answers {status}", remedy=RIGHTS[3].without)
         names = [str(item["metadata"]["name"]) for item in answer.get("items") or ()]
         detail = ", ".join(names) if names else "none: creates are not limited there, and the gate only watches"
         return Check("quotas", ok=True, detail=f"{namespace} has {detail}")
+
+    def _missing(self, namespace: str) -> bool:
+        """Say whether a namespace is not there; an account that may not look at it gets the benefit."""
+        return self._ask("GET", f"/api/v1/namespaces/{namespace}")[0] == 404
 
     def _ask(self, method: str, path: str, body: Any = None) -> tuple[int, dict[str, Any]]:
         try:

@@ -54,7 +54,7 @@ def command(status: int | None, as_json: bool) -> None:
     \b
     kubectl create -f pod.yaml 2>&1 | backoff-ctrl classify
     """
-    body = sys.stdin.buffer.read(LONGEST_INPUT)
+    body = sys.stdin.buffer.read(LONGEST_INPUT) if sys.stdin else b""  # it may be closed
     if not body.strip() and status is None:
         raise BadInput("stdin is empty: pipe an answer of the API server or a line of a log into it")
     rejection = read_rejection(status or 0, {}, body)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 PICTURE: Final = Path("build/demo.svg")
+WIDE: Final = 110  # columns: the table with air in it
+NARROWEST: Final = 80  # on less the lines wrap, which is better than cells without their numbers
 
 
 @click.command("demo")
@@ -35,7 +37,7 @@ PICTURE: Final = Path("build/demo.svg")
 @click.option("--keep-going", is_flag=True, help="Replay through the gate again and again, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 def command(trace: Path | None, pods: int, seed: int, virtual: bool, keep_going: bool, as_json: bool) -> None:
-    """Compare plain retries, the ancestor's back-off and the gate on a real workload.
+    """Compare plain retries, Flyte 1's back-off (the ancestor) and the gate on a real workload.
 
     A slice of a public cluster trace is replayed, sped up, over real HTTP against an embedded API server with
     full quotas, once per client. Prints one table and draws build/demo.svg.
@@ -104,7 +106,9 @@ def _print(
     factor: float | None,
 ) -> None:
     """Print the sizes, the table and the reference."""
-    console = Console(width=None if Console().is_terminal else 110, highlight=False)
+    terminal = Console()
+    width = max(terminal.width, NARROWEST) if terminal.is_terminal else WIDE
+    console = Console(width=width, highlight=False)
     last = max(pod.arrival for pod in workload.pods)
     speed = "in virtual time" if factor is None else f"over HTTP, {factor:.0f} times as fast"
     console.print(
@@ -113,19 +117,20 @@ def _print(
         f"{len(workload.quotas)} namespaces, arriving over {last:,.0f} s, {speed}.",
         soft_wrap=True,
     )
-    table = Table(box=SIMPLE_HEAD, caption="Seconds are those of the trace.", caption_justify="left")
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1 if width >= WIDE else 0), pad_edge=False)
+    table.caption, table.caption_justify = "Seconds are those of the trace.", "left"
     table.add_column("client", no_wrap=True)
     headings = ["creates\nsent", "refused", "calls\nsaved", "wait\np50", "wait\np95", "makespan"]
-    headings += [] if factor is None else ["creates vs\nvirtual run", "makespan vs\nvirtual run"]
+    headings += [] if factor is None else ["creates\nvs the\nvirtual\nrun", "makespan\nvs the\nvirtual\nrun"]
     for heading in headings:
         table.add_column(heading, justify="right")
     for cells in _rows(bounds, runs, in_virtual_time, len(headings), factor is None):
         table.add_row(*cells)
     console.print(table)
     console.print(
-        "The reference knows the quotas and never asks in vain: the better of two, key by key. No makespan can be "
-        f"under {max(bounds.area_bound_s, bounds.arrival_bound_s):,.0f} s (demand x time / quota; last arrival + run "
-        "time).",
+        "The ancestor is Flyte 1's back-off. The reference knows the quotas and never asks in vain: the better of two, "
+        f"key by key. No makespan can be under {max(bounds.area_bound_s, bounds.arrival_bound_s):,.0f} s (demand x "
+        "time / quota; last arrival + run time).",
         soft_wrap=True,
     )
     if not any(run.result.lost or run.result.duplicated for run in runs.values()):

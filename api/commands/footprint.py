@@ -62,7 +62,8 @@ def _page(found: Footprint, manifest: Mapping[str, Any]) -> str:
     """Return what people read."""
     metadata = manifest.get("metadata")
     name = metadata.get("name") or metadata.get("generateName") if isinstance(metadata, dict) else None
-    lines = [f"{found.kind} {name}" if name else found.kind]
+    title = f"{found.kind} {name}" if name else found.kind
+    lines = ["".join(each if each.isprintable() else "?" for each in title)]  # a manifest must not steer a terminal
     if found.estimated:
         lines[0] += "  (estimated: with the pods that it will make)"
     if found.demand.amounts:

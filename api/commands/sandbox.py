@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,12 +39,14 @@ def command(port: int, quota_file: Path | None, finish_after: float | None, seed
     """Serve an embedded Kubernetes API server with quota admission, until Ctrl-C.
 
     It answers kubectl and the official clients; it has no nodes and no authentication, and listens on
-    127.0.0.1 only. Faults can be switched on at /sandbox/faults, see docs.
+    127.0.0.1 only. GET /sandbox/faults names the faults that POST can switch on, DELETE switches them off.
     """
     from k8s.sandbox import Sandbox  # noqa: PLC0415 - loads aiohttp: only when it is needed
     from k8s.sandbox.quota_file import QuotaFileError, apply_quota_file, load_quota_file  # noqa: PLC0415
 
     sandbox = Sandbox(port=port, seed=seed)
+    if finish_after is not None and not isfinite(finish_after):
+        raise BadInput(f"--finish-after must be a number of seconds, not {finish_after:g}; leave it out for no end.")
     if quota_file is not None:
         try:
             documents = load_quota_file(quota_file.read_text(encoding="utf-8"))
@@ -55,10 +59,11 @@ def command(port: int, quota_file: Path | None, finish_after: float | None, seed
             raise BadInput(f"{quota_file}: {error}.") from error
     try:
         asyncio.run(_serve(sandbox, finish_after))
+    except BrokenPipeError:
+        raise  # whoever read our lines has gone: no fault of the port
     except OSError as error:
-        raise BadInput(
-            f"Port {port} can't be used: {error.strerror}. Take another, or --port 0 for a free one."
-        ) from error
+        reason = os.strerror(error.errno) if error.errno else error
+        raise BadInput(f"Port {port} can't be used: {reason}. Take another, or --port 0 for a free one.") from error
 
 
 async def _serve(sandbox: Sandbox, finish_after: float | None) -> None:

@@ -26,7 +26,7 @@ _LIMIT: Final = "#222222"
 _WAITING: Final = "#e45756"
 _NAMES: Final = {
     "plain": "plain retry",
-    "ancestor": "the ancestor's back-off",
+    "ancestor": "Flyte 1's back-off (the ancestor)",
     "gate_learning": "the gate, learning from refusals",
     "gate_observing": "the gate, observing quotas",
 }

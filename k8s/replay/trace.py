@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 import re
+import zlib
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -77,16 +78,18 @@ def read_trace(path: Path = PACKAGED) -> Trace:
                     rows.append(reader.row(name))
     except OSError as err:
         raise TraceError(f"{path}: cannot be read: {err.strerror or err}") from err
-    except (UnicodeDecodeError, EOFError) as err:
-        raise TraceError(f"{path}: cannot be read as text: {err}") from err
+    except UnicodeDecodeError as err:
+        raise TraceError(f"{path}: is not UTF-8 text: a trace is a CSV file, or one packed with gzip") from err
+    except (EOFError, zlib.error) as err:
+        raise TraceError(f"{path}: is damaged: {err}") from err
     rows.sort(key=lambda row: row.creation_time)  # stable, and a no-op for a file that is in order
     return Trace(str(path), tuple(rows), dropped)
 
 
 def _open(path: Path) -> TextIO:
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", newline="")
-    return path.open("r", encoding="utf-8", newline="")
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+    return path.open("r", encoding="utf-8-sig", newline="")  # spreadsheets begin their files with a mark
 
 
 def _records(source: str, file: TextIO) -> Iterator[tuple[int, dict[str, str]]]:

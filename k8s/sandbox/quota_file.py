@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from .amounts import AmountError, amount_of
 from .answers import ApiError
 from .kinds import LIMIT_RANGES, NAMESPACES, PRIORITY_CLASSES, QUOTAS
 
@@ -24,6 +25,9 @@ def load_quota_file(text: str) -> list[tuple[Kind, str, dict[str, Any]]]:
     """Read documents as (kind, namespace, object), namespaces first. Raises ``QuotaFileError``."""
     try:
         documents = [document for document in yaml.safe_load_all(text) if document is not None]
+    except yaml.MarkedYAMLError as error:
+        place = f" at line {mark.line + 1}, column {mark.column + 1}" if (mark := error.problem_mark) else ""
+        raise QuotaFileError(f"is no YAML{place}: {error.problem or error.context}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise QuotaFileError(f"is no YAML: {' '.join(str(error).split())}") from error
     found: list[tuple[Kind, str, dict[str, Any]]] = []
@@ -38,7 +42,10 @@ def _flat(documents: list[Any]) -> list[Any]:
     flat: list[Any] = []
     for document in documents:
         if isinstance(document, dict) and document.get("kind") == "List":
-            flat += document.get("items") or []
+            items = document.get("items") or []
+            if not isinstance(items, list):
+                raise QuotaFileError("the items of a List are no list")
+            flat += items
         else:
             flat.append(document)
     return flat
@@ -59,7 +66,19 @@ def _checked(number: int, document: Any) -> tuple[Kind, str, dict[str, Any]]:
     hard = (document.get("spec") or {}).get("hard") if isinstance(document.get("spec"), dict) else None
     if kind is QUOTAS and not (isinstance(hard, dict) and hard):
         raise QuotaFileError(f"document {number}, ResourceQuota {metadata['name']}: spec.hard is missing")
+    for resource, value in (hard or {}).items() if kind is QUOTAS else ():
+        _check_quantity(f"document {number}, ResourceQuota {metadata['name']}: spec.hard.{resource}", value)
     return kind, namespace, document
+
+
+def _check_quantity(field: str, value: Any) -> None:
+    """The server would refuse it too, but its sentence names no field."""
+    if not isinstance(value, (str, int, float)) or isinstance(value, bool):
+        raise QuotaFileError(f"{field} is no quantity: give a number, or a text such as 500m or 1Gi")
+    try:
+        amount_of(value)
+    except AmountError as error:
+        raise QuotaFileError(f"{field} is no quantity: {value!r}; {error}") from error
 
 
 def apply_quota_file(sandbox: Sandbox, documents: list[tuple[Kind, str, dict[str, Any]]]) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl import Created, Demand, ObservedQuota, Policy, Rejected
-from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
+from tests.timeline import NS, ONE, QUOTA, Timeline, state_of, tickets
 
 BIG = st.integers(1, 10**30)
 PATIENT = Policy(overtakes_max=4096, overtaken_for_max=86_400)
@@ -172,6 +172,50 @@ def test_a_stale_refusal_is_sent_again_soon_and_teaches_patience_only() -> None:
     assert seen.settle_time <= line.now - refused_at <= 2 * seen.settle_time
 
 
+def test_a_stale_refusal_finds_the_room_gone_again() -> None:
+    """Between the sending and the refusal others filled it up: there is nothing to set aside."""
+    line = Timeline()
+    line.observe(4, 4)
+    line.watching()
+    line.submit(1)
+    line.observe(3, 4)
+    ticket = line.next_ticket()
+    line.observe(5, 5)
+    line.refused(ticket, 4, 4)
+
+    assert line.ceiling()["used"] == 5 * ONE
+    assert line.later(100) == []
+
+
+def test_a_refusal_voids_the_room_that_was_still_settling() -> None:
+    """A newer fact says full: the room that was heard of before it never counts."""
+    line = Timeline()
+    line.observe(4, 4)
+    line.watching()
+    waiting = line.submit(1)
+    line.observe(3, 4)
+    line.later(0.001)
+    rejected = Rejected(QUOTA, {"cpu": ONE}, {"cpu": 4 * ONE}, {"cpu": 4 * ONE})
+    line.controller.learn(NS, frozenset(), rejected, line.now, line.now)
+    line.later(0.1)
+
+    assert waiting.state == "waiting"
+    assert line.ceiling()["headroom"] == 0
+
+
+def test_a_quota_that_was_learned_is_taken_over_when_it_is_observed() -> None:
+    """The first sight of a quota replaces what refusals taught, and confirms no hold: it is a start, not a rise."""
+    line = Timeline()
+    line.created(line.ticket_of(line.submit(1)))
+    large, second = line.ticket_of(line.submit(8)), line.ticket_of(line.submit(1))
+    line.later(0.1)
+    line.refused(large, 2, 9)
+    line.observe(6, 9)
+    assert line.ceiling()["used"] == 6 * ONE
+    line.created(second)
+    assert line.held() == ONE
+
+
 def test_the_settle_time_learns_no_more_than_its_limit() -> None:
     """However often the server is behind, the wait after news stays bounded."""
     policy = Policy(settle_max=0.02)
@@ -252,7 +296,7 @@ def test_a_resource_that_a_quota_no_longer_limits_is_forgotten() -> None:
     assert request.state == "waiting"
     observe(line, {"cpu": 0}, {"cpu": 10})
 
-    assert request.state == "sent"
+    assert state_of(request) == "sent"
 
 
 def test_a_hint_is_no_headroom_but_brings_the_probe_forward() -> None:

@@ -59,6 +59,15 @@ def test_one_who_waits_too_long_is_refused() -> None:
     assert line.waiting() == 0
 
 
+def test_one_who_left_is_not_refused_later() -> None:
+    """Withdrawn from between two that wait too long, it stays withdrawn."""
+    line = full(Policy(wait_max=100))
+    first, leaver, last = (line.submit(1) for _ in range(3))
+    line.controller.withdraw(leaver, line.now)
+
+    assert [e.request for e in refusals(line.until(101))] == [first, last]
+
+
 def test_a_limit_on_waiting_counts_from_submit_also_for_one_that_came_back() -> None:
     """A create that was refused by the server goes on waiting from where it was."""
     line = Timeline(Policy(wait_max=100))
@@ -113,6 +122,24 @@ def test_one_look_goes_over_no_more_rows_than_the_policy_says() -> None:
     line.now += 1
     assert len(tickets(line.advance())) == 10
     assert line.controller.next_deadline() == line.now
+
+
+def test_a_turn_at_a_busy_server_is_taken_where_it_was_asked_for() -> None:
+    """A look that may go over one row does not hide the third one's turn from it, and goes on where it was cut."""
+    line = full(Policy(scan_max=1, overload_start=1, overload_max=1))
+    busy = line.submit(demand=Demand({"other": 1}))
+    rows = [line.submit(cpu) for cpu in (3, 2)]
+    small = line.submit(demand=Demand({"x": 1}))
+    line.later(1)
+    assert (busy.state, small.state) == ("sent", "waiting")
+    line.observe(3, 4)
+    line.now += 0.002
+    line.controller.settle(line.ticket_of(busy), Created(), line.now)
+
+    assert [t.request for t in tickets(line.advance())] == [small]
+    line.created(line.ticket_of(small))
+    line.observe(2, 4)
+    assert [t.request for t in tickets(line.later(0.01))] == rows[1:]
 
 
 def test_news_during_a_look_that_was_cut_short_begin_at_the_head_again() -> None:

@@ -1,4 +1,4 @@
-"""The controller as a rule-based state machine, beside the naive twin: laws 2, 3, 6, 8, 12 and "nobody is forgotten"."""
+"""The controller as a rule-based state machine, beside the naive twin: laws 2, 3, 6, 8, 12; nobody is forgotten."""
 
 from __future__ import annotations
 
@@ -29,7 +29,16 @@ from tests.timeline import Effect, Timeline
 
 NAMESPACES = ("team-a", "team-b")
 GOLD = "gold"
-POLICY = Policy(base=1.0, cap=8.0, overtakes_max=4, overtaken_for_max=10.0, keep_stalled=5.0, age_step=5.0, idle_ttl=86_400, ticket_max=86_400)
+POLICY = Policy(
+    base=1.0,
+    cap=8.0,
+    overtakes_max=4,
+    overtaken_for_max=10.0,
+    keep_stalled=5.0,
+    age_step=5.0,
+    idle_ttl=86_400,
+    ticket_max=86_400,
+)
 
 Answer = TwinRefusal | Literal["stored"]
 

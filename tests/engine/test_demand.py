@@ -46,7 +46,7 @@ def test_a_demand_is_no_other_thing_and_cannot_be_changed() -> None:
 
 def test_a_negative_amount_is_refused_with_its_name() -> None:
     """Nothing is charged less than nothing."""
-    with pytest.raises(ValueError, match="^cpu: a demand cannot be negative, got -5 nano-units$"):
+    with pytest.raises(ValueError, match=r"^cpu: a demand cannot be negative, got -5 nano-units$"):
         Demand({"cpu": -5})
 
 

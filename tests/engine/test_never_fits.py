@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from backoff_ctrl import Created, Demand, ObservedQuota, Policy, Rejected, Selector
-from tests.timeline import NS, ONE, QUOTA, Timeline, refusals, tickets
+from tests.timeline import NS, ONE, QUOTA, Timeline, refusals, state_of, tickets
 
 GOLD = Selector([(True, frozenset({"gold"}))])
 
@@ -39,7 +41,7 @@ def test_the_spec_decides_and_not_what_is_enforced_at_the_moment() -> None:
     line.observe(0, 4, spec=4)
     line.later(1)
 
-    assert request.state == "sent"
+    assert state_of(request) == "sent"
 
 
 def test_a_quota_of_zero_is_paused_and_not_never() -> None:
@@ -55,7 +57,7 @@ def test_a_quota_of_zero_is_paused_and_not_never() -> None:
     assert why.reason == "paused"
     line.observe(0, 2)
     line.later(1)
-    assert request.state == "sent"
+    assert state_of(request) == "sent"
 
 
 def test_a_verdict_reaches_those_who_wait() -> None:
@@ -99,6 +101,22 @@ def test_a_second_refusal_that_comes_too_soon_is_no_verdict_either() -> None:
 
     assert refusals([e for _, e in line.log]) == []
     assert [t.request.state for t in flying] == ["waiting", "waiting"]
+
+
+def test_a_second_refusal_that_was_sent_too_soon_waits_for_a_third() -> None:
+    """One second after the first is one second too early, however new it is."""
+    line = Timeline()
+    ticket = line.ticket_of(line.submit(3))
+    line.later(0.1)
+    line.settle(ticket, too_big())
+    line.later(0.5)
+    soon = line.controller.force(line.request(3), line.now)
+    line.later(0.5)
+    assert refusals(line.settle(soon, too_big())) == []
+    again = line.next_ticket()
+    line.later(0.1)
+
+    assert [r.reason for r in refusals(line.settle(again, too_big()))] == ["never-fits"] * 2
 
 
 def test_a_second_look_that_sees_a_larger_quota_ends_the_suspicion() -> None:
@@ -172,7 +190,7 @@ def test_under_wait_without_a_watch_such_a_shape_asks_seldom() -> None:
         line.settle(ticket, too_big())
         ticket = line.next_ticket(within=400)
         asked.append(line.now)
-    gaps = [b - a for a, b in zip(asked, asked[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(asked)]
 
     assert min(gaps[1:]) >= 300
     assert max(gaps) <= 330
@@ -312,3 +330,47 @@ def test_the_verdict_names_the_resource_that_is_too_small(named: str) -> None:
 
     assert f"of {named}," in refusals([e for _, e in line.log])[0].detail
     assert tickets([e for _, e in line.log]) == []
+
+
+def test_a_learned_verdict_falls_with_a_larger_limit_of_the_same_quota() -> None:
+    """Another shape of the same class was refused by a larger limit: the verdict was of the old one."""
+    line = Timeline()
+    ticket = line.ticket_of(line.submit(3))
+    for _ in range(2):
+        line.later(0.1)
+        line.settle(ticket, too_big())
+        ticket = line.next_ticket() if ticket.request.state == "waiting" else ticket
+    assert line.submit(3).state == "over"
+    larger = Rejected(QUOTA, {"cpu": ONE}, {"cpu": 5 * ONE}, {"cpu": 5 * ONE})
+    line.controller.learn(NS, frozenset(), larger, line.now + 1, line.now + 2)
+    line.later(3)
+
+    assert line.submit(3).state in ("waiting", "sent")
+
+
+def test_an_old_spec_falls_with_a_newer_refusal_that_shows_a_larger_limit() -> None:
+    """The watch is lost and the quota was widened since: what the server said last is the fact."""
+    line = Timeline()
+    line.observe(0, 2)
+    line.watching()
+    line.later(1)
+    line.watch_lost()
+    assert line.submit(3).state == "over"
+    line.later(1)
+    larger = Rejected(QUOTA, {"cpu": ONE}, {"cpu": 5 * ONE}, {"cpu": 5 * ONE})
+    line.controller.learn(NS, frozenset(), larger, line.now, line.now)
+
+    assert line.submit(3).state == "waiting"
+    assert line.submit(6).state == "over"
+
+
+def test_a_quota_that_is_being_shrunk_gives_the_verdict_when_the_smaller_size_is_enforced() -> None:
+    """The spec is small already, the larger size still holds: waiting; then it does not any more: never."""
+    line = Timeline()
+    line.observe(4, 4, spec=2)
+    line.watching()
+    request = line.submit(3)
+    assert request.state == "waiting"
+    line.observe(4, 2, spec=2)
+
+    assert [r.request for r in refusals([e for _, e in line.log])] == [request]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl import Demand, ObservedQuota, Policy, Request
-from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
+from tests.timeline import NS, ONE, QUOTA, Timeline, state_of, tickets
 
 
 def busy(policy: Policy | None = None, *, used: float = 2, limited: float = 4) -> Timeline:
@@ -74,7 +74,7 @@ def test_the_defaults_are_thirty_two_and_a_minute() -> None:
 
 
 def test_the_overtakings_of_one_who_cannot_use_the_room_are_not_counted() -> None:
-    """Two large ones wait: passing is counted for the first of them, who is next; the second has the first to wait for."""
+    """Two large ones wait: passing is counted for the first, who is next; the second waits for the first anyway."""
     line = busy(Policy(overtakes_max=3, overtaken_for_max=0))
     first, second = line.submit(3), line.submit(4)
     for _ in range(3):
@@ -173,7 +173,7 @@ def test_the_stall_time_stretches_with_the_pace_of_releases() -> None:
     line.until(kept_from + 100)
     assert small.state == "waiting"
     line.until(kept_from + 200)
-    assert small.state == "sent"
+    assert state_of(small) == "sent"
     assert large.state == "waiting"
 
 
@@ -187,13 +187,15 @@ def test_keeping_ends_when_the_kept_for_leaves() -> None:
     line.controller.withdraw(large, line.now)
     line.advance()
 
-    assert small.state == "sent"
+    assert state_of(small) == "sent"
 
 
 @pytest.mark.parametrize("on_never_fits", ["fail", "wait"])
 def test_keeping_ends_when_the_kept_for_can_never_fit(on_never_fits: str) -> None:
     """The quota shrank below it: it is refused or waits on, and nothing is kept for it."""
-    line = busy(Policy(overtakes_max=1, overtaken_for_max=0, on_never_fits="fail" if on_never_fits == "fail" else "wait"))
+    line = busy(
+        Policy(overtakes_max=1, overtaken_for_max=0, on_never_fits="fail" if on_never_fits == "fail" else "wait")
+    )
     large = line.submit(3)
     pass_one(line)
     small = line.submit(0.5)
@@ -201,7 +203,7 @@ def test_keeping_ends_when_the_kept_for_can_never_fit(on_never_fits: str) -> Non
     line.observe(1, 2)
     line.later(0.01)
 
-    assert small.state == "sent"
+    assert state_of(small) == "sent"
     assert large.state == ("over" if on_never_fits == "fail" else "waiting")
 
 
@@ -260,13 +262,13 @@ def test_one_that_comes_back_among_its_equals_finds_its_place() -> None:
     line = Timeline()
     requests = [line.submit(1) for _ in range(8)]
     for _ in range(3):
-        line.created(*[t for _, t in line.log if t.request.state == "sent"][:1])  # type: ignore[list-item]
+        line.created(*[line.ticket_of(r) for r in line.admitted() if r.state == "sent"][:1])
     flying = [r for r in requests if r.state == "sent"]
     assert len(flying) >= 2
     line.later(0.1)
     for request in reversed(flying):
         line.refused(line.ticket_of(request), 9, 9)
-    order = []
+    order: list[Request] = []
     while len(order) < 5:
         probe = line.next_ticket()
         order.append(probe.request)

@@ -74,7 +74,7 @@ def test_a_start_equal_to_its_limit_is_allowed(equal: dict[str, Any]) -> None:
 def test_what_never_fits_fails_or_waits_and_nothing_else() -> None:
     """The one knob that is a word."""
     assert Policy(on_never_fits="wait").on_never_fits == "wait"
-    with pytest.raises(PolicyError, match='^on_never_fits must be "fail" or "wait", not \'drop\'$'):
+    with pytest.raises(PolicyError, match=r"^on_never_fits must be \"fail\" or \"wait\", not 'drop'$"):
         Policy(on_never_fits="drop")  # type: ignore[arg-type]
 
 

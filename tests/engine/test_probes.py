@@ -1,10 +1,8 @@
-"""Laws 3 and 5: one probe per block, silence between probes, and facts that teach only what they prove."""
+"""Law 3: one probe per block, silence between probes; and a ticket ends once."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from backoff_ctrl import (
     Abandoned,
@@ -12,6 +10,7 @@ from backoff_ctrl import (
     Demand,
     Expired,
     Failed,
+    ObservedQuota,
     Overloaded,
     Policy,
     Rejected,
@@ -104,7 +103,7 @@ def test_late_refusals_never_advance_the_steps() -> None:
     flying = []
     for _ in range(4):  # slow start, to eight in flight
         flying = [line.ticket_of(r) for r in line.admitted() if r.state == "sent"]
-        for ticket in flying[: 4 if len(flying) > 4 else len(flying)]:
+        for ticket in flying[: min(len(flying), 4)]:
             line.created(ticket)
     flying = [t for _, t in line.log if isinstance(t, Ticket) and not t.ended]
     assert len(flying) > 4
@@ -227,144 +226,6 @@ def test_a_success_that_was_sent_before_the_newest_fact_disproves_nothing() -> N
     assert line.ceiling()["used"] == 9 * ONE  # 8 by the fact, 1 by the create that it may lack
 
 
-@given(
-    fact_sent=st.floats(1, 2),
-    fact_took=st.floats(0, 1),
-    sent=st.floats(1, 4),
-    took=st.floats(0, 4),
-    used=st.integers(0, 9),
-)
-def test_a_refusal_replaces_amounts_only_if_sent_after_the_newest_fact_was_received(
-    fact_sent: float, fact_took: float, sent: float, took: float, used: int
-) -> None:
-    """Whatever the two answers' times: received later is not enough, sent later is."""
-    line = Timeline()
-    facts = [(fact_sent, fact_sent + fact_took, 5), (sent, sent + took, used)]
-    facts.sort(key=lambda fact: fact[1])
-    for sent_at, received, amount in facts:
-        rejected = Rejected(QUOTA, {"cpu": ONE}, {"cpu": amount}, {"cpu": 10})
-        line.controller.learn(NS, frozenset(), rejected, sent_at, received)
-    (_, received, first), (later_sent, _, last) = facts
-
-    if later_sent != received:
-        assert line.ceiling()["used"] == (last if later_sent > received else first)
-
-
-def test_the_sending_time_in_the_outcome_counts_where_it_is_later() -> None:
-    """A create that was sent again by its driver speaks of the second sending."""
-    line = Timeline()
-    tries = [line.ticket_of(line.submit(1))]
-    line.created(*tries)
-    one, two = (line.ticket_of(line.submit(1)) for _ in range(2))
-    line.later(1)
-    line.refused(one, 4, 8)
-    line.later(1)
-    resent = Rejected(QUOTA, {"cpu": ONE}, {"cpu": 6 * ONE}, {"cpu": 8 * ONE}, sent=1.5)
-    line.settle(two, resent)
-
-    assert line.ceiling()["used"] == 6 * ONE
-
-
-def test_what_a_refusal_does_not_name_stays_as_it_was() -> None:
-    """A refusal about cpu leaves pods alone, and other quotas too."""
-    line = Timeline()
-    two_quotas(line)
-    line.later(0.1)
-    rejected = Rejected("a", {"cpu": ONE}, {"cpu": 9 * ONE}, {"cpu": 9 * ONE})
-    line.controller.learn(NS, frozenset(), rejected, line.now, line.now)
-    seen = line.controller.snapshot(line.now).namespaces[NS].quotas
-
-    assert seen["a"]["cpu"].used == 9 * ONE
-    assert seen["b"]["pods"].used == ONE
-
-
-def test_a_name_without_a_used_amount_teaches_nothing() -> None:
-    """A text that lost a part is half a fact: it is left out."""
-    line = Timeline()
-    ticket = line.ticket_of(line.submit(1))
-    line.later(0.1)
-    line.settle(ticket, Rejected(QUOTA, {"cpu": ONE}, {}, {"cpu": ONE}))
-
-    assert line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA] == {}
-    assert line.next_ticket().request is ticket.request
-
-
-def test_creates_answered_after_a_refused_one_was_sent_are_counted_on_top() -> None:
-    """The refusal's used may lack a create of ours that was stored while the refusal was on its way."""
-    line = Timeline()
-    line.created(line.ticket_of(line.submit(1)))
-    slow, quick = (line.ticket_of(line.submit(1)) for _ in range(2))
-    line.later(0.1)
-    line.refused(slow, 2, 9)  # the quota is known now
-    line.later(0.1)
-    first, second, third = (line.ticket_of(line.submit(1)) for _ in range(3))
-    line.later(0.1)
-    line.created(first)
-    line.later(0.1)
-    line.refused(second, 7, 9)
-    assert line.ceiling()["used"] == 8 * ONE
-    line.settle(third, Failed())
-    line.settle(quick, Failed())
-
-
-def test_creates_answered_before_a_refused_one_was_sent_are_in_its_used() -> None:
-    """No create is counted twice for being remembered too long."""
-    line = Timeline()
-    line.created(line.ticket_of(line.submit(1)))
-    anchor, teacher = (line.ticket_of(line.submit(1)) for _ in range(2))
-    line.later(0.1)
-    line.refused(teacher, 2, 9)
-    line.created(line.ticket_of(line.submit(1)))
-    line.later(0.1)
-    late = line.ticket_of(line.submit(1))
-    line.later(0.1)
-    line.refused(late, 7, 9)
-
-    assert line.ceiling()["used"] == 7 * ONE
-    line.settle(anchor, Failed())
-
-
-def test_the_amounts_that_the_server_charges_are_learned_from_refusals() -> None:
-    """Defaults and webhooks run before quota: a refusal that asks more than we did corrects the shape."""
-    line = Timeline()
-    ticket = line.ticket_of(line.submit(1))
-    line.later(0.1)
-    line.settle(ticket, Rejected(QUOTA, {"cpu": 2 * ONE}, {"cpu": 3 * ONE}, {"cpu": 4 * ONE}))
-    waiting = line.submit(1)
-    assert waiting.state == "waiting"
-    why = line.controller.explain(waiting, line.now)
-    assert why is not None
-    assert (why.asked, why.left) == (2 * ONE, ONE)
-
-
-def test_the_amounts_that_the_server_charges_are_learned_from_stored_objects() -> None:
-    """The object in a 201 is the truth: its charge replaces the estimate, its own hold included."""
-    line = Timeline()
-    line.observe(0, 10)
-    line.watching()
-    ticket = line.ticket_of(line.submit(1))
-    line.settle(ticket, Created(Demand({"cpu": 3 * ONE})))
-    assert line.held() == 3 * ONE
-    line.observe(3, 10)
-    assert line.held() == 0
-    line.submit(1)
-    assert line.held() == 3 * ONE
-    same = line.ticket_of(line.submit(1))
-    line.settle(same, Created(Demand({"cpu": 3 * ONE})))
-    assert line.held() == 6 * ONE
-
-
-def test_a_stored_object_with_the_expected_charge_changes_nothing() -> None:
-    """Zero amounts and equal ones are no difference."""
-    line = Timeline()
-    line.observe(0, 10)
-    line.watching()
-    ticket = line.ticket_of(line.submit(demand=Demand({"cpu": ONE}, ["Terminating"])))
-    line.settle(ticket, Created(Demand({"cpu": ONE, "pods": 0}, ["Terminating"])))
-
-    assert line.held() == ONE
-
-
 def test_a_ticket_ends_exactly_once() -> None:
     """A second end is the caller's bug, and changes nothing."""
     line = Timeline()
@@ -374,7 +235,7 @@ def test_a_ticket_ends_exactly_once() -> None:
     line.created(ticket)
     held = line.held()
 
-    with pytest.raises(TicketError, match="^the ticket of request r1 was ended before$"):
+    with pytest.raises(TicketError, match=r"^the ticket of request r1 was ended before$"):
         line.controller.settle(ticket, Created(), line.now)
     assert line.held() == held
 
@@ -409,3 +270,45 @@ def test_reprs_name_the_request() -> None:
     assert repr(probe).startswith("Ticket('r1', sent=")
     assert repr(probe).endswith(", probe)")
     assert repr(probe.request) == "Request('r1', 'team-a', sent)"
+
+
+def test_a_probe_that_comes_back_refused_after_news_came_leaves_no_block() -> None:
+    """The watch was lost, one asked, the watch came back: what the probe says is older than the news."""
+    line = blocked(3)
+    probe = line.next_ticket()
+    line.observe(4, 4)
+    line.watching()
+    line.later(0.1)
+    line.refused(probe, 4, 4)
+
+    assert line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"].block is None
+    assert line.later(1000) == []
+
+
+@pytest.mark.parametrize("outcome", [Failed(), Created()], ids=lambda o: o.event)
+def test_a_probe_that_ends_after_news_came_leaves_no_block(outcome: Failed | Created) -> None:
+    """Got in or not: from now on news decide, and not the block."""
+    line = blocked(3)
+    probe = line.next_ticket()
+    line.observe(4, 4)
+    line.watching()
+    line.settle(probe, outcome)
+
+    assert line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"].block is None
+    assert line.later(1000) == []
+
+
+def test_a_probe_of_two_quotas_that_ends_after_news_came_leaves_no_block_at_either() -> None:
+    """The one that refused and the one that was not asked are both watched now."""
+    line = Timeline()
+    two_quotas(line)
+    probe = line.next_ticket()
+    for quota, resource in (("a", "cpu"), ("b", "pods")):
+        hard = {resource: ONE}
+        line.controller.observe_quota(NS, quota, ObservedQuota(hard, hard, hard), line.now)
+    line.watching()
+    line.later(0.1)
+    line.settle(probe, Rejected("a", {"cpu": ONE}, {"cpu": ONE}, {"cpu": ONE}))
+    seen = line.controller.snapshot(line.now).namespaces[NS].quotas
+
+    assert [c.block for ceilings in seen.values() for c in ceilings.values()] == [None, None]

@@ -69,6 +69,9 @@ def test_json_is_one_document(sandbox: BackgroundSandbox, capsys: pytest.Capture
     [
         pytest.param(["--server", "http://127.0.0.1:9"], "can't be reached", id="nobody there"),
         pytest.param(["--server", "127.0.0.1:9"], "must be a URL", id="no URL"),
+        pytest.param(["--server", "http://"], "must be a URL", id="no host"),
+        pytest.param(["--server", "http://[::1"], "must be a URL", id="half an address"),
+        pytest.param(["--server", "http://127.0.0.1:99999"], "must be a URL", id="no port"),
         pytest.param(["--kubeconfig", "/does/not/exist"], "--kubeconfig", id="no kubeconfig"),
         pytest.param(["--server", "http://a", "--context", "b"], "give one of them", id="two clusters"),
     ],
@@ -115,3 +118,36 @@ def test_the_kubeconfigs_context_names_cluster_and_namespace(
     assert code == 0
     assert "context here of the kubeconfig" in out
     assert "allowed in team" in out
+
+
+@pytest.mark.parametrize("content", [b"a: [", b"\xd1\xff", b"[1]", b"x: 1", b""], ids=repr)
+def test_a_malformed_kubeconfig_is_one_sentence_and_2(
+    content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever the bytes; the sentence says which option names another."""
+    path = tmp_path / "config"
+    path.write_bytes(content)
+    code = run(["doctor", "--kubeconfig", str(path)])
+    errors = capsys.readouterr().err.splitlines()
+
+    assert code == 2
+    assert len(errors) == 1
+    assert "the kubeconfig" in errors[0]
+    assert errors[0].endswith("name another with --kubeconfig")
+
+
+def test_a_namespace_that_is_not_there_is_said(sandbox: BackgroundSandbox, capsys: pytest.CaptureFixture[str]) -> None:
+    """A misspelt name has no quotas either: that must not look like room without limits."""
+    code = run(["doctor", "--server", sandbox.url, "-n", "taem"])
+
+    assert code == 1
+    assert "there is no namespace taem" in capsys.readouterr().out
+
+
+def test_what_is_no_api_server_ends_the_questions(capsys: pytest.CaptureFixture[str]) -> None:
+    """A web server answers 404 to everything: one sentence and 2, not seven lines."""
+    with scripted_server(cluster(set(), version=404)) as server:
+        code = run(["doctor", "--server", server.url])
+
+    assert code == 2
+    assert "answers 404 to /version: is it an API server?" in capsys.readouterr().err

@@ -188,7 +188,7 @@ def test_footprint_shows_people_a_block_for_each_manifest(
     feed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Names, amounts in a column, scopes; nothing charged is said in words."""
-    feed(f"{POD}---{JOB}---\n{{apiVersion: v1, kind: Namespace, metadata: x}}")
+    feed(f"{POD}---{JOB}---\n{{apiVersion: v1, kind: Namespace}}")
     assert run(["footprint", "-f", "-"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "Pod web",
@@ -317,3 +317,19 @@ def test_a_reader_that_has_seen_enough_gets_no_traceback(tmp_path: Path) -> None
     finally:
         os.close(write)
     assert (done.stderr, done.returncode) == (b"", 1)
+
+
+def test_footprint_names_metadata_that_is_none(feed: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:
+    """The server would refuse it: so does the command, also for kinds whose charge is only their number."""
+    feed("{apiVersion: v1, kind: ConfigMap, metadata: 3}")
+    assert run(["footprint", "-f", "-"]) == 2
+    assert capsys.readouterr().err == "backoff-ctrl: stdin: metadata: must be a set of fields, not a number\n"
+
+
+def test_footprint_lets_no_manifest_steer_the_terminal(
+    feed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name with control characters is shown without them."""
+    feed(POD.replace("name: web", 'name: "a\\e[31mb"'))
+    assert run(["footprint", "-f", "-"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "Pod a?[31mb"

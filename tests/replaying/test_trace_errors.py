@@ -97,7 +97,7 @@ def test_a_missing_column_is_named(tmp_path: Path) -> None:
     ("content", "complaint"),
     [
         pytest.param(b"", ":1: the file is empty", id="empty"),
-        pytest.param(b"\xff\xfe\x00", "cannot be read as text", id="binary"),
+        pytest.param(b"\xff\xfe\x00", "is not UTF-8 text", id="binary"),
         pytest.param(HEADER.encode() + b'\n"open', ": the row is not CSV", id="open-quote"),
         pytest.param(HEADER.encode() + b"\na\x00b", ":2: ", id="nul"),
     ],
@@ -122,9 +122,18 @@ def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
 def test_a_cut_off_archive_is_one_sentence(tmp_path: Path) -> None:
     """And one that is none."""
     path = tmp_path / "trace.csv.gz"
-    path.write_bytes(gzip.compress((HEADER + "\n" + GOOD + "\n").encode())[:-12])
-    with pytest.raises(TraceError, match="cannot be read"):
-        read_trace(path)
+    packed = gzip.compress((HEADER + "\n" + GOOD + "\n").encode())
+    for damaged in (packed[:-12], packed[:20] + bytes(30) + packed[50:]):
+        path.write_bytes(damaged)
+        with pytest.raises(TraceError, match="is damaged"):
+            read_trace(path)
     path.write_bytes(b"no archive")
     with pytest.raises(TraceError, match="cannot be read"):
         read_trace(path)
+
+
+def test_a_file_that_a_spreadsheet_wrote_is_read(tmp_path: Path) -> None:
+    """Its first bytes are a mark of the encoding, no part of the first column's name."""
+    path = tmp_path / "trace.csv"
+    path.write_text(HEADER + "\n" + GOOD + "\n", encoding="utf-8-sig")
+    assert len(read_trace(path).rows) == 1

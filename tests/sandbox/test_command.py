@@ -98,7 +98,13 @@ def test_pods_finish_after_the_time_given(running: Running) -> None:
         ("kind: Pod", "document 1 has kind 'Pod'"),
         ("kind: ResourceQuota", "has no metadata.name"),
         ("kind: ResourceQuota\nmetadata: {name: q}", "ResourceQuota q: spec.hard is missing"),
-        ("kind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {pods: many}}", "quantities must match"),
+        (
+            "kind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {pods: many}}",
+            "spec.hard.pods is no quantity: 'many'",
+        ),
+        ("kind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {pods: [1]}}", "spec.hard.pods is no quantity"),
+        ("kind: List\nitems: 5", "the items of a List are no list"),
+        ("a:\n\t- b", "is no YAML at line 2, column 1"),
         ("kind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {pods: '-1'}}", "greater than or equal to 0"),
         ("kind: ResourceQuota\nmetadata: {name: Q}\nspec: {hard: {pods: '1'}}", "RFC 1123"),
         (f"{QUOTA}---{QUOTA}", "already exists"),
@@ -131,7 +137,14 @@ def test_a_port_in_use_gives_one_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--port", "70000"], ["--port", "x"], [], ["--port", "0", "--finish-after", "-1"]]
+    "arguments",
+    [
+        ["--port", "70000"],
+        ["--port", "x"],
+        [],
+        ["--port", "0", "--finish-after", "-1"],
+        ["--port", "0", "--finish-after", "nan"],
+    ],
 )
 def test_wrong_use_exits_with_2(arguments: list[str]) -> None:
     """As click says it."""

@@ -148,6 +148,24 @@ def test_the_guard_ends_with_a_sentence_before_anything_is_loaded(
     ]
 
 
+def test_ctrl_c_while_the_command_line_loads_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It takes a tenth of a second, and people are quick: no traceback."""
+
+    class Impatient:
+        def find_spec(self, name: str, *rest: object) -> None:
+            if name == "api.main":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "api.main", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Impatient(), *sys.meta_path])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert capsys.readouterr() == ("", "backoff-ctrl: stopped\n")
+
+
 def test_the_module_runs_as_a_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """python -m backoff_ctrl is the console script."""
     monkeypatch.setattr(sys, "argv", ["backoff-ctrl", "--help"])

@@ -1,0 +1,220 @@
+"""Law 5: a fact teaches only what it proves, and old news never overwrites newer."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backoff_ctrl import Created, Demand, Failed, Rejected
+from tests.timeline import NS, ONE, QUOTA, Timeline
+
+
+def two_quotas(line: Timeline) -> Demand:
+    """Teach a line two full quotas that both charge one shape; return the shape."""
+    demand = Demand({"cpu": ONE, "pods": ONE})
+    request = line.submit(demand=demand)
+    line.later(0.1)
+    line.settle(line.ticket_of(request), Rejected("a", {"cpu": ONE}, {"cpu": ONE}, {"cpu": ONE}))
+    probe = line.next_ticket()
+    line.later(0.1)
+    line.settle(probe, Rejected("b", {"pods": ONE}, {"pods": ONE}, {"pods": ONE}))
+    return demand
+
+
+@given(
+    fact_sent=st.floats(1, 2),
+    fact_took=st.floats(0, 1),
+    sent=st.floats(1, 4),
+    took=st.floats(0, 4),
+    used=st.integers(0, 9),
+)
+def test_a_refusal_replaces_amounts_only_if_sent_after_the_newest_fact_was_received(
+    fact_sent: float, fact_took: float, sent: float, took: float, used: int
+) -> None:
+    """Whatever the two answers' times: received later is not enough, sent later is."""
+    line = Timeline()
+    facts = [(fact_sent, fact_sent + fact_took, 5), (sent, sent + took, used)]
+    facts.sort(key=lambda fact: fact[1])
+    for sent_at, received, amount in facts:
+        rejected = Rejected(QUOTA, {"cpu": ONE}, {"cpu": amount}, {"cpu": 10})
+        line.controller.learn(NS, frozenset(), rejected, sent_at, received)
+    (_, received, first), (later_sent, _, last) = facts
+
+    if later_sent != received:
+        assert line.ceiling()["used"] == (last if later_sent > received else first)
+
+
+def test_the_sending_time_in_the_outcome_counts_where_it_is_later() -> None:
+    """A create that was sent again by its driver speaks of the second sending."""
+    line = Timeline()
+    tries = [line.ticket_of(line.submit(1))]
+    line.created(*tries)
+    one, two = (line.ticket_of(line.submit(5)) for _ in range(2))
+    line.later(1)
+    line.refused(one, 4, 8)
+    line.later(1)
+    resent = Rejected(QUOTA, {"cpu": 5 * ONE}, {"cpu": 6 * ONE}, {"cpu": 8 * ONE}, sent=1.5)
+    line.settle(two, resent)
+
+    assert line.ceiling()["used"] == 6 * ONE
+
+
+def test_what_a_refusal_does_not_name_stays_as_it_was() -> None:
+    """A refusal about cpu leaves pods alone, and other quotas too."""
+    line = Timeline()
+    two_quotas(line)
+    line.later(0.1)
+    rejected = Rejected("a", {"cpu": ONE}, {"cpu": 9 * ONE}, {"cpu": 9 * ONE})
+    line.controller.learn(NS, frozenset(), rejected, line.now, line.now)
+    seen = line.controller.snapshot(line.now).namespaces[NS].quotas
+
+    assert seen["a"]["cpu"].used == 9 * ONE
+    assert seen["b"]["pods"].used == ONE
+
+
+def test_a_name_without_a_used_amount_teaches_nothing() -> None:
+    """A text that lost a part is half a fact: it is left out."""
+    line = Timeline()
+    ticket = line.ticket_of(line.submit(1))
+    line.later(0.1)
+    line.settle(ticket, Rejected(QUOTA, {"cpu": ONE}, {}, {"cpu": ONE}))
+
+    assert line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA] == {}
+    assert line.next_ticket().request is ticket.request
+
+
+def test_creates_answered_after_a_refused_one_was_sent_are_counted_on_top() -> None:
+    """The refusal's used may lack a create of ours that was stored while the refusal was on its way."""
+    line = Timeline()
+    line.created(line.ticket_of(line.submit(1)))
+    large, quick = line.ticket_of(line.submit(8)), line.ticket_of(line.submit(1))
+    line.later(0.1)
+    line.refused(large, 2, 9)  # the quota is known now
+    line.later(0.1)
+    second, first = (line.ticket_of(line.submit(cpu)) for cpu in (3, 1))
+    line.later(0.1)
+    line.created(first)
+    line.later(0.1)
+    line.refused(second, 7, 9)
+    assert line.ceiling()["used"] == 8 * ONE
+    line.settle(quick, Failed())
+
+
+def test_creates_answered_before_a_refused_one_was_sent_are_in_its_used() -> None:
+    """No create is counted twice for being remembered too long."""
+    line = Timeline()
+    line.created(line.ticket_of(line.submit(1)))
+    anchor, teacher = (line.ticket_of(line.submit(cpu)) for cpu in (1, 8))
+    line.later(0.1)
+    line.refused(teacher, 2, 9)
+    line.created(line.ticket_of(line.submit(1)))
+    line.later(0.1)
+    late = line.ticket_of(line.submit(3))
+    line.later(0.1)
+    line.refused(late, 7, 9)
+
+    assert line.ceiling()["used"] == 7 * ONE
+    line.settle(anchor, Failed())
+
+
+def test_the_amounts_that_the_server_charges_are_learned_from_refusals() -> None:
+    """Defaults and webhooks run before quota: a refusal that asks more than we did corrects the shape."""
+    line = Timeline()
+    ticket = line.ticket_of(line.submit(1))
+    line.later(0.1)
+    line.settle(ticket, Rejected(QUOTA, {"cpu": 2 * ONE}, {"cpu": 3 * ONE}, {"cpu": 4 * ONE}))
+    waiting = line.submit(1)
+    assert waiting.state == "waiting"
+    why = line.controller.explain(waiting, line.now)
+    assert why is not None
+    assert (why.asked, why.left) == (2 * ONE, ONE)
+
+
+def test_the_amounts_that_the_server_charges_are_learned_from_stored_objects() -> None:
+    """The object in a 201 is the truth: its charge replaces the estimate, its own hold included."""
+    line = Timeline()
+    line.observe(0, 10)
+    line.watching()
+    ticket = line.ticket_of(line.submit(1))
+    line.settle(ticket, Created(Demand({"cpu": 3 * ONE})))
+    assert line.held() == 3 * ONE
+    line.observe(3, 10)
+    assert line.held() == 0
+    line.submit(1)
+    assert line.held() == 3 * ONE
+    same = line.ticket_of(line.submit(1))
+    line.settle(same, Created(Demand({"cpu": 3 * ONE})))
+    assert line.held() == 6 * ONE
+
+
+def test_a_stored_object_with_the_expected_charge_changes_nothing() -> None:
+    """Zero amounts and equal ones are no difference."""
+    line = Timeline()
+    line.observe(0, 10)
+    line.watching()
+    ticket = line.ticket_of(line.submit(demand=Demand({"cpu": ONE}, ["Terminating"])))
+    line.settle(ticket, Created(Demand({"cpu": ONE, "pods": 0}, ["Terminating"])))
+
+    assert line.held() == ONE
+
+
+def test_an_unnamed_ceiling_with_newer_news_keeps_its_amounts() -> None:
+    """The probe shows that pods had room when it was sent; what was heard of pods since then stays."""
+    line = Timeline()
+    both = {"cpu": ONE, "pods": ONE}
+    request = line.submit(demand=Demand(both))
+    line.later(0.1)
+    line.settle(line.ticket_of(request), Rejected("a", both, both, both))
+    probe = line.next_ticket()
+    line.later(0.1)
+    pods = Rejected("a", {"pods": ONE}, {"pods": 7 * ONE}, {"pods": 7 * ONE})
+    line.controller.learn(NS, frozenset(), pods, line.now, line.now)
+    line.later(0.1)
+    line.settle(probe, Rejected("a", {"cpu": ONE}, {"cpu": ONE}, {"cpu": ONE}))
+    seen = line.controller.snapshot(line.now).namespaces[NS].quotas["a"]
+
+    assert (seen["pods"].used, seen["pods"].headroom) == (7 * ONE, 0)
+
+
+def test_a_stored_charge_that_a_refusal_taught_already_is_no_news() -> None:
+    """The correction by a refusal and the object in the 201 agree."""
+    line = Timeline()
+    ticket = line.ticket_of(line.submit(1))
+    line.later(0.1)
+    line.settle(ticket, Rejected(QUOTA, {"cpu": 2 * ONE}, {"cpu": 4 * ONE}, {"cpu": 4 * ONE}))
+    probe = line.next_ticket()
+    line.settle(probe, Created(Demand({"cpu": 2 * ONE})))
+
+    assert (line.ceiling()["used"], line.held()) == (4 * ONE, 0)
+
+
+def test_a_refusal_whose_figures_show_room_slows_the_namespace_and_teaches_no_ceiling() -> None:
+    """Nothing to wait for by its own words: patience, and no ceiling that would let it in at once, again and again."""
+    line = Timeline()
+    ticket = line.ticket_of(line.submit(1))
+    line.later(0.1)
+    assert line.refused(ticket, 1, 4) == []
+    seen = line.controller.snapshot(line.now).namespaces[NS]
+
+    assert seen.quotas == {}
+    assert seen.brake is not None
+    assert line.next_ticket(within=1).request is ticket.request
+
+
+def test_a_success_beside_creates_without_an_answer_disproves_nothing() -> None:
+    """What blocked the probe was held, not used: the others may yet be refused."""
+    line = Timeline()
+    line.created(line.ticket_of(line.submit(1)))
+    large = line.submit(5)
+    line.later(0.1)
+    line.refused(line.ticket_of(large), 4, 6)
+    flying = [line.ticket_of(line.submit(1)) for _ in range(2)]
+    line.submit(1)
+    line.controller.withdraw(large, line.now)
+    probe = line.next_ticket()
+    while probe in flying:
+        probe = line.next_ticket()
+    assert probe.probe
+    line.created(probe)
+
+    assert (line.ceiling()["used"], line.ceiling()["held"]) == (5 * ONE, 2 * ONE)

@@ -1,0 +1,197 @@
+"""What a review by attack found: each of these once forgot a waiter, hammered a server or grew without end."""
+
+from __future__ import annotations
+
+import pytest
+
+from backoff_ctrl import Created, Demand, ObservedQuota, Policy, Rejected, Ticket
+from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
+
+FULL = {"cpu": 10 * ONE}
+
+
+def crowded() -> Timeline:
+    """A watched full quota that blocks three rows, more than one look may go over; one create may be in flight."""
+    line = Timeline(Policy(scan_max=2, overload_start=1, overload_max=1))
+    line.controller.observe_quota(NS, QUOTA, ObservedQuota(FULL, FULL, FULL), line.now)
+    line.watching()
+    return line
+
+
+def test_a_turn_reaches_a_waiter_behind_more_blocked_rows_than_one_look_goes_over() -> None:
+    """The place in flight comes free: the one who asked for it gets it, though the look from the head is cut short."""
+    line = crowded()
+    other = line.ticket_of(line.submit(namespace="other", demand=Demand({})))
+    for cpu in (1, 2, 3):
+        line.submit(cpu)
+    waiter = line.submit(demand=Demand({"pods": ONE}))
+    line.later(1)
+
+    assert [ticket.request for ticket in tickets(line.created(other))] == [waiter]
+
+
+def test_a_long_line_of_blocked_rows_does_not_lose_its_turns_to_other_namespaces() -> None:
+    """Fifty creates of two other namespaces want the one place too: turns go round."""
+    line = crowded()
+    for i in range(50):
+        line.submit(namespace=f"other-{i % 2}", demand=Demand({}))
+    for cpu in (1, 2, 3):
+        line.submit(cpu)
+    waiter = line.submit(demand=Demand({"pods": ONE}))
+    for _ in range(4):
+        line.created(line.next_ticket())
+
+    assert waiter in line.admitted()
+
+
+def test_rows_that_a_turn_left_out_are_looked_at_all_the_same() -> None:
+    """News of room arrived just as the namespace took a turn: the look over the whole line is not lost."""
+    line = crowded()
+    other = line.ticket_of(line.submit(namespace="other", demand=Demand({})))
+    rows = [line.submit(cpu) for cpu in (1, 2, 3)]
+    waiter = line.submit(demand=Demand({"pods": ONE}))
+    line.later(1)
+    line.observe(0, 10)
+    line.created(other)
+    for _ in range(4):
+        line.created(line.next_ticket())
+
+    assert set(line.admitted()) == {other.request, *rows, waiter}
+
+
+def test_a_block_whose_probe_no_longer_meets_it_is_probed_again() -> None:
+    """The probe's shape turned out to be of another scope class while it was out; others still wait at the block."""
+    line = Timeline()
+    both = Demand({"cpu": ONE, "memory": ONE}, ["A"])
+    slow = line.controller.force(line.request(demand=both), line.now)
+    line.later(0.1)
+    for quota, resource in (("x", "cpu"), ("y", "memory")):
+        full = {resource: 5 * ONE}
+        line.controller.learn(
+            NS, frozenset({"A"}), Rejected(quota, {resource: ONE}, full, full), line.now - 0.05, line.now
+        )
+    line.submit(demand=both)
+    probe = line.next_ticket()
+    assert probe.probe
+    line.settle(slow, Created(Demand(both.amounts, ["B"])))
+    full = {"memory": 5 * ONE}
+    line.settle(probe, Rejected("y", {"memory": ONE}, full, full))
+    line.controller.withdraw(probe.request, line.now)
+    waiter = line.submit(demand=Demand({"cpu": ONE}, ["A"]))
+
+    assert line.next_ticket(within=10).request is waiter
+
+
+def test_a_resource_that_the_server_does_not_charge_blocks_nobody() -> None:
+    """A webhook takes the CPU out: that CPU is used beyond its limit is none of this create's business."""
+    line = Timeline()
+    hard = {"cpu": 5 * ONE, "pods": 99 * ONE}
+    line.controller.observe_quota(NS, QUOTA, ObservedQuota(hard, hard, {"cpu": 0, "pods": 0}), line.now)
+    line.watching()
+    asks = Demand({"cpu": ONE, "pods": ONE})
+    line.settle(line.ticket_of(line.submit(demand=asks)), Created(Demand({"pods": ONE})))
+    over = ObservedQuota(hard, hard, {"cpu": 9 * ONE, "pods": ONE})
+    line.controller.observe_quota(NS, QUOTA, over, line.now)
+    line.later(1)
+
+    line.ticket_of(line.submit(demand=asks))
+
+
+def test_an_admission_proves_nothing_of_a_resource_that_it_did_not_ask() -> None:
+    """A quota used beyond its limit would not have refused a create that asks none of it."""
+    line = Timeline()
+    teacher = line.ticket_of(line.submit(demand=Demand({"cpu": ONE}, ["A"])))
+    line.later(0.1)
+    line.settle(teacher, Rejected(QUOTA, {"cpu": ONE}, {"cpu": 10 * ONE}, {"cpu": 5 * ONE}))
+    line.created(line.ticket_of(line.submit(demand=Demand({"pods": ONE}, ["B"]))))
+    quota = line.controller._handlers[NS].knowledge.quotas[QUOTA]
+    assert quota.classes == {frozenset({"A"}): True}
+
+    line.created(line.ticket_of(line.submit(demand=Demand({"cpu": ONE}, ["B"]))))
+    assert quota.classes[frozenset({"B"})] is False  # that one it would have refused
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        Rejected(QUOTA, {}, {}, {}),
+        Rejected(QUOTA, {"cpu": ONE}, {"cpu": 0}, {"cpu": 5 * ONE}),
+        Rejected(QUOTA, {}, {"cpu": 5 * ONE}, {"cpu": 5 * ONE}),
+    ],
+    ids=["no figures", "room by its own figures", "asked for nothing"],
+)
+def test_a_refusal_that_names_nothing_to_wait_for_is_not_answered_by_a_storm(nonsense: Rejected) -> None:
+    """Sent again with growing patience: a few times in ten seconds, not once per round trip."""
+    line = Timeline()
+    line.submit(1)
+    sends = 0
+    while line.now < 10:
+        ticket = line.next_ticket()
+        sends += 1
+        line.later(0.005)
+        line.settle(ticket, nonsense)
+
+    assert sends <= 20
+
+
+def test_answered_holds_do_not_pile_up_while_the_watch_is_lost() -> None:
+    """They wait for the next list, but not for ever; what they were charged still counts."""
+    line = Timeline(Policy(ticket_max=10))
+    line.observe(0, 1000)
+    line.watching()
+    line.watch_lost()
+    for _ in range(100):
+        line.created(line.ticket_of(line.submit(1)))
+        line.later(1)
+    seen = line.controller.snapshot(line.now).namespaces[NS]
+
+    assert seen.answered_holds <= 10
+    assert line.ceiling()["headroom"] == 900 * ONE
+    line.later(60)
+    assert line.held() == 0
+    assert line.ceiling()["headroom"] == 900 * ONE
+
+
+def test_a_hold_that_a_later_refusal_contains_is_not_counted_twice() -> None:
+    """The refusal was sent after the create's answer: its ``used`` has it already."""
+    line = Timeline(Policy(ticket_max=10))
+    line.observe(0, 10)
+    line.watching()
+    line.watch_lost()
+    line.created(line.ticket_of(line.submit(1)))
+    line.later(1)
+    line.refused(line.ticket_of(line.submit(6)), 6, 10)
+    line.later(20)
+
+    assert line.ceiling()["used"] == 6 * ONE
+
+
+def test_shapes_of_a_namespace_that_is_never_idle_expire() -> None:
+    """Every create asks another amount, and one is always on its way."""
+    line = Timeline(Policy(idle_ttl=10))
+    line.watching()
+    before: Ticket | None = None
+    for i in range(1000):
+        ticket = line.ticket_of(line.submit(demand=Demand({"memory": i + 1})))
+        if before is not None:
+            line.created(before)
+        before = ticket
+        line.later(0.1)
+
+    assert len(line.controller._handlers[NS].knowledge.shapes) <= 200
+
+
+def test_a_probe_that_only_our_own_creates_stood_against_disproves_nothing() -> None:
+    """What is on the way of ours explains why it seemed not to fit: what was heard of ``used`` stays."""
+    line = Timeline()
+    large = line.submit(6)
+    line.later(0.1)
+    line.refused(line.ticket_of(large), 4, 9)
+    line.controller.withdraw(large, line.now)
+    line.controller.force(line.request(5), line.now)
+    line.submit(1)
+    probe = line.next_ticket(within=10)
+    assert probe.probe
+    line.created(probe)
+
+    assert line.ceiling()["used"] == 5 * ONE

@@ -1,0 +1,71 @@
+"""The README's code is run as it stands: what a reader copies works."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from kubernetes import config
+from kubernetes.client import Configuration
+
+from k8s.sandbox import running_sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from k8s.sandbox import BackgroundSandbox
+
+README = Path(__file__).parents[2] / "README.md"
+POD = {
+    "metadata": {"generateName": "step-"},
+    "spec": {"containers": [{"name": "c", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}]},
+}
+
+
+def example(word: str) -> str:
+    """Return the one Python example that has this word in it."""
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    (found,) = (block for block in blocks if word in block)
+    return str(found)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BackgroundSandbox]:
+    """A sandbox with the README's namespace, which the default kubeconfig leads to."""
+    with running_sandbox() as sandbox:
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "here",
+            "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+            "clusters": [{"name": "here", "cluster": {"server": sandbox.url}}],
+            "users": [{"name": "me", "user": {"token": "t"}}],
+        }
+        path = tmp_path / "config"
+        path.write_text(yaml.safe_dump(document), encoding="utf-8")
+        monkeypatch.setattr(config.kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(path))
+        sandbox.create_namespace("team-a")
+        sandbox.create_quota("team-a", "pods", {"requests.cpu": "2"})
+        yield sandbox
+        Configuration.set_default(None)
+
+
+def test_the_engine_example_runs_as_it_stands() -> None:
+    """Its own assertion holds, the probe is the refused request's, and it is in at the end."""
+    names: dict[str, object] = {}
+    exec(compile(example("Rejected"), str(README), "exec"), names)
+    ticket, probe = names["ticket"], names["probe"]
+    assert getattr(ticket, "request", None) is getattr(probe, "request", 0)
+    assert getattr(probe, "probe", False) is True
+
+
+def test_the_gated_client_example_creates_its_pod(cluster: BackgroundSandbox) -> None:
+    """Through the default kubeconfig, with the key: run twice it is still one pod."""
+    names: dict[str, object] = {"pod": POD}
+    for _ in range(2):
+        exec(compile(example("GatedApiClient"), str(README), "exec"), names)
+    listed = getattr(names["core"], "list_namespaced_pod")("team-a")  # noqa: B009 - names come from the example
+    assert len(listed.items) == 1
