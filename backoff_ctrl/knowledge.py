@@ -80,7 +80,7 @@ class Knowledge:
             for name, limited in quota.spec.items():
                 ceiling = quota.ceilings.get(name)
                 largest = limited if ceiling is None else max(limited, ceiling.limited)  # a refusal may be newer
-                if 0 < limited and largest < amounts.get(name, 0):
+                if limited > 0 and largest < amounts.get(name, 0):
                     return quota.name, name, amounts[name], largest
         if shape.verdict is not None:
             quota_name, name = shape.verdict

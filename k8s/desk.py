@@ -114,12 +114,25 @@ class Desk:
         if self.on_renew is not None:
             self.on_renew()
         self._alarm: tuple[float, Callable[[], object]] | None = None
+        self._told: dict[tuple[str | None, str | None], Callable[[Controller, float], None]] = {}
         self._begin()
 
     def _begin(self) -> None:
         # Jitter that is the same in every process would be no jitter: the engine's own default is for tests.
         self.controller = Controller(self.policy, self._rng if self._rng is not None else random.Random())
         self._waiters: dict[Request, Waiter] = {}
+
+    def _retell(self) -> None:
+        """Tell a new engine what the last one had been told: the watch goes on and will not say it again."""
+        now = self.timers.now()
+        told = list(self._told.items())
+        try:
+            for _, news in sorted(told, key=lambda item: item[0][1] is None):  # quotas first, then that they are all
+                news(self.controller, now)
+        except Exception as error:  # noqa: BLE001 - what was told may be what it fails on: learn instead
+            self._count_failure(error)
+            self._told.clear()
+            self._begin()
 
     def mode(self, namespace: str) -> Mode:
         """Return the mode of a namespace."""
@@ -244,19 +257,24 @@ class Desk:
 
     def observe_quota(self, namespace: str, quota: str, seen: ObservedQuota) -> None:
         """Tell the engine what a ResourceQuota says now."""
-        self._act(lambda engine, now: engine.observe_quota(namespace, quota, seen, now))
+        self._tell((namespace, quota), lambda engine, now: engine.observe_quota(namespace, quota, seen, now))
 
     def forget_quota(self, namespace: str, quota: str) -> None:
         """Tell the engine that a ResourceQuota is gone."""
+        self._told.pop((namespace, quota), None)
         self._act(lambda engine, now: engine.forget_quota(namespace, quota, now))
 
     def watching(self, namespace: str | None) -> None:
         """Tell the engine that all quotas of the namespace (None: of all) were told and changes will be."""
-        self._act(lambda engine, now: engine.watching(now, namespace))
+        self._tell((namespace, None), lambda engine, now: engine.watching(now, namespace))
 
     def watch_lost(self, namespace: str | None) -> None:
         """Tell the engine that changes may be missed from now on."""
-        self._act(lambda engine, now: engine.watch_lost(now, namespace))
+        self._tell((namespace, None), lambda engine, now: engine.watch_lost(now, namespace))
+
+    def _tell(self, about: tuple[str | None, str | None], news: Callable[[Controller, float], None]) -> None:
+        self._told[about] = news
+        self._act(news)
 
     def hint_release(self, namespace: str) -> None:
         """Tell the engine that something of ours ended or went."""
@@ -292,6 +310,7 @@ class Desk:
                 self._count_failure(error)
                 self._calls.extend(waiter.opened for waiter in self._waiters.values())
                 self._begin()
+                self._retell()
             self.counts.waiting = len(self._waiters)
         while self._calls:  # shared: what a Ctrl-C leaves undone here, the next act does
             try:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
-from typing import Literal
+import random
+from typing import Literal, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -41,6 +43,16 @@ POLICY = Policy(
 )
 
 Answer = TwinRefusal | Literal["stored"]
+Spoiled = Failed | Abandoned | Expired | Overloaded
+SPOILED: list[Spoiled] = [Failed(), Abandoned(), Expired(), Overloaded(), Overloaded(1.0, "namespace")]
+SPANS = [0.001, 0.003, 0.02, 0.06, 0.5, 1.5, 5.0, 25.0]
+PICKS = st.integers(0, 1_000_000)
+Thing = TypeVar("Thing")
+
+
+def one_of(things: list[Thing], pick: int) -> Thing:
+    """Choose one by a number of any size."""
+    return things[pick % len(things)]
 
 
 class ControllerMachine(RuleBasedStateMachine):
@@ -120,19 +132,19 @@ class ControllerMachine(RuleBasedStateMachine):
             self.advance()
 
     @precondition(lambda self: self.waiting)
-    @rule(data=st.data())
-    def withdraw(self, data: st.DataObject) -> None:
+    @rule(pick=PICKS)
+    def withdraw(self, pick: int) -> None:
         """A waiter leaves."""
-        request = self.waiting.pop(data.draw(st.sampled_from(sorted(self.waiting))))
+        request = self.waiting.pop(one_of(sorted(self.waiting), pick))
         self.engine.controller.withdraw(request, self.engine.now)
         self.copy.controller.withdraw(self.replica[request.id], self.copy.now)
         self.advance()
 
     @precondition(lambda self: len(self.arrived) < len(self.open))
-    @rule(data=st.data())
-    def arrive(self, data: st.DataObject) -> None:
+    @rule(pick=PICKS)
+    def arrive(self, pick: int) -> None:
         """The server decides a create; its answer is on the way."""
-        self.decide(data.draw(st.sampled_from([t for t in self.open if t not in self.arrived])))
+        self.decide(one_of([t for t in self.open if t not in self.arrived], pick))
 
     def decide(self, ticket: Ticket) -> None:
         """Let the server charge and store, or refuse."""
@@ -149,10 +161,10 @@ class ControllerMachine(RuleBasedStateMachine):
             self.news.setdefault((namespace, name), []).append(copy.deepcopy(quota))
 
     @precondition(lambda self: self.arrived)
-    @rule(data=st.data())
-    def answer(self, data: st.DataObject) -> None:
+    @rule(pick=PICKS)
+    def answer(self, pick: int) -> None:
         """An answer comes in, in any order."""
-        self.deliver(data.draw(st.sampled_from(list(self.arrived))))
+        self.deliver(one_of(list(self.arrived), pick))
 
     def deliver(self, ticket: Ticket) -> None:
         """End a ticket with what the server said."""
@@ -166,30 +178,27 @@ class ControllerMachine(RuleBasedStateMachine):
             self.waiting[ticket.request.id] = ticket.request
             self.settle(ticket, Rejected(*said))
 
-    def settle(self, ticket: Ticket, outcome: Created | Rejected | Overloaded | Failed | Abandoned | Expired) -> None:
+    def settle(self, ticket: Ticket, outcome: Created | Rejected | Spoiled) -> None:
         """Tell both."""
         self.engine.controller.settle(ticket, outcome, self.engine.now)
         self.copy.controller.settle(self.twins[ticket], outcome, self.copy.now)
         self.advance()
 
     @precondition(lambda self: len(self.arrived) < len(self.open))
-    @rule(
-        data=st.data(),
-        outcome=st.sampled_from([Failed(), Abandoned(), Expired(), Overloaded(), Overloaded(1.0, "namespace")]),
-    )
-    def spoil(self, data: st.DataObject, outcome: Failed | Abandoned | Expired | Overloaded) -> None:
+    @rule(pick=PICKS, outcome=st.sampled_from(SPOILED))
+    def spoil(self, pick: int, outcome: Spoiled) -> None:
         """A create comes to nothing."""
-        ticket = data.draw(st.sampled_from([t for t in self.open if t not in self.arrived]))
+        ticket = one_of([t for t in self.open if t not in self.arrived], pick)
         self.laws.over(self.open.pop(ticket))
         if isinstance(outcome, Overloaded):
             self.waiting[ticket.request.id] = ticket.request
         self.settle(ticket, outcome)
 
     @precondition(lambda self: self.alive)
-    @rule(data=st.data(), hint=st.booleans())
-    def finish(self, data: st.DataObject, hint: bool) -> None:
+    @rule(pick=PICKS, hint=st.booleans())
+    def finish(self, pick: int, hint: bool) -> None:
         """An own pod ends, and perhaps we hear of that."""
-        namespace, amounts, scopes = self.alive.pop(data.draw(st.integers(0, len(self.alive) - 1)))
+        namespace, amounts, scopes = self.alive.pop(pick % len(self.alive))
         self.server.release(namespace, amounts, scopes)
         self.changed(namespace)
         if hint:
@@ -213,11 +222,11 @@ class ControllerMachine(RuleBasedStateMachine):
         self.changed(namespace)
 
     @precondition(lambda self: self.watched and any(self.news.values()))
-    @rule(data=st.data())
-    def tell(self, data: st.DataObject) -> None:
+    @rule(pick=PICKS)
+    def tell(self, pick: int) -> None:
         """News come in, in order, some of them merged."""
-        key = data.draw(st.sampled_from(sorted(k for k, states in self.news.items() if states)))
-        count = data.draw(st.integers(1, len(self.news[key])))
+        key = one_of(sorted(k for k, states in self.news.items() if states), pick)
+        count = 1 + pick % len(self.news[key])
         state = self.news[key][count - 1]
         del self.news[key][:count]
         self.observe(*key, state)
@@ -249,7 +258,7 @@ class ControllerMachine(RuleBasedStateMachine):
             (line.controller.watching if healthy else line.controller.watch_lost)(line.now)
         self.advance()
 
-    @rule(seconds=st.sampled_from([0.001, 0.003, 0.02, 0.06, 0.5, 1.5, 5.0, 25.0]))
+    @rule(seconds=st.sampled_from(SPANS))
     def pass_time(self, seconds: float) -> None:
         """Time goes by, deadline by deadline."""
         end = self.engine.now + seconds
@@ -315,3 +324,49 @@ TestController = ControllerMachine.TestCase
 TestController.settings = settings(
     max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
+
+
+def random_step(day: ControllerMachine, dice: random.Random) -> None:
+    """Let one thing happen, if it can."""
+    namespace, pick = dice.choice(NAMESPACES), dice.randrange(1000)
+    match dice.choices(range(12), [4, 1, 4, 4, 1, 3, 1, 0.3, 4, 0.4, 4, 0.1])[0]:
+        case 0:
+            day.submit(namespace, dice.randint(0, 6), dice.random() < 0.3, dice.randint(0, 2), dice.randint(1, 4))
+        case 1 if day.waiting:
+            day.withdraw(pick)
+        case 2 if len(day.arrived) < len(day.open):
+            day.arrive(pick)
+        case 3 if day.arrived:
+            day.answer(pick)
+        case 4 if len(day.arrived) < len(day.open):
+            day.spoil(pick, dice.choice(SPOILED))
+        case 5 if day.alive:
+            day.finish(pick, dice.random() < 0.5)
+        case 6:
+            day.stranger(namespace, dice.randint(-3, 3))
+        case 7:
+            day.resize(namespace, dice.choice(["all", "gold"]), dice.randint(0, 12))
+        case 8 if day.watched and any(day.news.values()):
+            day.tell(pick)
+        case 9:
+            day.watch()
+        case 10:
+            day.pass_time(dice.choice(SPANS))
+
+
+def random_day(seed: int, steps: int) -> None:
+    """Play the same rules by plain dice: many more steps a second than the shrinking search makes."""
+    dice = random.Random(seed)
+    day = ControllerMachine()
+    day.quotas(cpu=dice.randint(2, 12), pods=dice.randint(1, 6), gold=dice.randint(2, 8))
+    for _ in range(steps):
+        random_step(day, dice)
+        day.the_engine_counts_what_is_there()
+    day.teardown()
+
+
+@pytest.mark.parametrize("block", range(5))
+def test_many_random_days_break_no_law(block: int) -> None:
+    """A thousand days of the machine's rules, the same ones each time."""
+    for seed in range(block * 200, block * 200 + 200):
+        random_day(seed, 15 + seed % 60)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from backoff_ctrl import ObservedQuota
 from backoff_ctrl.policy import Policy
 from k8s.answers import Answer, status_answer
 from k8s.gate import AsyncGate, Creation, Gate
@@ -244,3 +245,29 @@ async def test_the_longest_wait_of_the_policy_is_a_time_out() -> None:
 
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(gate.create(creation(), server), 10)
+
+
+async def test_an_engine_made_anew_knows_what_the_watch_had_told() -> None:
+    """The watch goes on in good order after a bug of ours and says nothing twice: the new engine is told again."""
+    gate = AsyncGate()
+    full = ObservedQuota(spec={"pods": 5}, hard={"pods": 5}, used={"pods": 5})
+    gate.desk.observe_quota("team", "gone", full)
+    gate.desk.observe_quota("team", "q", full)
+    gate.desk.watching("team")
+    gate.desk.forget_quota("team", "gone")
+
+    gate.desk.settle(None, None)  # type: ignore[arg-type]  # a bug of ours
+
+    team = gate.desk.snapshot().namespaces["team"]
+    assert (gate.counts.failed_open, team.observing, list(team.quotas)) == (1, True, ["q"])
+    await gate.aclose()
+
+
+async def test_news_that_an_engine_fails_on_is_not_told_again() -> None:
+    """What broke the last engine would break the next: it learns from rejections instead."""
+    gate = AsyncGate()
+    gate.desk.observe_quota("team", "q", None)  # type: ignore[arg-type]  # a bug of ours
+
+    assert gate.desk.snapshot().namespaces == {}
+    assert gate.counts.failed_open == 2
+    await gate.aclose()

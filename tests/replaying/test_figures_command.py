@@ -120,7 +120,7 @@ def test_the_demo_prints_its_sizes_and_one_table(capsys: pytest.CaptureFixture[s
     assert out.startswith("20 pods (rows ")
     assert "of 7,255 that ran; 897 never did" in out
     for name in (*CLIENTS, "reference"):
-        assert f"\n  {name} " in out
+        assert f"\n {name} " in out
 
 
 def test_the_demo_refuses_a_broken_trace_with_file_line_and_column(
