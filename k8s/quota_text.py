@@ -36,7 +36,7 @@ _LEADING_QUANTITY: Final = re.compile(
 )
 
 
-_Plain: TypeAlias = tuple[str, dict[str, int], dict[str, int], dict[str, int], int, int]
+_Plain: TypeAlias = "tuple[str, Mapping[str, int], Mapping[str, int], Mapping[str, int], int, int]"
 
 
 class QuotaText(NamedTuple):
@@ -80,7 +80,7 @@ def read_plain_quota_text(text: str) -> _Plain | None:
         return None
     if " " in quota or not asked.keys() == taken.keys() == limits.keys():
         return None
-    return quota, dict(asked), taken, dict(limits), head, end
+    return quota, asked, taken, limits, head, end
 
 
 def read_amounts(items: str) -> dict[str, int]:

@@ -327,6 +327,20 @@ def test_a_hint_is_no_headroom_but_brings_the_probe_forward() -> None:
     assert line.now - hinted_at < 2 * lags[2]
 
 
+def test_a_hint_arms_for_after_the_lag_whatever_else_happens_before() -> None:
+    """Somebody else arrives a moment after the hint: it is too early to ask all the same."""
+    line = Timeline(Policy(release_lag=0.2))
+    ticket = line.ticket_of(line.submit(1))
+    line.later(0.1)
+    line.refused(ticket, 4, 4)
+    line.controller.hint_release(NS, line.now)
+    assert line.later(0.1) == []
+    gone = line.submit(2)
+    line.controller.withdraw(gone, line.now)  # the line is looked over
+    assert line.advance() == []
+    assert tickets(line.later(0.11))[0].probe
+
+
 def test_hints_where_news_come_by_themselves_or_nothing_is_known_do_nothing() -> None:
     """A hint into a watched, an unknown and a never-seen namespace moves nothing."""
     line = Timeline()

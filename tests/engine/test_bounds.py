@@ -212,6 +212,17 @@ def test_alarms_do_not_pile_up() -> None:
     assert len(line.controller._alarms) < 200
 
 
+def test_alarms_do_not_pile_up_beside_a_waiter() -> None:
+    """Its own far alarm is not set once more for each piece of news."""
+    line = full()
+    line.submit(2)
+    for i in range(2000):
+        line.observe(4 - i % 2, 4)
+        line.later(0.01)
+
+    assert len(line.controller._alarms) < 200
+
+
 def test_those_who_left_do_not_stay_in_the_rows() -> None:
     """A hundred thousand leave from behind the head: the row forgets them."""
     line = full()
@@ -256,6 +267,19 @@ def test_an_earlier_now_counts_as_the_last_one() -> None:
     why = line.controller.explain(waiter, 1.0)
     assert why is not None
     assert why.waited == 0
+
+
+def test_an_earlier_advance_does_not_turn_time_back() -> None:
+    """Whoever comes after it is as late as the latest call."""
+    line = Timeline()
+    line.watching()
+    line.now = 100.0
+    line.advance()
+    line.now = 50.0
+    line.advance()
+    line.now = 60.0
+
+    assert line.ticket_of(line.submit(1)).sent == 100
 
 
 def story(seed: int) -> str:

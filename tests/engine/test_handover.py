@@ -293,6 +293,18 @@ def test_a_refused_create_leaves_no_hold_and_no_credit() -> None:
     assert line.held() == 2 * ONE
 
 
+def test_a_rise_while_nothing_is_held_confirms_nothing_later() -> None:
+    """Strangers came before us: their charges are no credit of ours."""
+    line = Timeline()
+    line.observe(0, 10)
+    line.watching()
+    line.observe(5, 10)
+    line.created(line.ticket_of(line.submit(2)))
+    assert line.held() == 2 * ONE
+    line.observe(7, 10)
+    assert line.held() == 0
+
+
 def test_a_created_hold_of_a_learned_quota_moves_into_used() -> None:
     """Where no news come by themselves a 201 is the news: used rises by it, and nothing is held twice."""
     line = Timeline()

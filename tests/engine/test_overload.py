@@ -145,6 +145,39 @@ def test_a_later_longer_retry_after_of_the_same_burst_counts() -> None:
     assert line.controller.snapshot(line.now).flows[""].closed_for >= 20
 
 
+def test_a_shorter_word_does_not_cut_a_longer_pause() -> None:
+    """The server said twenty seconds to one and one second to the next: twenty it is."""
+    line = crowd(20)
+    first, second = flying(line)[:2]
+    line.later(0.1)
+    line.settle(first, Overloaded(20.0))
+    line.settle(second, Overloaded(1.0))
+
+    assert line.controller.snapshot(line.now).flows[""].closed_for >= 20
+
+
+def test_a_window_that_is_hardly_used_does_not_grow() -> None:
+    """Less than half in flight: a good answer is no sign that more would do."""
+    window = Window(Policy(), random.Random(0))
+    window.in_flight = 7
+    window.good()
+    assert window.size == 16
+    window.in_flight = 8
+    window.good()
+    assert window.size == 16 + 1 / 16
+
+
+def test_several_places_that_open_at_once_go_round() -> None:
+    """The pause of four places is over: each of four namespaces gets one, not the first one all."""
+    line = crowd(80, Policy(overload_start=4, overload_max=4, overload_cut=0.99), namespaces=4)
+    line.later(0.1)
+    for ticket in flying(line):
+        line.settle(ticket, Overloaded(10.0))
+    line.later(20)
+
+    assert sorted(t.request.namespace for t in flying(line)) == ["n0", "n1", "n2"]
+
+
 def test_flows_do_not_disturb_each_other() -> None:
     """One credential is refused, another is served: the window is per flow."""
     line = Timeline()
