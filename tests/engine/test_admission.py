@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl import Created, Demand, ObservedQuota, Policy, Rejected
+from backoff_ctrl import Created, Demand, Failed, ObservedQuota, Policy, Rejected
 from tests.timeline import NS, ONE, QUOTA, Timeline, state_of, tickets
 
-BIG = st.integers(1, 10**30)
+# Half of them end in a digit that no float of their size can tell.
+BIG = st.one_of(st.integers(1, 10**30), st.integers(1, 10**12).map(lambda n: n * 10**18 + 1))
 PATIENT = Policy(overtakes_max=4096, overtaken_for_max=86_400)
 
 
@@ -48,6 +49,19 @@ def test_what_is_held_is_the_exact_sum(amounts: list[int], limited: int) -> None
 
     assert seen == {"limited": limited, "used": 0, "held": held, "headroom": limited - held}
     assert all(type(value) is int for value in seen.values())
+
+
+@given(amounts=st.lists(BIG, min_size=1, max_size=12), data=st.data())
+def test_what_is_given_back_is_the_exact_amount(amounts: list[int], data: st.DataObject) -> None:
+    """Failed in any order, refused by nobody: to the last nano-unit nothing stays held."""
+    line = Timeline()
+    observe(line, {"cpu": 0}, {"cpu": 10**32})
+    line.watching()
+    flying = [line.ticket_of(line.submit(demand=Demand({"cpu": amount}))) for amount in amounts]
+    for ticket in data.draw(st.permutations(flying)):
+        line.settle(ticket, Failed())
+
+    assert line.held() == 0
 
 
 @pytest.mark.parametrize(
