@@ -32,6 +32,8 @@ class Controller:
         """Start with nothing known. Without ``rng`` the jitter is that of ``random.Random(0)``."""
         self.policy = policy if policy is not None else Policy()
         self._shared = Shared(self.policy, rng or random.Random(0), self._wake, self.policy.settle_time)
+        self._effects = self._shared.effects
+        self._contended = self._shared.contended
         self._handlers: dict[str, ComputeResourceAwareBackOffHandler] = {}
         self._alarms: list[tuple[float, int, ComputeResourceAwareBackOffHandler]] = []
         self._count = 0
@@ -116,14 +118,14 @@ class Controller:
                     due.append(handler)
             for handler in due:
                 handler.advance(now)
-        if self._shared.contended:
+        if self._contended:
             self._take_turns(now)
         if now >= self._expire_at:
             self._expire(now)
-        effects = self._shared.effects
-        if not effects:
+        if not self._effects:
             return []
-        self._shared.effects = []
+        effects = self._effects.copy()
+        self._effects.clear()
         return effects
 
     def next_deadline(self) -> float | None:

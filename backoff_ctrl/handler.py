@@ -35,8 +35,8 @@ class ComputeResourceAwareBackOffHandler:
     """One namespace: learns its ceilings from rejections and observations and gates its creates."""
 
     __slots__ = (
-        "_resume", "_scan_due", "_shared", "keeping", "knowledge", "line", "namespace", "pace", "policy",
-        "probing", "seq", "settling", "wake_at",
+        "_resume", "_scan_due", "_shared", "_waiters_max", "keeping", "knowledge", "line", "namespace", "pace",
+        "policy", "probing", "seq", "settling", "wake_at",
     )  # fmt: skip
 
     def __init__(self, namespace: str, shared: Shared, *, observing: bool) -> None:
@@ -54,6 +54,7 @@ class ComputeResourceAwareBackOffHandler:
         self.wake_at = FOREVER
         self._resume: tuple[float, int] | None = None
         self._scan_due = False
+        self._waiters_max = self.policy.waiters_max
 
     def submit(self, request: Request, now: float) -> None:
         """Take a new request: it goes, waits, or is refused, as ``advance`` then says."""
@@ -67,7 +68,7 @@ class ComputeResourceAwareBackOffHandler:
         request.rank = now - request.priority * self.policy.age_step if request.priority else now
         self.seq = request.seq = self.seq + 1
         row = shape.rows.get((request.priority, request.flow))
-        if row is None or line.size >= self.policy.waiters_max:
+        if row is None or line.size >= self._waiters_max:
             if (
                 line.size
                 or shape.version != knowledge.version

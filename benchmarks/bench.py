@@ -103,8 +103,9 @@ def admit_settle(_round: int) -> float:
     """Return microseconds of one create that goes at once and is stored: request, submit, advance, settle, advance."""
     controller = Controller()
     limited = {"requests.cpu": 10**18, "requests.memory": 10**30}
-    ticket = controller.force(Request("first", "team", pod_demand(1000)), 0.0)
-    controller.settle(ticket, Rejected("quota", {"requests.cpu": 10**9}, {"requests.cpu": 0}, limited), 0.1)
+    used = {"requests.cpu": 10**9, "requests.memory": GIB}
+    ticket = controller.force(Request("as large as all", "team", pod_demand(1000)), 0.0)
+    controller.settle(ticket, Rejected("quota", limited, used, limited), 0.1)
     controller.withdraw(ticket.request, 0.1)
     controller.advance(0.1)
     demand = pod_demand(100)
