@@ -28,12 +28,11 @@ class Keeping:
     behind it takes of that ceiling. ``kept`` maps a ceiling to the place behind which it is closed.
     """
 
-    __slots__ = ("_due", "_policy", "kept", "last_release", "next_change", "next_for", "release_gap")
+    __slots__ = ("_policy", "kept", "last_release", "next_change", "next_for", "release_gap")
 
     def __init__(self, policy: Policy) -> None:
         """Keep nothing."""
         self._policy = policy
-        self._due = False
         self.next_for: dict[Ceiling, Request] = {}
         self.kept: dict[Ceiling, tuple[float, int]] = {}
         self.next_change = FOREVER  # when time alone makes somebody overdue, or pauses or resumes keeping

@@ -1,4 +1,4 @@
-"""The waiting line of a namespace: who is first, who may overtake, for whom room is kept.
+"""The waiting line of a namespace: who waits, and in which order.
 
 Place in line is the *rank*: the time of joining less ``age_step`` per step of priority. Priority thus rises by one
 for each ``age_step`` waited, and two waiters never change places: nothing is ever sorted again.
@@ -12,6 +12,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from typing import TYPE_CHECKING
+
+from .quantities import format_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,7 +85,9 @@ class Shape:
         """Say what a shape that never fits runs into."""
         assert self.never is not None
         quota, resource, asked, limited = self.never
-        return f"asks {asked} nano-units of {resource}, but quota {quota} allows {limited} in all"
+        binary = "memory" in resource or "storage" in resource
+        amounts = [format_quantity(amount, binary=binary) for amount in (asked, limited)]
+        return f"asks {resource}={amounts[0]}, but quota {quota} allows {amounts[1]} in all"
 
 
 class Row:
@@ -101,7 +105,7 @@ class Row:
 
 
 class Line:
-    """The rows of a namespace, ordered by the rank of their heads, and the record of overtakings."""
+    """The rows of a namespace, ordered by the rank of their heads."""
 
     __slots__ = ("oldest", "order", "size")
 

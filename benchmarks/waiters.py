@@ -153,11 +153,11 @@ def scenario(name: str) -> dict[str, float]:
     else:
         few, many = Crowd(FEW, 1, 10, 3), Crowd(MANY, 1, 10_000, 3)
     rng = random.Random(1)
-    beside_few, beside_many, lone = [], [], []
+    beside_few, beside_many, bursts = [], [], []
     for _ in range(BATCHES):
-        beside_few.append(few.decide(rng, BURST))
-        beside_many.append(many.decide(rng, BURST))
-        lone.append(many.decide(rng, 1))
+        beside_few.append(few.decide(rng, 1))
+        beside_many.append(many.decide(rng, 1))
+        bursts.append(many.decide(rng, BURST))
     wakes = [many.wake(rng, deep=False) for _ in range(WAKES)]
     deep = [many.wake(rng, deep=True) for _ in range(WAKES // 10)]
     return {
@@ -165,7 +165,7 @@ def scenario(name: str) -> dict[str, float]:
         "decision_us_at_1e3_waiters": median(beside_few),
         "decision_us_at_1e6_waiters": median(beside_many),
         "wake_us_at_1e6_waiters": median(wakes),
-        "lone decision at 1e6 waiters, caches cold, us": median(lone),
+        "decision at 1e6 waiters, in bursts of equals, us": median(bursts),
         "wake of the one that fits, deep in line, us": median(deep),
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
@@ -70,10 +71,8 @@ def _items(document: dict[str, Any], where: str) -> list[dict[str, Any]]:
 def _documents(text: str, name: str) -> list[Any]:
     """Parse JSON where it is JSON, else YAML, which is slower to load."""
     if text.lstrip()[:1] == "{":
-        try:
+        with suppress(ValueError, RecursionError):  # YAML in flow style begins alike, and its parser says more
             return [json.loads(text)]
-        except (ValueError, RecursionError):
-            pass  # YAML in flow style begins alike, and its parser says better what is wrong
     import yaml  # noqa: PLC0415  # 20 ms that JSON does not need
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

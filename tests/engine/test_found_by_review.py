@@ -94,7 +94,9 @@ def test_a_resource_that_the_server_does_not_charge_blocks_nobody() -> None:
     line.controller.observe_quota(NS, QUOTA, over, line.now)
     line.later(1)
 
-    line.ticket_of(line.submit(demand=asks))
+    request = line.submit(demand=asks)
+
+    assert line.ticket_of(request).request is request
 
 
 def test_an_admission_proves_nothing_of_a_resource_that_it_did_not_ask() -> None:

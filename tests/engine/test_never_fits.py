@@ -28,7 +28,7 @@ def test_an_observed_spec_gives_the_verdict_at_once() -> None:
 
     assert equal.state == "sent"
     assert (refusal.reason, refusal.request.state) == ("never-fits", "over")
-    assert refusal.detail == f"asks 2500000000 nano-units of cpu, but quota {QUOTA} allows 2000000000 in all"
+    assert refusal.detail == f"asks cpu=2500m, but quota {QUOTA} allows 2 in all"
 
 
 def test_the_spec_decides_and_not_what_is_enforced_at_the_moment() -> None:
@@ -328,7 +328,7 @@ def test_the_verdict_names_the_resource_that_is_too_small(named: str) -> None:
     line.watching()
     line.submit(demand=Demand({"cpu": 2 * ONE, "pods": 2 * ONE}))
 
-    assert f"of {named}," in refusals([e for _, e in line.log])[0].detail
+    assert f"asks {named}=2, " in refusals([e for _, e in line.log])[0].detail
     assert tickets([e for _, e in line.log]) == []
 
 
