@@ -41,14 +41,15 @@ class ObservedQuota:
 class Ceiling:
     """One resource of one quota. All amounts are nano-units.
 
-    ``cap`` = limited - used - unsettled; a request fits when its amount <= cap - held. ``unsettled`` is room that
+    ``room`` = limited - used - unsettled - held; a request fits when its amount <= room. ``unsettled`` is room that
     was heard of less than the settle time ago. ``credit`` is rise of ``used`` that no hold has claimed yet.
+    ``used`` is what the others leave of ``limited``: a hold that ends while ``room`` stays has become used.
     """
 
     __slots__ = (
         "answered",
-        "block", "cap", "credit", "epoch", "held", "keep_best", "keep_grown", "keeper", "limited",
-        "quota", "resource", "seen", "unsettled", "used",
+        "block", "credit", "epoch", "held", "keep_best", "keep_grown", "keeper", "limited",
+        "quota", "resource", "room", "seen", "unsettled",
     )  # fmt: skip
 
     def __init__(self, quota: Quota, resource: str, limited: int, used: int) -> None:
@@ -67,22 +68,25 @@ class Ceiling:
         self.believe(limited, used)
 
     limited: int
-    used: int
     unsettled: int
-    cap: int
+    room: int
 
     def believe(self, limited: int, used: int) -> None:
         """Replace both amounts by a fact's; room that was still settling is part of it or gone."""
         self.limited = limited
-        self.used = used
         self.unsettled = 0
         self.epoch += 1
-        self.cap = limited - used
+        self.room = limited - used - self.held
+
+    @property
+    def used(self) -> int:
+        """What is charged already, as far as known."""
+        return self.limited - self.unsettled - self.held - self.room
 
     @property
     def left(self) -> int:
         """Headroom now: limited - used - held."""
-        return self.limited - self.used - self.held
+        return self.room + self.unsettled
 
     def observe(self, limited: int, used: int) -> int:
         """Take an observed state; room that it adds is unsettled at first. Return that room."""
@@ -90,41 +94,43 @@ class Ceiling:
         self.seen = used
         if rise > 0:
             self.credit = min(self.credit + rise, self.held)
-        room = (limited - used) - (self.limited - self.used)
+        added = (limited - used) - (self.left + self.held)
         self.limited = limited
-        self.used = used
-        if room > 0:
-            self.unsettled += room
-            return room
-        # What goes takes from the settled room, and never more than there is of the unsettled.
-        self.cap = limited - used - self.unsettled
+        if added > 0:
+            self.unsettled += added
+            return added
+        self.room += added  # what goes takes from the settled room, and never more than there is of the unsettled
         return 0
 
     def settles(self, room: int) -> None:
         """Let unsettled room count."""
         self.unsettled -= room
-        self.cap += room
+        self.room += room
 
     def unsettle(self) -> int:
         """Set all present room aside as unsettled: the server does not see it yet. Return it."""
-        room = max(0, self.cap - self.held)
+        room = max(0, self.room)
         self.unsettled += room
-        self.cap -= room
+        self.room -= room
         return room
 
     def disprove(self, over: int) -> None:
         """Lower ``used`` by what an admission proved was not there. The ceiling itself stays."""
-        self.used -= over
-        self.cap += over
+        self.room += over
 
     def charge(self, amount: int) -> None:
         """Count this amount as used."""
-        self.used += amount
-        self.cap -= amount
+        self.room -= amount
+
+    def reserve(self, amount: int) -> None:
+        """Begin a hold of this amount."""
+        self.held += amount
+        self.room -= amount
 
     def release(self, amount: int) -> None:
-        """End a hold of this amount."""
+        """End a hold of this amount: its create was not charged, or ``used`` contains it by now."""
         self.held -= amount
+        self.room += amount
         if self.credit:
             self.credit = min(self.credit, self.held)
 

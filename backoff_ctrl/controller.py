@@ -32,7 +32,6 @@ class Controller:
         """Start with nothing known. Without ``rng`` the jitter is that of ``random.Random(0)``."""
         self.policy = policy if policy is not None else Policy()
         self._shared = Shared(self.policy, rng or random.Random(0), self._wake, self.policy.settle_time)
-        self._effects = self._shared.effects
         self._contended = self._shared.contended
         self._handlers: dict[str, ComputeResourceAwareBackOffHandler] = {}
         self._alarms: list[tuple[float, int, ComputeResourceAwareBackOffHandler]] = []
@@ -122,10 +121,11 @@ class Controller:
             self._take_turns(now)
         if now >= self._expire_at:
             self._expire(now)
-        if not self._effects:
+        shared = self._shared
+        effects = shared.effects
+        if not effects:
             return []
-        effects = self._effects.copy()
-        self._effects.clear()
+        shared.effects = []
         return effects
 
     def next_deadline(self) -> float | None:

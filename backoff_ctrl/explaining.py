@@ -121,7 +121,7 @@ def _reason(
         if shape.never is not None and shape.never[:2] == (ceiling.quota.name, ceiling.resource):
             return "never-fits", ceiling, asked
     for ceiling, asked in shape.meets:
-        if asked > ceiling.cap - ceiling.held:
+        if asked > ceiling.room:
             return ("paused" if ceiling.limited == 0 else "quota"), ceiling, asked
     for ceiling, asked in shape.meets:
         if ceiling in kept and kept[ceiling] < (request.rank, request.seq):

@@ -63,25 +63,26 @@ class ComputeResourceAwareBackOffHandler:
         line = self.line
         knowledge = self.knowledge
         shape = knowledge.shapes.get(request.demand.key) or knowledge.shape_of(request.demand)
-        request.demand = shape.demand  # its equal: all waiters of a shape hold one
         request.joined = now
         request.rank = now - request.priority * self.policy.age_step if request.priority else now
         self.seq = request.seq = self.seq + 1
-        row = shape.rows.get((request.priority, request.flow))
-        if row is None or line.size >= self._waiters_max:
-            if (
-                line.size
-                or shape.version != knowledge.version
-                or shape.never is not None
-                or not self._offer(request, shape, now)
-            ):
-                self._arrive(request, shape, now)
-            return
-        # Its equals wait already: it goes after them, and nothing needs to be weighed.
-        request.state = "waiting"
-        request.row = row
-        row.waiting.append(request)
-        line.size += 1
+        if shape.rows:
+            row = shape.rows.get((request.priority, request.flow))
+            if row is not None and line.size < self._waiters_max:
+                # Its equals wait already: it goes after them, and nothing needs to be weighed.
+                request.state = "waiting"
+                request.demand = shape.demand
+                request.row = row
+                row.waiting.append(request)
+                line.size += 1
+                return
+        if (
+            line.size
+            or shape.version != knowledge.version
+            or shape.never is not None
+            or not self._offer(request, shape, now)
+        ):
+            self._arrive(request, shape, now)
 
     def force(self, request: Request, now: float) -> Ticket:
         """Admit at once and ungated; what comes of it teaches all the same."""
@@ -90,7 +91,9 @@ class ComputeResourceAwareBackOffHandler:
         self.seq = request.seq = self.seq + 1
         request.joined = request.rank = now
         ticket = Ticket(request, shape, now, False, False)
-        self._reserve(ticket, self._shared.flow(request.flow))
+        self.knowledge.outstanding[ticket] = None
+        self._shared.flow(request.flow).in_flight += 1
+        self._set_alarm(now)
         return ticket
 
     def withdraw(self, request: Request, now: float) -> None:
@@ -114,6 +117,7 @@ class ComputeResourceAwareBackOffHandler:
         del knowledge.outstanding[ticket]
         flow = self._shared.flows[request.flow]
         flow.in_flight -= 1
+        flow.used_at = now
         if ticket.unproven or self.pace.brake is not None:
             self.pace.ended(outcome, unproven=ticket.unproven)
             if self.line.size:
@@ -188,7 +192,7 @@ class ComputeResourceAwareBackOffHandler:
             return False
         blocks = _NO_BLOCKS
         for ceiling, amount in shape.meets:
-            if amount > ceiling.cap - ceiling.held:
+            if amount > ceiling.room:
                 found = self.probing.ready_blocks(shape, now)
                 if found is None:
                     return False
@@ -209,7 +213,13 @@ class ComputeResourceAwareBackOffHandler:
         ticket = Ticket(request, shape, now, bool(blocks), unproven)
         for block in blocks:
             block.sends(ticket)
-        self._reserve(ticket, window)
+        outstanding = self.knowledge.outstanding
+        if not outstanding and self.wake_at > now + self.policy.ticket_max:
+            shared.wake(self, now + self.policy.ticket_max)
+        outstanding[ticket] = None
+        window.in_flight += 1
+        if unproven:
+            pace.unproven += 1
         shared.effects.append(ticket)
         if self.line.size:
             self._overtake(ticket, now)
@@ -222,20 +232,6 @@ class ComputeResourceAwareBackOffHandler:
             self.line.leave(request)
         if self.keeping.next_for and not ticket.probe and self.keeping.overtook(ticket.shape, request, now):
             self._look(now)
-
-    def _reserve(self, ticket: Ticket, window: Window) -> None:
-        """Put the hold in place, the flow's place in use and the engine's own time limit on it."""
-        ticket.request.state = REQUESTS[ticket.request.state]["admit"]
-        for ceiling, amount in ticket.shape.meets:
-            ceiling.held += amount
-        outstanding = self.knowledge.outstanding
-        if not outstanding and self.wake_at > ticket.sent + self.policy.ticket_max:
-            self._shared.wake(self, ticket.sent + self.policy.ticket_max)
-        outstanding[ticket] = None
-        window.in_flight += 1
-        window.used_at = ticket.sent
-        if ticket.unproven:
-            self.pace.unproven += 1
 
     def _created(self, ticket: Ticket, outcome: Created, now: float) -> None:
         shape = ticket.shape
@@ -251,12 +247,13 @@ class ComputeResourceAwareBackOffHandler:
             self._look(now)
         if shape.meets:
             handed = knowledge.answered(shape, now)
-            if self.line.size and not knowledge.observing:
-                self.keeping.note_release(now)  # somebody got in while others wait: something was released
             if not self.line.size:
                 if self.wake_at > now + _UNHURRIED:
                     self._shared.wake(self, now + _UNHURRIED)
-            elif handed:
+                return
+            if not knowledge.observing:
+                self.keeping.note_release(now)  # somebody got in while others wait: something was released
+            if handed:
                 self._look(now)
             else:
                 self._shared.wake(self, now + self.policy.answered_hold)

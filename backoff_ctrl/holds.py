@@ -45,6 +45,7 @@ class Holds:
             for ceiling, amount in charges:
                 ceiling.credit -= amount
                 ceiling.held -= amount
+                ceiling.room += amount
             # A hold that ends lowers what credit may be.
             for ceiling, _ in charges:
                 ceiling.credit = min(ceiling.credit, ceiling.held)
@@ -66,6 +67,6 @@ class Holds:
         while answered and answered[0][0] + lasting <= now:
             at, charges = answered.popleft()
             for ceiling, amount in charges:
+                ceiling.release(amount)
                 if ceiling.answered <= at:
                     ceiling.charge(amount)
-                ceiling.release(amount)

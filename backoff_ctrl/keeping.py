@@ -71,7 +71,7 @@ class Keeping:
             return
         next_for = self.next_for
         for ceiling, amount in row.shape.meets:
-            if amount > ceiling.cap - ceiling.held and ceiling not in next_for:
+            if amount > ceiling.room and ceiling not in next_for:
                 next_for[ceiling] = head
         if head.overtaken < policy.overtakes_max:
             return
@@ -93,7 +93,7 @@ class Keeping:
     def _is_on(self, head: Request, ceiling: Ceiling, now: float) -> bool:
         """Say whether keeping is on here, or pauses because the kept room does not grow."""
         stalled = max(self._policy.keep_stalled, _GAPS * self.release_gap)
-        room = ceiling.cap - ceiling.held
+        room = ceiling.room
         if ceiling.keeper is not head:
             ceiling.keeper = head
             ceiling.keep_best = room

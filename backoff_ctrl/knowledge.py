@@ -93,15 +93,16 @@ class Knowledge:
         """Take in a change of structure: shapes look anew, and what is held is counted afresh."""
         self.version += 1
         for ceiling in self.ceilings():
+            ceiling.room += ceiling.held
             ceiling.held = 0
         for ticket in self.outstanding:
             self.know(ticket.shape)
             for ceiling, amount in ticket.shape.meets:
-                ceiling.held += amount
+                ceiling.reserve(amount)
         for quota in self.quotas.values():
             for _, charges in quota.holds.answered:
                 for ceiling, amount in charges:
-                    ceiling.held += amount
+                    ceiling.reserve(amount)
         for ceiling in self.ceilings():
             ceiling.credit = min(ceiling.credit, ceiling.held)
 
@@ -113,9 +114,7 @@ class Knowledge:
                 handed = quota.holds.add(charges, now) or handed
             else:
                 for ceiling, amount in charges:
-                    ceiling.used += amount
-                    ceiling.cap -= amount
-                    ceiling.held -= amount
+                    ceiling.held -= amount  # its room stays taken: used
         shape.used_at = now
         if self.outstanding:
             self.recent.append((now, shape))
@@ -151,7 +150,7 @@ class Knowledge:
             elif sent <= ceiling.answered:
                 continue
             structural = structural or limited != ceiling.limited  # verdicts of never-fits hang on it
-            fresh[name] = (limited - used) - (ceiling.limited - ceiling.used)
+            fresh[name] = (limited - used) - (ceiling.left + ceiling.held)
             ceiling.believe(limited, used)
             ceiling.answered = now
         if structural:
@@ -167,8 +166,7 @@ class Knowledge:
                 self.know(shape)
                 for ceiling, amount in shape.meets:
                     if ceiling.quota is quota and ceiling.resource in fresh:
-                        ceiling.used += amount
-                        ceiling.cap -= amount
+                        ceiling.charge(amount)
 
     def observe(self, name: str, seen: ObservedQuota, now: float) -> list[tuple[Ceiling, int]]:
         """Take in a quota object; return the room that it adds, which has yet to settle."""
@@ -217,7 +215,7 @@ class Knowledge:
     def disprove(self, ticket: Ticket) -> None:
         """Learn from a probe that got in: what was believed of ``used`` left no room for it, so less is used."""
         for ceiling, _ in ticket.shape.meets:
-            over = ceiling.held - ceiling.cap
+            over = -ceiling.room
             if over > 0 and ticket.sent > ceiling.answered:
                 over -= sum(amount for other in self.outstanding for c, amount in other.shape.meets if c is ceiling)
                 if over > 0:
@@ -229,7 +227,7 @@ class Knowledge:
         amounts = shape.amounts
         proved = False
         for quota in shape.unsure:
-            if any(amounts.get(name) and amounts[name] > c.cap - c.held for name, c in quota.ceilings.items()):
+            if any(amounts.get(name) and amounts[name] > c.room for name, c in quota.ceilings.items()):
                 quota.classes[shape.scopes] = False
                 proved = True
         if proved:

@@ -119,6 +119,7 @@ class Line:
         """Put a request at its place: a new one last of its row, a returning one where it was."""
         waiting = row.waiting
         request.row = row
+        request.demand = row.shape.demand  # its equal: all waiters of a shape hold one
         self.size += 1
         self.oldest = min(self.oldest, request.joined)
         if not waiting or (waiting[-1].rank, waiting[-1].seq) < (request.rank, request.seq):

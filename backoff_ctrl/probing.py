@@ -27,7 +27,7 @@ _LAG_MAX: Final = 5.0  # seconds that the release lag learns to be, at most
 
 def blocking(shape: Shape) -> list[Ceiling]:
     """List the ceilings that have no room for one more of this shape."""
-    return [ceiling for ceiling, amount in shape.meets if amount > ceiling.cap - ceiling.held]
+    return [ceiling for ceiling, amount in shape.meets if amount > ceiling.room]
 
 
 class Probing:
@@ -50,7 +50,7 @@ class Probing:
             return None
         blocks = []
         for ceiling, amount in shape.meets:
-            if amount <= ceiling.cap - ceiling.held:
+            if amount <= ceiling.room:
                 continue
             block = ceiling.block
             if block is None:
@@ -97,7 +97,7 @@ class Probing:
                 continue
             block.passed()
             if ticket.sent > ceiling.answered:
-                ceiling.disprove(max(0, meets[ceiling] - (ceiling.cap - ceiling.held)))
+                ceiling.disprove(max(0, meets[ceiling] - ceiling.room))
 
     def _learn_lag(self, block: Block, *, early: bool) -> None:
         """Learn from a hinted probe whether it came too early."""

@@ -76,12 +76,19 @@ class Request:
 
 
 class Ticket:
-    """One admission: an effect of ``Controller.advance``, ended once by ``Controller.settle``."""
+    """One admission: an effect of ``Controller.advance``, ended once by ``Controller.settle``.
+
+    From the start it holds what its create will be charged.
+    """
 
     __slots__ = ("ended", "probe", "request", "sent", "shape", "unproven")
 
     def __init__(self, request: Request, shape: Shape, sent: float, probe: bool, unproven: bool) -> None:
         """Admit the request at ``sent``."""
+        request.state = REQUESTS[request.state]["admit"]
+        for ceiling, amount in shape.meets:
+            ceiling.held += amount
+            ceiling.room -= amount
         self.request = request
         self.shape = shape
         self.sent = sent

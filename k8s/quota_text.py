@@ -19,11 +19,10 @@ from backoff_ctrl.quantities import parse_quantity
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-HEAD: Final = "xceeded quota: "  # some servers write it with a capital
-_REQUESTED: Final = ", requested: "
-_USED: Final = ", used: "
-_LIMITED: Final = ", limited: "
-
+# The sentence as API servers send it, up to the quote that closes it; some write it with a capital.
+_PLAIN: Final = re.compile(
+    r'xceeded quota: ([^\s"\\,]+), requested: ([^\s"\\]+), used: ([^\s"\\]+), limited: ([^\s"\\]+)"'
+)
 # Every repetition excludes what follows it, and no list holds white space: one pass, whatever the text.
 _ANY_HEAD: Final = re.compile(
     r'[Ee]xceeded (?:hierarchical )?quota(?: in namespace "[^"\s]{0,253}")?: "?([^\s,"]{1,253})"?,'
@@ -64,23 +63,22 @@ def read_plain_quota_text(text: str) -> _Plain | None:
     ``text`` is a JSON document that has not been parsed. Returns what it says with the first and the last
     index of its sentence, or None for anything that needs a closer look.
     """
-    head = text.find(HEAD)
-    requested = text.find(_REQUESTED, head)
-    used = text.find(_USED, requested)
-    limited = text.find(_LIMITED, used)
-    end = text.find('"', limited)
-    if not -1 < head < requested < used < limited < end or text.find("\\", head, end) >= 0:
+    found = _PLAIN.search(text)
+    if found is None:
         return None
-    quota = text[head + 15 : requested]
+    quota, requested, used, limited = found.groups()
     try:
-        asked = _repeated_amounts(text[requested + 13 : used])
-        taken = _plain_amounts(text[used + 8 : limited])
-        limits = _repeated_amounts(text[limited + 11 : end])
+        asked = _repeated_amounts(requested)
+        taken = _plain_amounts(used)
+        limits = _repeated_amounts(limited)
     except ValueError:  # not a quantity, or no "=": the reader of other coats decides
         return None
-    if " " in quota or not asked.keys() == taken.keys() == limits.keys():
+    if not len(asked) == len(taken) == len(limits):
         return None
-    return quota, asked, taken, limits, head, end
+    for name in taken:
+        if name not in asked or name not in limits:
+            return None
+    return quota, asked, taken, limits, found.start(), found.end() - 1
 
 
 def read_amounts(items: str) -> dict[str, int]:

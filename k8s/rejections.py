@@ -75,20 +75,23 @@ def read_rejection(status: int, headers: Mapping[str, str], body: bytes | str) -
 
 def _read_plain(headers: Mapping[str, str], body: bytes) -> Rejection | None:
     """Read a full quota's answer without parsing its JSON: it is the one that comes in thousands."""
-    if not body.startswith(b'{"kind":"Status"') or not body.isascii():
+    if not body.startswith(b'{"kind":"Status"'):
         return None
-    text = body.decode("ascii")
+    try:
+        text = body.decode("ascii")
+    except UnicodeDecodeError:
+        return None
     read = read_plain_quota_text(text)
     if read is None:
         return None
     quota, requested, used, limited, head, end = read
     start = text.find('"message":"', 0, head) + 11
-    message = text[start:head]
-    if start < 11 or message.count("\\") != message.count('\\"'):
+    before = text[start:head].replace('\\"', '"')
+    if start < 11 or "\\" in before:
         return None
-    message = message.replace('\\"', '"') + text[head:end]
     retry_after = _retry_after(headers, None) if "Retry-After" in headers else None
-    return Rejection(Lane.QUOTA, message, True, retry_after, quota, requested, used, limited)
+    fields = (Lane.QUOTA, before + text[head:end], True, retry_after, quota, requested, used, limited)
+    return tuple.__new__(Rejection, fields)  # a third of the time that its constructor takes
 
 
 def _retry_after(headers: Mapping[str, str], fallback: float | None) -> float | None:
