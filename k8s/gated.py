@@ -108,6 +108,8 @@ class GatedApiClient(ApiClient):
             failure = error
         finally:
             self._under_way.difference_update(begun)
+        if failure is not None and not begun:
+            raise failure
         return self._handed_out(answer, failure, Account.of(begun[0]))
 
     def _call_with_legacy_options(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import logging
 import sys
 import threading
 import time
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Call = Callable[[], object]
+
+log = logging.getLogger(__name__)
 
 EXIT_CHECK = 0.5  # how long Ctrl-C may go unnoticed by creates that wait on other threads, in seconds
 
@@ -102,7 +105,10 @@ class ThreadTimers:
     def _run(self) -> None:
         while not main_thread_has_failed():
             for call in self._due():
-                call()
+                try:
+                    call()
+                except Exception:  # as an event loop does: one that fails must not stop the clock of all others
+                    log.exception("a timer's call failed")
         if self.on_exit is not None:
             self.on_exit()
 

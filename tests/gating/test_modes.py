@@ -9,11 +9,13 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kubernetes import client
 
 from backoff_ctrl import ObservedQuota
 from backoff_ctrl.policy import Policy
 from k8s.answers import Answer, status_answer
 from k8s.gate import AsyncGate, Creation, Gate
+from k8s.gated import GatedApiClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -271,3 +273,16 @@ async def test_news_that_an_engine_fails_on_is_not_told_again() -> None:
     assert gate.desk.snapshot().namespaces == {}
     assert gate.counts.failed_open == 2
     await gate.aclose()
+
+
+def test_a_mode_that_cannot_be_told_is_the_callers_error() -> None:
+    """The function that tells the mode is the user's: its error reaches them as it is, and nothing is sent."""
+
+    def confused(namespace: str) -> Any:
+        raise LookupError(f"no mode for {namespace}")
+
+    configuration = client.Configuration()
+    configuration.host = "http://127.0.0.1:9"  # nobody is asked
+    api: Any = client.CoreV1Api(GatedApiClient(configuration, gate=Gate(mode=confused)))
+    with pytest.raises(LookupError, match="no mode for team"):
+        api.create_namespaced_pod("team", {"metadata": {"name": "p"}})
