@@ -293,11 +293,11 @@ class Knowledge:
                 del self.shapes[key]
 
     def forget_idle(self, limit: float) -> None:
-        """Drop learned quotas that nobody heard of since ``limit``."""
+        """Drop quotas that nobody heard of since ``limit``, but for those of which news comes by itself."""
         idle = [
             name
             for name, quota in self.quotas.items()
-            if not quota.observed and all(ceiling.answered <= limit for ceiling in quota.ceilings.values())
+            if not self.is_watched(quota) and all(ceiling.answered <= limit for ceiling in quota.ceilings.values())
         ]
         for name in idle:
             del self.quotas[name]

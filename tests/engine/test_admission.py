@@ -123,100 +123,6 @@ def test_news_admit_in_order_exactly_those_that_fit(
         waiting = [request for request in waiting if request not in want]
 
 
-def test_room_counts_after_the_settle_time_and_not_before() -> None:
-    """The server's own cache trails its watch: 2 ms by default, and then at once."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
-    request = line.submit(1)
-    line.later(10)
-    assert line.observe(3, 4) == []
-    assert line.controller.next_deadline() == pytest.approx(line.now + 0.002)
-    assert line.later(0.0019) == []
-    assert [t.request for t in tickets(line.later(0.0002))] == [request]
-
-
-def test_room_that_is_taken_while_it_settles_is_gone() -> None:
-    """What was heard of as free and then as used again never counts."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
-    line.submit(1)
-    line.later(1)
-    line.observe(2, 4)
-    line.later(0.001)
-    line.observe(4, 4)
-    assert line.later(1) == []
-
-
-def test_part_of_the_settling_room_may_go_and_the_rest_counts() -> None:
-    """Two were freed, one was taken: one waiter goes."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
-    for _ in range(3):
-        line.submit(1)
-    line.observe(2, 4)
-    line.later(0.001)
-    line.observe(3, 4)
-
-    assert len(tickets(line.later(1))) == 1
-
-
-def test_a_stale_refusal_is_sent_again_soon_and_teaches_patience_only() -> None:
-    """A refusal by a state that was replaced costs no back-off step and lowers no ceiling; the settle time grows."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
-    line.submit(1)
-    line.observe(3, 4)
-    ticket = line.next_ticket()
-    before = line.controller.snapshot(line.now).settle_time
-    assert line.refused(ticket, 4, 4) == []
-    assert line.ceiling()["used"] == 3 * ONE
-    seen = line.controller.snapshot(line.now)
-    assert seen.namespaces[NS].quotas[QUOTA]["cpu"].block is None
-    assert before < seen.settle_time <= Policy().settle_max
-
-    refused_at = line.now
-    again = line.next_ticket()
-
-    assert again.request is ticket.request
-    assert not again.probe
-    assert seen.settle_time <= line.now - refused_at <= 2 * seen.settle_time
-
-
-def test_a_stale_refusal_finds_the_room_gone_again() -> None:
-    """Between the sending and the refusal others filled it up: there is nothing to set aside."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
-    line.submit(1)
-    line.observe(3, 4)
-    ticket = line.next_ticket()
-    line.observe(5, 5)
-    line.refused(ticket, 4, 4)
-
-    assert line.ceiling()["used"] == 5 * ONE
-    assert line.later(100) == []
-
-
-def test_a_refusal_voids_the_room_that_was_still_settling() -> None:
-    """A newer fact says full: the room that was heard of before it never counts."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
-    waiting = line.submit(1)
-    line.observe(3, 4)
-    line.later(0.001)
-    rejected = Rejected(QUOTA, {"cpu": ONE}, {"cpu": 4 * ONE}, {"cpu": 4 * ONE})
-    line.controller.learn(NS, frozenset(), rejected, line.now, line.now)
-    line.later(0.1)
-
-    assert waiting.state == "waiting"
-    assert line.ceiling()["headroom"] == 0
-
-
 def test_a_quota_that_was_learned_is_taken_over_when_it_is_observed() -> None:
     """The first sight of a quota replaces what refusals taught, and confirms no hold: it is a start, not a rise."""
     line = Timeline()
@@ -228,35 +134,6 @@ def test_a_quota_that_was_learned_is_taken_over_when_it_is_observed() -> None:
     assert line.ceiling()["used"] == 6 * ONE
     line.created(second)
     assert line.held() == ONE
-
-
-def test_the_settle_time_learns_no_more_than_its_limit() -> None:
-    """However often the server is behind, the wait after news stays bounded."""
-    policy = Policy(settle_max=0.02)
-    line = Timeline(policy)
-    line.observe(4, 4)
-    line.watching()
-    line.submit(1)
-    line.observe(3, 4)
-    for _ in range(30):
-        line.refused(line.next_ticket(), 4, 4)
-
-    assert line.controller.snapshot(line.now).settle_time == 0.02
-
-
-def test_a_refusal_by_the_present_state_is_no_stale_one() -> None:
-    """The amounts are those last heard: somebody else was faster, and a block is the answer."""
-    line = Timeline()
-    line.observe(3, 4)
-    line.watching()
-    line.later(1)
-    ticket = line.ticket_of(line.submit(1))
-    line.refused(ticket, 4, 4)
-    assert line.ceiling()["used"] == 4 * ONE
-    assert line.later(0.4) == []
-    assert line.next_ticket().probe  # the refusal contradicted the news: timers keep it alive
-    line.observe(3, 4)  # the next news ends the block
-    assert line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"].block == "probing"
 
 
 def test_a_watched_full_quota_is_never_asked() -> None:
@@ -313,60 +190,6 @@ def test_a_resource_that_a_quota_no_longer_limits_is_forgotten() -> None:
     assert state_of(request) == "sent"
 
 
-def test_a_hint_is_no_headroom_but_brings_the_probe_forward() -> None:
-    """An own pod ended: after a short lag one asks; that it was too early makes the lag grow."""
-    line = Timeline()
-    ticket = line.ticket_of(line.submit(1))
-    line.submit(1)
-    line.refused(ticket, 4, 4)
-    lags = []
-    for _ in range(3):
-        hinted_at = line.now
-        line.controller.hint_release(NS, line.now)
-        assert line.advance() == []
-        assert line.ceiling()["headroom"] == 0
-        probe = line.next_ticket()
-        assert probe.probe
-        lags.append(line.now - hinted_at)
-        line.refused(probe, 4, 4)
-    assert lags[0] == pytest.approx(Policy().release_lag)
-    assert lags[0] < lags[1] < lags[2]
-
-    line.controller.hint_release(NS, line.now)
-    line.created(line.next_ticket())  # this time it was late enough: the lag shrinks again
-    line.refused(line.next_ticket(), 4, 4)
-    hinted_at = line.now
-    line.controller.hint_release(NS, line.now)
-    line.next_ticket()
-    assert line.now - hinted_at < 2 * lags[2]
-
-
-def test_a_hint_arms_for_after_the_lag_whatever_else_happens_before() -> None:
-    """Somebody else arrives a moment after the hint: it is too early to ask all the same."""
-    line = Timeline(Policy(release_lag=0.2))
-    ticket = line.ticket_of(line.submit(1))
-    line.later(0.1)
-    line.refused(ticket, 4, 4)
-    line.controller.hint_release(NS, line.now)
-    assert line.later(0.1) == []
-    gone = line.submit(2)
-    line.controller.withdraw(gone, line.now)  # the line is looked over
-    assert line.advance() == []
-    assert tickets(line.later(0.11))[0].probe
-
-
-def test_hints_where_news_come_by_themselves_or_nothing_is_known_do_nothing() -> None:
-    """A hint into a watched, an unknown and a never-seen namespace moves nothing."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
-    line.submit(1)
-    line.controller.hint_release(NS, line.now)
-    line.controller.hint_release("nobody", line.now)
-
-    assert line.later(100) == []
-
-
 def test_ungated_creates_hold_room_and_teach() -> None:
     """``force`` admits at once, whatever is known; its outcome counts like any other."""
     line = Timeline()
@@ -402,3 +225,39 @@ def test_a_refusal_met_on_an_ungated_path_teaches() -> None:
     assert line.advance() == []
 
     assert line.ceiling()["used"] == 4 * ONE
+
+
+def test_an_ungated_create_that_is_refused_waits_behind_those_who_came_before_it() -> None:
+    """It jumped no queue: of the same moment, too, the others are first."""
+    line = Timeline()
+    line.observe(4, 4)
+    line.watching()
+    before = [line.submit(1) for _ in range(2)]
+    forced = line.controller.force(line.request(1), line.now)
+    line.refused(forced, 4, 4)
+    line.observe(1, 4)
+
+    assert [t.request for t in tickets(line.later(0.1))] == [*before, forced.request]
+
+
+def test_an_ungated_create_is_no_first_contact() -> None:
+    """It was none of the few that find out: it takes no place of theirs, and gives none back."""
+    line = Timeline()
+    for _ in range(3):
+        line.created(line.controller.force(line.request(1), line.now))
+    assert [line.submit(1).state for _ in range(3)] == ["sent", "waiting", "waiting"]
+    assert line.controller.snapshot(line.now).namespaces[NS].unproven == 1
+
+
+def test_a_watch_that_is_lost_in_one_namespace_goes_on_in_the_others() -> None:
+    """Here one asks in vain, there nobody needs to."""
+    line = Timeline()
+    line.watching()
+    for namespace in (NS, "team-b"):
+        line.observe(4, 4, namespace=namespace)
+        line.submit(1, namespace=namespace)
+    line.watch_lost(NS)
+    seen = line.controller.snapshot(line.now).namespaces
+
+    assert (seen[NS].observing, seen["team-b"].observing) == (False, True)
+    assert [t.request.namespace for t in tickets(line.later(100))] == [NS]

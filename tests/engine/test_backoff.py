@@ -131,3 +131,13 @@ def test_a_refusal_elsewhere_repeats_the_step() -> None:
         block.elsewhere(now, policy, rng)
         assert block.attempts == 3
         assert 4 <= block.due - now <= 8
+
+
+def test_a_constant_schedule_has_no_steps_to_count() -> None:
+    """Where the first delay is the cap already a block stays at its first step."""
+    block = Block(due=0.0)
+    for now in (0.0, 5.0):
+        assert block.is_ready(now)
+        block.happens("probe")
+        block.refused(now, Policy(base=5.0, cap=5.0), random.Random(0), stirred=False)
+        assert block.attempts == 0

@@ -101,6 +101,16 @@ def test_a_ticket_that_nobody_ends_lapses() -> None:
     assert line.held() == ONE
 
 
+def test_a_ticket_lapses_also_where_nothing_else_happens() -> None:
+    """One create, no waiter, no news: the engine asks to be woken for it."""
+    line = Timeline(Policy(ticket_max=120))
+    request = line.submit(1)
+    assert line.controller.next_deadline() == 120
+    line.until(120)
+
+    assert request.state == "over"
+
+
 @pytest.mark.parametrize("scan_max", [1, 2, 7])
 def test_a_look_that_is_cut_short_goes_on_at_the_next_advance(scan_max: int) -> None:
     """However few rows one look may go over, every waiter gets its chance, in order, in the same instant."""
@@ -142,6 +152,33 @@ def test_a_turn_at_a_busy_server_is_taken_where_it_was_asked_for() -> None:
     assert [t.request for t in tickets(line.later(0.01))] == rows[1:]
 
 
+def test_an_admission_does_not_send_the_look_back_to_the_head() -> None:
+    """Ten that do not fit are looked at once, and not once more for each of the ten behind them that do."""
+    line = full(Policy(scan_max=20))
+    for i in range(10):
+        line.submit(demand=Demand({"cpu": 3 * ONE, "x": i + 1}))
+    small = [line.submit(demand=Demand({"cpu": ONE // 10, "x": i + 1})) for i in range(10)]
+    line.observe(3, 4)
+    line.now += 0.002
+
+    assert [t.request for t in tickets(line.advance())] == small
+
+
+def test_a_look_that_was_cut_short_goes_on_after_a_turn() -> None:
+    """A turn at a busy server came in between: the row that the look had not reached yet is not forgotten."""
+    line = full(Policy(scan_max=1, overload_start=1, overload_max=1))
+    busy = line.ticket_of(line.submit(demand=Demand({"other": 1}), flow="busy"))
+    rows = [line.submit(cpu) for cpu in (3, 2, 1)]
+    small = line.submit(demand=Demand({"x": 1}), flow="busy")
+    line.later(1)
+    line.observe(3, 4)
+    line.now += 0.002
+    line.controller.settle(busy, Created(), line.now)
+
+    assert [t.request for t in tickets(line.advance())] == [small]
+    assert [t.request for t in tickets(line.later(0))] == rows[2:]
+
+
 def test_news_during_a_look_that_was_cut_short_begin_at_the_head_again() -> None:
     """Whoever is first in line is first for the room that came meanwhile."""
     line = full(Policy(scan_max=1))
@@ -155,49 +192,6 @@ def test_news_during_a_look_that_was_cut_short_begin_at_the_head_again() -> None
 
     assert [t.request for t in tickets(line.advance())] == [large]
     assert small.state == "waiting"
-
-
-def test_idle_namespaces_shapes_and_ceilings_expire() -> None:
-    """After ``idle_ttl`` nothing is left of a namespace that only learned, and no alarm with it."""
-    line = Timeline(Policy(idle_ttl=600))
-    ticket = line.ticket_of(line.submit(1))
-    line.later(0.1)
-    line.refused(ticket, 4, 4)
-    line.created(line.next_ticket())
-    assert NS in line.controller.snapshot(line.now).namespaces
-    line.later(1300)
-    seen = line.controller.snapshot(line.now)
-
-    assert seen.namespaces == {}
-    assert seen.flows == {}
-    assert line.controller.next_deadline() is None
-
-
-def test_what_is_used_does_not_expire() -> None:
-    """Waiters, creates in flight and observed quotas keep their namespace."""
-    line = Timeline(Policy(idle_ttl=10, ticket_max=86_400))
-    line.observe(4, 4, namespace="observed")
-    line.observe(4, 4, namespace="waited")
-    line.controller.watching(line.now, "waited")
-    line.submit(1, namespace="waited")
-    line.submit(1, namespace="flying")
-    line.until(1000)
-
-    assert set(line.controller.snapshot(line.now).namespaces) == {"observed", "waited", "flying"}
-
-
-def test_a_learned_ceiling_that_nobody_heard_of_again_expires_and_a_fresh_one_stays() -> None:
-    """Old knowledge goes, new knowledge of the same namespace does not."""
-    line = Timeline(Policy(idle_ttl=100))
-    line.observe(4, 4, quota="seen")
-    line.refused(line.controller.force(line.request(1), line.now), 4, 4, quota="old")
-    line.now = 1.0
-    line.refused(line.controller.force(line.request(1), line.now), 4, 4, quota="old")
-    for request in [r for r in (e.request for _, e in line.log) if r.state == "waiting"]:
-        line.controller.withdraw(request, line.now)
-    line.until(400)
-
-    assert list(line.controller.snapshot(line.now).namespaces[NS].quotas) == ["seen"]
 
 
 def test_alarms_do_not_pile_up() -> None:
@@ -223,12 +217,34 @@ def test_alarms_do_not_pile_up_beside_a_waiter() -> None:
     assert len(line.controller._alarms) < 200
 
 
+def test_old_states_of_a_quota_do_not_pile_up() -> None:
+    """Only the newest few are kept, to tell a stale refusal by."""
+    line = full()
+    for i in range(1000):
+        line.observe(4 + i % 2, 4)
+
+    assert len(line.controller._handlers[NS].knowledge.quotas[QUOTA].history) < 100
+
+
 def test_those_who_left_do_not_stay_in_the_rows() -> None:
     """A hundred thousand leave from behind the head: the row forgets them."""
     line = full()
     head = line.submit(1)
     for _ in range(5000):
         line.controller.withdraw(line.submit(1), line.now)
+    assert head.row is not None
+    assert len(head.row.waiting) < 10
+    assert line.waiting() == 1
+
+
+def test_those_who_left_do_not_stay_in_the_rows_that_moved_on_over_them() -> None:
+    """Three hundred had left before the head passed them: that is no credit for those who leave later."""
+    line = full()
+    waiting = [line.submit(1) for _ in range(1000)]
+    for request in waiting[1:600:2] + waiting[0:600:2] + waiting[601:]:
+        line.controller.withdraw(request, line.now)
+    head = waiting[600]
+
     assert head.row is not None
     assert len(head.row.waiting) < 10
     assert line.waiting() == 1

@@ -81,3 +81,9 @@ def test_selectors_are_equal_by_clauses() -> None:
     assert hash(one) == hash(Selector([(True, frozenset({"a"}))]))
     assert one != Selector()
     assert one != "a"
+
+
+def test_different_contents_hash_apart() -> None:
+    """A thousand shapes in one dictionary are found at once, and not one after the other."""
+    assert len({hash(Demand({"cpu": amount})) for amount in range(1000)}) > 900
+    assert len({hash(Selector([(True, frozenset({str(name)}))])) for name in range(1000)}) > 900

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backoff_ctrl import Demand, Explanation, ObservedQuota, Overloaded, Policy, Request
+from backoff_ctrl import Demand, Explanation, Failed, ObservedQuota, Overloaded, Policy, Request
 from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
 
 
@@ -88,6 +88,19 @@ def test_the_estimate_follows_the_pace_of_releases() -> None:
     assert explained(line, third).estimate == pytest.approx(30)
 
 
+def test_the_estimate_leans_on_the_newest_release_by_a_fifth() -> None:
+    """One release that was late moves it a little; it takes several to believe in a new pace."""
+    line = Timeline()
+    line.observe(4, 4)
+    line.watching()
+    for gap in (10, 10, 10, 20):
+        line.later(gap)
+        line.observe(3, 4)
+        line.observe(4, 4)
+
+    assert explained(line, line.submit(1)).estimate == pytest.approx(12)
+
+
 @pytest.mark.parametrize("place", [1, 2, 3, 4])
 def test_the_place_counts_living_waiters_by_priority_and_age(place: int) -> None:
     """Higher priorities first, those who left do not count, rows of several shapes are one line."""
@@ -109,13 +122,16 @@ def test_nothing_known_is_first_contact() -> None:
     line.submit(1)
     why = explained(line, line.submit(1))
 
-    assert (why.reason, why.quota, why.resource, why.asked, why.place) == ("first-contact", "", "", 0, 1)
+    assert (why.reason, why.quota, why.resource, why.place) == ("first-contact", "", "", 1)
+    assert (why.asked, why.left, why.limited) == (0, 0, 0)
 
 
-def test_an_overloaded_server_is_named_as_the_reason() -> None:
-    """The flow is closed for a while: no quota is at fault."""
+@pytest.mark.parametrize("watched", [True, False], ids=["watched", "nothing known"])
+def test_an_overloaded_server_is_named_as_the_reason(watched: bool) -> None:
+    """The flow is closed for a while: no quota is at fault, and no first contact either."""
     line = Timeline()
-    line.watching()
+    if watched:
+        line.watching()
     ticket = line.ticket_of(line.submit(1))
     line.settle(ticket, Overloaded(30.0))
 
@@ -201,8 +217,25 @@ def test_the_snapshot_of_a_learned_ceiling_shows_its_block() -> None:
     ticket = line.ticket_of(line.submit(1))
     line.later(0.1)
     line.refused(ticket, 4, 4)
-    ceiling = line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"]
+    line.later(0.2)
+    namespace = line.controller.snapshot(line.now).namespaces[NS]
+    ceiling = namespace.quotas[QUOTA]["cpu"]
 
     assert (ceiling.source, ceiling.block, ceiling.attempts) == ("learned", "shut", 0)
+    assert ceiling.age == pytest.approx(0.2)
+    assert (namespace.unproven_window, namespace.release_gap) == (1, 0.0)
     assert ceiling.next_probe is not None
     assert not ceiling.kept
+
+
+def test_room_that_is_kept_for_oneself_is_not_in_ones_way() -> None:
+    """It has come just now: whom it was kept for waits for its turn only."""
+    line = Timeline(Policy(overtakes_max=0, overtaken_for_max=0))
+    line.observe(0, 4)
+    line.watching()
+    small = line.ticket_of(line.submit(2))
+    large = line.submit(3)
+    assert line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"].kept
+    line.controller.settle(small, Failed(), line.now)
+
+    assert explained(line, large).reason == "its-turn"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -158,7 +159,8 @@ def test_a_stored_object_with_the_expected_charge_changes_nothing() -> None:
     assert line.held() == ONE
 
 
-def test_an_unnamed_ceiling_with_newer_news_keeps_its_amounts() -> None:
+@pytest.mark.parametrize("later", [0, 0.1], ids=["at that moment", "later"])
+def test_an_unnamed_ceiling_with_newer_news_keeps_its_amounts(later: float) -> None:
     """The probe shows that pods had room when it was sent; what was heard of pods since then stays."""
     line = Timeline()
     both = {"cpu": ONE, "pods": ONE}
@@ -166,7 +168,7 @@ def test_an_unnamed_ceiling_with_newer_news_keeps_its_amounts() -> None:
     line.later(0.1)
     line.settle(line.ticket_of(request), Rejected("a", both, both, both))
     probe = line.next_ticket()
-    line.later(0.1)
+    line.later(later)
     pods = Rejected("a", {"pods": ONE}, {"pods": 7 * ONE}, {"pods": 7 * ONE})
     line.controller.learn(NS, frozenset(), pods, line.now, line.now)
     line.later(0.1)
@@ -174,6 +176,23 @@ def test_an_unnamed_ceiling_with_newer_news_keeps_its_amounts() -> None:
     seen = line.controller.snapshot(line.now).namespaces[NS].quotas["a"]
 
     assert (seen["pods"].used, seen["pods"].headroom) == (7 * ONE, 0)
+
+
+def test_an_unnamed_ceiling_that_has_room_by_now_keeps_its_amounts() -> None:
+    """A create of ours came to nothing while the probe was out: the room is explained, and no other is made up."""
+    line = Timeline()
+    both = {"cpu": ONE, "pods": ONE}
+    line.settle(line.ticket_of(line.submit(demand=Demand(both))), Rejected("a", both, both, both))
+    two = Rejected("a", {"pods": 2 * ONE}, {"pods": ONE}, {"pods": 2 * ONE})
+    line.now += 0.1
+    line.controller.learn(NS, frozenset(), two, line.now, line.now)
+    other = line.controller.force(line.request(demand=Demand({"pods": ONE})), line.now)
+    probe = line.next_ticket()
+    line.settle(other, Failed())
+    line.settle(probe, Rejected("a", {"cpu": ONE}, {"cpu": ONE}, {"cpu": ONE}))
+    pods = line.controller.snapshot(line.now).namespaces[NS].quotas["a"]["pods"]
+
+    assert (pods.used, pods.headroom) == (ONE, ONE)
 
 
 def test_a_stored_charge_that_a_refusal_taught_already_is_no_news() -> None:
@@ -218,3 +237,48 @@ def test_a_success_beside_creates_without_an_answer_disproves_nothing() -> None:
     line.created(probe)
 
     assert (line.ceiling()["used"], line.ceiling()["held"]) == (5 * ONE, 2 * ONE)
+
+
+def test_each_name_in_a_refusal_teaches_by_itself() -> None:
+    """Of three one is known better, of one the text lost a part, and the last is news: that one counts."""
+    line = Timeline()
+    ticket = line.ticket_of(line.submit(demand=Demand({"cpu": ONE, "pods": ONE})))
+    line.later(0.1)
+    newer = Rejected(QUOTA, {"cpu": ONE}, {"cpu": 9 * ONE}, {"cpu": 9 * ONE})
+    line.controller.learn(NS, frozenset(), newer, line.now, line.now)
+    line.later(0.1)
+    used, limited = {"cpu": 5 * ONE, "pods": 3 * ONE}, {"cpu": 9 * ONE, "memory": 7, "pods": 3 * ONE}
+    line.settle(ticket, Rejected(QUOTA, {"pods": ONE}, used, limited))
+    seen = line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]
+
+    assert {name: (c.used, c.block) for name, c in seen.items()} == {
+        "cpu": (9 * ONE, "shut"),
+        "pods": (3 * ONE, "shut"),
+    }
+
+
+def test_a_create_of_ours_is_counted_on_top_where_it_was_refused_and_nowhere_else() -> None:
+    """Two quotas limit the same resource: what one of them says of ``used`` is none of the other's business."""
+    line = Timeline()
+    for quota in ("a", "b"):
+        rejected = Rejected(quota, {"cpu": ONE}, {"cpu": 2 * ONE}, {"cpu": 9 * ONE})
+        line.controller.learn(NS, frozenset(), rejected, line.now, line.now)
+    line.later(0.1)
+    _, slow, quick = (line.ticket_of(line.submit(1)) for _ in range(3))
+    line.created(quick)
+    line.refused(slow, 9, 9, quota="a")
+
+    assert [line.ceiling(quota=quota)["used"] for quota in ("a", "b")] == [10 * ONE, 3 * ONE]
+
+
+def test_a_create_of_ours_that_is_held_is_not_counted_on_top() -> None:
+    """Where quotas are watched the answered hold stands for it: once."""
+    line = Timeline()
+    line.observe(0, 9)
+    line.watching()
+    line.later(0.1)
+    _, slow, quick = (line.ticket_of(line.submit(1)) for _ in range(3))
+    line.created(quick)
+    line.refused(slow, 9, 9)
+
+    assert (line.ceiling()["used"], line.ceiling()["held"]) == (9 * ONE, 2 * ONE)

@@ -134,6 +134,7 @@ def test_a_refusal_that_names_nothing_to_wait_for_is_not_answered_by_a_storm(non
         line.settle(ticket, nonsense)
 
     assert sends <= 20
+    assert line.controller.snapshot(line.now).namespaces[NS].quotas == {}
 
 
 def test_answered_holds_do_not_pile_up_while_the_watch_is_lost() -> None:

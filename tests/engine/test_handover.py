@@ -320,3 +320,16 @@ def test_a_created_hold_of_a_learned_quota_moves_into_used() -> None:
     after = line.ceiling()
     assert after["used"] == 7 * ONE
     assert after["held"] == 0
+
+
+def test_what_is_on_its_way_stays_held_when_the_quota_is_resized() -> None:
+    """Its owner widens it: each of the creates in flight, and each answered one, holds what it held before."""
+    line = Timeline()
+    line.observe(0, 10)
+    line.watching()
+    flying = [line.ticket_of(line.submit(cpu)) for cpu in (1, 2, 3)]
+    line.created(flying[0])
+    line.observe(0, 20)
+
+    assert line.held() == 6 * ONE
+    assert line.ceiling()["headroom"] == 14 * ONE

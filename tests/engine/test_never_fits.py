@@ -1,4 +1,4 @@
-"""Laws 10 and 11: amounts belong to the quota, scopes decide whether it applies; never-fits is a verdict of facts."""
+"""Law 11: never-fits is a verdict of facts."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from backoff_ctrl import Created, Demand, ObservedQuota, Policy, Rejected, Selector
+from backoff_ctrl import Demand, ObservedQuota, Policy, Rejected
 from tests.timeline import NS, ONE, QUOTA, Timeline, refusals, state_of, tickets
-
-GOLD = Selector([(True, frozenset({"gold"}))])
 
 
 def too_big(limited: float = 2) -> Rejected:
@@ -29,6 +27,34 @@ def test_an_observed_spec_gives_the_verdict_at_once() -> None:
     assert equal.state == "sent"
     assert (refusal.reason, refusal.request.state) == ("never-fits", "over")
     assert refusal.detail == f"asks cpu=2500m, but quota {QUOTA} allows 2 in all"
+
+
+@pytest.mark.parametrize(
+    ("resource", "asked", "allowed"),
+    [
+        ("limits.memory", "3Gi", "2Gi"),
+        ("requests.storage", "3Gi", "2Gi"),
+        ("pods", "3221225472", "2147483648"),
+    ],
+)
+def test_the_sentence_writes_amounts_as_people_do(resource: str, asked: str, allowed: str) -> None:
+    """Memory and storage in powers of two, all else in powers of ten."""
+    line = Timeline()
+    hard = {resource: 2 * 2**30 * ONE}
+    line.controller.observe_quota(NS, QUOTA, ObservedQuota(hard, hard, {}), line.now)
+    line.submit(demand=Demand({resource: 3 * 2**30 * ONE}))
+    [refusal] = refusals([e for _, e in line.log])
+
+    assert refusal.detail == f"asks {resource}={asked}, but quota {QUOTA} allows {allowed} in all"
+
+
+def test_a_learned_quota_of_zero_is_asked_in_the_usual_rhythm() -> None:
+    """Paused is not too small: no second look is due, and its end is noticed as soon as that of any full quota."""
+    line = Timeline(Policy(on_never_fits="wait"))
+    ticket = line.ticket_of(line.submit(1))
+    for most in (1, 2, 4, 8, 16, 20, 20):
+        line.settle(ticket, Rejected(QUOTA, {"cpu": ONE}, {"cpu": 0}, {"cpu": 0}))
+        ticket = line.next_ticket(within=most)
 
 
 def test_the_spec_decides_and_not_what_is_enforced_at_the_moment() -> None:
@@ -68,23 +94,26 @@ def test_a_verdict_reaches_those_who_wait() -> None:
     large, small = [line.submit(3) for _ in range(2)], line.submit(1)
     line.observe(4, 2)
 
-    assert [r.request for r in refusals([e for _, e in line.log])] == large
+    told = refusals([e for _, e in line.log])
+    assert [r.request for r in told] == large
+    assert {r.detail for r in told} == {f"asks cpu=3, but quota {QUOTA} allows 2 in all"}
     assert small.state == "waiting"
 
 
-def test_one_refusal_is_no_verdict_and_the_second_counts_from_two_seconds_on() -> None:
+@pytest.mark.parametrize("limited", [2, 1e-9], ids=["two", "a nano-unit"])
+def test_one_refusal_is_no_verdict_and_the_second_counts_from_two_seconds_on(limited: float) -> None:
     """A quota in the making may be small for a moment: a second look, 2 s later at the earliest, decides."""
     line = Timeline()
     ticket = line.ticket_of(line.submit(3))
     line.later(0.1)
-    line.settle(ticket, too_big())
+    line.settle(ticket, too_big(limited))
     first_at = line.now
     assert ticket.request.state == "waiting"
 
     again = line.next_ticket()
     assert line.now - first_at >= 2
     line.later(0.1)
-    effects = line.settle(again, too_big())
+    effects = line.settle(again, too_big(limited))
 
     assert [(e.request, e.reason) for e in refusals(effects)] == [(ticket.request, "never-fits")]
 
@@ -103,9 +132,11 @@ def test_a_second_refusal_that_comes_too_soon_is_no_verdict_either() -> None:
     assert [t.request.state for t in flying] == ["waiting", "waiting"]
 
 
-def test_a_second_refusal_that_was_sent_too_soon_waits_for_a_third() -> None:
-    """One second after the first is one second too early, however new it is."""
+@pytest.mark.parametrize("start", [0, 1000])
+def test_a_second_refusal_that_was_sent_too_soon_waits_for_a_third(start: float) -> None:
+    """One second after the first is one second too early, however new it is, at any time of the day."""
     line = Timeline()
+    line.later(start)
     ticket = line.ticket_of(line.submit(3))
     line.later(0.1)
     line.settle(ticket, too_big())
@@ -117,6 +148,17 @@ def test_a_second_refusal_that_was_sent_too_soon_waits_for_a_third() -> None:
     line.later(0.1)
 
     assert [r.reason for r in refusals(line.settle(again, too_big()))] == ["never-fits"] * 2
+
+
+def test_a_second_refusal_two_seconds_after_the_first_is_the_verdict() -> None:
+    """To the moment: the one that counts need not be later than that."""
+    line = Timeline()
+    line.settle(line.ticket_of(line.submit(3)), too_big())
+    line.later(0.5)
+    second = line.controller.force(line.request(3), line.now)
+    line.later(1.5)
+
+    assert [r.request for r in refusals(line.settle(second, too_big()))] == [second.request]
 
 
 def test_a_second_look_that_sees_a_larger_quota_ends_the_suspicion() -> None:
@@ -135,7 +177,7 @@ def test_a_second_look_that_sees_a_larger_quota_ends_the_suspicion() -> None:
 
 
 def test_a_learned_verdict_holds_for_the_next_of_that_shape() -> None:
-    """The quota said so twice: the next equal create is refused without a call."""
+    """The quota said so twice: the next equal create is refused without a call, a while later too."""
     line = Timeline()
     ticket = line.ticket_of(line.submit(3))
     for _ in range(2):
@@ -144,8 +186,10 @@ def test_a_learned_verdict_holds_for_the_next_of_that_shape() -> None:
         ticket = line.next_ticket() if ticket.request.state == "waiting" else ticket
     sent = len(line.admitted())
     line.submit(3)
+    line.later(400)  # more than ``never_probe``
+    line.submit(3)
 
-    assert [r.reason for r in refusals([line.log[-1][1]])] == ["never-fits"]
+    assert [r.reason for r in refusals([effect for _, effect in line.log[-2:]])] == ["never-fits"] * 2
     assert len(line.admitted()) == sent
 
 
@@ -208,115 +252,6 @@ def test_one_who_asks_seldom_does_not_hold_up_the_others() -> None:
     small = line.submit(1)
 
     assert small.state == "sent"
-
-
-# -- scopes ------------------------------------------------------------------------------------------------------
-
-
-def test_an_observed_selector_says_whom_a_quota_charges() -> None:
-    """A full quota of one class holds that class up, and nobody else."""
-    line = Timeline()
-    line.observe(4, 4, selector=GOLD)
-    line.watching()
-
-    assert line.submit(demand=Demand({"cpu": ONE}, ["gold"])).state == "waiting"
-    assert line.submit(1).state == "sent"
-
-
-def test_a_selector_that_changes_is_heeded() -> None:
-    """The owner narrows the quota: those whom it let go of need not wait."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
-    plain, gold = line.submit(1), line.submit(demand=Demand({"cpu": ONE}, ["gold"]))
-    line.observe(4, 4, selector=GOLD)
-
-    assert (plain.state, gold.state) == ("sent", "waiting")
-
-
-def learned_full(line: Timeline) -> None:
-    """Teach a full quota by a refusal of the class without facts."""
-    ticket = line.ticket_of(line.submit(1))
-    line.later(0.1)
-    line.refused(ticket, 4, 4)
-
-
-def test_a_refusal_proves_the_quota_for_its_own_class_only() -> None:
-    """The plain class is blocked; of the gold one nobody knows yet, so one may find out."""
-    line = Timeline()
-    learned_full(line)
-    assert line.submit(1).state == "waiting"
-    first, second = (line.submit(demand=Demand({"cpu": ONE}, ["gold"])) for _ in range(2))
-
-    assert (first.state, second.state) == ("sent", "waiting")
-
-
-def test_an_admission_that_the_quota_would_have_refused_proves_that_it_does_not_apply() -> None:
-    """The quota is full and the gold one got in: gold is not charged there, from now on without asking."""
-    line = Timeline()
-    learned_full(line)
-    gold = Demand({"cpu": ONE}, ["gold"])
-    line.created(line.ticket_of(line.submit(demand=gold)))
-    seen = line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"]
-    assert (seen.used, seen.held, seen.block) == (4 * ONE, 0, "shut")
-    assert [line.submit(demand=gold).state for _ in range(2)] == ["sent", "sent"]
-
-
-def test_an_admission_that_the_quota_would_have_let_in_proves_nothing() -> None:
-    """There was room: whether gold is charged there stays open, and a refusal still may prove it."""
-    line = Timeline()
-    ticket = line.ticket_of(line.submit(2))
-    line.later(0.1)
-    line.refused(ticket, 3, 4)
-    gold = line.submit(demand=Demand({"cpu": ONE}, ["gold"]))
-    line.created(line.ticket_of(gold))
-    assert line.ceiling()["used"] == 3 * ONE
-    another = line.ticket_of(line.submit(demand=Demand({"cpu": ONE}, ["gold"])))
-    line.later(0.1)
-    line.refused(another, 4, 4)
-
-    assert line.submit(demand=Demand({"cpu": ONE}, ["gold"])).state == "waiting"
-
-
-def test_the_proof_of_no_keeps_other_holds_right() -> None:
-    """Learning that a class is not charged recounts the holds, its own create's among them."""
-    line = Timeline()
-    pod = Demand({"cpu": 3, "pods": 1})
-    gold = Demand({"cpu": 3, "pods": 1}, ["gold"])
-    first, second, third = line.submit(demand=pod), line.submit(demand=pod), line.submit(demand=gold)
-    line.settle(line.ticket_of(first), Rejected("all", {"cpu": 3}, {"cpu": 0}, {"cpu": 2}))
-    line.settle(line.ticket_of(third), Rejected("gold", {"cpu": 3}, {"cpu": 0}, {"cpu": 2}))
-    line.until(2.1)
-    assert len(line.admitted()) == 4
-    line.created(line.ticket_of(first))  # the quota "gold" would have refused it: it does not apply
-    seen = line.controller.snapshot(line.now).namespaces[NS].quotas
-
-    assert (seen["all"]["cpu"].used, seen["all"]["cpu"].held) == (2, 3)  # the second went, as a probe
-    assert line.ticket_of(second).probe
-
-
-def test_a_refusal_proves_yes_whatever_the_selector_says() -> None:
-    """The server has the last word on whom it charges."""
-    line = Timeline()
-    line.observe(4, 4, selector=GOLD)
-    line.watching()
-    ticket = line.ticket_of(line.submit(1))
-    line.later(0.1)
-    line.refused(ticket, 4, 4)
-
-    assert line.submit(1).state == "waiting"
-
-
-def test_a_stored_object_of_another_class_corrects_the_shape() -> None:
-    """Admission set a priority class: the shape is charged where that class is, from the next create on."""
-    line = Timeline()
-    line.observe(3, 4, selector=GOLD)
-    line.watching()
-    ticket = line.ticket_of(line.submit(1))
-    line.settle(ticket, Created(Demand({"cpu": ONE}, ["gold"])))
-    line.observe(4, 4, selector=GOLD)
-
-    assert line.submit(1).state == "waiting"
 
 
 @pytest.mark.parametrize("named", ["pods", "cpu"])

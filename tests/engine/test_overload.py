@@ -178,6 +178,18 @@ def test_several_places_that_open_at_once_go_round() -> None:
     assert sorted(t.request.namespace for t in flying(line)) == ["n0", "n1", "n2"]
 
 
+def test_ungated_creates_are_in_flight_like_any_other() -> None:
+    """They load the server as well: with three of them out, thirteen more may go."""
+    line = crowd(0)
+    forced = [line.controller.force(line.request(1), line.now) for _ in range(3)]
+    assert [line.submit(1).state for _ in range(14)] == ["sent"] * 13 + ["waiting"]
+    line.created(*flying(line), *forced)
+    line.created(*flying(line))
+    flow = line.controller.snapshot(line.now).flows[""]
+
+    assert (flow.in_flight, flow.closed_for) == (0, 0.0)
+
+
 def test_flows_do_not_disturb_each_other() -> None:
     """One credential is refused, another is served: the window is per flow."""
     line = Timeline()
@@ -271,6 +283,20 @@ def test_the_brake_lets_one_go_again_when_its_pause_is_over() -> None:
     assert line.now - refused_at <= Policy().brake_base
 
 
+def test_the_brake_lets_go_where_the_window_cannot_grow_beyond_its_start() -> None:
+    """As many at once as the server takes to begin with: that is slow no more."""
+    line = Timeline(Policy(overload_start=4, overload_max=4))
+    line.watching()
+    for _ in range(100):
+        line.submit(1)
+    line.settle(flying(line)[0], Overloaded(None, "namespace"))
+    for _ in range(60):
+        line.later(0.2)
+        line.created(flying(line)[0])
+
+    assert line.controller.snapshot(line.now).namespaces[NS].brake is None
+
+
 def test_the_brake_lets_go_after_good_answers() -> None:
     """Conflicts are over in milliseconds: after some hundred 201s the namespace is as fast as the others."""
     line = Timeline(Policy(overload_start=16))
@@ -326,3 +352,15 @@ def test_a_place_in_the_window_is_given_back_by_every_outcome() -> None:
     assert tickets(line.later(10)) == []
     assert line.controller.snapshot(line.now).namespaces["n0"].outstanding == 0
     assert NS not in line.controller.snapshot(line.now).namespaces
+
+
+def test_the_end_of_a_pause_is_an_alarm_also_where_one_create_is_all_that_may_be_in_flight() -> None:
+    """Whoever sleeps until ``next_deadline`` is woken when the one place opens."""
+    line = Timeline(Policy(overload_start=1, overload_max=1))
+    line.watching()
+    ticket = line.ticket_of(line.submit(1))
+    line.settle(ticket, Overloaded(30.0))
+    again = line.next_ticket(within=31)
+
+    assert again.request is ticket.request
+    assert 30 <= again.sent <= 31

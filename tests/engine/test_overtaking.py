@@ -45,6 +45,17 @@ def test_a_waiter_is_overtaken_so_often_and_no_more(overtakes_max: int) -> None:
     assert [t.request for t in tickets(line.later(0.01))] == [large]
 
 
+def test_in_one_look_too_a_waiter_is_overtaken_so_often_and_no_more() -> None:
+    """Much room comes at once: three of the ten behind the large one pass, and the rest of it is kept."""
+    line = busy(Policy(overtakes_max=3, overtaken_for_max=0), used=4)
+    large = line.submit(3)
+    small = [line.submit(0.1) for _ in range(10)]
+    line.observe(2, 4)
+
+    assert [t.request for t in tickets(line.later(0.1))] == small[:3]
+    assert large.overtaken == 3
+
+
 def test_a_waiter_is_overtaken_for_a_minute_and_no_longer() -> None:
     """From the first one that passed it on, small ones pass for 60 s: then room is kept."""
     line = busy(Policy(overtakes_max=1, keep_stalled=1000))
@@ -207,76 +218,6 @@ def test_keeping_ends_when_the_kept_for_can_never_fit(on_never_fits: str) -> Non
     assert large.state == ("over" if on_never_fits == "fail" else "waiting")
 
 
-def test_priority_is_the_order_and_age_makes_up_for_it() -> None:
-    """Higher first; each ``age_step`` waited is worth one step of priority."""
-    line = busy(used=4)
-    plain = line.submit(1)
-    line.later(10)
-    urgent = line.submit(1, priority=1)
-    line.later(25)
-    late = line.submit(1, priority=1)  # 35 s after the plain one: it has outgrown one step by now
-    order = []
-    for used in (3, 2, 1):
-        line.observe(used, 4)
-        order += [t.request for t in tickets(line.later(0.1))]
-        line.created(*[line.ticket_of(r) for r in order if r.state == "sent"])
-        line.observe(4, 4)
-
-    assert order == [urgent, plain, late]
-
-
-def test_negative_priorities_wait_behind() -> None:
-    """An integer of any sign."""
-    line = busy(used=4)
-    low, plain = line.submit(1, priority=-1), line.submit(1)
-    line.observe(3, 4)
-    line.later(0.1)
-
-    assert (low.state, plain.state) == ("waiting", "sent")
-
-
-def test_equals_are_first_in_first_out_across_shapes() -> None:
-    """The order of submitting is the order of going, whatever the shapes."""
-    line = busy(used=4)
-    requests = [line.submit(cpu) for cpu in (1, 0.5, 1, 0.25, 0.5, 1)]
-    line.observe(0, 10)
-
-    assert [t.request for t in tickets(line.later(0.1))] == requests
-
-
-def test_a_refused_probe_goes_back_to_its_old_place() -> None:
-    """Rejected is not last in line: the first stays the first."""
-    line = Timeline()
-    requests = [line.submit(1) for _ in range(4)]
-    line.later(0.1)
-    line.refused(line.ticket_of(requests[0]), 4, 4)
-    for _ in range(3):
-        probe = line.next_ticket()
-        assert probe.request is requests[0]
-        line.later(0.1)
-        line.refused(probe, 4, 4)
-
-
-def test_one_that_comes_back_among_its_equals_finds_its_place() -> None:
-    """Several were sent and refused: they stand before those that never went, in their old order."""
-    line = Timeline()
-    requests = [line.submit(1) for _ in range(8)]
-    for _ in range(3):
-        line.created(*[line.ticket_of(r) for r in line.admitted() if r.state == "sent"][:1])
-    flying = [r for r in requests if r.state == "sent"]
-    assert len(flying) >= 2
-    line.later(0.1)
-    for request in reversed(flying):
-        line.refused(line.ticket_of(request), 9, 9)
-    order: list[Request] = []
-    while len(order) < 5:
-        probe = line.next_ticket()
-        order.append(probe.request)
-        line.created(probe)
-
-    assert order == [r for r in requests if r in order]
-
-
 @given(
     sizes=st.lists(st.integers(1, 8), min_size=1, max_size=30),
     runtime=st.floats(0.5, 20),
@@ -345,3 +286,39 @@ def test_a_large_one_gets_in_under_a_steady_stream_of_small_ones() -> None:
     assert large is not None
     assert large.state == "sent"
     assert 5 + 8 <= step <= 5 + 8 + 3
+
+
+def test_each_one_that_room_is_kept_for_has_a_stall_time_of_its_own() -> None:
+    """The first one's minute was nearly over when it got in: the next one's is a whole one again."""
+    line = busy(Policy(overtakes_max=20, overtaken_for_max=0, keep_stalled=60), used=4, limited=10)
+    first = line.submit(8)
+    for _ in range(20):
+        pass_one(line, 4, 10)
+    line.later(50)
+    line.observe(2, 10)
+    line.later(0.01)
+    line.created(line.ticket_of(first))
+    line.observe(10, 10)
+    line.observe(6, 10)
+    line.later(0.1)
+    second = line.submit(8)
+    for _ in range(20):
+        pass_one(line, 6, 10)
+    kept_from = line.now
+    small = line.submit(1)
+    line.until(kept_from + 59.9)
+    assert small.state == "waiting"
+    line.until(kept_from + 60.1)
+    assert (state_of(small), second.state) == ("sent", "waiting")
+
+
+def test_room_that_is_just_enough_is_not_kept() -> None:
+    """To the last unit of CPU the large one would fit: it lacks a GPU, and CPU stays open."""
+    line = Timeline(Policy(overtakes_max=0, overtaken_for_max=0))
+    hard = {"cpu": 10 * ONE, "gpu": ONE}
+    line.controller.observe_quota(NS, QUOTA, ObservedQuota(hard, hard, {"cpu": 0, "gpu": ONE}), line.now)
+    line.watching()
+    large = line.submit(demand=Demand({"cpu": 10 * ONE, "gpu": ONE}))
+
+    assert line.submit(1).state == "sent"
+    assert large.overtaken == 0

@@ -312,3 +312,32 @@ def test_a_probe_of_two_quotas_that_ends_after_news_came_leaves_no_block_at_eith
     seen = line.controller.snapshot(line.now).namespaces[NS].quotas
 
     assert [c.block for ceilings in seen.values() for c in ceilings.values()] == [None, None]
+
+
+def test_a_probe_whose_refusal_is_older_than_what_is_known_still_advances_the_step() -> None:
+    """Nothing in it is news, so nothing moved: the quota is as quiet as the probe found it."""
+    line = blocked(2)
+    probe = line.next_ticket()
+    line.later(0.1)
+    full = Rejected(QUOTA, {"cpu": ONE}, {"cpu": 4 * ONE}, {"cpu": 4 * ONE})
+    line.controller.learn(NS, frozenset(), full, line.now, line.now)
+    line.refused(probe, 3.5, 4)
+    seen = line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"]
+
+    assert (seen.used, seen.attempts) == (4 * ONE, 1)
+
+
+def test_one_who_comes_after_all_have_left_waits_the_first_delay_only() -> None:
+    """The steps were of those who waited then: the newcomer asks as the first one did, counted from the last news."""
+    line = blocked(1)
+    for _ in range(4):
+        line.refused(line.next_ticket(), 4, 4)
+    line.controller.withdraw(line.admitted()[0], line.now)
+    line.advance()
+    line.later(0.25)
+    known_at = line.now - 0.25
+    line.submit(1)
+    probe = line.next_ticket()
+
+    assert probe.probe
+    assert 0.5 <= probe.sent - known_at <= 1

@@ -1,4 +1,4 @@
-"""A real HTTP server for each test: the sandbox, in a thread of its own, so that clients of any kind may block."""
+"""A real HTTP server for the tests of clients, of any kind since it has a thread of its own; creates for the others."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from kubernetes import client
 from k8s.gate import Gate
 from k8s.gated import GatedApiClient
 from k8s.sandbox import running_sandbox
+from tests.conversing import conversation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from k8s.conversation import Conversation
     from k8s.sandbox import BackgroundSandbox
 
 
@@ -30,3 +32,15 @@ def core(sandbox: BackgroundSandbox) -> Iterator[Any]:
     """A ``CoreV1Api`` through a gated client with a gate of its own (it learns; nothing is watched)."""
     with GatedApiClient(client.Configuration(host=sandbox.url), gate=Gate()) as api:
         yield client.CoreV1Api(api)
+
+
+@pytest.fixture
+def callers() -> Conversation:
+    """A create under a name of its caller's, which may be anybody's."""
+    return conversation()
+
+
+@pytest.fixture
+def minted() -> Conversation:
+    """A create whose name we drew, so that nobody else can have it."""
+    return conversation(prefix="web-")

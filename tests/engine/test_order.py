@@ -1,0 +1,104 @@
+"""The order of the line: priority, age, and the place of one that comes back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from backoff_ctrl import Failed
+from tests.timeline import NS, Timeline, tickets
+
+if TYPE_CHECKING:
+    from backoff_ctrl import Request
+
+
+def full() -> Timeline:
+    """Return a watched line with no room."""
+    line = Timeline()
+    line.observe(4, 4)
+    line.watching()
+    line.later(1)
+    return line
+
+
+def test_priority_is_the_order_and_age_makes_up_for_it() -> None:
+    """Higher first; each ``age_step`` waited is worth one step of priority."""
+    line = full()
+    plain = line.submit(1)
+    line.later(10)
+    urgent = line.submit(1, priority=1)
+    line.later(25)
+    late = line.submit(1, priority=1)  # 35 s after the plain one: it has outgrown one step by now
+    order = []
+    for used in (3, 2, 1):
+        line.observe(used, 4)
+        order += [t.request for t in tickets(line.later(0.1))]
+        line.created(*[line.ticket_of(r) for r in order if r.state == "sent"])
+        line.observe(4, 4)
+
+    assert order == [urgent, plain, late]
+
+
+def test_negative_priorities_wait_behind() -> None:
+    """An integer of any sign."""
+    line = full()
+    low, plain = line.submit(1, priority=-1), line.submit(1)
+    line.observe(3, 4)
+    line.later(0.1)
+
+    assert (low.state, plain.state) == ("waiting", "sent")
+
+
+def test_equals_are_first_in_first_out_across_shapes() -> None:
+    """The order of submitting is the order of going, whatever the shapes."""
+    line = full()
+    requests = [line.submit(cpu) for cpu in (1, 0.5, 1, 0.25, 0.5, 1)]
+    line.observe(0, 10)
+
+    assert [t.request for t in tickets(line.later(0.1))] == requests
+
+
+def test_a_refused_probe_goes_back_to_its_old_place() -> None:
+    """Rejected is not last in line: the first stays the first."""
+    line = Timeline()
+    requests = [line.submit(1) for _ in range(4)]
+    line.later(0.1)
+    line.refused(line.ticket_of(requests[0]), 4, 4)
+    for _ in range(3):
+        probe = line.next_ticket()
+        assert probe.request is requests[0]
+        line.later(0.1)
+        line.refused(probe, 4, 4)
+
+
+def test_one_that_comes_back_among_its_equals_finds_its_place() -> None:
+    """Several were sent and refused: they stand before those that never went, in their old order."""
+    line = Timeline()
+    requests = [line.submit(1) for _ in range(8)]
+    for _ in range(3):
+        line.created(*[line.ticket_of(r) for r in line.admitted() if r.state == "sent"][:1])
+    flying = [r for r in requests if r.state == "sent"]
+    assert len(flying) >= 2
+    line.later(0.1)
+    for request in reversed(flying):
+        line.refused(line.ticket_of(request), 9, 9)
+    assert len(line.controller._handlers[NS].line.order) == 1  # one row of equals, that costs what one costs
+    order: list[Request] = []
+    while len(order) < 5:
+        probe = line.next_ticket()
+        order.append(probe.request)
+        line.created(probe)
+
+    assert order == [r for r in requests if r in order]
+
+
+def test_a_newcomer_does_not_pass_its_equals_in_the_moment_when_room_has_just_come() -> None:
+    """Before the line was looked over somebody submits the very same: it goes after those who wait."""
+    line = Timeline()
+    line.observe(0, 2)
+    line.watching()
+    running = line.ticket_of(line.submit(2))
+    waiting, newcomer = line.submit(2), line.request(2)
+    line.controller.settle(running, Failed(), line.now)
+    line.controller.submit(newcomer, line.now)
+
+    assert [t.request for t in tickets(line.advance())] == [waiting]

@@ -1,0 +1,44 @@
+"""What the tests of ``GatedApiClient`` share: a pod, an untyped client, a full quota, and waiting until one waits."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from kubernetes import client
+
+if TYPE_CHECKING:
+    from k8s.gated import GatedApiClient
+    from k8s.sandbox import BackgroundSandbox
+
+
+def pod(name: str | None = None, cpu: str | None = None) -> Any:
+    """A pod's manifest, of a name to be drawn where none is given."""
+    resources = {} if cpu is None else {"resources": {"requests": {"cpu": cpu}}}
+    metadata = {"generateName": "p-"} if name is None else {"name": name}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": [{"name": "c", "image": "i", **resources}]},
+    }
+
+
+def core_of(api: GatedApiClient) -> Any:
+    """The generated methods of a client; untyped, for the tests pass plain dictionaries."""
+    return client.CoreV1Api(api)
+
+
+class Met(threading.Event):
+    """An ``on_wait`` callback to wait for: set when the create stands in line."""
+
+    def __call__(self, explanation: object) -> None:
+        """Be told."""
+        self.set()
+
+
+def fill(sandbox: BackgroundSandbox, core: Any, pods: int = 1) -> str:
+    """Fill a quota of so many pods; return one pod's name."""
+    sandbox.create_quota("team", "q", {"pods": str(pods)})
+    names = [core.create_namespaced_pod("team", pod()).metadata.name for _ in range(pods)]
+    return str(names[0])

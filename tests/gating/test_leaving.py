@@ -1,0 +1,76 @@
+"""Law 17, the wait never harms the waiter: time limits, cancellation, and what is in flight meanwhile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from backoff_ctrl.tickets import Created, Expired, Overloaded, Rejected
+from k8s.answers import GateClosed, WaitedTooLong
+from k8s.conversation import TABLE
+from k8s.steps import Cancelled, Raise, State, Ticketed, TimedOut
+from tests.conversing import conversation, sent
+from tests.playbook import Playbook, answered, full, line, lost, never_sent, nothing, raises, returns
+
+if TYPE_CHECKING:
+    from k8s.conversation import Conversation
+
+
+def test_a_time_limit_ends_the_wait_with_the_last_answer(minted: Conversation) -> None:
+    """In line nothing is lost: the request leaves."""
+    assert sent(minted) >> full("team") << line(Rejected) >> TimedOut("waited 5 s") << raises(WaitedTooLong)
+    assert minted.last is not None
+    assert minted.last.status == 403
+
+
+def test_a_time_limit_in_the_middle_of_a_send_waits_for_the_answer() -> None:
+    """It limits waiting: what is in flight may still succeed, and if refused it does not line up again."""
+
+    def late() -> Playbook:
+        machine = conversation(prefix="web-")
+        return sent(machine) >> TimedOut("late") << nothing()
+
+    assert late() >> answered(201) << returns(201, Created)
+    assert late() >> full() << raises(WaitedTooLong, Rejected)
+
+
+def test_a_cancelled_create_leaves_the_line(callers: Conversation) -> None:
+    """Nothing was sent; nothing stays."""
+    assert Playbook(callers) << line() >> Cancelled(GateClosed()) << raises(GateClosed)
+
+
+@pytest.mark.parametrize(
+    ("answer", "ends"),
+    [
+        pytest.param(answered(201), returns(201, Created), id="stored"),
+        pytest.param(full(), raises(GateClosed, Rejected), id="refused"),
+        pytest.param(lost(), raises(GateClosed, Expired), id="lost"),
+        pytest.param(never_sent(), raises(GateClosed, Overloaded), id="never sent"),
+    ],
+)
+def test_a_create_cancelled_after_it_was_sent_keeps_its_hold_until_the_answer(
+    answer: Any, ends: Any, callers: Conversation
+) -> None:
+    """And asks for nothing new, whatever the answer is."""
+    assert sent(callers) >> Cancelled(GateClosed()) << nothing() >> answer << ends
+
+
+def test_a_create_cut_off_in_the_middle_of_its_send_ends_as_expired(callers: Conversation) -> None:
+    """Ctrl-C in a blocking call: nobody will read the answer, so whether it was stored stays unknown."""
+    callers.start()
+    callers.hear(Ticketed())
+
+    action = callers.abandon(KeyboardInterrupt())
+
+    assert isinstance(action, Raise)
+    assert isinstance(action.outcome, Expired)
+    assert callers.state is State.OVER
+
+
+def test_every_state_can_be_stopped() -> None:
+    """Whatever it is doing, a create can be cancelled and timed out."""
+    deaf = [state for state, row in TABLE.items() if state is not State.OVER and not {Cancelled, TimedOut} <= set(row)]
+
+    assert deaf == []
+    assert set(TABLE) == set(State)
