@@ -1,4 +1,5 @@
 # Everything runs in .venv, which the first target makes by itself: git, make and Python >= 3.11 are enough.
+# The first `make test` of a machine builds a Kubernetes control plane as well: tests/cluster/binaries.py.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -9,10 +10,10 @@ BIN := .venv/bin
 STAMP := .venv/.made
 ARGS ?=
 
-.PHONY: help demo run test check bench figures clean
+.PHONY: help demo run test test-quick test-oldest cluster check bench throughput figures clean
 
 help: ## show the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
 demo: $(STAMP) ## compare plain retries with the gate over real HTTP; writes build/demo.svg
 	$(BIN)/backoff-ctrl demo $(ARGS)
@@ -20,15 +21,27 @@ demo: $(STAMP) ## compare plain retries with the gate over real HTTP; writes bui
 run: $(STAMP) ## keep a workload going through the gate, with a table that refreshes; Ctrl-C ends it
 	$(BIN)/backoff-ctrl demo --keep-going $(ARGS)
 
-test: $(STAMP) ## run the whole suite, with branch coverage of the engine
+test: $(STAMP) ## run the whole suite, on the sandbox and a real Kubernetes, with branch coverage of the engine
 	$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
 	@echo "pragmas that exempt lines of the engine: $$(grep -rc 'pragma: no' backoff_ctrl --include='*.py' | awk -F: '{n += $$2} END {print n}')"
+
+test-quick: $(STAMP) ## run what needs no real Kubernetes: the sandbox only, no coverage, all cores
+	$(BIN)/python -m pytest -m 'not real' -n auto --dist worksteal $(ARGS)
+
+test-oldest: $(STAMP) ## run the tests of the cluster against the oldest Kubernetes that is supported
+	BACKOFF_CTRL_BED=oldest $(BIN)/python -m pytest tests/cluster $(ARGS)
+
+cluster: $(STAMP) ## start a Kubernetes control plane and say how to reach it; Ctrl-C ends it
+	@$(BIN)/python -m tests.cluster
 
 check: $(STAMP) ## formatting, lint, types, architecture
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+throughput: $(STAMP) ## creates through the gate against the same client without it, on a real API server
+	$(BIN)/python benchmarks/gate_throughput.py $(ARGS)
 
 bench: $(STAMP) ## measure decisions per second and bytes per waiter; writes build/bench.json
 	$(BIN)/python benchmarks/bench.py $(ARGS)

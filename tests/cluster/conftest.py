@@ -1,0 +1,179 @@
+"""The servers under test: the sandbox and a real Kubernetes, each started once a run, when the first test asks."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from k8s.sandbox import running_sandbox
+from tests.cluster.bed import Bed
+from tests.cluster.binaries import Binaries, BinariesError, build, wanted
+from tests.cluster.quota_room import Room
+from tests.cluster.servers import USERS, Server
+from tests.cluster.talking import Api
+from tests.cluster.terminals import Terminal, Terminals
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    Say = Callable[[str], None]
+
+LOGS = Path(__file__).parents[2] / "build" / "cluster-logs"
+KINDS = ("sandbox", "kubernetes")
+NEEDS_BINARIES = {"kubernetes", "binaries"}
+"""Fixtures that need what only Go builds: a test that asks for one is `real`."""
+
+WHY_NOT = pytest.StashKey[str]()
+"""Why there are no binaries."""
+REAL_TIMEOUT = 180
+"""Seconds for a test that is `real`: the first of them starts the server, which takes long on a busy machine."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what asks for ``server`` against both, or against the real one alone where its marker says so."""
+    if "server" not in metafunc.fixturenames:
+        return
+    only = metafunc.definition.get_closest_marker("only_kubernetes")
+    kinds = KINDS[1:] if only else KINDS
+    metafunc.parametrize("server", kinds, indirect=True, scope="session")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as `real` whatever needs more than Python, before `-m` looks at the marks."""
+    for item in items:
+        asked = getattr(item, "callspec", None)
+        if (asked and asked.params.get("server") == "kubernetes") or NEEDS_BINARIES & set(_fixtures_of(item)):
+            item.add_marker("real")
+            if not item.get_closest_marker("timeout"):
+                item.add_marker(pytest.mark.timeout(REAL_TIMEOUT))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build what the selected tests need, here where no test's time limit runs; end the run where that fails."""
+    chosen = any(item.get_closest_marker("real") for item in session.items)
+    if not chosen or session.config.option.collectonly:
+        return
+    try:
+        build(wanted(), _teller(session.config))
+    except BinariesError as error:
+        reason = f"{error}\n(nothing was tested; `make test-quick` runs what needs no Kubernetes server)"
+        if not hasattr(session.config, "workerinput"):
+            pytest.exit(reason, returncode=pytest.ExitCode.INTERNAL_ERROR)
+        session.config.stash[WHY_NOT] = reason  # a worker of xdist that exits is a riddle: its tests fail instead
+
+
+def _fixtures_of(item: pytest.Item) -> list[str]:
+    return item.fixturenames if isinstance(item, pytest.Function) else []
+
+
+def _teller(config: pytest.Config) -> Say:
+    """Print lines to the person at the terminal, past pytest's capture."""
+    capture = config.pluginmanager.get_plugin("capturemanager")  # absent with -p no:capture
+
+    def say(line: str) -> None:
+        with capture.global_and_fixture_disabled() if capture else nullcontext():
+            print(f"\n{line}", end="", file=sys.stderr, flush=True)  # noqa: T201
+
+    return say
+
+
+@pytest.fixture(scope="session")
+def say(request: pytest.FixtureRequest) -> Say:
+    """Print a line to the person at the terminal."""
+    return _teller(request.config)
+
+
+@pytest.fixture(scope="session")
+def binaries(request: pytest.FixtureRequest) -> Binaries:
+    """Return kubectl and the others, of the version under test."""
+    if WHY_NOT in request.config.stash:
+        pytest.fail(request.config.stash[WHY_NOT], pytrace=False)
+    return wanted()
+
+
+@pytest.fixture(scope="session")
+def kubernetes(request: pytest.FixtureRequest, binaries: Binaries, say: Say) -> Iterator[Server]:
+    """A real control plane, for the whole run; its logs are kept when a test failed."""
+    with Bed(binaries, say=say, logs=LOGS / os.environ.get("PYTEST_XDIST_WORKER", "")) as bed:
+        yield bed.server
+        if request.session.testsfailed:
+            say(f"a test failed: the logs of the Kubernetes server are in {bed.keep_logs()}")
+
+
+@pytest.fixture(scope="session")
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The sandbox, in a thread, for the whole run; it lets everybody do everything."""
+    tokens = {user: user for user in USERS}
+    with running_sandbox(seed=7) as running:
+        folder, compact = tmp_path_factory.mktemp("sandbox"), lambda: running.call(lambda sandbox: sandbox.compact())
+        yield Server("sandbox", 36, running.url, None, wanted(), folder, tokens, compact)
+
+
+@pytest.fixture(scope="session")
+def server(request: pytest.FixtureRequest) -> Server:
+    """Return the one, then the other."""
+    found: Server = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+async def api(server: Server) -> AsyncIterator[Api]:
+    """Plain HTTP to either, as "tester"."""
+    async with Api(server) as made:
+        yield made
+
+
+@pytest.fixture
+async def real_api(kubernetes: Server) -> AsyncIterator[Api]:
+    """Plain HTTP to the real one, as "tester"."""
+    async with Api(kubernetes) as made:
+        yield made
+
+
+@pytest.fixture
+async def namespace(api: Api) -> AsyncIterator[str]:
+    """A namespace of the test's own, on either."""
+    async with _namespace(api) as name:
+        yield name
+
+
+@pytest.fixture
+def room(api: Api, namespace: str) -> Room:
+    """What tests of quota do in a namespace, on either."""
+    return Room(api, namespace)
+
+
+@pytest.fixture
+async def real_namespace(real_api: Api) -> AsyncIterator[str]:
+    """A namespace of the test's own, on the real one."""
+    async with _namespace(real_api) as name:
+        yield name
+
+
+@pytest.fixture
+def kubectl(sandbox: Server, kubernetes: Server) -> Iterator[Terminals]:
+    """kubectl on both, in a new namespace of the same name."""
+    name = f"test-{secrets.token_hex(5)}"
+    both = Terminals(Terminal(sandbox, name), Terminal(kubernetes, name), name)
+    both("create", "namespace", name)
+    yield both
+    both.each("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+
+@asynccontextmanager
+async def _namespace(api: Api) -> AsyncIterator[str]:
+    name = f"test-{secrets.token_hex(5)}"
+    made = await api.post("/api/v1/namespaces", {"metadata": {"name": name}})
+    assert made.status == 201, made.text
+    yield name
+    if api.server.kind == "kubernetes":
+        return  # it goes with the bed: clearing hundreds away would keep the controllers busy for minutes
+    gone = await api.delete(f"/api/v1/namespaces/{name}")
+    assert gone.status in {200, 404}, gone.text
