@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .amounts import canonical_list
+from .amounts import amount_of, canonical_list
 from .answers import forbidden, not_found
 from .kinds import CLAIMS, NAMESPACES, PODS, PRIORITY_CLASSES, RUNTIME_CLASSES, STORAGE_CLASSES
 
@@ -97,7 +97,9 @@ def validate(core: Core, attempt: Attempt) -> None:
 
 def _check_resize(core: Core, attempt: Attempt, old: JSON) -> None:
     """``PersistentVolumeClaimResize``: a claim grows only where its class allows it."""
-    if old["spec"].get("resources") == attempt.obj["spec"].get("resources"):
+    asked = [((each["spec"].get("resources") or {}).get("requests") or {}).get("storage", "0")
+             for each in (old, attempt.obj)]  # fmt: skip
+    if amount_of(asked[1]).nano <= amount_of(asked[0]).nano:
         return
     stored = core.store.of(STORAGE_CLASSES).get("", attempt.obj["spec"].get("storageClassName") or "")
     if stored is None or not stored.parse().get("allowVolumeExpansion"):

@@ -1,5 +1,8 @@
 """Quantities as ``apimachinery`` adds, compares and prints them: an exact amount and the family it was written in.
 
+A quantity prints canonically, but one that was only read mostly prints as it was written: ``1.500`` and
+``+2Gi`` stay what they are until they are added to something (the parser keeps what looks canonical to it).
+
 The sandbox has its own copy of this rule on purpose: the reader of quantities in the engine must not be
 proven by itself. Source: ``k8s.io/apimachinery/pkg/api/resource/quantity.go`` (1.36).
 """
@@ -20,8 +23,10 @@ BINARY = "BinarySI"
 DECIMAL = "DecimalSI"
 EXPONENT = "DecimalExponent"
 
-_TEXT = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?([eE][+-]?\d+|[KMGTPE]i|[numkMGTPE]?)", re.ASCII)
-_LOOKS_RIGHT = re.compile(r"([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)")
+_MILLI = 10**6
+_MOST_DIGITS = 18  # of a number that the parser takes the fast way, and may keep the text of
+_TEXT = re.compile(r"([+-]?)0*(\d*)(?:\.(\d*))?([eEinumkKMGTP]*[-+]?\d*)", re.ASCII)
+_EXPONENT = re.compile(r"[eE][-+]?\d+", re.ASCII)
 _BINARY_SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _DECIMAL_SUFFIXES = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 _DECIMAL_EXPONENTS = {suffix: exponent for exponent, suffix in _DECIMAL_SUFFIXES.items()}
@@ -35,10 +40,11 @@ class AmountError(ValueError):
 
 
 class Amount(NamedTuple):
-    """``nano`` units, and the ``family`` that decides how they are printed."""
+    """``nano`` units, the ``family`` that decides how they are printed, and the ``text`` where it is kept."""
 
     nano: int
     family: str = DECIMAL
+    text: str = ""
 
     def plus(self, other: Amount) -> Amount:
         """Add; a zero takes the family of what is added to it (``Quantity.Add``)."""
@@ -49,8 +55,15 @@ class Amount(NamedTuple):
         return Amount(self.nano - other.nano, self.family if self.nano else other.family)
 
     def __str__(self) -> str:
-        """Print canonically."""
-        return _canonical(self)
+        """Print canonically, or as it was written."""
+        return self.text or _canonical(self.nano, self.family)
+
+    def rounded_up(self, unit: int) -> Amount:
+        """At most as fine as ``unit`` nano-units (``Quantity.RoundUp``, away from zero)."""
+        if self.nano % unit == 0:
+            return self
+        size = -(-abs(self.nano) // unit) * unit
+        return Amount(size if self.nano > 0 else -size, self.family)
 
 
 ONE = Amount(NANO)
@@ -58,7 +71,9 @@ ZERO = Amount(0)
 
 
 def amount_of(value: Any) -> Amount:
-    """Read a quantity as it stands in JSON: a string or a bare number. Raises ``AmountError``."""
+    """Read a quantity as it stands in JSON: a string, a bare number or null. Raises ``AmountError``."""
+    if value is None:
+        return ZERO
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise AmountError(_WRONG_FORMAT)
     return _parse(value.strip() if isinstance(value, str) else repr(value))
@@ -70,40 +85,58 @@ def amounts_of(values: Mapping[str, Any] | None) -> dict[str, Amount]:
 
 
 def canonical_list(values: Mapping[str, Any]) -> dict[str, str]:
-    """A ResourceList as the API server gives it back: every quantity in canonical form."""
-    return {name: str(amount_of(value)) for name, value in values.items()}
+    """A ResourceList as the API server gives it back, no finer than a thousandth (``SetDefaults_ResourceList``)."""
+    return {name: str(amount_of(value).rounded_up(_MILLI)) for name, value in values.items()}
 
 
 @lru_cache(maxsize=8192)
 def _parse(text: str) -> Amount:
-    """Turn text into nano-units; what is finer than a nano rounds up, away from zero."""
-    found = _TEXT.fullmatch(text)
-    if found is None or not (found[2] or found[3]):
-        raise AmountError(_WRONG_SUFFIX if _LOOKS_RIGHT.fullmatch(text) else _WRONG_FORMAT)
-    sign, whole, fraction, suffix = found[1], found[2], found[3] or "", found[4]
+    """``ParseQuantity``: what is finer than a nano rounds up, away from zero."""
+    found = _TEXT.fullmatch(text) if text else None
+    if found is None:
+        raise AmountError(_WRONG_FORMAT)
+    sign, whole, fraction, suffix = found[1], found[2] or "0", found[3] or "", found[4]
     family, scale, exponent = _suffix_scale(suffix)
-    digits = int((whole + fraction) or "0") * scale * NANO
     exponent -= len(fraction)
-    nano = digits * 10 ** min(exponent, 60) if exponent >= 0 else -(-digits // 10 ** min(-exponent, 400))
-    if family == BINARY and 0 < nano < NANO:
-        family = DECIMAL
-    nano = min(nano, _LARGEST)
-    return Amount(-nano if sign == "-" else nano, family)
+    number = int(whole + fraction) * scale * NANO
+    nano = number * 10 ** min(exponent, 60) if exponent >= 0 else -(-number // 10 ** min(-exponent, 400))
+    fast = _goes_the_fast_way(family, whole, fraction, scale, exponent)
+    if family == BINARY and not fast:
+        nano = min(nano, _LARGEST)
+        family = DECIMAL if 0 < nano < NANO else family
+    kept = text if fast and _looks_canonical(family, whole + fraction, exponent) else ""
+    return Amount(-nano if sign == "-" else nano, family, kept)
+
+
+def _goes_the_fast_way(family: str, whole: str, fraction: str, scale: int, exponent: int) -> bool:
+    """Whether a number is small enough for the parser's own arithmetic."""
+    if family != BINARY:
+        return len(whole) + len(fraction) <= _MOST_DIGITS and exponent >= -9
+    bits = scale.bit_length() - 1
+    return not fraction and 15 - len(whole) - int(bits * 3 / 10) - 1 >= 0
+
+
+def _looks_canonical(family: str, digits: str, exponent: int) -> bool:
+    """Whether the parser believes that a text is in canonical form already, and keeps it."""
+    if family == BINARY:
+        return int(digits) % 8 != 0
+    return exponent % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
 
 
 def _suffix_scale(suffix: str) -> tuple[str, int, int]:
-    """Family, binary factor and decimal exponent of a suffix."""
-    if suffix.endswith("i"):
+    """Family, binary factor and decimal exponent of a suffix. Raises ``AmountError``."""
+    if suffix in _BINARY_SUFFIXES[1:]:
         return BINARY, int(1024 ** _BINARY_SUFFIXES.index(suffix)), 0
-    if len(suffix) > 1:
+    if suffix in _DECIMAL_EXPONENTS:
+        return DECIMAL, 1, _DECIMAL_EXPONENTS[suffix]
+    if _EXPONENT.fullmatch(suffix):
         return EXPONENT, 1, int(suffix[1:])
-    return DECIMAL, 1, _DECIMAL_EXPONENTS[suffix]
+    raise AmountError(_WRONG_SUFFIX)
 
 
 @lru_cache(maxsize=65536)
-def _canonical(amount: Amount) -> str:
+def _canonical(nano: int, family: str) -> str:
     """``Quantity.String``: the shortest exact form in the amount's family."""
-    nano, family = amount
     if not nano:
         return "0"
     if family == BINARY and abs(nano) >= 1024 * NANO and not nano % NANO:
@@ -112,8 +145,8 @@ def _canonical(amount: Amount) -> str:
             number, step = number // 1024, step + 1
         return f"{number}{_BINARY_SUFFIXES[step]}"
     exponent = -9
-    while nano % 1000 == 0 and exponent < 18:
+    while nano % 1000 == 0:
         nano, exponent = nano // 1000, exponent + 3
     if family == EXPONENT:
         return f"{nano}e{exponent}" if exponent else str(nano)
-    return f"{nano}{_DECIMAL_SUFFIXES[exponent]}"
+    return f"{nano}{_DECIMAL_SUFFIXES.get(exponent, '')}"  # nothing is there above E, and nothing is what it prints

@@ -68,9 +68,9 @@ def method_not_allowed() -> ApiError:
     return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
-def already_exists(kind: Kind, name: str) -> ApiError:
-    """409 for a name that is taken."""
-    message = f'{kind.group_resource} "{name}" already exists'
+def already_exists(kind: Kind, name: str, *, going: bool = False) -> ApiError:
+    """409 for a name that is taken, maybe by an object on its way out."""
+    message = f'{"object is being deleted: " if going else ""}{kind.group_resource} "{name}" already exists'
     return ApiError(409, "AlreadyExists", message, _details(kind, name))
 
 
@@ -101,9 +101,9 @@ def forbidden(kind: Kind, name: str, why: str, causes: list[JSON] | None = None)
 def invalid(kind: Kind, name: str, problems: list[tuple[str, str, str]], *, of_resource: bool = False) -> ApiError:
     """422 with its causes: each problem is (reason, field, sentence)."""
     causes = [{"reason": reason, "message": text, "field": field} for reason, field, text in problems]
-    lines = [f"{field}: {text}" for _, field, text in problems]
+    lines = list(dict.fromkeys(f"{field}: {text}" for _, field, text in problems))  # the causes say it twice, it once
     told = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
-    details: JSON = {"name": name}
+    details: JSON = {"name": name} if name else {}
     if kind.group:
         details["group"] = kind.group
     word = kind.plural if of_resource else kind.kind
@@ -148,9 +148,22 @@ def too_large(limit: int) -> ApiError:
     return ApiError(413, "RequestEntityTooLarge", message)
 
 
-def expired(message: str) -> ApiError:
-    """410 for a history that is gone."""
-    return ApiError(410, "Expired", message)
+def too_many_operations(count: int, most: int) -> ApiError:
+    """413 for a JSON patch that is too long."""
+    told = f"The allowed maximum operations in a JSON patch is {most}, got {count}"
+    return ApiError(413, "RequestEntityTooLarge", f"Request entity too large: {told}")
+
+
+def not_acceptable(message: str) -> ApiError:
+    """406 for an answer in a form that can't be given."""
+    return ApiError(406, "NotAcceptable", message)
+
+
+def expired(message: str, metadata: JSON | None = None) -> ApiError:
+    """410 for a history that is gone; a list that goes on too late is told how it may."""
+    error = ApiError(410, "Expired", message)
+    error.status["metadata"] = metadata or {}
+    return error
 
 
 def internal(message: str) -> ApiError:

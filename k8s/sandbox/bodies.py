@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from .answers import ApiError, bad_request, unsupported_media_type
+from .go_json import NO_MORE, repeated_fields, summary, syntax_error
 from .protobuf import PROTOBUF_TYPE, read_protobuf
+from .schema import cannot_handle, json_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from .encoding import JSON
+    from .kinds import Kind
 
 JSON_TYPE = "application/json"
 YAML_TYPES = frozenset({"application/yaml", "application/apply-patch+yaml"})
@@ -22,6 +27,9 @@ PATCH_TYPES = (
     "application/strategic-merge-patch+json",
     "application/apply-patch+yaml",
 )
+_STRATEGIC = PATCH_TYPES[2]
+_NO_VERSION = "couldn't get version/kind; json parse error: "
+_TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -45,22 +53,59 @@ def media_type(header: str | None) -> str:
     return (header or JSON_TYPE).partition(";")[0].strip().lower()
 
 
-def read_body(data: bytes, header: str | None, kind_name: str = "") -> Any:
-    """Parse the body of a create, update or delete. Raises 400 for what can't be parsed, 415 for another type."""
+def read_body(data: bytes, header: str | None) -> JSON:
+    """Parse a body that says what it is. Raises 400 for what can't be parsed, 415 for another type."""
     given = media_type(header)
     if given not in BODY_TYPES:
-        if given not in {"", "*/*", "application/x-www-form-urlencoded"}:
+        if given not in {"", "*/*"}:
             raise unsupported_media_type(BODY_TYPES)
         given = JSON_TYPE
     if given == PROTOBUF_TYPE:
-        return read_protobuf(data)
+        found: JSON = read_protobuf(data)
+        return found
     try:
-        return _parsed(_yaml if given in YAML_TYPES else json.loads, data)
+        parsed = _parsed(_yaml if given in YAML_TYPES else json.loads, data)
     except ValueError as error:
-        reason = f"couldn't get version/kind; json parse error: {error}"
-        if kind_name:
-            reason = f"the object provided is unrecognized (must be of type {kind_name}): {reason} ({_start(data)})"
-        raise bad_request(reason) from error
+        raise bad_request(_NO_VERSION + str(error)) from error
+    if not isinstance(parsed, dict):
+        told = f"json: cannot unmarshal {json_word(parsed)} into Go value of type {_TYPE_META}"
+        raise bad_request(_NO_VERSION + told)
+    for field in ("apiVersion", "kind"):
+        if not isinstance(parsed.get(field, ""), str | None):
+            word = json_word(parsed[field])
+            told = f"json: cannot unmarshal {word} into Go struct field .{field} of type string"
+            raise bad_request(_NO_VERSION + told)
+    return parsed
+
+
+def read_json(data: bytes) -> Any:
+    """Parse JSON of any sort. Raises 400."""
+    try:
+        return _parsed(json.loads, data)
+    except ValueError as error:
+        raise bad_request(str(error)) from error
+
+
+def read_object(kind: Kind, data: bytes, header: str | None, *, strict: bool = False) -> JSON:
+    """Parse the body of a create or a replace. Raises 400 and 415; ``strict`` refuses fields that are given twice."""
+    try:
+        body = read_body(data, header)
+        missing = next((f for f, label in (("kind", "Kind"), ("apiVersion", "apiVersion")) if not body.get(f)), "")
+        if missing and not kind.strategic:
+            label = {"kind": "Kind"}.get(missing, missing)
+            text = data.decode(errors="replace")
+            raise bad_request(f"Object '{label}' is missing in '{text}'")
+    except ApiError as error:
+        if error.code != 400 or media_type(header) == PROTOBUF_TYPE:
+            raise
+        why = f"the object provided is unrecognized (must be of type {kind.kind}): {error.status['message']}"
+        raise bad_request(f"{why} ({summary(data)})") from error
+    if strict:
+        repeated = repeated_fields(data)
+        if repeated:
+            told = ", ".join(f'duplicate field "{path}"' for path in repeated)
+            raise cannot_handle(kind, f"strict decoding error: {told}")
+    return body
 
 
 def read_patch(data: bytes, header: str | None) -> Any:
@@ -71,21 +116,21 @@ def read_patch(data: bytes, header: str | None) -> Any:
     try:
         return _parsed(_yaml if given in YAML_TYPES else json.loads, data)
     except ValueError as error:
-        raise bad_request(f"error decoding patch: {error}") from error
-
-
-def _start(data: bytes) -> str:
-    """The beginning of a body, as Kubernetes shows what it could not read."""
-    return data[:32].hex() if data else "<empty>"
+        words = {_STRATEGIC: "", PATCH_TYPES[3]: "error decoding YAML: "}.get(given, "error decoding patch: ")
+        raise bad_request(f"{words}{error}") from error
 
 
 def _parsed(parse: Callable[[bytes], Any], data: bytes) -> Any:
-    """Parse; every way to fail becomes a ``ValueError`` with a sentence."""
+    """Parse; every way to fail becomes a ``ValueError`` with a sentence, that of Go for JSON."""
     if not data.strip():
-        raise ValueError("unexpected end of JSON input")
+        raise ValueError(NO_MORE)
     try:
         return parse(data)
-    except (yaml.YAMLError, RecursionError, UnicodeError) as error:
+    except UnicodeError as error:
+        raise ValueError(f"invalid UTF-8: {error}") from error
+    except ValueError as error:
+        raise ValueError(syntax_error(error)) from error
+    except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
 
 

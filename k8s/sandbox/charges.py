@@ -12,7 +12,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .amounts import DECIMAL, NANO, ONE, Amount, amount_of
-from .kinds import CLAIMS, PODS, SERVICES
+from .device_charges import device_charge, names_of_devices
+from .kinds import CLAIMS, DEVICE_CLAIMS, PODS, SERVICES
 from .pod_resources import HUGE_PAGES, asked, containers_of, has_pod_level, pod_limits, pod_requests
 
 if TYPE_CHECKING:
@@ -51,7 +52,28 @@ def charge_of(kind: Kind, obj: Mapping[str, Any], now: float) -> Charge:
         return Charge(_service(obj))
     if kind is CLAIMS:
         return Charge(_claim(obj), attribute_classes=_attribute_classes(obj))
+    if kind is DEVICE_CLAIMS:
+        return Charge(device_charge(obj))
     return _counted(kind.group_resource)
+
+
+def gives_back(kind: Kind, before: Charge, after: Charge) -> bool:
+    """Whether a change of an object makes the quota controller count again (``DefaultUpdateFilter``).
+
+    A pod that merely asks for less does not. Every change of a claim does: the filter compares addresses.
+    """
+    if kind is PODS:
+        ended = "pods" in before.amounts and "pods" not in after.amounts
+        return ended or before.terminating != after.terminating
+    if kind is SERVICES:
+        return _sort_of_service(before) != _sort_of_service(after)
+    return kind is CLAIMS
+
+
+def _sort_of_service(charge: Charge) -> tuple[bool, bool]:
+    """What ``GetQuotaServiceType`` tells apart: load balancers, others with node ports, the rest."""
+    balanced = bool(charge.amounts["services.loadbalancers"].nano)
+    return balanced, not balanced and bool(charge.amounts["services.nodeports"].nano)
 
 
 @lru_cache(maxsize=4096)
@@ -70,6 +92,8 @@ def matching_names(kind: Kind, names: Iterable[str]) -> frozenset[str]:
         return _SERVICE_NAMES.intersection(names)
     if kind is CLAIMS:
         return frozenset(name for name in names if name in _CLAIM_NAMES or _is_class_name(name))
+    if kind is DEVICE_CLAIMS:
+        return names_of_devices(names)
     own = {f"count/{kind.group_resource}"}
     if kind.group_resource in _ALIASES:
         own.add(kind.group_resource)
@@ -160,7 +184,8 @@ def _is_best_effort(pod: Mapping[str, Any]) -> bool:
     if known:
         return bool(known == "BestEffort")
     spec = pod.get("spec") or {}
-    holders = [spec] if has_pod_level(spec) else list(containers_of(spec))
+    whole = spec.get("resources") is not None  # be it empty: then nothing is asked
+    holders = [spec] if whole else list(containers_of(spec))
     return not any(
         amount.nano > 0
         for holder in holders
@@ -218,7 +243,7 @@ def _claim(claim: Mapping[str, Any]) -> dict[str, Amount]:
 
 def _whole(amount: Amount) -> Amount:
     """Storage is charged in whole bytes (k8s#94313)."""
-    return Amount(-(-amount.nano // NANO) * NANO, amount.family)
+    return amount.rounded_up(NANO)
 
 
 def _attribute_classes(claim: Mapping[str, Any]) -> frozenset[str]:

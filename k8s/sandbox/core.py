@@ -7,12 +7,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .claim_protection import ClaimProtection
 from .counters import Counters
 from .definitions import Definitions
 from .faults import Faults
 from .history import Pacing
 from .kinds import Kinds
 from .limit_ranges import LimitRanger
+from .openapi import OpenApi
 from .quota_admission import QuotaAdmission
 from .quota_controller import QuotaController
 from .quota_ledger import QuotaLedger
@@ -63,7 +65,9 @@ class Core:
         self.faults = Faults(rng=random.Random(settings.seed + 1))
         self.pacing = Pacing(random.Random(settings.seed + 2), settings.late_events, settings.late_event_max)
         self.store = Store(self.pacing, settings.remembered)
-        self.definitions = Definitions(self.store, self.kinds)
+        self.definitions = Definitions(self.store, self.kinds, self.pacing, clock)
+        self.claims = ClaimProtection(self.store, self.pacing)
+        self.openapi = OpenApi(self.kinds, self.store)
         self.limits = LimitRanger(self.store)
         self.ledger = QuotaLedger(self.store, clock)
         shuffler = random.Random(settings.seed + 4) if settings.shuffled_quotas else None

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 
 from .amounts import canonical_list
 from .answers import invalid
+from .controller_defaults import TEMPLATED, default_controller
 from .kinds import CLAIMS, LIMIT_RANGES, NAMESPACES, PODS, QUOTAS, SERVICES
-from .pod_defaults import default_pod, default_template
+from .pod_defaults import default_pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .encoding import JSON
     from .kinds import Kind
-
-_TEMPLATED = frozenset({"deployments", "daemonsets", "replicasets", "statefulsets", "jobs", "replicationcontrollers"})
 
 
 def fill_in(kind: Kind, obj: JSON) -> None:
@@ -29,8 +28,8 @@ def fill_in(kind: Kind, obj: JSON) -> None:
         rule(obj)
     elif kind.plural == "secrets":
         _secret(obj)
-    elif kind.plural in _TEMPLATED:
-        _templated(kind, obj)
+    elif kind.plural in TEMPLATED:
+        default_controller(kind.plural, obj)
 
 
 def _namespace(obj: JSON) -> None:
@@ -70,6 +69,8 @@ def _service(obj: JSON) -> None:
         spec.setdefault("internalTrafficPolicy", "Cluster")
         spec.setdefault("ipFamilies", ["IPv4"])
         spec.setdefault("ipFamilyPolicy", "SingleStack")
+    if spec["type"] in {"LoadBalancer", "NodePort"}:
+        spec.setdefault("externalTrafficPolicy", "Cluster")
     if spec["type"] == "LoadBalancer":
         spec.setdefault("allocateLoadBalancerNodePorts", True)
     for port in spec.get("ports") or ():
@@ -92,18 +93,6 @@ def _secret(obj: JSON) -> None:
     plain = obj.pop("stringData", None) or {}
     if plain:
         obj["data"] = {**(obj.get("data") or {}), **{k: b64encode(v.encode()).decode() for k, v in plain.items()}}
-
-
-def _templated(kind: Kind, obj: JSON) -> None:
-    spec = obj.setdefault("spec", {})
-    if kind.plural == "jobs":
-        for field, value in (("parallelism", 1), ("completions", 1), ("backoffLimit", 6), ("suspend", False)):
-            spec.setdefault(field, value)
-    else:
-        spec.setdefault("replicas", 1)
-    template = spec.get("template")
-    if isinstance(template, dict) and isinstance(template.get("spec"), dict):
-        default_template(template["spec"])
 
 
 _RULES: dict[Kind, Callable[[JSON], None]] = {

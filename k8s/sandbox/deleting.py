@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .answers import bad_request, precondition_failed, success
+from .answers import bad_request, forbidden, invalid_options, precondition_failed, success
+from .definitions import mark_terminating
 from .encoding import dump
 from .identity import timestamp
-from .kinds import NAMESPACES, PODS
+from .kinds import DEFINITIONS, NAMESPACES, PODS
 from .reading import list_page
+from .requests import dry_run_problems
+from .schema import json_word
 
 if TYPE_CHECKING:
     from typing import Any
@@ -19,6 +22,14 @@ if TYPE_CHECKING:
     from .requests import Query, Target
     from .store import Stored
 
+_LASTING = frozenset({"default", "kube-system", "kube-public"})
+_FIELDS: dict[str, tuple[type, str]] = {
+    "gracePeriodSeconds": (int, "int64"),
+    "preconditions": (dict, "v1.Preconditions"),
+    "orphanDependents": (bool, "bool"),
+    "propagationPolicy": (str, "v1.DeletionPropagation"),
+    "dryRun": (list, "[]string"),
+}
 _POLICIES = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
 
 
@@ -33,6 +44,8 @@ class Deleter:
         """Delete one object: its last state, or a Status where the kind does so. Raises 404, 409."""
         wanted = options_of(query, options)
         stored = self._core.store.get(target.kind, target.place, target.name)
+        if target.kind is NAMESPACES and stored.name in _LASTING:
+            raise forbidden(NAMESPACES, stored.name, "this namespace may not be deleted")
         self._check(target.kind, stored, wanted)
         obj, gone = self.remove(target.kind, stored, wanted)
         if gone and not target.kind.returns_deleted:
@@ -44,6 +57,8 @@ class Deleter:
         wanted = options_of(query, options)
         page = list_page(self._core, target, query)
         items = [self.remove(target.kind, stored, wanted)[0] for stored in page.items]
+        if target.kind.strategic:
+            items = [{field: item[field] for field in item if field not in {"kind", "apiVersion"}} for item in items]
         head = {"kind": target.kind.list_kind, "apiVersion": target.kind.api_version}
         return dump({**head, "metadata": {"resourceVersion": str(self._core.store.version)}, "items": items})
 
@@ -70,16 +85,18 @@ class Deleter:
         metadata = obj["metadata"]
         grace = _grace(kind, obj, options)
         finalizers = list(metadata.get("finalizers") or ())
-        policy = _POLICIES.get(
-            options.get("propagationPolicy") or ("Orphan" if options.get("orphanDependents") else "")
-        )
+        policy = _policy(kind, options)
         if policy and policy not in finalizers:
             finalizers.append(policy)
+        if kind is DEFINITIONS:
+            return self._mark_definition(stored, obj, dry_run=dry_run)
         waits = bool(finalizers) or kind is NAMESPACES or grace > 0
         if not waits:
             if dry_run:
                 return obj, True
             if kind is PODS and metadata.get("deletionGracePeriodSeconds") != 0:
+                if not metadata.get("deletionTimestamp"):
+                    metadata["generation"] += 1
                 self._mark(kind, metadata, finalizers, 0)  # watchers see a pod marked before it goes
                 stored = self._core.store.replace(kind, stored, obj)
             return self._core.store.remove(kind, stored), True
@@ -87,9 +104,19 @@ class Deleter:
         if kind is NAMESPACES:
             obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
         if not dry_run and obj != stored.parse():
-            if "generation" in metadata:
+            if "generation" in metadata and b'"deletionTimestamp"' not in stored.data:
                 metadata["generation"] += 1
             self._core.store.replace(kind, stored, obj)
+        return obj, False
+
+    def _mark_definition(self, stored: Stored, obj: JSON, *, dry_run: bool) -> tuple[JSON, bool]:
+        """A definition always waits for its objects."""
+        if not obj["metadata"].get("deletionTimestamp"):
+            now = timestamp(self._core.clock())
+            obj["metadata"]["deletionTimestamp"] = now
+            mark_terminating(obj, now)
+            if not dry_run:
+                self._core.store.replace(DEFINITIONS, stored, obj)
         return obj, False
 
     def _mark(self, kind: Kind, metadata: JSON, finalizers: list[str], grace: int) -> None:
@@ -104,6 +131,15 @@ class Deleter:
             metadata["deletionGracePeriodSeconds"] = grace
 
 
+def _policy(kind: Kind, options: JSON) -> str | None:
+    """The finalizer that lets the garbage collector see to the dependents first."""
+    wanted = options.get("propagationPolicy")
+    orphan = options.get("orphanDependents")
+    if wanted is None:
+        wanted = "Orphan" if orphan or (orphan is None and kind.orphans) else ""
+    return _POLICIES.get(wanted)
+
+
 def _grace(kind: Kind, obj: JSON, options: JSON) -> int:
     """Seconds that a pod is given: none when no node runs it or it has ended."""
     if kind is not PODS:
@@ -114,16 +150,13 @@ def _grace(kind: Kind, obj: JSON, options: JSON) -> int:
     asked = options.get("gracePeriodSeconds")
     if asked is None:
         asked = spec.get("terminationGracePeriodSeconds", 30)
-    return max(0, int(asked))
+    return int(asked) if asked >= 0 else 1
 
 
-def options_of(query: Query, body: Any) -> JSON:
+def options_of(query: Query, body: JSON | None) -> JSON:
     """DeleteOptions from the body, else from the query. Raises 400, 422."""
-    options: JSON = {}
-    if body is not None:
-        if not isinstance(body, dict):
-            raise bad_request("the body of a delete must be DeleteOptions")
-        options = dict(body)
+    options = dict(body or {})
+    _check_types(options)
     grace = query.number("gracePeriodSeconds")
     if grace is not None:
         options.setdefault("gracePeriodSeconds", grace)
@@ -131,9 +164,35 @@ def options_of(query: Query, body: Any) -> JSON:
         options.setdefault("propagationPolicy", query.text("propagationPolicy"))
     if query.text("orphanDependents"):
         options.setdefault("orphanDependents", query.flag("orphanDependents"))
-    if query.dry_run():
-        options["dryRun"] = ["All"]
-    grace = options.get("gracePeriodSeconds")
-    if grace is not None and (isinstance(grace, bool) or not isinstance(grace, int)):
-        raise bad_request("DeleteOptions: gracePeriodSeconds must be a whole number of seconds")
-    return options
+    dry_run = query.values("dryRun") or options.get("dryRun") or []
+    problems = [*_policy_problems(options), *dry_run_problems(dry_run)]
+    if problems:
+        raise invalid_options("DeleteOptions", *problems)
+    return {**options, "dryRun": dry_run}
+
+
+def _check_types(options: JSON) -> None:
+    kind, version = options.get("kind") or "DeleteOptions", options.get("apiVersion") or "v1"
+    if kind != "DeleteOptions":
+        told = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+        raise bad_request(told)
+    for field, (type_, told) in _FIELDS.items():
+        value = options.get(field)
+        if value is not None and (not isinstance(value, type_) or (type_ is int and isinstance(value, bool))):
+            word = json_word(value)
+            raise bad_request(
+                f"json: cannot unmarshal {word} into Go struct field DeleteOptions.{field} of type {told}"
+            )
+
+
+def _policy_problems(options: JSON) -> list[tuple[str, str, str]]:
+    policy, orphan = options.get("propagationPolicy"), options.get("orphanDependents")
+    if policy is None:
+        return []
+    if orphan is not None:
+        told = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
+        return [("FieldValueInvalid", "propagationPolicy", told)]
+    if policy in {"Foreground", "Background", "Orphan"}:
+        return []
+    told = f'Unsupported value: "{policy}": supported values: "Foreground", "Background", "Orphan", "nil"'
+    return [("FieldValueNotSupported", "propagationPolicy", told)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .answers import no_such_page
-from .kinds import VERBS
+from .kinds import NAMESPACES, VERBS
 
 if TYPE_CHECKING:
     from .encoding import JSON
@@ -15,6 +15,10 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
 VERSION: JSON = {
     "major": "1",
     "minor": "36",
+    "emulationMajor": "1",
+    "emulationMinor": "36",
+    "minCompatibilityMajor": "1",
+    "minCompatibilityMinor": "35",
     "gitVersion": "v1.36.3-sandbox",
     "gitCommit": "",
     "gitTreeState": "clean",
@@ -32,9 +36,34 @@ REVIEWS = {
     },
     ("authentication.k8s.io", "v1"): {"selfsubjectreviews": "SelfSubjectReview"},
 }
-_SUBRESOURCE_VERBS = {"status": ("get", "patch", "update"), "scale": ("get", "patch", "update"),
-                      "resize": ("get", "patch", "update")}  # fmt: skip
-_SUBRESOURCE_KINDS = {"eviction": ("policy", "v1", "Eviction"), "binding": ("", "v1", "Binding")}
+_CHANGES = ("get", "patch", "update")
+_ANY_METHOD = ("create", "delete", *_CHANGES)
+_SUBRESOURCE_VERBS = {
+    "attach": ("create", "get"),
+    "exec": ("create", "get"),
+    "finalize": ("update",),
+    "log": ("get",),
+    "portforward": ("create", "get"),
+    "proxy": _ANY_METHOD,
+    "resize": _CHANGES,
+    "scale": _CHANGES,
+    "status": _CHANGES,
+}
+# What a subresource speaks where it is not the kind above it: group, version, kind.
+_SUBRESOURCE_KINDS = {
+    "attach": ("", "v1", "PodAttachOptions"),
+    "binding": ("", "v1", "Binding"),
+    "eviction": ("policy", "v1", "Eviction"),
+    "exec": ("", "v1", "PodExecOptions"),
+    "portforward": ("", "v1", "PodPortForwardOptions"),
+    "proxy": ("", "v1", "PodProxyOptions"),
+    "scale": ("autoscaling", "v1", "Scale"),
+}
+
+
+def verbs_of(kind: Kind) -> list[str]:
+    """What can be done to objects of a kind: namespaces are deleted one by one."""
+    return [verb for verb in VERBS if kind != NAMESPACES or verb != "deletecollection"]
 
 
 def wants_aggregated(accept: str) -> bool:
@@ -113,7 +142,7 @@ def _plain_entries(kind: Kind) -> list[JSON]:
         "singularName": kind.singular,
         "namespaced": kind.namespaced,
         "kind": kind.kind,
-        "verbs": list(VERBS),
+        "verbs": verbs_of(kind),
     }
     if kind.short_names:
         entry["shortNames"] = list(kind.short_names)
@@ -129,7 +158,7 @@ def _plain_entries(kind: Kind) -> list[JSON]:
             "kind": what,
             "verbs": list(_SUBRESOURCE_VERBS.get(name, ("create",))),
         }
-        if name in _SUBRESOURCE_KINDS:
+        if (group, version) != (kind.group, kind.version):
             below |= {"group": group, "version": version}
         entries.append(below)
     return entries
@@ -164,7 +193,7 @@ def _aggregated_entry(kind: Kind) -> JSON:
         "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
         "scope": "Namespaced" if kind.namespaced else "Cluster",
         "singularResource": kind.singular,
-        "verbs": list(VERBS),
+        "verbs": verbs_of(kind),
     }
     if kind.short_names:
         entry["shortNames"] = list(kind.short_names)

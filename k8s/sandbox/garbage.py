@@ -6,7 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from .history import DELETED
+from .identity import timestamp
 from .kinds import NAMESPACES
+from .namespace_conditions import set_conditions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -158,13 +160,20 @@ class GarbageCollector:
             self._core.store.remove(place[0], stored)
 
     def _empty(self, namespace: str) -> None:
-        """Delete everything in a namespace; when it is empty, let the namespace go."""
-        left = 0
+        """Delete everything in a namespace; when it is empty, let the namespace go, else say what is left."""
+        left: dict[str, list[JSON]] = {}
         for kind in self._core.store.kinds():
             for stored in list(self._core.store.of(kind).within(namespace)) if kind.namespaced else ():
-                left += not self._deleter.remove(kind, stored, {"gracePeriodSeconds": 0})[1]
+                obj, gone = self._deleter.remove(kind, stored, {"gracePeriodSeconds": 0})
+                if not gone:
+                    left.setdefault(f"{kind.plural}.{kind.group}", []).append(obj)
         stored_namespace = self._core.store.of(NAMESPACES).get("", namespace)
-        if stored_namespace is not None and not left:
-            obj = stored_namespace.parse()
-            if not obj["metadata"].get("finalizers"):
-                self._core.store.remove(NAMESPACES, stored_namespace)
+        if stored_namespace is None:
+            return
+        obj = stored_namespace.parse()
+        if left:
+            set_conditions(obj, left, timestamp(self._core.clock()))
+            if obj != stored_namespace.parse():
+                self._core.store.replace(NAMESPACES, stored_namespace, obj)
+        elif not obj["metadata"].get("finalizers"):
+            self._core.store.remove(NAMESPACES, stored_namespace)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .answers import bad_request, conflict, invalid
+from .answers import bad_request, conflict, invalid, unexpected
 from .kinds import BUILT_IN, NAMESPACES, SERVICES
-from .schema import conform, json_word
+from .metadata_rules import SUBDOMAIN, SUBDOMAIN_TEXT
+from .schema import conform
 
 if TYPE_CHECKING:
     import random
@@ -22,25 +24,13 @@ _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # k8s.io/apimachinery/pkg/util/rand
 _SUFFIX = 5
 _LONGEST_PREFIX = 58
 
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_SUBDOMAIN_TEXT = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
-    "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
-_LABEL_TEXT = (
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+LABEL_TEXT = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
     "with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
-_LABEL_1035_TEXT = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
-    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
-    "'[a-z]([-a-z0-9]*[a-z0-9])?')"
-)
-_GENERATIONS = frozenset({"apps", "batch", "networking.k8s.io", "policy", "apiextensions.k8s.io"})
+_GENERATIONS = frozenset({"apps", "batch", "networking.k8s.io", "policy", "apiextensions.k8s.io", "scheduling.k8s.io"})
 _KNOWN_NAMES = frozenset(kind.kind for kind in BUILT_IN)
 _PATH_SEGMENT_KINDS = frozenset({"roles", "rolebindings"})
 
@@ -55,34 +45,32 @@ def drawn_name(prefix: str, rng: random.Random) -> str:
     return prefix[:_LONGEST_PREFIX] + "".join(rng.choices(_ALPHABET, k=_SUFFIX))
 
 
-def check_body(kind: Kind, obj: Any, *, strict: bool = False) -> JSON:
-    """A body must be an object of the kind that the path names, with fields of its types. Raises 400.
+def check_body(kind: Kind, obj: JSON, *, strict: bool = False) -> JSON:
+    """A body must be an object of the kind that the path names, with fields of its types. Raises 400, 422.
 
-    Unknown fields of built-in kinds are dropped, or refused with ``strict``.
+    Unknown fields are dropped, or refused with ``strict``.
     """
-    if not isinstance(obj, dict):
-        raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): couldn't get "
-                          f"version/kind; json parse error: json: cannot unmarshal {json_word(obj)} into Go value of "
-                          'type struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string '
-                          '"json:\\"kind,omitempty\\"" }')  # fmt: skip
-    given, named = obj.get("apiVersion"), obj.get("kind")
-    if not kind.strategic and not (given and named):
-        field = "Kind" if not named else "apiVersion"
-        raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): Object '{field}' is "
-                          "missing")  # fmt: skip
-    given, named = given or kind.api_version, named or kind.kind
-    if not isinstance(given, str) or not isinstance(named, str):
-        word = json_word(named if isinstance(given, str) else given)
-        raise bad_request(f"couldn't get version/kind; json parse error: json: cannot unmarshal {word} into Go struct "
-                          "field .kind of type string")  # fmt: skip
-    if given != kind.api_version or (named != kind.kind and named not in _KNOWN_NAMES):
+    given, named = obj.get("apiVersion") or kind.api_version, obj.get("kind") or kind.kind
+    if not kind.strategic:
+        _check_custom(kind, obj, given, named)
+    elif given != kind.api_version or (named != kind.kind and named not in _KNOWN_NAMES):
         version = str(given).rpartition("/")[2]
         raise bad_request(f'{named} in version "{version}" cannot be handled as a {kind.kind}: no kind "{named}" is '
                           f'registered for version "{given}" in scheme "pkg/runtime/scheme.go:111"')  # fmt: skip
-    if named != kind.kind:
+    elif named != kind.kind:
         raise bad_request(f'{named} in version "{kind.version}" cannot be handled as a {kind.kind}: converting '
                           f"({kind.version}.{named}) to (core.{kind.kind}): unknown conversion")  # fmt: skip
-    return conform(kind, {**obj, "apiVersion": given, "kind": named}, strict=strict)
+    return conform(kind, {"kind": named, "apiVersion": given, **obj}, strict=strict)
+
+
+def _check_custom(kind: Kind, obj: JSON, given: str, named: str) -> None:
+    if given != kind.api_version:
+        told = f"the API version in the data ({given}) does not match the expected API version ({kind.api_version})"
+        raise bad_request(told)
+    if named != kind.kind:
+        problem = ("FieldValueInvalid", "kind", f'Invalid value: "{named}": must be {kind.kind}')
+        name = (obj.get("metadata") or {}).get("name") or ""
+        raise invalid(replace(kind, kind=named), name, [problem])
 
 
 def check_place(obj: JSON, kind: Kind, namespace: str, name: str) -> None:
@@ -93,7 +81,9 @@ def check_place(obj: JSON, kind: Kind, namespace: str, name: str) -> None:
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
     else:
         metadata.pop("namespace", None)
-    if name and metadata.setdefault("name", name) != name:
+    if name and not metadata.get("name"):
+        raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+    if name and metadata["name"] != name:
         raise bad_request(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
 
 
@@ -118,46 +108,69 @@ def has_generation(kind: Kind) -> bool:
 
 
 def name_problems(kind: Kind, metadata: JSON) -> list[tuple[str, str, str]]:
-    """What is wrong with a name."""
-    name = metadata.get("name") or ""
+    """What is wrong with a name, and with the prefix that it was drawn from."""
+    name, prefix = metadata.get("name") or "", metadata.get("generateName") or ""
+    problems = []
+    if prefix:  # a hyphen or a dot at its end is no harm
+        told = _name_problem(kind, prefix[:-1] + "a" if prefix[-1] in "-." else prefix)
+        problems += [_bad_name(prefix, told, "generateName")] if told else []
     if not name:
-        return [("FieldValueRequired", "metadata.name", "Required value: name or generateName is required")]
-    if not isinstance(name, str) or len(name) > 253 or (kind in {NAMESPACES, SERVICES} and len(name) > 63):
-        longest = 63 if kind in {NAMESPACES, SERVICES} else 253
-        return [_bad_name(name, f"must be no more than {longest} characters")]
+        return [*problems, ("FieldValueRequired", "metadata.name", "Required value: name or generateName is required")]
+    told = _name_problem(kind, name)
+    return [*problems, _bad_name(name, told)] if told else problems
+
+
+def _name_problem(kind: Kind, name: str) -> str:
+    label = kind in {NAMESPACES, SERVICES}
+    longest = 63 if label else 253
+    if len(name) > longest:
+        return f"must be no more than {longest} characters"
     if kind.plural in _PATH_SEGMENT_KINDS:
-        return []
-    pattern, text = {
-        NAMESPACES: (_LABEL, _LABEL_TEXT),
-        SERVICES: (_LABEL_1035, _LABEL_1035_TEXT),
-    }.get(kind, (_SUBDOMAIN, _SUBDOMAIN_TEXT))
-    return [] if pattern.fullmatch(name) else [_bad_name(name, text)]
+        return ""
+    if label and "." in name:
+        return "must not contain dots"
+    if label:
+        return "" if LABEL.fullmatch(name) else LABEL_TEXT
+    return "" if SUBDOMAIN.fullmatch(name) else SUBDOMAIN_TEXT
 
 
-def _bad_name(name: Any, text: str) -> tuple[str, str, str]:
-    return ("FieldValueInvalid", "metadata.name", f'Invalid value: "{name}": {text}')
+def _bad_name(name: str, text: str, field: str = "name") -> tuple[str, str, str]:
+    return ("FieldValueInvalid", f"metadata.{field}", f'Invalid value: "{name}": {text}')
 
 
-def keep_identity(kind: Kind, old: Stored, before: JSON, obj: JSON) -> None:
-    """Take over what an update may not change. Raises 409 for an old version, 422 where it is missing."""
+def keep_identity(kind: Kind, old: Stored, before: JSON, obj: JSON, *, patched: bool) -> None:
+    """Take over what an update may not change. Raises 409 for an old version, 422 where it is missing, 500."""
     metadata, known = obj["metadata"], before["metadata"]
-    wanted = metadata.get("uid")
-    if wanted and wanted != old.uid:
-        raise conflict(
-            kind, old.name, f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {old.uid}"
-        )
-    version = metadata.get("resourceVersion")
-    if version and version != str(old.version):
-        raise conflict(kind, old.name)
-    if not version and not kind.strategic:
-        problem = ("FieldValueInvalid", "metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
-        raise invalid(kind, old.name, [problem], of_resource=True)
+    _check_version(kind, old, metadata.get("resourceVersion"))
+    uid = metadata.get("uid")
+    if uid and uid != old.uid:
+        if patched:
+            raise invalid(kind, old.name, [_changed("uid", uid)] * 2)
+        told = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old.uid}"
+        place = f"/registry/{kind.plural}/{old.namespace}/{old.name}".replace("//", "/")
+        head = f"StorageError: invalid object, Code: 4, Key: {place}, ResourceVersion: 0, AdditionalErrorMsg: "
+        raise conflict(kind, old.name, head + told)
+    ends = metadata.get("deletionTimestamp")
+    if ends and ends != known.get("deletionTimestamp"):
+        raise invalid(kind, old.name, [_changed("deletionTimestamp", ends)] * 2)
     for field in ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation",
-                  "generateName", "managedFields"):  # fmt: skip
-        if field == "managedFields" and field in metadata:
-            continue
+                  "generateName"):  # fmt: skip
         if field in known:
             metadata[field] = known[field]
         else:
             metadata.pop(field, None)
     metadata["resourceVersion"] = known["resourceVersion"]
+
+
+def _check_version(kind: Kind, old: Stored, version: str | None) -> None:
+    if version and not version.isdecimal():
+        raise unexpected(f'strconv.ParseUint: parsing "{version}": invalid syntax')
+    if version and int(version) != old.version:
+        raise conflict(kind, old.name)
+    if not version and not kind.strategic:
+        problem = ("FieldValueInvalid", "metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
+        raise invalid(kind, old.name, [problem], of_resource=True)
+
+
+def _changed(field: str, value: str) -> tuple[str, str, str]:
+    return ("FieldValueInvalid", f"metadata.{field}", f'Invalid value: "{value}": field is immutable')

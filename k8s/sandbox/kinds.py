@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,6 +29,9 @@ class Kind:
     subresources: tuple[str, ...] = ()
     strategic: bool = True  # custom resources know no strategic merge patch
     returns_deleted: bool = False  # a delete answers with the object, not with a Status
+    orphans: bool = False  # a delete leaves dependents alone unless it says otherwise
+    schema: dict[str, Any] | None = None  # of a custom resource, as its definition has it
+    columns: tuple[dict[str, Any], ...] = ()  # of its Tables, likewise
     group_resource: str = field(init=False, default="")
     api_version: str = field(init=False, default="")
 
@@ -66,13 +69,14 @@ NAMESPACES = Kind(
 )
 PODS = Kind(
     "", "v1", "pods", "Pod", short_names=("po",), categories=_ALL, returns_deleted=True,
-    subresources=("binding", "eviction", "log", "resize", "status"),
+    subresources=("attach", "binding", "eviction", "exec", "log", "portforward", "proxy", "resize", "status"),
 )  # fmt: skip
 QUOTAS = Kind(
     "", "v1", "resourcequotas", "ResourceQuota", short_names=("quota",), subresources=_STATUS, returns_deleted=True
 )
 LIMIT_RANGES = Kind("", "v1", "limitranges", "LimitRange", short_names=("limits",))
 EVENTS = Kind("", "v1", "events", "Event", short_names=("ev",))
+GROUP_EVENTS = Kind("events.k8s.io", "v1", "events", "Event", short_names=("ev",))  # the same, see event_versions
 SERVICES = Kind(
     "", "v1", "services", "Service", short_names=("svc",), categories=_ALL, subresources=_STATUS, returns_deleted=True
 )
@@ -87,8 +91,10 @@ STORAGE_CLASSES = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass",
 RUNTIME_CLASSES = Kind("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
 DEFINITIONS = Kind(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False,
-    short_names=("crd", "crds"), subresources=_STATUS, returns_deleted=True,
+    short_names=("crd", "crds"), categories=("api-extensions",), subresources=_STATUS, returns_deleted=True,
 )  # fmt: skip
+
+DEVICE_CLAIMS = Kind("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", subresources=_STATUS)
 
 _SCALABLE = ("scale", "status")
 
@@ -113,6 +119,7 @@ BUILT_IN: tuple[Kind, ...] = (
          subresources=_SCALABLE),
     Kind("", "v1", "secrets", "Secret"),
     Kind("", "v1", "serviceaccounts", "ServiceAccount", short_names=("sa",), returns_deleted=True),
+    Kind("apps", "v1", "controllerrevisions", "ControllerRevision"),
     Kind("apps", "v1", "daemonsets", "DaemonSet", short_names=("ds",), categories=_ALL, subresources=_STATUS),
     Kind("apps", "v1", "deployments", "Deployment", short_names=("deploy",), categories=_ALL,
          subresources=_SCALABLE),
@@ -120,17 +127,27 @@ BUILT_IN: tuple[Kind, ...] = (
          subresources=_SCALABLE),
     Kind("apps", "v1", "statefulsets", "StatefulSet", short_names=("sts",), categories=_ALL,
          subresources=_SCALABLE),
+    Kind("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", short_names=("hpa",),
+         categories=_ALL, subresources=_STATUS),
     Kind("batch", "v1", "cronjobs", "CronJob", short_names=("cj",), categories=_ALL, subresources=_STATUS),
-    Kind("batch", "v1", "jobs", "Job", categories=_ALL, subresources=_STATUS),
+    Kind("batch", "v1", "jobs", "Job", categories=_ALL, subresources=_STATUS, orphans=True),
     Kind("coordination.k8s.io", "v1", "leases", "Lease"),
+    Kind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
+    GROUP_EVENTS,
     Kind("networking.k8s.io", "v1", "ingresses", "Ingress", short_names=("ing",), subresources=_STATUS),
+    Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", short_names=("netpol",)),
     Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", short_names=("pdb",),
          subresources=_STATUS),
     Kind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
     Kind("rbac.authorization.k8s.io", "v1", "roles", "Role"),
+    Kind("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False),
+    DEVICE_CLAIMS,
+    Kind("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate"),
     PRIORITY_CLASSES,
     RUNTIME_CLASSES,
     STORAGE_CLASSES,
+    Kind("storage.k8s.io", "v1", "volumeattributesclasses", "VolumeAttributesClass", namespaced=False,
+         short_names=("vac",)),
     DEFINITIONS,
     _custom("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob"),
     _custom("kubernetes.dask.org", "v1", "daskclusters", "DaskCluster"),
@@ -162,6 +179,10 @@ class Kinds:
     def serves(self, group: str, version: str) -> bool:
         """Whether any kind is served in this group and version."""
         return any(kind.group == group and kind.version == version for kind in self._kinds.values())
+
+    def serves_group(self, group: str) -> bool:
+        """Whether any version of a group is served."""
+        return any(kind.group == group for kind in self._kinds.values())
 
     def add(self, kind: Kind) -> None:
         """Serve a further kind; one that is served already stays as it is."""

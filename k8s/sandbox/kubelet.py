@@ -12,11 +12,13 @@ import heapq
 import json
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 import aiohttp
+
+from .pod_status import status_of
 
 if TYPE_CHECKING:
     import ssl
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
 RUN_SECONDS = "sandbox.backoff-ctrl.dev/run-seconds"
 
 _ENDED = frozenset({"Succeeded", "Failed"})
-_RETRY_S = 0.2  # pause after a watch or a patch that failed; a patch is tried again at most _TRIES times
-_TRIES = 20
+_RETRY_S = 0.2  # pause after a watch or a patch that failed
+_TRIES = 20  # of a patch that the server refuses; where it can't be reached or has no time, there is no limit
 _IN_FLIGHT = 32
 
 _log = logging.getLogger(__name__)
@@ -35,11 +37,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where the API server is and how to speak to it. ``tls`` as aiohttp takes it; nothing checks certificates."""
+    """Where the API server is and how to speak to it. ``tls`` as aiohttp takes it; nothing checks certificates.
+
+    ``detour`` is what else aiohttp is told of each request, such as a proxy.
+    """
 
     url: str
     headers: Mapping[str, str] | None = None
     tls: ssl.SSLContext | None = None
+    detour: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,7 @@ class _Step:
 
     what: str
     path: str
+    pod: Mapping[str, Any]
     ends: float | None = None
 
 
@@ -126,7 +133,7 @@ class Kubelet:
 
     async def _list(self) -> str:
         assert self._session is not None
-        async with self._session.get(self._pods) as answer:
+        async with self._session.get(self._pods, **self._server.detour) as answer:
             answer.raise_for_status()
             found = await answer.json()
         for pod in found["items"]:
@@ -137,7 +144,7 @@ class Kubelet:
         """Watch until the stream ends; the version to go on from, empty when it is forgotten."""
         assert self._session is not None
         query = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true", "timeoutSeconds": "300"}
-        async with self._session.get(self._pods, params=query) as answer:
+        async with self._session.get(self._pods, params=query, **self._server.detour) as answer:
             if answer.status != 200:
                 return ""
             rest = b""
@@ -163,7 +170,7 @@ class Kubelet:
             going = f"going:{metadata['uid']}"
             if going not in self._known:
                 self._known.add(going)
-                self._later(_seconds_until(metadata["deletionTimestamp"]), _Step("let-go", path))
+                self._later(_seconds_until(metadata["deletionTimestamp"]), _Step("let-go", path, pod))
             return
         if metadata["uid"] in self._known or status.get("phase") in _ENDED:
             return
@@ -171,9 +178,9 @@ class Kubelet:
         run_time = self._run_time(metadata.get("annotations") or {})
         ends = None if run_time is None else asyncio.get_running_loop().time() + run_time
         if self._starts and status.get("phase") != "Running":
-            self._later(0, _Step("Running", path, ends))
+            self._later(0, _Step("Running", path, pod, ends))
         elif run_time is not None:
-            self._later(run_time, _Step("Succeeded", path))
+            self._later(run_time, _Step("Succeeded", path, pod))
 
     def _run_time(self, annotations: Mapping[str, str]) -> float | None:
         text = annotations.get(RUN_SECONDS)
@@ -218,40 +225,37 @@ class Kubelet:
     async def _do(self, step: _Step) -> None:
         """Patch or delete until the server has understood; a pod that is gone is fine."""
         what, path = step.what, step.path
-        for _ in range(_TRIES):
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        refusals = 0
+        while refusals < _TRIES:
             try:
-                status = await (self._let_go(path) if what == "let-go" else self._set_phase(path, what))
+                status = await (self._let_go(path) if what == "let-go" else self._set_phase(step, now))
             except (aiohttp.ClientError, TimeoutError) as error:
                 _log.debug("%s: %s failed and is tried again: %s", path, what, error)
                 status = 0
+            refusals += 400 <= status < 500 and status != 429
             if status in {200, 201, 202, 404}:
                 self.finished += status == 200 and what == "Succeeded"
                 if status == 200 and step.ends is not None:
-                    self._later(step.ends - asyncio.get_running_loop().time(), _Step("Succeeded", path))
+                    began = {**step.pod, "status": {"startTime": now}}
+                    self._later(step.ends - asyncio.get_running_loop().time(), _Step("Succeeded", path, began))
                 return
             await asyncio.sleep(_RETRY_S)
         _log.warning("%s: could not be set %s", path, what)
 
-    async def _set_phase(self, path: str, phase: str) -> int:
+    async def _set_phase(self, step: _Step, now: str) -> int:
         assert self._session is not None
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        status: dict[str, Any] = {"phase": phase}
-        ready = {"type": "Ready", "status": "True" if phase == "Running" else "False", "lastTransitionTime": now}
-        if phase != "Running":
-            ready["reason"] = "PodCompleted"
-        else:
-            status["startTime"] = now
-        status["conditions"] = [ready]
+        body = json.dumps({"status": status_of(step.pod, step.what, now)})
         headers = {"Content-Type": "application/strategic-merge-patch+json"}
         async with self._session.patch(
-            f"{path}/status", data=json.dumps({"status": status}), headers=headers
+            f"{step.path}/status", data=body, headers=headers, **self._server.detour
         ) as answer:
             await answer.read()
             return answer.status
 
     async def _let_go(self, path: str) -> int:
         assert self._session is not None
-        async with self._session.delete(path, params={"gracePeriodSeconds": "0"}) as answer:
+        async with self._session.delete(path, params={"gracePeriodSeconds": "0"}, **self._server.detour) as answer:
             await answer.read()
             return answer.status
 

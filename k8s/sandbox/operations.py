@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from .bodies import media_type, read_body, read_patch
+from .bodies import media_type, read_body, read_object, read_patch
+from .connecting import CONNECTIONS, log_of, refuse_connection
 from .deleting import Deleter
-from .encoding import dump, load
-from .patching import patch_of
-from .reading import list_body, list_page
+from .encoding import dump
+from .event_versions import shown_body, stored_body, stored_target
+from .forms import Form
+from .kinds import GROUP_EVENTS
+from .patching import Patch, patch_of
+from .reading import get_one, list_page
 from .subresources import Subresources
-from .tables import partial_object, table
 from .writing import Writer
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from .core import Core
     from .requests import Query, Target, WriteOptions
 
     Result = tuple[int, bytes]
 
+_PLAIN = Form()
 _ACTIONS = frozenset({"binding", "eviction"})
+
+
+class Sent(NamedTuple):
+    """What a client sent with a write."""
+
+    data: bytes
+    content_type: str | None = None
+    user_agent: str = ""
 
 
 class Operations:
@@ -34,63 +44,60 @@ class Operations:
         self.deleter = Deleter(core)
         self._subresources = Subresources(core, self._writer, self.deleter)
 
-    def read(self, verb: str, target: Target, query: Query, accept: str) -> bytes:
-        """Get or list, plain, as a Table or metadata alone."""
-        include = query.text("includeObject")
+    def read(self, verb: str, target: Target, query: Query, form: Form) -> bytes:
+        """Get or list, in the form asked for."""
+        if target.kind is GROUP_EVENTS:
+            return self._read_event(verb, target, query, form)
         if verb == "list":
-            return self._list(target, query, accept, include)
+            return form.of_page(target, list_page(self._core, target, query))
         if target.subresource == "log":
-            return b""
-        stored = self._core.store.get(target.kind, target.place, target.name)
+            return log_of(self._core, target, query)
+        if target.subresource in CONNECTIONS:
+            refuse_connection(self._core, target)
+        stored = get_one(self._core, target, query)
         data = dump(self._subresources.scale_of(stored.parse())) if target.subresource == "scale" else stored.data
-        return shaped(target, data, accept, include)
+        return form.of_one(target, data)
 
-    def _list(self, target: Target, query: Query, accept: str, include: str) -> bytes:
-        page = list_page(self._core, target, query)
-        if "as=Table" in accept:
-            return dump(table(target.kind, (item.parse() for item in page.items), page.metadata(), include))
-        if "as=PartialObjectMetadataList" in accept:
-            items = [partial_object(item.parse()) for item in page.items]
-            head = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
-            return dump({**head, "metadata": page.metadata(), "items": items})
-        return list_body(target, page)
-
-    def write(self, verb: str, target: Target, query: Query, data: bytes, content_type: str | None) -> Result:
+    def write(self, verb: str, target: Target, query: Query, sent: Sent) -> Result:
         """Create, update, patch or delete."""
+        write = self._write_event if target.kind is GROUP_EVENTS else self._write
+        return write(verb, target, query, sent)
+
+    def _write(self, verb: str, target: Target, query: Query, sent: Sent) -> Result:
+        if target.subresource in CONNECTIONS:
+            refuse_connection(self._core, target)
         if verb in {"delete", "deletecollection"}:
-            options = read_body(data, content_type) if data.strip() else None
+            options = read_body(sent.data, sent.content_type) if sent.data.strip() else None
             work = self.deleter.delete if verb == "delete" else self.deleter.delete_many
             return 200, work(target, query, options)
-        asked = query.write_options()
+        asked = query.write_options(verb, sent.user_agent)
         if verb == "patch":
-            return self._patch(target, query, data, content_type, asked)
-        body = read_body(data, content_type, target.kind.kind)
-        if verb == "create":
-            return 201, self._create(target, query, body, asked)
-        scales = target.subresource == "scale"
-        work_on = self._subresources.set_scale if scales else self._writer.update
-        return 200, work_on(target, body, asked)
-
-    def _create(self, target: Target, query: Query, body: Any, asked: WriteOptions) -> bytes:
+            return self._patch(target, query, sent, asked)
         if target.subresource in _ACTIONS:
-            return self._subresources.act(target, query, body)
-        return self._writer.create(target, body, asked)
+            return 201, self._subresources.act(target, query, read_body(sent.data, sent.content_type))
+        if target.subresource == "scale":
+            return 200, self._subresources.set_scale(target, read_body(sent.data, sent.content_type), asked)
+        body = read_object(target.kind, sent.data, sent.content_type, strict=asked.strict)
+        if verb == "create":
+            return 201, self._writer.create(target, body, asked)
+        return 200, self._writer.update(target, body, asked)
 
-    def _patch(
-        self, target: Target, query: Query, data: bytes, content_type: str | None, asked: WriteOptions
-    ) -> Result:
-        body, given = read_patch(data, content_type), media_type(content_type)
+    def _read_event(self, verb: str, target: Target, query: Query, form: Form) -> bytes:
+        stored = stored_target(target)
+        if form.shape:
+            return self.read(verb, stored, query, form)
+        return form.of_one(target, shown_body(self.read(verb, stored, query, _PLAIN)))
+
+    def _write_event(self, verb: str, target: Target, query: Query, sent: Sent) -> Result:
+        if verb in {"create", "update", "patch"}:
+            strict = query.write_options(verb).strict
+            data, given = stored_body(verb, target, sent.data, sent.content_type, strict=strict)
+            sent = Sent(data, given, sent.user_agent)
+        code, data = self._write(verb, stored_target(target), query, sent)
+        return code, shown_body(data)
+
+    def _patch(self, target: Target, query: Query, sent: Sent, asked: WriteOptions) -> Result:
+        body, given = read_patch(sent.data, sent.content_type), media_type(sent.content_type)
         if target.subresource == "scale":
             return 200, self._subresources.patch_scale(target, body, given, asked)
-        return patch_of(self._core, self._writer, target, query, body, given)
-
-
-def shaped(target: Target, data: bytes, accept: str, include: str = "") -> bytes:
-    """One object as the client asked for it."""
-    if "as=Table" in accept:
-        obj = load(data)
-        metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
-        return dump(table(target.kind, (obj,), metadata, include))
-    if "as=PartialObjectMetadata;" in accept:
-        return dump(partial_object(load(data)))
-    return data
+        return patch_of(self._core, self._writer, target, query, Patch(body, given, asked))

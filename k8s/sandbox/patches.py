@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from .answers import ApiError, bad_request
+from .answers import ApiError, bad_request, too_many_operations
 from .schema import json_word
 
 if TYPE_CHECKING:
     from .encoding import JSON
+
+_MOST_OPERATIONS = 10_000
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
@@ -27,10 +29,13 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 def json_patch(target: JSON, operations: Any) -> JSON:
     """Apply operations in order. Raises 400 for what is no patch, 422 where an operation does not fit."""
-    if not isinstance(operations, list) or not all(isinstance(each, dict) for each in operations):
-        word = json_word(operations if not isinstance(operations, list) else "")
-        raise bad_request(f"error decoding patch: json: cannot unmarshal {word} into Go value of type "
-                          "[]handlers.jsonPatchOp")  # fmt: skip
+    if not isinstance(operations, list):
+        raise _no_patch(operations, "[]handlers.jsonPatchOp")
+    if len(operations) > _MOST_OPERATIONS:
+        raise too_many_operations(len(operations), _MOST_OPERATIONS)
+    for each in operations:
+        if not isinstance(each, dict):
+            raise _no_patch(each, "handlers.jsonPatchOp")
     document: Any = copy.deepcopy(target)
     for operation in operations:
         document = _apply(document, operation)
@@ -48,8 +53,7 @@ def _apply(document: Any, operation: JSON) -> Any:
     if name == "remove":
         return _remove(document, path)
     if name == "replace":
-        _read(document, path)
-        return _add(_remove(document, path), path, operation.get("value")) if path else operation.get("value")
+        return _replace(document, path, operation.get("value"))
     if name == "add":
         return _add(document, path, operation.get("value"))
     if name in {"copy", "move"}:
@@ -110,6 +114,19 @@ def _add(document: Any, path: list[str], value: Any) -> Any:
     else:
         raise _unfit()
     return document
+
+
+def _replace(document: Any, path: list[str], value: Any) -> Any:
+    """Set a field, whether it is there or not (as Kubernetes does, unlike the RFC), or an item that is there."""
+    holder = _read(document, path[:-1]) if path else None
+    if isinstance(holder, list):
+        holder[_index(holder, path[-1])] = value
+        return document
+    return _add(document, path, value)
+
+
+def _no_patch(value: Any, type_: str) -> ApiError:
+    return bad_request(f"error decoding patch: json: cannot unmarshal {json_word(value)} into Go value of type {type_}")
 
 
 def _unfit() -> ApiError:

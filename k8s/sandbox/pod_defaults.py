@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .amounts import NANO, Amount, amount_of, canonical_list
 from .charges import charge_of
 from .kinds import PODS
-from .pod_resources import HUGE_PAGES, add_to, asked, container_total, containers_of, for_whole_pods, has_pod_level
+from .pod_resources import HUGE_PAGES, add_to, asked, container_total, containers_of, for_whole_pods
 
 if TYPE_CHECKING:
     from .encoding import JSON
@@ -31,8 +31,9 @@ def default_pod(pod: JSON) -> None:
 
 
 def begin_pending(pod: JSON) -> None:
-    """Set the status of a new pod; admission has changed the spec for the last time."""
-    pod["status"] = {"phase": "Pending", "qosClass": _quality(pod)}
+    """Set the status of a new pod; admission has changed the spec for the last time. A given qosClass is believed."""
+    given = (pod.get("status") or {}).get("qosClass")
+    pod["status"] = {"phase": "Pending", "qosClass": given or _quality(pod)}
 
 
 def default_template(spec: JSON) -> None:
@@ -107,7 +108,7 @@ def _quality(pod: JSON) -> str:
     if charge_of(PODS, {**pod, "status": {}}, 0).best_effort:
         return "BestEffort"
     spec = pod["spec"]
-    holders = [spec] if has_pod_level(spec) else list(containers_of(spec))
+    holders = [spec] if spec.get("resources") is not None else list(containers_of(spec))
     totals: dict[str, dict[str, Amount]] = {"requests": {}, "limits": {}}
     for side, total in totals.items():
         for holder in holders:

@@ -22,7 +22,14 @@ PROTOBUF_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _INLINED = frozenset(
-    {"localObjectReference", "handler", "persistentVolumeSource", "volumeSource", "ephemeralContainerCommon"}
+    {
+        "localObjectReference",
+        "handler",
+        "persistentVolumeSource",
+        "volumeSource",
+        "ephemeralContainerCommon",
+        "ingressRuleValue",
+    }
 )
 _DEEPEST = 64
 

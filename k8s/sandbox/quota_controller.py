@@ -14,11 +14,11 @@ from .quota_admission import uncountable
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from .amounts import Amount
     from .faults import Faults
-    from .kinds import Kinds
+    from .kinds import Kind, Kinds
     from .quota_ledger import QuotaLedger, QuotaState
 
 
@@ -52,16 +52,15 @@ class QuotaController:
         self._next_write = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._resyncing: asyncio.TimerHandle | None = None
-        self._waiting: set[str] = set()
+        self._concerned: dict[str, set[str]] = {}
         ledger.on_release = self._released
         ledger.on_new_spec = self._changed
 
     def start(self) -> None:
         """Begin to work on the running loop; what happened before is caught up with."""
         self._loop = asyncio.get_running_loop()
-        for namespace in self._waiting:
+        for namespace in self._concerned:
             self._arm(namespace, self.fill_delay)
-        self._waiting.clear()
         self._resyncing = self._loop.call_later(self.resync_every, self._resync)
 
     def stop(self) -> None:
@@ -78,8 +77,18 @@ class QuotaController:
         armed = self._due.pop(namespace, None)
         if armed is not None:
             armed.cancel()
+        self._concerned.pop(namespace, None)
+        self._recount(namespace, self._ledger.states(namespace))
+
+    def _recount_concerned(self, namespace: str) -> None:
+        """Only those quotas that a release or a new limit was about."""
+        self._due.pop(namespace, None)
+        names = self._concerned.pop(namespace, set())
+        self._recount(namespace, [state for state in self._ledger.states(namespace) if state.name in names])
+
+    def _recount(self, namespace: str, states: Iterable[QuotaState]) -> None:
         self._ledger.drop_expired(namespace)
-        for state in self._ledger.states(namespace):
+        for state in states:
             missing = uncountable(state.spec_hard, self._kinds) if state.spec_hard else set()
             used = {name: amount for name, amount in state.recounted().items() if name not in missing}
             unfilled = not (state.obj.get("status") or {}).get("hard") and bool(state.spec_hard)
@@ -98,19 +107,23 @@ class QuotaController:
             state.stale = state.used
             state.stale_until = self._clock() + self._rng.uniform(0, self._faults.stale_admission_s)
 
-    def _released(self, namespace: str) -> None:
-        self._arm(namespace, self.release_delay + self._faults.late_release_s)
+    def _released(self, namespace: str, kind: Kind) -> None:
+        """Something was given back: quotas that count its kind are counted again (``replenishQuota``)."""
+        names = {state.name for state in self._ledger.states(namespace) if state.names(kind)}
+        if names:
+            self._concerned.setdefault(namespace, set()).update(names)
+            self._arm(namespace, self.release_delay + self._faults.late_release_s)
 
-    def _changed(self, namespace: str) -> None:
+    def _changed(self, namespace: str, quota: str) -> None:
+        self._concerned.setdefault(namespace, set()).add(quota)
         self._arm(namespace, self.fill_delay)
 
     def _arm(self, namespace: str, delay: float) -> None:
         if self._loop is None:
-            self._waiting.add(namespace)
-            return
+            return  # what is concerned is remembered until it runs
         if namespace not in self._due:
             delay += self._queue(self._loop.time())
-            self._due[namespace] = self._loop.call_later(delay, self.recount, namespace)
+            self._due[namespace] = self._loop.call_later(delay, self._recount_concerned, namespace)
 
     def _queue(self, now: float) -> float:
         """Seconds that a write waits for its turn under the limit on writes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .amounts import ZERO, Amount, amounts_of
-from .charges import Charge, charge_of, freed_at, matching_names
+from .charges import Charge, charge_of, freed_at, gives_back, matching_names
 from .encoding import load
 from .history import ADDED, DELETED
 from .kinds import EVENTS, PODS, QUOTAS
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .store import Store
 
 
-def _nothing(_namespace: str) -> None:
+def _nothing(_namespace: str, _what: object) -> None:
     """Nobody wants to know yet."""
 
 
@@ -86,8 +86,8 @@ class QuotaLedger:
         self._charges: dict[str, dict[Kind, dict[str, Charge]]] = {}
         self._dying: dict[str, dict[str, float]] = {}
         self._known: tuple[JSON | None, Charge | None] = (None, None)
-        self.on_release: Callable[[str], None] = _nothing
-        self.on_new_spec: Callable[[str], None] = _nothing
+        self.on_release: Callable[[str, Kind], None] = _nothing
+        self.on_new_spec: Callable[[str, str], None] = _nothing
         store.listen(self._follow)
 
     def namespaces(self) -> list[str]:
@@ -111,14 +111,15 @@ class QuotaLedger:
 
     def write_status(self, namespace: str, state: QuotaState, used: dict[str, Amount], *, hard: bool) -> None:
         """Store ``status.used`` (and take ``status.hard`` over from the spec where ``hard`` is true)."""
-        state.used = used
+        told = {name: str(amount) for name, amount in used.items()}
+        state.used = amounts_of(told)  # a family that does not show in the text is forgotten
         if hard:
             state.hard = dict(state.spec_hard)
             state.forget_names()
         obj = state.obj
         obj["status"] = {
             "hard": {name: str(amount) for name, amount in state.hard.items()},
-            "used": {name: str(amount) for name, amount in used.items()},
+            "used": told,
         }
         self._store.replace(QUOTAS, self._store.get(QUOTAS, namespace, state.name), obj)
 
@@ -146,9 +147,9 @@ class QuotaLedger:
             self._follow_deletion(event, obj)
         if known_obj is obj:
             self._known = (None, None)
-        released = self._recharge(event.namespace, kind, event.name, charge)
-        if released and event.type != ADDED:
-            self.on_release(event.namespace)
+        before = self._recharge(event.namespace, kind, event.name, charge)
+        if before is not None and event.type != ADDED and (charge is None or gives_back(kind, before, charge)):
+            self.on_release(event.namespace, kind)
 
     def _follow_quota(self, event: Event, obj: JSON) -> None:
         states = self._states.setdefault(event.namespace, {})
@@ -162,15 +163,16 @@ class QuotaLedger:
             return  # our own write of the status
         if state is None:
             states[event.name] = state = QuotaState(load(event.data))
-            changed = True
+            changed = recounted = True
         else:
-            before = (state.spec_hard, state.requirements)
+            hard, requirements = _numbers(state.spec_hard), state.requirements
             state.read(load(event.data))
-            changed = before != (state.spec_hard, state.requirements)
-        if changed:
+            changed = hard != _numbers(state.spec_hard)  # a selector that changes makes nobody count again
+            recounted = changed or requirements != state.requirements
+        if recounted:
             self._count_all(event.namespace, state)
-        if changed or state.hard != state.spec_hard:
-            self.on_new_spec(event.namespace)
+        if changed:
+            self.on_new_spec(event.namespace, event.name)
 
     def _count_all(self, namespace: str, state: QuotaState) -> None:
         state.actual = {}
@@ -186,17 +188,21 @@ class QuotaLedger:
         elif event.namespace in self._dying:
             self._dying[event.namespace].pop(event.name, None)
 
-    def _recharge(self, namespace: str, kind: Kind, name: str, charge: Charge | None) -> bool:
-        """Replace what an object counts for; says whether anything was given back."""
+    def _recharge(self, namespace: str, kind: Kind, name: str, charge: Charge | None) -> Charge | None:
+        """Replace what an object counts for; gives back what it was before."""
         charges = self._charges.setdefault(namespace, {}).setdefault(kind, {})
         before = charges.pop(name, None)
         if charge is not None:
             charges[name] = charge
         if before == charge:
-            return False
+            return before
         for state in self._states.get(namespace, {}).values():
             if before is not None:
                 state.count(kind, before, -1)
             if charge is not None:
                 state.count(kind, charge, 1)
-        return before is not None
+        return before
+
+
+def _numbers(amounts: Mapping[str, Amount]) -> dict[str, int]:
+    return {name: amount.nano for name, amount in amounts.items()}

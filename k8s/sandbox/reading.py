@@ -8,21 +8,27 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .answers import ApiError, bad_request, expired, invalid_options
+from .answers import ApiError, bad_request, expired
 from .encoding import dump, load
 from .history import ADDED
+from .list_options import check_list, too_large_version, version_of_list, version_of_one
 from .selectors import Selection
 from .store import Stored
 
 if TYPE_CHECKING:
     from .core import Core
     from .encoding import JSON
+    from .kinds import Kind
     from .requests import Query, Target
 
 _TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
-    "the continue parameter."
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
 )
+_NEWEST = -1  # the version of a token that goes on with whatever there is
+_TOO_OLD_LIST = "The resourceVersion for the provided list is too old."
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +51,16 @@ class Page:
 
 
 def list_body(target: Target, page: Page) -> bytes:
-    """The list as JSON; the objects' own bytes go in as they are."""
+    """The list as JSON. The objects' own bytes go in as they are, less the kind, which built-in lists say once."""
     head = {"kind": target.kind.list_kind, "apiVersion": target.kind.api_version, "metadata": page.metadata()}
-    return b'%b,"items":[%b]}' % (dump(head)[:-1], b",".join(item.data for item in page.items))
+    said = head_of(target.kind) if target.kind.strategic else b""
+    items = b",".join(b"{" + item.data[len(said) :] if said else item.data for item in page.items)
+    return b'%b,"items":[%b]}' % (dump(head)[:-1], items)
+
+
+def head_of(kind: Kind) -> bytes:
+    """What the bytes of each stored object of a kind begin with."""
+    return dump({"kind": kind.kind, "apiVersion": kind.api_version})[:-1] + b","
 
 
 def selection_of(target: Target, query: Query) -> Selection:
@@ -56,40 +69,60 @@ def selection_of(target: Target, query: Query) -> Selection:
 
 
 def list_page(core: Core, target: Target, query: Query) -> Page:
-    """List a collection. Raises 400, 410 for a continue token that is too old, 504 for a future version."""
+    """List a collection. Raises 400, 410 for a version that is forgotten, 422, 504 for a future version."""
+    check_list(query)
     selection = selection_of(target, query)
-    version, start = core.store.version, ("", "")
-    token = query.text("continue")
-    if token:
-        if query.text("resourceVersionMatch"):
-            raise _forbidden_match("resourceVersionMatch is forbidden when continue is provided")
-        version, start = _read_token(token)
-    else:
-        _check_version(query, version)
-    items = _items_at(core, target, version, selection.name)
+    version, start = _version_and_start(core, target, query)
+    try:
+        items = _items_at(core, target, version, selection.name)
+    except ApiError as error:
+        if start is None:
+            raise expired(_TOO_OLD_LIST) from error
+        raise expired(_TOO_OLD, {"continue": _token(target, _NEWEST, start)}) from error
     ordered = sorted(items, key=_key)
-    if token:
+    if start:
         ordered = [item for item in ordered if _key(item) > start]
     chosen = [item for item in ordered if _selected(selection, item)]
     limit = query.number("limit") or 0
     if 0 < limit < len(chosen):
         rest = len(chosen) - limit if selection.everything else None
-        return Page(chosen[:limit], version, _token(version, _key(chosen[limit - 1])), rest)
+        return Page(chosen[:limit], version, _token(target, version, _key(chosen[limit - 1])), rest)
     return Page(chosen, version)
 
 
+def _version_and_start(core: Core, target: Target, query: Query) -> tuple[int, tuple[str, str] | None]:
+    """Which version a list shows, and after which object it begins. Raises 400 and 504."""
+    wanted, token = query.text("resourceVersion"), query.text("continue")
+    asked = version_of_list(wanted) if wanted else 0
+    if token:
+        if asked:
+            raise bad_request("specifying resource version is not allowed when using continue")
+        version, start = _read_token(target, token)
+        return (core.store.version if version == _NEWEST else version), start
+    if asked > core.store.version:
+        raise too_large_version(asked, core.store.version)
+    exact = query.text("resourceVersionMatch") == "Exact" or (asked and query.number("limit"))
+    return asked if exact and asked else core.store.version, None
+
+
+def get_one(core: Core, target: Target, query: Query) -> Stored:
+    """One object. Raises 404, 500 for what is no version, 504 for a future version."""
+    wanted = query.text("resourceVersion")
+    version = version_of_one(wanted) if wanted else 0
+    if version > core.store.version:
+        raise too_large_version(version, core.store.version)
+    return core.store.get(target.kind, target.place, target.name)
+
+
 def _items_at(core: Core, target: Target, version: int, name: str | None) -> list[Stored]:
-    """The objects as they were at a version."""
+    """The objects as they were at a version. Raises 410."""
     collection = core.store.of(target.kind)
     if version == core.store.version:
         if name is not None and target.namespace is not None:
             found = collection.get(target.namespace, name)
             return [found] if found else []
         return list(collection.within(target.namespace))
-    try:
-        newer = collection.history.since(version)
-    except ApiError as error:
-        raise expired(_TOO_OLD) from error
+    newer = collection.history.since(version)
     items = {(item.namespace, item.name): item for item in collection.within(target.namespace)}
     for event in reversed(newer):
         if target.namespace not in {None, event.namespace}:
@@ -115,51 +148,17 @@ def _key(item: Stored) -> tuple[str, str]:
     return (item.namespace, item.name)
 
 
-def _check_version(query: Query, current: int) -> None:
-    """``resourceVersion`` of a list. Raises 400 and 504."""
-    wanted, match = query.text("resourceVersion"), query.text("resourceVersionMatch")
-    if match and not wanted:
-        raise _forbidden_match("resourceVersionMatch is forbidden unless resourceVersion is provided")
-    if not wanted:
-        return
-    version = version_number(wanted)
-    if version > current:
-        raise too_large_version(version, current)
-    if match == "Exact" and version == 0:
-        raise _forbidden_match('resourceVersionMatch "Exact" is forbidden for resourceVersion "0"')
+def _token(target: Target, version: int, last: tuple[str, str]) -> str:
+    """Where the next page begins, in the words of ``k8s.io/apiserver`` ``pkg/storage/continue.go``."""
+    start = "/".join(part for part in last if part) if target.namespace is None else f"/{last[1]}"
+    token = json.dumps({"v": "meta.k8s.io/v1", "rv": version, "start": f"{start}\0"}, separators=(",", ":"))
+    return base64.urlsafe_b64encode(token.encode()).decode().rstrip("=")
 
 
-def _forbidden_match(text: str) -> ApiError:
-    problem = ("FieldValueForbidden", "resourceVersionMatch", f"Forbidden: {text}")
-    return invalid_options("ListOptions", problem)
-
-
-def version_number(text: str) -> int:
-    """A resourceVersion as a number. Raises 400."""
-    if not text.isdecimal():
-        told = f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
-        raise bad_request(f"invalid resource version: resourceVersion: {told}")
-    return int(text)
-
-
-def too_large_version(version: int, current: int) -> ApiError:
-    """504 for a version that is not there yet."""
-    message = f"Too large resource version: {version}, current: {current}"
-    details = {
-        "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
-        "retryAfterSeconds": 1,
-    }
-    return ApiError(504, "Timeout", f"Timeout: {message}", details)
-
-
-def _token(version: int, last: tuple[str, str]) -> str:
-    return base64.urlsafe_b64encode(json.dumps({"rv": version, "after": last}).encode()).decode()
-
-
-def _read_token(token: str) -> tuple[int, tuple[str, str]]:
+def _read_token(target: Target, token: str) -> tuple[int, tuple[str, str]]:
     try:
-        found = json.loads(base64.urlsafe_b64decode(token))
-        namespace, name = found["after"]
-        return int(found["rv"]), (str(namespace), str(name))
+        found = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        namespace, _, name = str(found["start"]).rstrip("\0").rpartition("/")
+        return int(found["rv"]), (namespace or target.place, name)
     except (binascii.Error, ValueError, KeyError, TypeError) as error:
-        raise bad_request(f"invalid continue token: continue key is not valid: {error}") from error
+        raise bad_request(f"continue key is not valid: {error}") from error

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 _COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_POSTED = frozenset({"attach", "binding", "eviction", "exec", "portforward", "proxy"})
+_OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions", "delete": "DeleteOptions",
+            "deletecollection": "DeleteOptions"}  # fmt: skip
+_VALIDATIONS = ("", "Ignore", "Strict", "Warn")
+_LONGEST_MANAGER = 128
 _OF_NAMESPACES = frozenset({"status", "finalize"})
 
 
@@ -36,10 +41,11 @@ class Target:
 
 
 class WriteOptions(NamedTuple):
-    """What a write may be asked for: to store nothing, and to refuse unknown fields."""
+    """What a write may be asked for: to store nothing, to refuse unknown fields; and who writes."""
 
     dry_run: bool = False
     strict: bool = False
+    manager: str = ""
 
 
 PLAIN = WriteOptions()
@@ -59,6 +65,10 @@ class Query:
         found = self._values.get(name)
         return found[0] if found else ""
 
+    def values(self, name: str) -> list[str]:
+        """All that a parameter was given."""
+        return list(self._values.get(name) or ())
+
     def flag(self, name: str) -> bool:
         """A boolean parameter; one that is given without a value counts as true."""
         found = self._values.get(name)
@@ -74,22 +84,54 @@ class Query:
         except ValueError as error:
             raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from error
 
-    def write_options(self) -> WriteOptions:
-        """``dryRun`` and ``fieldValidation``. Raises 422."""
+    def write_options(self, verb: str = "create", user_agent: str = "") -> WriteOptions:
+        """``dryRun``, ``fieldValidation`` and ``fieldManager``. Raises 422."""
+        manager = _manager_of(user_agent)
         if not self._values:
-            return PLAIN
-        return WriteOptions(self.dry_run(), self.text("fieldValidation") == "Strict")
+            return WriteOptions(manager=manager)
+        problems = [*dry_run_problems(self.values("dryRun")), *self._manager_problems()]
+        validation = self.text("fieldValidation")
+        if validation not in _VALIDATIONS:
+            listed = ", ".join(f'"{each}"' for each in _VALIDATIONS)
+            text = f'Unsupported value: "{validation}": supported values: {listed}'
+            problems.append(("FieldValueNotSupported", "fieldValidation", text))
+        if problems:
+            raise invalid_options(_OPTIONS[verb], *problems)
+        return WriteOptions(bool(self.text("dryRun")), validation == "Strict", self.text("fieldManager") or manager)
 
-    def dry_run(self) -> bool:
-        """Whether nothing is to be stored. Raises 422 for a value other than All."""
-        values = self._values.get("dryRun")
-        if not values:
-            return False
-        if values != ["All"]:
-            told = ",".join(f'"{value}"' for value in values)
-            text = f'Unsupported value: [{told}]: supported values: "All"'
-            raise invalid_options("CreateOptions", ("FieldValueNotSupported", "dryRun", text))
-        return True
+    def _manager_problems(self) -> list[tuple[str, str, str]]:
+        if len(self.text("fieldManager").encode()) <= _LONGEST_MANAGER:
+            return []
+        return [("FieldValueTooLong", "fieldManager", f"Too long: may not be more than {_LONGEST_MANAGER} bytes")]
+
+
+def dry_run_problems(values: list[str]) -> list[tuple[str, str, str]]:
+    """What is wrong with ``dryRun``: All is its only value."""
+    if not values or values == ["All"]:
+        return []
+    told = ",".join(f'"{value}"' for value in values)
+    text = f'Unsupported value: [{told}]: supported values: "All"'
+    return [("FieldValueNotSupported", "dryRun", text)]
+
+
+def _manager_of(user_agent: str) -> str:
+    """Who writes, where ``fieldManager`` does not say: the User-Agent up to its slash."""
+    name = user_agent.partition("/")[0][:_LONGEST_MANAGER]
+    return "".join(character for character in name if character.isprintable()) or "unknown"
+
+
+def as_query(path: str, query: str) -> tuple[str, str]:
+    """A watch under the deprecated ``/api/v1/watch/...`` as the watch of a collection that it is."""
+    parts = path.split("/")
+    at = 3 if parts[1:2] == ["api"] else 4
+    if parts[at : at + 1] != ["watch"]:
+        return path, query
+    rest = parts[at + 1 :]
+    names_one = len(rest) == 4 if rest[:1] == ["namespaces"] and len(rest) > 2 else len(rest) == 2
+    extra = ["watch=1"]
+    if names_one:
+        extra.append(f"fieldSelector=metadata.name%3D{rest.pop()}")
+    return "/".join([*parts[:at], *rest]), "&".join([*extra, query] if query else extra)
 
 
 @lru_cache(maxsize=4096)
@@ -100,12 +142,14 @@ def _split(path: str) -> tuple[str, ...]:
 def target_of(kinds: Kinds, path: str) -> Target:
     """What a path under /api/v1 or /apis/G/V names. Raises 404."""
     parts = _split(path)
+    if parts[0] not in {"api", "apis"} or parts[:2] == ("apis", ""):
+        raise no_such_page()
     if parts[0] == "api":
         group, version, rest = "", parts[1] if len(parts) > 1 else "", parts[2:]
     else:
         group, version, rest = (*parts[1:3], "", "")[0], (*parts[1:3], "", "")[1], parts[3:]
     if not kinds.serves(group, version):
-        raise no_such_page()
+        raise no_such_path() if kinds.serves_group(group) else no_such_page()
     namespace: str | None = None
     if len(rest) >= 3 and rest[0] == "namespaces" and rest[2] not in _OF_NAMESPACES:
         namespace, rest = rest[1], rest[2:]
@@ -123,12 +167,12 @@ def target_of(kinds: Kinds, path: str) -> Target:
 
 def verb_of(method: str, target: Target, query: Query) -> str:
     """The Kubernetes verb of a request. Raises 405."""
-    if method == "HEAD":
-        method = "GET"
     if target.name:
         verb = _OBJECT_VERBS.get(method)
-        if target.subresource in {"binding", "eviction"}:
-            verb = "create" if method == "POST" else None
+        if target.subresource in _POSTED and method == "POST":
+            verb = "create"
+        elif target.subresource in {"binding", "eviction"}:
+            verb = None
     else:
         verb = _COLLECTION_VERBS.get(method)
         if verb == "list" and query.flag("watch"):

@@ -1,7 +1,7 @@
-"""Types of the built-in kinds: what does not fit is refused, what is unknown is dropped, nulls are absent.
+"""Types of the built-in kinds: what does not fit is refused, what is unknown is dropped, what is empty is absent.
 
-The types come from the table that ``protobuf`` reads. Custom resources have no schema here: only their metadata
-is looked at.
+The types come from the table that ``protobuf`` reads. Of custom resources the metadata is typed here, the rest by
+the schema of their definition (``structural``).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .answers import ApiError, bad_request
 from .protobuf import Field, fields_by_name, package_of
+from .structural import prune_and_default
 
 if TYPE_CHECKING:
     from .encoding import JSON
@@ -23,6 +24,8 @@ _INDEX = re.compile(r"\[\d+\]")
 _MODULE = re.compile(r"^(\[\]|map\[string\])?\w+\.(?=v\d|resource)")
 _TEXTS = frozenset({"string", "bytes", "meta.v1.Time", "meta.v1.MicroTime"})
 _NUMBERS = frozenset({"int32", "int64", "uint32", "uint64"})
+_LISTS = frozenset("rm")  # flags of lists and maps, which say nothing when they are empty
+_BASE64 = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=")
 _FREE = frozenset({"runtime.RawExtension", "meta.v1.FieldsV1"})
 
 
@@ -41,13 +44,25 @@ def conform(kind: Kind, obj: JSON, *, strict: bool = False) -> JSON:
     walk = _Walk([])
     try:
         message = message_of(kind)
-        clean = _object(message, obj, "", walk, 0) if message else _custom(obj, walk)
+        clean = _object(message, obj, "", walk, 0) if message else _custom(kind, obj, walk)
     except _Misfit as misfit:
         raise cannot_handle(kind, str(misfit)) from misfit
     if strict and walk.unknown:
         told = ", ".join(f'unknown field "{path}"' for path in walk.unknown)
         raise cannot_handle(kind, f"strict decoding error: {told}")
     return clean
+
+
+def unknown_fields(kind: Kind, obj: JSON) -> list[str]:
+    """Paths of the fields that a built-in kind does not have. Raises 400 for misfits."""
+    walk = _Walk([])
+    try:
+        message = message_of(kind)
+        if message:
+            _object(message, obj, "", walk, 0)
+    except _Misfit as misfit:
+        raise cannot_handle(kind, str(misfit)) from misfit
+    return walk.unknown
 
 
 def cannot_handle(kind: Kind, why: str) -> ApiError:
@@ -72,19 +87,20 @@ def json_word(value: Any) -> str:
     return next((word for type_, word in names if isinstance(value, type_)), "null")
 
 
-def _custom(obj: JSON, walk: _Walk) -> JSON:
-    """A custom resource: its metadata has types, spec and status must be objects, the rest is free."""
-    for field in ("spec", "status"):
-        value = obj.get(field, {})
-        if value is None:
-            del obj[field]
-        elif not isinstance(value, dict):
-            raise _Misfit(f"json: cannot unmarshal {json_word(value)} into Go struct field .{field}")
+def _custom(kind: Kind, obj: JSON, walk: _Walk) -> JSON:
+    """A custom resource: its metadata has types, the rest is pruned and filled in by its schema."""
     metadata = obj.get("metadata")
-    obj["metadata"] = (
-        {} if metadata is None else _value("", Field("metadata", _META, ""), metadata, "metadata", walk, 1)
-    )
-    return obj
+    field = Field("metadata", _META, "")
+    typed = {} if metadata is None else _value("ObjectMeta", field, metadata, "", walk, 1)
+    if kind.schema is None:
+        for part in ("spec", "status"):
+            value = obj.get(part, {})
+            if value is None:
+                del obj[part]
+            elif not isinstance(value, dict):
+                raise _Misfit(f"json: cannot unmarshal {json_word(value)} into Go struct field .{part}")
+        return {**obj, "metadata": typed}
+    return {**prune_and_default(kind.schema, obj, walk.unknown), "metadata": typed}
 
 
 def _object(message: str, value: Any, path: str, walk: _Walk, depth: int, holder: str = "") -> JSON:
@@ -103,7 +119,9 @@ def _object(message: str, value: Any, path: str, walk: _Walk, depth: int, holder
                 walk.unknown.append(f"{path}.{name}" if path else name)
         elif below is not None:
             where = f"{path}.{name}" if path else name
-            clean[name] = _value(message, field, below, where, walk, depth + 1)
+            value = _value(message, field, below, where, walk, depth + 1)
+            if value or not _LISTS.intersection(field.flags):
+                clean[name] = value
     return clean
 
 
@@ -115,18 +133,24 @@ def _value(holder: str, field: Field, value: Any, path: str, walk: _Walk, depth:
     if "m" in field.flags:
         if not isinstance(value, dict):
             raise _misfit(holder, value, path, f"map[string]{field.type}")
-        return {key: _single(holder, field.type, each, f"{path}.{key}", walk, depth) for key, each in value.items()}
+        texts = field.type == "string"  # for which Go takes a null as the empty one
+        return {key: "" if texts and each is None else _single(holder, field.type, each, path, walk, depth)
+                for key, each in value.items()}  # fmt: skip
     return _single(holder, field.type, value, path, walk, depth)
 
 
 def _single(holder: str, type_: str, value: Any, path: str, walk: _Walk, depth: int) -> Any:
+    if type_ == "bytes" and isinstance(value, str):
+        _check_base64(value)
     if type_ in _TEXTS:
         fits = isinstance(value, str)
     elif type_ == "bool":
         fits = isinstance(value, bool)
     elif type_ in _NUMBERS:
         fits = isinstance(value, int) and not isinstance(value, bool)
-    elif type_ in {"api.resource.Quantity", "util.intstr.IntOrString"}:
+    elif type_ == "api.resource.Quantity":
+        fits = True  # it has a parser of its own, with sentences of its own
+    elif type_ == "util.intstr.IntOrString":
         fits = isinstance(value, str | int | float) and not isinstance(value, bool)
     elif type_ in _FREE:
         fits = True
@@ -135,6 +159,15 @@ def _single(holder: str, type_: str, value: Any, path: str, walk: _Walk, depth: 
     if not fits:
         raise _misfit(holder, value, path, type_)
     return value
+
+
+def _check_base64(text: str) -> None:
+    plain = text.replace("\n", "").replace("\r", "")
+    bad = next((index for index, character in enumerate(plain) if character not in _BASE64), None)
+    if bad is None and len(plain) % 4:
+        bad = len(plain) - len(plain) % 4
+    if bad is not None:
+        raise _Misfit(f"illegal base64 data at input byte {bad}")
 
 
 def _misfit(holder: str, value: Any, path: str, type_: str) -> _Misfit:

@@ -1,26 +1,20 @@
-"""Label and field selectors (``k8s.io/apimachinery`` ``pkg/labels`` and ``pkg/fields``)."""
+"""Field selectors, and what a list, watch or deletecollection asks for (``k8s.io/apimachinery`` ``pkg/fields``)."""
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from .answers import bad_request
+from .label_selectors import label_tests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Iterator, Mapping
 
     from .kinds import Kind
 
-    Test = Callable[[Mapping[str, str]], bool]
-
-_SET_BASED = re.compile(r"\s*([^\s!=,()]+)\s+(in|notin)\s*\(([^()]*)\)\s*")
-_EQUALITY = re.compile(r"\s*([^\s!=,()]+)\s*(==|=|!=)\s*([^\s!=,()]*)\s*")
-_EXISTS = re.compile(r"\s*(!?)\s*([^\s!=,()]+)\s*")
-_COMPARISON = re.compile(r"\s*([^\s!=,()<>]+)\s*([<>])\s*(-?\d+)\s*")
-
 _NOTHING: Mapping[str, str] = {}
+_META = ("metadata.name", "metadata.namespace")
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "pods": (
@@ -39,6 +33,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "replicationcontrollers": ("status.replicas",),
     "nodes": ("spec.unschedulable",),
 }  # fmt: skip
+_FALSE_WHERE_ABSENT = frozenset({"spec.hostNetwork", "spec.unschedulable"})
 
 
 class Selection:
@@ -48,8 +43,8 @@ class Selection:
 
     def __init__(self, kind: Kind, labels: str, fields: str) -> None:
         """Parse both selectors. Raises 400 for what can't be parsed or is not selectable."""
-        self._labels = _label_tests(labels) if labels else ()
-        self._fields = tuple((path, value, wanted) for path, value, wanted in _field_tests(kind, fields))
+        self._labels = label_tests(labels) if labels else ()
+        self._fields = tuple(_field_tests(kind, fields))
         self.name = next((v for p, v, wanted in self._fields if p == "metadata.name" and wanted), None)
 
     @property
@@ -76,86 +71,32 @@ class Selection:
 def _field(obj: Mapping[str, Any], path: str) -> str:
     """A field as the selector sees it: text, empty where it is absent."""
     value: Any = obj
-    if path == "source":
-        path = "source.component"
-    for step in path.split("."):
+    for step in ("source.component" if path == "source" else path).split("."):
         value = value.get(step) if isinstance(value, dict) else None
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "" if value is None else str(value)
+    if value is None:
+        return "false" if path in _FALSE_WHERE_ABSENT else ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _field_tests(kind: Kind, text: str) -> list[tuple[str, str, bool]]:
-    tests = []
-    for term in text.split(",") if text else ():
-        found = re.fullmatch(r"([^=!]+)(==|=|!=)(.*)", term)
+def _field_tests(kind: Kind, text: str) -> Iterator[tuple[str, str, bool]]:
+    for term in _terms(text):
+        found = re.fullmatch(r"([^=!]*)(==|=|!=)(.*)", term, re.DOTALL)
         if found is None:
             raise bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
         path, operator, value = found.groups()
-        if path not in {"metadata.name", "metadata.namespace", *FIELDS.get(kind.plural, ())}:
-            raise bad_request(f"field label not supported: {path}")
-        tests.append((path, value, operator != "!="))
-    return tests
+        own = FIELDS.get(kind.plural, ())
+        if path not in {*_META, *own}:
+            if own or not kind.strategic:
+                raise bad_request(f"field label not supported: {path}")
+            raise bad_request(f'"{path}" is not a known field selector: only "metadata.name", "metadata.namespace"')
+        yield path, re.sub(r"\\([\\,=])", r"\1", value), operator != "!="
 
 
-@lru_cache(maxsize=1024)
-def _label_tests(text: str) -> tuple[Test, ...]:
-    """One test per requirement. Raises 400."""
-    tests: list[Test] = []
-    rest = text
-    while rest.strip():
-        found: re.Match[str] | None = None
-        for pattern, build in _FORMS:
-            found = pattern.match(rest)
-            if found and (found.end() == len(rest) or rest[found.end()] == ","):
-                tests.append(build(found))
-                rest = rest[found.end() + 1 :]
-                break
-        else:
-            raise bad_request(f"unable to parse requirement: found '{rest}' in label selector \"{text}\"")
-    return tuple(tests)
-
-
-def _set_based(found: re.Match[str]) -> Test:
-    key, operator, listed = found.groups()
-    values = frozenset(value.strip() for value in listed.split(","))
-    if operator == "in":
-        return lambda labels: labels.get(key) in values
-    return lambda labels: labels.get(key) not in values
-
-
-def _equality(found: re.Match[str]) -> Test:
-    key, operator, value = found.groups()
-    if operator == "!=":
-        return lambda labels: labels.get(key) != value
-    return lambda labels: labels.get(key) == value
-
-
-def _exists(found: re.Match[str]) -> Test:
-    absent, key = found.groups()
-    if absent:
-        return lambda labels: key not in labels
-    return lambda labels: key in labels
-
-
-def _comparison(found: re.Match[str]) -> Test:
-    key, operator, number = found[1], found[2], int(found[3])
-
-    def compare(labels: Mapping[str, str]) -> bool:
-        value = labels.get(key, "")
-        if not re.fullmatch(r"-?\d+", value):
-            return False
-        return int(value) > number if operator == ">" else int(value) < number
-
-    return compare
-
-
-_FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Test]], ...] = (
-    (_SET_BASED, _set_based),
-    (_EQUALITY, _equality),
-    (_COMPARISON, _comparison),
-    (_EXISTS, _exists),
-)
+def _terms(text: str) -> Iterator[str]:
+    """The terms between commas that no backslash escapes; empty ones are nothing."""
+    for term in re.findall(r"(?:\\.|[^,\\])+", text, re.DOTALL):
+        if term:
+            yield term
 
 
 def requirement_matches(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:

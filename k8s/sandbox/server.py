@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from aiohttp import web
 
 from .answers import PLAIN_404, ApiError, internal, timed_out, too_large
 from .encoding import dump
+from .event_versions import shown_body, stored_target
+from .forms import form_of
 from .garbage import GarbageCollector
-from .operations import Operations, shaped
-from .requests import Query, Target, target_of, verb_of
+from .kinds import GROUP_EVENTS
+from .operations import Operations, Sent
+from .requests import Query, Target, as_query, target_of, verb_of
 from .special import special
-from .tables import table_shape
 from .watching import Watch
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
     from .core import Core
     from .counters import CreateCounts
+    from .forms import Form
 
     Both = tuple[CreateCounts, CreateCounts]
 
@@ -57,6 +61,7 @@ class Front:
                 answered = special(self._core, request.method, path, _headers(request), data)
                 if answered is not None:
                     return _answer(*answered)
+            path, query = as_query(path, query)
             return await self._resource(request, path, Query(query))
         except ApiError as error:
             return _failure(error)
@@ -67,28 +72,31 @@ class Front:
         target = target_of(self._core.kinds, path)
         verb = verb_of(request.method, target, query)
         self._core.counters.note(verb)
+        form = form_of(request.headers.get("Accept", ""), query.text("includeObject"))
         if verb == "watch":
-            return await self._watch(request, target, query)
-        accept = request.headers.get("Accept", "")
+            return await self._watch(request, target, query, form)
         if verb in _READS:
-            return _answer(200, self._operations.read(verb, target, query, accept))
+            return _answer(200, self._operations.read(verb, target, query, form), form.media_type)
         if verb == "create" and not target.name and not query.text("dryRun"):
-            return await self._counted_create(request, target, query)
+            return await self._counted_create(request, target, query, form)
         if self._core.faults.strikes("overload_share"):
             return self._overloaded()
-        data = await self._body(request)
-        code, result = self._operations.write(verb, target, query, data, request.headers.get("Content-Type"))
+        code, result = self._operations.write(verb, target, query, await self._sent(request))
         await _let_watchers_see()
-        return _answer(code, shaped(target, result, accept, query.text("includeObject")) if code < 300 else result)
+        if verb == "deletecollection":
+            return _answer(code, result)
+        return _answer(code, form.of_one(target, result), form.media_type)
 
-    async def _counted_create(self, request: web.BaseRequest, target: Target, query: Query) -> web.StreamResponse:
+    async def _counted_create(
+        self, request: web.BaseRequest, target: Target, query: Query, form: Form
+    ) -> web.StreamResponse:
         """A create, with its faults, counted for the server and for its namespace."""
         counters = self._core.counters
         both = (counters.creates, counters.of(target.place))
         for counts in both:
             counts.arrive()
         try:
-            return await self._create(request, target, query, both)
+            return await self._create(request, (target, query, form), both)
         except ApiError as error:
             refused = error.code == 403 and "exceeded quota" in error.status["message"]
             for counts in both:
@@ -100,14 +108,15 @@ class Front:
             for counts in both:
                 counts.leave()
 
-    async def _create(self, request: web.BaseRequest, target: Target, query: Query, both: Both) -> web.StreamResponse:
-        faults = self._core.faults
+    async def _create(
+        self, request: web.BaseRequest, asked: tuple[Target, Query, Form], both: Both
+    ) -> web.StreamResponse:
+        (target, query, form), faults = asked, self._core.faults
         if faults.strikes("overload_share"):
             for counts in both:
                 counts.overloaded += 1
             return self._overloaded()
-        data = await self._body(request)
-        code, result = self._operations.write("create", target, query, data, request.headers.get("Content-Type"))
+        code, result = self._operations.write("create", target, query, await self._sent(request))
         for counts in both:
             counts.created += 1
         await _let_watchers_see()
@@ -118,11 +127,12 @@ class Front:
             return web.Response(status=500)  # goes nowhere: the connection is gone
         if faults.strikes("unknown_outcome_share"):
             return _failure(timed_out())
-        return _answer(code, shaped(target, result, request.headers.get("Accept", ""), query.text("includeObject")))
+        return _answer(code, form.of_one(target, result), form.media_type)
 
-    async def _watch(self, request: web.BaseRequest, target: Target, query: Query) -> web.StreamResponse:
-        tabular = "as=Table" in request.headers.get("Accept", "")
-        shape = table_shape(target.kind, query.text("includeObject")) if tabular else None
+    async def _watch(self, request: web.BaseRequest, target: Target, query: Query, form: Form) -> web.StreamResponse:
+        shape = form.of_events(target.kind)
+        if target.kind is GROUP_EVENTS:
+            target, shape = stored_target(target), shape or shown_body
         watch = Watch(self._core, target, query, shape)
         headers = {"Content-Type": _JSON, "Cache-Control": "no-cache, private", **_PRIORITY}
         response = web.StreamResponse(headers=headers)
@@ -149,6 +159,10 @@ class Front:
             return await request.read() if request.body_exists else b""
         except web.HTTPRequestEntityTooLarge as error:
             raise too_large(self._core.settings.largest_body) from error
+
+    async def _sent(self, request: web.BaseRequest) -> Sent:
+        headers = request.headers
+        return Sent(await self._body(request), headers.get("Content-Type"), headers.get("User-Agent", ""))
 
     async def _delay_answer(self) -> None:
         if self._core.faults.answer_delay_s:
@@ -183,9 +197,14 @@ def _headers(request: web.BaseRequest) -> dict[str, str]:
 def _failure(error: ApiError) -> web.Response:
     if error.status["message"] == PLAIN_404:
         return _answer(404, f"{PLAIN_404}\n".encode(), "text/plain; charset=utf-8")
-    return _answer(error.code, dump(error.status))
+    return _answer(error.code, dump(error.status) + b"\n")
 
 
 def _answer(code: int, body: bytes, content_type: str = _JSON) -> web.Response:
-    headers = {"Content-Type": content_type, "Cache-Control": "no-cache, private", **_PRIORITY}
+    headers = {
+        "Audit-Id": str(uuid4()),
+        "Content-Type": content_type,
+        "Cache-Control": "no-cache, private",
+        **_PRIORITY,
+    }
     return web.Response(status=code, body=body, headers=headers)

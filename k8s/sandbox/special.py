@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .answers import bad_request, method_not_allowed
-from .bodies import read_body
+from .bodies import read_body, read_json
 from .discovery import AGGREGATED, REVIEWS, VERSION, document, wants_aggregated
 from .encoding import dump
 from .faults import FaultError
-from .openapi import openapi
+from .identity import timestamp
 
 if TYPE_CHECKING:
     from .core import Core
@@ -19,6 +19,25 @@ if TYPE_CHECKING:
 
 _HEALTH = frozenset({"/healthz", "/livez", "/readyz"})
 _JSON = "application/json"
+_USER = {"username": "sandbox", "groups": ["system:masters", "system:authenticated"]}
+_ALIVE = ["/healthz", "/livez", "/readyz", "/version", "/version/"]
+_PUBLIC = ["/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version",
+           "/version/"]  # fmt: skip
+# What a cluster-admin is told: the role's own rules, and those that Kubernetes gives to everybody.
+_RULES: JSON = {
+    "resourceRules": [
+        {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
+        {"verbs": ["create"], "apiGroups": ["authorization.k8s.io"],
+         "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"]},
+        {"verbs": ["create"], "apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"]},
+    ],
+    "nonResourceRules": [
+        {"verbs": ["*"], "nonResourceURLs": ["*"]},
+        {"verbs": ["get"], "nonResourceURLs": _PUBLIC},
+        {"verbs": ["get"], "nonResourceURLs": _ALIVE},
+    ],
+    "incomplete": False,
+}  # fmt: skip
 
 
 def special(core: Core, method: str, path: str, headers: dict[str, str], data: bytes) -> Reply | None:
@@ -28,7 +47,7 @@ def special(core: Core, method: str, path: str, headers: dict[str, str], data: b
         return page
     parts = path.strip("/").split("/")
     if parts[0] == "apis" and len(parts) == 4 and parts[3] in REVIEWS.get((parts[1], parts[2]), {}):
-        return 201, dump(_review(method, parts[3], read_body(data, headers["content-type"]))), _JSON
+        return 201, dump(_review(method, parts[3], read_body(data, headers["content-type"]), core.clock())), _JSON
     is_document = parts in (["api"], ["apis"], ["api", "v1"]) or (parts[0] == "apis" and len(parts) <= 3)
     if not is_document:
         return None
@@ -45,7 +64,7 @@ def _page(core: Core, method: str, path: str, data: bytes) -> Reply | None:
     if path == "/version":
         return 200, dump(VERSION), _JSON
     if path.startswith("/openapi/"):
-        return 200, dump(openapi(core.kinds, path)), _JSON
+        return 200, core.openapi.page(path), _JSON
     if path == "/sandbox" or path.startswith("/sandbox/"):
         return 200, dump(_control(core, method, path, data)), _JSON
     return None
@@ -59,7 +78,7 @@ def _control(core: Core, method: str, path: str, data: bytes) -> JSON:
     """
     if path == "/sandbox/faults":
         if method == "POST":
-            _set_faults(core, read_body(data, _JSON))
+            _set_faults(core, read_json(data))
         elif method == "DELETE":
             core.faults.clear()
         return dict(core.faults.as_json())
@@ -86,15 +105,15 @@ def _set_faults(core: Core, body: Any) -> None:
         raise bad_request(str(error)) from error
 
 
-def _review(method: str, plural: str, body: Any) -> JSON:
-    """There is no RBAC in the sandbox: everyone may do everything."""
+def _review(method: str, plural: str, body: Any, now: float) -> JSON:
+    """Who asks, and what they may do: there is no RBAC in the sandbox, everyone is a cluster-admin."""
     if method != "POST":
         raise method_not_allowed()
     review = body if isinstance(body, dict) else {}
+    metadata = review.get("metadata") or {}
     if plural == "selfsubjectreviews":
-        return {**review, "status": {"userInfo": {"username": "sandbox", "groups": ["system:masters"]}}}
+        metadata = {**metadata, "creationTimestamp": timestamp(now)}
+        return {**review, "metadata": metadata, "status": {"userInfo": _USER}}
     if plural == "selfsubjectrulesreviews":
-        everything = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
-        status = {"incomplete": False, "resourceRules": everything, "nonResourceRules": []}
-        return {**review, "status": status}
-    return {**review, "status": {"allowed": True, "reason": "the sandbox has no RBAC"}}
+        return {**review, "metadata": metadata, "spec": {}, "status": _RULES}
+    return {**review, "metadata": metadata, "status": {"allowed": True, "reason": "the sandbox has no RBAC"}}

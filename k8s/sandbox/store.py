@@ -90,12 +90,17 @@ class Store:
             raise not_found(kind, name)
         return found
 
+    def check_free(self, kind: Kind, namespace: str, name: str) -> None:
+        """Raises 409 where a name is taken; it says so when the object is going."""
+        found = self.of(kind).get(namespace, name)
+        if found is not None:
+            raise already_exists(kind, name, going=b'"deletionTimestamp"' in found.data)
+
     def insert(self, kind: Kind, obj: JSON) -> Stored:
         """Store a new object. Raises 409 where the name is taken."""
         metadata = obj["metadata"]
         objects = self.of(kind).namespaces.setdefault(metadata.get("namespace", ""), {})
-        if metadata["name"] in objects:
-            raise already_exists(kind, metadata["name"])
+        self.check_free(kind, metadata.get("namespace", ""), metadata["name"])
         return self._put(kind, objects, obj, ADDED, None)
 
     def replace(self, kind: Kind, old: Stored, obj: JSON) -> Stored:
@@ -125,7 +130,7 @@ class Store:
     def _put(self, kind: Kind, objects: dict[str, Stored], obj: JSON, change: str, previous: bytes | None) -> Stored:
         self.version += 1
         obj["metadata"]["resourceVersion"] = str(self.version)
-        stored = Stored(obj, dump(obj), self.version)
+        stored = Stored(obj, dump({"kind": kind.kind, "apiVersion": kind.api_version, **obj}), self.version)
         objects[stored.name] = stored
         event = Event(self.version, change, stored.namespace, stored.name, stored.data, previous)
         self._tell(kind, self.of(kind), event, obj)

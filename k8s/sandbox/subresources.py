@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .answers import bad_request, invalid
+from .answers import bad_request, conflict, invalid, unexpected
 from .encoding import JSON, dump, load
+from .identity import timestamp
 from .kinds import Kind
 from .patches import json_patch, merge_patch
 from .requests import Target
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from .writing import Writer
 
 
+_BINDINGS = Kind("", "v1", "pods/binding", "Binding")
 _SCALES = Kind("autoscaling", "v1", "scales", "Scale")
 
 
@@ -31,9 +33,10 @@ class Subresources:
 
     def act(self, target: Target, query: Query, body: Any) -> bytes:
         """Bind a pod to a node, or evict it. Raises 400, 404, 409."""
-        if not isinstance(body, dict):
-            raise bad_request("the body must be an object")
+        named = (body.get("metadata") or {}).get("name")
         if target.subresource == "eviction":
+            if named and named != target.name:
+                raise bad_request("name in URL does not match name in Eviction object")
             self._deleter.delete(Target(target.kind, target.namespace, target.name), query, body.get("deleteOptions"))
         else:
             self._bind(target, str((body.get("target") or {}).get("name") or ""))
@@ -41,13 +44,18 @@ class Subresources:
 
     def _bind(self, target: Target, node: str) -> None:
         if not node:
-            raise bad_request("target.name: Required value")
+            raise unexpected("target.name: Required value")
         store = self._core.store
         stored = store.get(target.kind, target.place, target.name)
         pod = stored.parse()
+        if pod["spec"].get("nodeName"):
+            told = f'pod {target.name} is already assigned to node "{pod["spec"]["nodeName"]}"'
+            raise conflict(_BINDINGS, target.name, told)
         pod["spec"]["nodeName"] = node
         conditions = [each for each in pod["status"].get("conditions") or () if each.get("type") != "PodScheduled"]
-        pod["status"]["conditions"] = [*conditions, {"type": "PodScheduled", "status": "True"}]
+        now = timestamp(self._core.clock())
+        scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
+        pod["status"]["conditions"] = [*conditions, scheduled]
         store.replace(target.kind, stored, pod)
 
     def scale_of(self, obj: JSON) -> JSON:

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .columns import Column, columns_of
+from .columns import SCALE, Column, columns_of
 from .encoding import JSON, dump, load
+from .kinds import PODS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from .kinds import Kind
 
+_OVER = {
+    "Succeeded": {"reason": "Succeeded", "message": "The pod has completed successfully."},
+    "Failed": {"reason": "Failed", "message": "The pod failed."},
+}
 _TABLE = {"kind": "Table", "apiVersion": "meta.k8s.io/v1"}
 
 
 def table(kind: Kind, objects: Iterable[JSON], metadata: JSON, include: str = "", *, headed: bool = True) -> JSON:
     """A Table. ``include`` is ``includeObject``: Metadata (also when empty), Object or None."""
-    columns = columns_of(kind)
+    shown = list(objects)
+    columns = SCALE if shown and shown[0].get("kind") == "Scale" else columns_of(kind)
     definitions = [_definition(column) for column in columns]
-    rows = [{"cells": [column.cell(obj) for column in columns], "object": _included(obj, include)} for obj in objects]
+    rows = [_row(kind, columns, obj, include) for obj in shown]
     return {**_TABLE, "metadata": metadata, "columnDefinitions": definitions if headed else [], "rows": rows}
 
 
@@ -38,6 +44,14 @@ def table_shape(kind: Kind, include: str) -> Callable[[bytes], bytes]:
         return made
 
     return shape
+
+
+def _row(kind: Kind, columns: Iterable[Column], obj: JSON, include: str) -> JSON:
+    row: JSON = {"cells": [column.cell(obj) for column in columns], "object": _included(obj, include)}
+    told = _OVER.get((obj.get("status") or {}).get("phase", "")) if kind is PODS else None
+    if told:
+        row["conditions"] = [{"type": "Completed", "status": "True", **told}]
+    return row
 
 
 def _definition(column: Column) -> JSON:

@@ -6,10 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from .answers import ApiError, invalid_options
-from .encoding import dump
+from .answers import ApiError
+from .encoding import dump, load
 from .history import ADDED, DELETED, MODIFIED, watch_line
-from .reading import list_page, selection_of, version_number
+from .list_options import check_watch, version_of_one
+from .reading import list_page, selection_of
 from .requests import Query
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _BOOKMARK = "BOOKMARK"
 _INITIAL_END = "k8s.io/initial-events-end"
 _DEFAULT_TIMEOUT = 1800
+_BOOKMARK_BEFORE_END = 2.0  # seconds
 
 
 class Watch:
@@ -35,25 +37,26 @@ class Watch:
     """
 
     def __init__(self, core: Core, target: Target, query: Query, shape: Shape | None = None) -> None:
-        """Read the query. Raises 400."""
+        """Read the query. Raises 400, 422, and 500 for what is no version."""
+        check_watch(query)
         self._core = core
         self._target = target
         self._shape = shape
         self._selection: Selection = selection_of(target, query)
         self._bookmarks = query.flag("allowWatchBookmarks")
-        self._initial = _initial_events(query)
+        self._initial = query.flag("sendInitialEvents") if query.text("sendInitialEvents") else None
         self._version = query.text("resourceVersion")
         self._query = query
         self._timeout = query.number("timeoutSeconds") or _DEFAULT_TIMEOUT
         self._history = core.store.of(target.kind).history
         if self._version:
-            version_number(self._version)
+            version_of_one(self._version)
 
     async def lines(self) -> AsyncIterator[bytes]:
         """Chunks of whole lines."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + self._timeout
-        next_bookmark = loop.time() + self._core.settings.bookmark_every
+        next_bookmark = self._next_bookmark(loop.time(), ends)
         try:
             position, first = self._begin()
             if first:
@@ -67,13 +70,25 @@ class Watch:
                     if self._core.faults.strikes("watch_break_share"):
                         return
                     continue
+                if not self._is_served():
+                    return
                 if now >= next_bookmark:
-                    next_bookmark = now + self._core.settings.bookmark_every
+                    next_bookmark = self._next_bookmark(now, ends)
                     if self._bookmarks and not self._history.held:
                         yield self._bookmark(self._core.store.version)
                 await self._history.changed(max(0.0, min(ends, next_bookmark) - now))
         except ApiError as error:
             yield watch_line("ERROR", dump(error.status))
+
+    def _is_served(self) -> bool:
+        """A kind whose definition went takes its watches along."""
+        kind = self._target.kind
+        return self._core.kinds.find(kind.group, kind.version, kind.plural) is not None
+
+    def _next_bookmark(self, now: float, ends: float) -> float:
+        """One now and then, and the last of them a little before the end, to resume from."""
+        last = ends - _BOOKMARK_BEFORE_END
+        return min(now + self._core.settings.bookmark_every, last if last > now else ends)
 
     def _begin(self) -> tuple[int, bytes]:
         """Where to start, and what comes before the first event. Raises 410."""
@@ -83,7 +98,7 @@ class Watch:
             position = self._history.visible
             page = list_page(self._core, self._target, Query(self._selectors()))
             lines = [watch_line(ADDED, self._shaped(item.data)) for item in page.items]
-            if self._initial:
+            if self._initial and self._bookmarks:
                 lines.append(self._bookmark(page.version, initial_end=True))
             return position, b"".join(lines)
         version = self._core.store.version if from_nowhere else int(self._version)
@@ -106,8 +121,9 @@ class Watch:
         now = event.type != DELETED and self._selection.admits(event.object)
         if not was and not now:
             return None
-        change = MODIFIED if was and now else ADDED if now else DELETED
-        return watch_line(change, self._shaped(event.data))
+        if now:
+            return watch_line(MODIFIED if was else ADDED, self._shaped(event.data))
+        return watch_line(DELETED, self._shaped(_as_it_left(event)))
 
     def _shaped(self, data: bytes) -> bytes:
         return data if self._shape is None else self._shape(data)
@@ -121,17 +137,10 @@ class Watch:
         return watch_line(_BOOKMARK, self._shaped(dump(obj)))
 
 
-def _forbidden(text: str) -> ApiError:
-    return invalid_options("ListOptions", ("FieldValueForbidden", "resourceVersionMatch", f"Forbidden: {text}"))
-
-
-def _initial_events(query: Query) -> bool | None:
-    """``sendInitialEvents``: true, false, or not said. Raises 400 where the rest does not fit."""
-    match = query.text("resourceVersionMatch")
-    if not query.text("sendInitialEvents"):
-        if match:
-            raise _forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
-        return None
-    if match != "NotOlderThan":
-        raise _forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
-    return query.flag("sendInitialEvents")
+def _as_it_left(event: Event) -> bytes:
+    """What a watch is told of an object that is gone, or no longer selected: its last state, at the new version."""
+    if event.type == DELETED or event.previous is None:
+        return event.data
+    obj = load(event.previous)
+    obj["metadata"]["resourceVersion"] = str(event.version)
+    return dump(obj)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from . import admission
+from .addresses import give_addresses
 from .amounts import AmountError
-from .answers import already_exists, conflict, invalid, not_found, unexpected
+from .answers import conflict, invalid, not_found, unexpected
+from .claim_protection import PROTECTION
 from .defaults import fill_in
-from .definitions import establish, problems_of_definition
+from .definition_rules import default_definition
 from .encoding import dump
-from .identity import check_body, check_place, give_identity, keep_identity
+from .identity import check_body, check_place, give_identity, keep_identity, timestamp
 from .kinds import CLAIMS, DEFINITIONS, NAMESPACES, PODS, SERVICES
+from .managed_fields import note_create, note_update
 from .pod_defaults import begin_pending
 from .quota_admission import Attempt
 from .requests import PLAIN, WriteOptions
@@ -20,7 +23,6 @@ from .validation import problems_of_new, problems_of_update
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from .core import Core
     from .encoding import JSON
@@ -29,7 +31,17 @@ if TYPE_CHECKING:
     from .store import Stored
 
 _TRIES = 8  # names drawn from one generateName before AlreadyExists is the answer
+_EMPTY_STATUS = frozenset(
+    {"jobs", "deployments", "replicasets", "statefulsets", "daemonsets", "cronjobs", "resourcequotas"}
+)
 _KEEPS_STATUS = frozenset({NAMESPACES, SERVICES, CLAIMS})
+
+
+class _Origin(NamedTuple):
+    """Where a new object comes from."""
+
+    body: JSON
+    manager: str
 
 
 class Writer:
@@ -39,7 +51,7 @@ class Writer:
         """Work on the parts given."""
         self._core = core
 
-    def create(self, target: Target, body: Any, options: WriteOptions = PLAIN) -> bytes:
+    def create(self, target: Target, body: JSON, options: WriteOptions = PLAIN) -> bytes:
         """Store a new object; gives back its bytes."""
         core, kind, namespace = self._core, target.kind, target.place
         obj = check_body(kind, body, strict=options.strict)
@@ -51,11 +63,10 @@ class Writer:
         self._avoid_taken_names(target, obj, drawn=drawn)
         name = metadata.get("name") or "Unknown"
         admission.check_namespace(core, kind, namespace, name)
-        self._complete(kind, namespace, name, obj)
+        self._complete(target, name, obj, _Origin(body, options.manager))
         admission.validate(core, Attempt(kind, namespace, name, obj, dry_run=options.dry_run))
         if options.dry_run:
-            if core.store.of(kind).get(namespace, name) is not None:
-                raise already_exists(kind, name)
+            core.store.check_free(kind, namespace, name)
             return dump(obj)
         return core.store.insert(kind, obj).data
 
@@ -70,49 +81,70 @@ class Writer:
             if not drawn or obj["metadata"]["name"] not in taken:
                 return
 
-    def _complete(self, kind: Kind, namespace: str, name: str, obj: JSON) -> None:
-        """Defaults, mutating admission, status and validation. Raises 400, 403, 422."""
+    def _complete(self, target: Target, name: str, obj: JSON, origin: _Origin) -> None:
+        """Defaults, owners of fields, mutating admission, status and validation. Raises 400, 403, 422."""
+        kind, namespace = target.kind, target.place
+        if kind is CLAIMS:
+            obj.pop("status", None)  # the defaults give it a new one
         try:
             fill_in(kind, obj)
+            note_create(kind, obj, origin.body, origin.manager, timestamp(self._core.clock()))
             admission.mutate(self._core, kind, namespace, name, obj)
             if kind is PODS:
                 begin_pending(obj)
+            elif kind is DEFINITIONS:
+                default_definition(obj)
             elif kind.has_status and kind not in _KEEPS_STATUS:
                 obj.pop("status", None)
+            self._allocate(kind, obj, None)
             problems = problems_of_new(kind, obj)
-            if kind is DEFINITIONS:
-                problems += problems_of_definition(obj)
         except AmountError as error:
             raise cannot_handle(kind, str(error)) from error
         if problems:
             raise invalid(kind, obj["metadata"].get("name") or "", problems)
-        if kind is DEFINITIONS:
-            establish(obj, self._core.clock())
-        if kind.plural in {"jobs", "deployments", "replicasets", "statefulsets", "daemonsets", "cronjobs"}:
+        if kind.plural in _EMPTY_STATUS:
             obj["status"] = {}
 
-    def update(self, target: Target, body: Any, options: WriteOptions = PLAIN) -> bytes:
+    def _allocate(self, kind: Kind, obj: JSON, before: JSON | None) -> None:
+        """What the server hands out: addresses of Services, the protection of claims."""
+        if kind is SERVICES:
+            give_addresses(self._core.store, self._core.rng, obj["spec"], before and before.get("spec"))
+        elif kind is CLAIMS and before is None:
+            finalizers = obj["metadata"].get("finalizers") or []
+            if PROTECTION not in finalizers:
+                obj["metadata"]["finalizers"] = [*finalizers, PROTECTION]
+
+    def update(self, target: Target, body: JSON, options: WriteOptions = PLAIN) -> bytes:
         """Replace an object, or its status."""
         obj = check_body(target.kind, body, strict=options.strict)
         check_place(obj, target.kind, target.place, target.name)
         stored = self._core.store.get(target.kind, target.place, target.name)
-        return self._store_update(target, stored, obj, options)
+        return self._store_update(target, stored, obj, options, "update")
 
-    def change(self, target: Target, patch: Callable[[JSON], JSON], options: WriteOptions = PLAIN) -> bytes:
-        """Patch an object: ``patch`` gets a private copy and gives back what it becomes."""
+    def change(
+        self, target: Target, patch: Callable[[JSON], JSON], options: WriteOptions = PLAIN, *, applied: bool = False
+    ) -> bytes:
+        """Patch an object: ``patch`` gets a private copy and gives back what it becomes.
+
+        ``applied``: it has noted the owners of fields itself.
+        """
         stored = self._core.store.get(target.kind, target.place, target.name)
-        obj = check_body(target.kind, patch(stored.parse()), strict=options.strict)
+        obj = check_body(target.kind, patch(stored.parse()))
         check_place(obj, target.kind, target.place, target.name)
-        return self._store_update(target, stored, obj, options)
+        return self._store_update(target, stored, obj, options, "apply" if applied else "patch")
 
-    def _store_update(self, target: Target, stored: Stored, obj: JSON, options: WriteOptions) -> bytes:
+    def _store_update(self, target: Target, stored: Stored, obj: JSON, options: WriteOptions, how: str) -> bytes:
         core, kind = self._core, target.kind
         before = stored.parse()
-        keep_identity(kind, stored, before, obj)
+        keep_identity(kind, stored, before, obj, patched=how != "update")
         _keep_other_half(target, before, obj)
         try:
             if target.subresource != "status":
                 self._default_update(kind, before, obj)
+                self._allocate(kind, obj, before)
+            if how != "apply":
+                manager, now = options.manager or "unknown", timestamp(core.clock())
+                note_update(kind, before, obj, manager, target.subresource, now)
             problems = problems_of_update(kind, before, obj, target.subresource)
             if problems:
                 raise invalid(kind, target.name, problems)
@@ -127,14 +159,19 @@ class Writer:
             obj["metadata"]["generation"] = before["metadata"]["generation"] + 1
         if options.dry_run:
             return dump(obj)
-        current = core.store.of(kind).get(target.place, target.name)
+        return self._keep(kind, stored, obj)
+
+    def _keep(self, kind: Kind, stored: Stored, obj: JSON) -> bytes:
+        """Store a new version, or take out what nothing holds any more. Raises 404, 409."""
+        store = self._core.store
+        current = store.of(kind).get(stored.namespace, stored.name)
         if current is not stored:
-            raise conflict(kind, target.name) if current else not_found(kind, target.name)
+            raise conflict(kind, stored.name) if current else not_found(kind, stored.name)
         if obj["metadata"].get("deletionTimestamp") and not _held(kind, obj):
-            gone = core.store.remove(kind, stored)  # watchers see the last stored state, the client its own
+            gone = store.remove(kind, stored)  # watchers see the last stored state, the client its own
             obj["metadata"]["resourceVersion"] = gone["metadata"]["resourceVersion"]
             return dump(obj)
-        return core.store.replace(kind, stored, obj).data
+        return store.replace(kind, stored, obj).data
 
     def _default_update(self, kind: Kind, before: JSON, obj: JSON) -> None:
         """Defaults again; what only a create sets stays as it was."""
@@ -168,7 +205,9 @@ def _keep_other_half(target: Target, before: JSON, obj: JSON) -> None:
         if not kind.strategic:
             metadata = {**before["metadata"], "resourceVersion": obj["metadata"]["resourceVersion"]}
             obj["metadata"] = metadata
-    elif target.subresource == "finalize" or (kind.has_status and kind is not DEFINITIONS):
+        if kind is PODS and "qosClass" in (before.get("status") or {}):
+            obj.setdefault("status", {})["qosClass"] = before["status"]["qosClass"]
+    elif target.subresource == "finalize" or kind.has_status:
         _restore(before, obj, "status")
 
 

@@ -106,6 +106,18 @@ def test_an_answer_belongs_to_its_lane_and_only_lanes_that_may_change_are_retrie
         assert read_rejection(0, {}, status_of(text, status)).lane == lane
 
 
+@pytest.mark.parametrize(
+    ("uid", "lane"),
+    [({}, "rbac"), ({"X-Kubernetes-Pf-Prioritylevel-Uid": "8c1e"}, "rbac"),
+     ({"X-Kubernetes-Pf-Prioritylevel-Uid": ""}, "not-ready"), ({"x-kubernetes-pf-prioritylevel-uid": ""}, "not-ready")],
+)  # fmt: skip
+def test_a_denial_of_a_server_that_just_begins_passes(uid: dict[str, str], lane: str) -> None:
+    """An API server that has not read its own roles yet denies everybody; its priority level has no uid yet either."""
+    text = 'pods is forbidden: User "u" cannot create resource "pods" in API group "" in the namespace "n"'
+
+    assert read_rejection(403, uid, status_of(text, 403)).lane == lane
+
+
 def test_every_lane_has_a_name_and_a_case() -> None:
     """The values that scripts read are the ones of the documentation."""
     assert {lane.value for lane in Lane} == RETRIED | {

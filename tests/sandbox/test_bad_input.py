@@ -149,14 +149,6 @@ async def test_what_could_grow_or_run_is_refused(
     assert (code, answer["reason"]) == (400, "BadRequest")
 
 
-async def test_yaml_is_read_as_kubernetes_reads_it(session: aiohttp.ClientSession) -> None:
-    """Dates stay text."""
-    body = b"metadata: {name: m, annotations: {day: 2026-01-01}}\ndata: {a: b}\n"
-    code, made = await ask(session, "POST", f"{TEAM}/configmaps", body, content_type="application/yaml")
-
-    assert (code, made["metadata"]["annotations"]) == (201, {"day": "2026-01-01"})
-
-
 async def test_it_listens_on_this_machine_only() -> None:
     """Unless told otherwise."""
     async with Sandbox() as sandbox:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from k8s.sandbox.openapi import mentioned
 from tests.sandbox.talking import PODS, TEAM, ask, create, pod
 
 if TYPE_CHECKING:
@@ -93,8 +94,42 @@ async def test_validation_asks_openapi_what_is_supported(session: aiohttp.Client
     pods = next(each for each in operations if each["x-kubernetes-group-version-kind"]["kind"] == "Pod")
 
     assert "fieldValidation" in {each["name"] for each in pods["parameters"]}
+    assert document["components"]["schemas"]["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"]["description"]
     assert (await ask(session, "GET", "/openapi/v3/apis/none/v1"))[0] == 404
     assert (await ask(session, "GET", "/openapi/v2"))[1]["swagger"] == "2.0"
+
+
+async def test_every_type_that_is_mentioned_is_explained(session: aiohttp.ClientSession) -> None:
+    """In every document that the index names, custom resources included: ``kubectl explain`` never falls off."""
+    _, index = await ask(session, "GET", "/openapi/v3")
+    assert {"api/v1", "apis/batch/v1", "apis/ray.io/v1", "apis/authorization.k8s.io/v1"} <= index["paths"].keys()
+    for page in index["paths"].values():
+        _, document = await ask(session, "GET", page["serverRelativeURL"])
+        schemas = document["components"]["schemas"]
+        assert set(mentioned(schemas)) <= schemas.keys()
+        kinds = {each["kind"] for one in schemas.values() for each in one.get("x-kubernetes-group-version-kind", ())}
+        told = [operation["x-kubernetes-group-version-kind"]["kind"] for path in document["paths"].values()
+                for operation in path.values()]  # fmt: skip
+        assert set(told) <= kinds
+
+
+async def test_a_definition_is_explained_by_its_schema(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """With the fields that every object has."""
+    spec = {
+        "group": "example.com", "scope": "Namespaced",
+        "names": {"plural": "toys", "kind": "Toy", "singular": "toy"},
+        "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {
+            "type": "object", "description": "A toy.", "properties": {"spec": {"type": "object"}}}}}],
+    }  # fmt: skip
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    definition = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": spec}
+    await create(session, {**definition, "metadata": {"name": "toys.example.com"}}, path)
+    await sandbox.until(lambda: sandbox._core.kinds.find("example.com", "v1", "toys") is not None)
+    _, document = await ask(session, "GET", "/openapi/v3/apis/example.com/v1")
+
+    toy = document["components"]["schemas"]["com.example.v1.Toy"]
+    assert toy["description"] == "A toy."
+    assert set(toy["properties"]) == {"apiVersion", "kind", "metadata", "spec"}
 
 
 async def test_strict_validation_refuses_unknown_fields(session: aiohttp.ClientSession) -> None:

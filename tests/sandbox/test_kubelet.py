@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -35,6 +36,8 @@ async def test_pods_run_and_succeed_and_free_their_quota(sandbox: Sandbox, sessi
         await sandbox.until(lambda: sandbox.used("team", "q") == {"pods": "0"})
 
         assert (phase(sandbox, "before"), phase(sandbox, "after")) == ("Succeeded", "Succeeded")
+        if kubelet._under_way:  # the server has done it, the answer may be on its way
+            await asyncio.wait(kubelet._under_way)
     assert kubelet.finished == 2
 
 
@@ -93,3 +96,46 @@ async def test_it_minds_one_namespace_when_told_so(sandbox: Sandbox, session: ai
         await sandbox.until(lambda: phase(sandbox, "x") == "Succeeded")
 
     assert sandbox.get(sandbox.kind("pods"), "other", "x")["status"]["phase"] == "Pending"
+
+
+async def test_it_says_how_each_container_is(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """Ready and running, sidecars too; done with exit code 0 at the end: what ``kubectl get pods`` shows as READY."""
+    first = [{"name": "init", "image": "i:1"}, {"name": "side", "image": "s:1", "restartPolicy": "Always"}]
+    async with Kubelet(Server(sandbox.url)):
+        await create(session, pod("runs", spec={"initContainers": first}))
+        await create(session, pod("ends", spec={"initContainers": first}, annotations={RUN_SECONDS: "0"}))
+        await sandbox.until(lambda: phase(sandbox, "runs") == "Running" and phase(sandbox, "ends") == "Succeeded")
+    status = {name: sandbox.get(sandbox.kind("pods"), "team", name)["status"] for name in ("runs", "ends")}
+
+    def shown(name: str) -> list[tuple[str, bool, list[str]]]:
+        told = [*status[name]["initContainerStatuses"], *status[name]["containerStatuses"]]
+        return [(each["name"], each["ready"], list(each["state"])) for each in told]
+
+    assert shown("runs") == [("init", True, ["terminated"]), ("side", True, ["running"]), ("main", True, ["running"])]
+    assert shown("ends") == [
+        ("init", True, ["terminated"]),
+        ("side", False, ["terminated"]),
+        ("main", False, ["terminated"]),
+    ]
+    assert status["ends"]["containerStatuses"][0]["state"]["terminated"]["reason"] == "Completed"
+    _, listed = await ask(session, "GET", PODS, accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+    assert [row["cells"][:3] for row in listed["rows"]] == [["ends", "0/2", "Completed"], ["runs", "2/2", "Running"]]
+
+
+async def test_a_pod_that_it_runs_has_a_sentence_for_a_log(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """``kubectl logs`` says that there is none, instead of nothing; which container is meant has to be clear."""
+    more = [{"name": name, "image": "i:1"} for name in ("x", "y")]
+    async with Kubelet(Server(sandbox.url)):
+        await create(session, pod("one"))
+        await create(session, pod("two", spec={"containers": more}))
+        await sandbox.until(lambda: phase(sandbox, "one") == phase(sandbox, "two") == "Running")
+
+    async with session.get(f"{PODS}/one/log") as answer:
+        assert "there is no container, and so no log" in await answer.text()
+    code, answered = await ask(session, "GET", f"{PODS}/two/log")
+    assert (code, answered["message"]) == (
+        400,
+        "a container name must be specified for pod two, choose one of: [x y]",
+    )
+    assert (await ask(session, "GET", f"{PODS}/two/log?container=z"))[0] == 400
+    assert (await ask(session, "GET", f"{PODS}/none/log"))[0] == 404

@@ -1,4 +1,4 @@
-"""Quota is charged early and given back late: every race of the real server that a creator can meet."""
+"""What of quota can be set in the sandbox: how late it gives back and fills in, limits on writes, the order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from k8s.sandbox import Sandbox
-from tests.sandbox.talking import MERGE, PODS, QUOTAS, STRATEGIC, ask, create, pod, quota, refused, used
+from tests.sandbox.talking import MERGE, PODS, QUOTAS, STRATEGIC, ask, create, pod, quota, refused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,33 +24,6 @@ async def slow() -> AsyncIterator[tuple[Sandbox, aiohttp.ClientSession]]:
         sandbox.create_namespace("team")
         async with aiohttp.ClientSession(sandbox.url) as session:
             yield sandbox, session
-
-
-async def test_an_existing_name_under_a_full_quota_is_403_not_409(
-    sandbox: Sandbox, session: aiohttp.ClientSession
-) -> None:
-    """Admission comes before the store."""
-    sandbox.create_quota("team", "q", {"pods": "1"})
-    await create(session, pod("x"))
-
-    assert "exceeded quota: q" in await refused(session, pod("x"))
-
-
-async def test_an_already_exists_leaks_its_charge_until_the_next_release(
-    sandbox: Sandbox, session: aiohttp.ClientSession
-) -> None:
-    """The charge is made before the store refuses the name, and not rolled back."""
-    sandbox.create_quota("team", "q", {"pods": "5"})
-    await create(session, pod("x"))
-    code, answer = await ask(session, "POST", PODS, pod("x"))
-
-    assert (code, answer["reason"]) == (409, "AlreadyExists")
-    assert answer["message"] == 'pods "x" already exists'
-    assert await used(session, "q") == {"pods": "2"}
-
-    await create(session, pod("y"))
-    await ask(session, "DELETE", f"{PODS}/y")
-    await sandbox.until(lambda: sandbox.used("team", "q") == {"pods": "1"})
 
 
 async def test_the_resync_mends_a_leak(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
@@ -143,47 +116,6 @@ async def test_a_raised_quota_counts_once_its_status_says_so(slow: tuple[Sandbox
     await create(session, pod("x"))
 
 
-async def test_a_dry_run_is_evaluated_and_not_charged(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
-    """It can be refused, and it is not stored."""
-    sandbox.create_quota("team", "q", {"pods": "1"})
-    code, answer = await ask(session, "POST", f"{PODS}?dryRun=All", pod("x"))
-
-    assert code == 201
-    assert answer["metadata"]["name"] == "x"
-    assert sandbox.used("team", "q") == {"pods": "0"}
-    assert (await ask(session, "GET", f"{PODS}/x"))[0] == 404
-    await create(session, pod("y"))
-    code, answer = await ask(session, "POST", f"{PODS}?dryRun=All", pod("x"))
-    assert (code, answer["reason"]) == (403, "Forbidden")
-
-
-async def test_an_overdue_deletion_is_given_back_only_at_the_next_release(
-    sandbox: Sandbox, session: aiohttp.ClientSession
-) -> None:
-    """Nothing fires by itself when the grace of a pod on a lost node is over."""
-    sandbox.create_quota("team", "q", {"pods": "5"})
-    for name in ("lost", "other"):
-        await create(session, pod(name, spec={"nodeName": "n"}))
-    await ask(session, "DELETE", f"{PODS}/lost?gracePeriodSeconds=1")
-    past = {"metadata": {"name": "gone"}}
-    assert (await ask(session, "GET", f"{PODS}/lost"))[1]["metadata"]["deletionGracePeriodSeconds"] == 1
-    later = sandbox._core.clock() + 10
-    sandbox._core.ledger._clock = lambda: later  # the wall clock of the controller, ten seconds on
-
-    assert sandbox.used("team", "q") == {"pods": "2"}, past
-    await ask(session, "DELETE", f"{PODS}/other?gracePeriodSeconds=0")
-    await sandbox.until(lambda: sandbox.used("team", "q") == {"pods": "0"})
-
-
-async def test_a_refused_create_charges_no_quota_at_all(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
-    """Also not those that would have had room."""
-    sandbox.create_quota("team", "a", {"pods": "5"})
-    sandbox.create_quota("team", "b", {"pods": "0"})
-    await refused(session, pod("x"))
-
-    assert sandbox.used("team", "a") == {"pods": "0"}
-
-
 async def test_creates_at_once_never_pass_the_quota(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
     """Fifty at a time into room for seven."""
     sandbox.create_quota("team", "q", {"requests.cpu": "3500m"})
@@ -193,3 +125,31 @@ async def test_creates_at_once_never_pass_the_quota(sandbox: Sandbox, session: a
     assert (codes.count(201), codes.count(403)) == (7, 43)
     assert sandbox.used("team", "q") == {"requests.cpu": "3500m"}
     assert sandbox.counters.of("team").refused == 43
+
+
+async def test_only_the_first_violated_quota_is_named(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """Quotas are asked by name; the second is learned from a later answer."""
+    sandbox.create_quota("team", "b", {"pods": "0"})
+    sandbox.create_quota("team", "a", {"pods": "5", "count/pods": "0"})
+
+    assert await refused(session, pod("x")) == (
+        'pods "x" is forbidden: exceeded quota: a, requested: count/pods=1, used: count/pods=0, limited: count/pods=0'
+    )
+
+
+async def test_quotas_can_be_asked_in_any_order() -> None:
+    """As on a real server, where any of them may be named first; the seed decides."""
+
+    async def first_named(seed: int) -> list[str]:
+        async with (
+            Sandbox(seed=seed, shuffled_quotas=True) as sandbox,
+            aiohttp.ClientSession(sandbox.url) as session,
+        ):
+            sandbox.create_namespace("team")
+            for name in "abc":
+                sandbox.create_quota("team", name, {"pods": "0"})
+            return [(await refused(session, pod("x"))).split("quota: ")[1][0] for _ in range(30)]
+
+    named = await first_named(1)
+    assert set(named) == {"a", "b", "c"}
+    assert named == await first_named(1)

@@ -1,0 +1,177 @@
+"""Writes docs/sandbox.md from the conformance suite in tests/cluster: ``python docs/sandbox_page.py [--check]``.
+
+A case that runs on the sandbox and on a real Kubernetes is a promise: its name and its docstring say which. A case
+marked ``only_kubernetes`` is none, and its marker says why. Nothing is imported: the sources are read.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ROOT: Final = Path(__file__).parent.parent
+SUITE: Final = ROOT / "tests" / "cluster"
+PAGE: Final = ROOT / "docs" / "sandbox.md"
+MARKER: Final = "only_kubernetes"
+
+HEAD: Final = """\
+<!-- Written by docs/sandbox_page.py from the tests in tests/cluster: change those, then run it again. -->
+# The sandbox
+
+`backoff-ctrl sandbox` is an API server for trying out and testing what waits for quota: it speaks the Kubernetes API
+over real HTTP, with ResourceQuota and LimitRange admission, and needs nothing but Python. What is written here is not
+a plan but a list of test cases. Each of them runs unchanged against the sandbox *and* against a real kube-apiserver
+1.36 with etcd and kube-controller-manager; in cases of kubectl and of client-go informers the same commands run on
+both, and the output must be the same. `make test` runs all of it, `make test-quick` the part that needs no Go.
+
+## What it promises
+
+{promises} promises in {themes} themes. A case is often tried with many values.
+"""
+
+NOT_PROMISED: Final = """\
+- **Scheduling.** There are no nodes and no scheduler: pods stay Pending until somebody says that they run.
+  `backoff-ctrl sandbox` starts a fake kubelet that does. `kubectl logs` says that there is no log; `exec`, `attach`
+  and `port-forward` are refused.
+- **Controllers**, but for quota, garbage collection and namespaces. Jobs, Deployments and the like are stored,
+  counted by `count/...` quotas and scaled; nobody makes their pods, and no events are written.
+- **Authentication and authorization.** Whoever comes in may do everything; tokens are not looked at, and
+  `kubectl auth can-i` says yes. It listens on 127.0.0.1 by default: leave it there.
+- **Every kind.** `kubectl api-resources` lists those that are served: what quota is about, and what a user makes
+  beside it. Other API groups answer 404.
+- **Networks and storage.** The address of a Service leads nowhere; a claim is never bound.
+- **Webhooks, priority and fairness, audit.** There are none. Overload, conflicts, lost answers and late events are
+  made on demand, as faults: `/sandbox/faults`.
+- **Lasting.** All is in memory, and gone when it ends.
+- **Protobuf answers.** Protobuf is understood in requests; answers are JSON, which every client takes.
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A test case: what it claims, and why the sandbox does not promise it, if so."""
+
+    name: str
+    claim: str
+    reason: str = ""
+
+    def told(self) -> str:
+        """One line of the page."""
+        words = self.name.removeprefix("test_").replace("_", " ")
+        return f"- {words[0].upper()}{words[1:]}. *{self.claim}*"
+
+
+def main() -> int:
+    """Write the page, or with --check say whether it is up to date."""
+    page = written(themes())
+    if "--check" in sys.argv[1:]:
+        if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page:
+            sys.stderr.write("docs/sandbox.md is not what tests/cluster says: run python docs/sandbox_page.py\n")
+            return 1
+        return 0
+    PAGE.write_text(page, encoding="utf-8")
+    return 0
+
+
+def themes() -> dict[str, list[Case]]:
+    """All cases that concern the sandbox, by the first line of their module."""
+    shared = _fixtures(_parsed(SUITE / "conftest.py"))
+    found = {}
+    for path in sorted(SUITE.glob("test_*.py")):
+        module = _parsed(path)
+        cases = list(_cases(module, {**shared, **_fixtures(module)}))
+        if cases:
+            title = _line(ast.get_docstring(module) or path.stem).rstrip(".")
+            found[title] = cases
+    return found
+
+
+def written(found: Mapping[str, list[Case]]) -> str:
+    """The page."""
+    promised = {title: [case for case in cases if not case.reason] for title, cases in found.items()}
+    promised = {title: cases for title, cases in promised.items() if cases}
+    parts = [HEAD.format(promises=sum(map(len, promised.values())), themes=len(promised))]
+    for title, cases in sorted(promised.items()):
+        told = "\n".join(case.told() for case in cases)
+        parts.append(f"### {title}\n\n{told}\n")
+    parts.append(f"## What it does not promise\n\n{NOT_PROMISED}")
+    excepted = [case for cases in found.values() for case in cases if case.reason]
+    if excepted:
+        lines = [f"{case.told()} {case.reason}" for case in excepted]
+        intro = "These cases run on the real server only:"
+        parts.append("\n".join(["### Seen on Kubernetes, and not in the sandbox", "", intro, "", *lines, ""]))
+    return "\n".join(parts)
+
+
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def _functions(module: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def _arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    return {each.arg for each in [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]}
+
+
+def _fixtures(module: ast.Module) -> dict[str, set[str]]:
+    """What each fixture of a module asks for."""
+    return {
+        each.name: _arguments(each)
+        for each in _functions(module)
+        if any("pytest.fixture" in ast.unparse(decorator) for decorator in each.decorator_list)
+    }
+
+
+def _cases(module: ast.Module, fixtures: Mapping[str, set[str]]) -> Iterator[Case]:
+    """The tests of a module that run on the sandbox and on Kubernetes, or would if they were not marked."""
+    above = next(filter(None, (_reason(marks) for marks in _marks(module))), "")
+    for function in _functions(module):
+        if function.name.startswith("test_") and _compares(_arguments(function), fixtures):
+            reasons = [_reason(decorator) for decorator in function.decorator_list]
+            claim = _line(ast.get_docstring(function) or "")
+            yield Case(function.name, claim, next(filter(None, reasons), above))
+
+
+def _compares(wanted: set[str], fixtures: Mapping[str, set[str]]) -> bool:
+    """Whether a test runs on either server, or on both at once, or on a sandbox and a Kubernetes of its own."""
+    seen: set[str] = set()
+    waiting = set(wanted)
+    while waiting:
+        name = waiting.pop()
+        seen.add(name)
+        waiting |= fixtures.get(name, set()) - seen
+    return "server" in seen or ("sandbox" in seen and bool(seen & {"kubernetes", "binaries"}))
+
+
+def _marks(module: ast.Module) -> Iterator[ast.expr]:
+    """What a module marks all its tests with."""
+    for node in module.body:
+        if isinstance(node, ast.Assign) and any(ast.unparse(target) == "pytestmark" for target in node.targets):
+            yield node.value
+
+
+def _reason(marks: ast.expr) -> str:
+    """The reason in ``pytest.mark.only_kubernetes("...")``, wherever it stands in an expression."""
+    for node in ast.walk(marks):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(f".{MARKER}"):
+            return _line(str(ast.literal_eval(node.args[0])))
+    return ""
+
+
+def _line(text: str) -> str:
+    """The first paragraph as one line, with the code in it as Markdown has it."""
+    return " ".join(text.partition("\n\n")[0].split()).replace("``", "`")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""Kinds that tests bring: a definition with a schema, a status and columns, and how it comes to be served."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from tests.cluster.objects import JSON, made
+
+if TYPE_CHECKING:
+    from tests.cluster.talking import Api
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+SPEC: JSON = {
+    "type": "object",
+    "required": ["size"],
+    "properties": {
+        "size": {"type": "integer", "minimum": 1, "maximum": 9},
+        "color": {"type": "string", "enum": ["red", "blue"], "default": "red"},
+        "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        "tags": {"type": "array", "maxItems": 3, "items": {"type": "string", "pattern": "^[a-z]+$", "maxLength": 4}},
+        "nick": {"type": "string", "nullable": True},
+        "port": {"x-kubernetes-int-or-string": True},
+        "labels": {"type": "object", "additionalProperties": {"type": "string", "minLength": 1}},
+        "nested": {"type": "object", "default": {}, "properties": {"deep": {"type": "boolean", "default": True}}},
+    },
+}
+STATUS: JSON = {"type": "object", "properties": {"phase": {"type": "string"}}}
+SCHEMA: JSON = {"type": "object", "properties": {"spec": SPEC, "status": STATUS}}
+COLUMNS = [
+    {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
+    {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
+]
+
+
+def definition(group: str, plural: str = "things", kind: str = "Thing") -> JSON:
+    """A definition with a schema, a status and columns."""
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": SCHEMA},
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": COLUMNS,
+    }
+    spec = {"group": group, "scope": "Namespaced", "names": {"plural": plural, "kind": kind}, "versions": [version]}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": spec,
+    }
+
+
+def fresh_group() -> str:
+    """A group that no other test uses."""
+    return f"g{secrets.token_hex(4)}.example.com"
+
+
+def is_established(obj: JSON) -> bool:
+    """Whether a definition is served."""
+    conditions = (obj.get("status") or {}).get("conditions") or []
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
+
+async def establish(api: Api, body: JSON) -> JSON:
+    """Create a definition and wait until it is served."""
+    made(await api.post(DEFINITIONS, body))
+    return await api.until(f"{DEFINITIONS}/{body['metadata']['name']}", is_established)
+
+
+def thing(path: str, name: str, spec: object = None, **rest: Any) -> JSON:
+    """A Thing of the group in a path."""
+    body = {"apiVersion": f"{path.split('/')[2]}/v1", "kind": "Thing", "metadata": {"name": name}}
+    return {**body, **({} if spec is None else {"spec": spec}), **rest}

@@ -1,0 +1,305 @@
+"""Bodies and paths that make no sense: which answer each gets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cluster.objects import JSON, SUBDOMAIN_TEXT, causes, config, made, of_core, pod, refusal
+from tests.cluster.talking import MERGE
+
+if TYPE_CHECKING:
+    from tests.cluster.talking import Api
+
+NO_PATH = (404, "NotFound", "the server could not find the requested resource")
+NO_METHOD = (405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+INVALID = "FieldValueInvalid"
+QUALIFIED_TEXT = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
+    "(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+VALUE_TEXT = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+KEY_TEXT = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
+    "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+CANNOT = 'ConfigMap in version "v1" cannot be handled as a ConfigMap: '
+UNMARSHAL = "json: cannot unmarshal {} into Go struct field {} of type"
+UNRECOGNIZED = (
+    "the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json parse error: "
+)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v1/namespaces/{namespace}/unknowns", "/api/v1/unknowns", "/apis/batch/v7/jobs",
+        "/api/v1/namespaces/{namespace}/pods/p/unknown", "/api/v1/namespaces/{namespace}/pods/p/log/more",
+        "/api/v1/namespaces/{namespace}/configmaps/m/status", "/api/v1/pods/p", "/apis/batch/v1/pods", "/api/v7/pods",
+        "/api/v1/namespaces/{namespace}/nodes",
+    ],
+)  # fmt: skip
+async def test_an_unknown_path_in_a_served_group_is_a_status(api: Api, namespace: str, path: str) -> None:
+    """404 NotFound without a name."""
+    reply = await api.get(path.format(namespace=namespace))
+
+    assert refusal(reply) == NO_PATH
+    assert reply.json["details"] == {}
+
+
+@pytest.mark.parametrize("path", ["/foo", "/apis/no.such.group/v1/things", "/apis/no.such.group"])
+async def test_an_unknown_path_elsewhere_is_plain_text(api: Api, path: str) -> None:
+    """404, and no Status."""
+    reply = await api.get(path)
+
+    assert (reply.status, reply.text) == (404, "404 page not found\n")
+    assert reply.headers["Content-Type"] == "text/plain; charset=utf-8"
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("PUT", "{core}/pods"), ("PATCH", "{core}/pods"), ("POST", "{core}/pods/p"), ("POST", "/api/v1/pods"),
+        ("PUT", "/api/v1/pods"), ("DELETE", "/api/v1/namespaces"), ("POST", "{core}/pods/p/status"),
+        ("DELETE", "{core}/pods/p/status"), ("GET", "{core}/pods/p/eviction"), ("POST", "{core}/pods/p/log"),
+        ("OPTIONS", "{core}/pods"), ("PUT", "{core}/pods/p/binding"),
+    ],
+)  # fmt: skip
+async def test_a_method_that_a_path_does_not_know(api: Api, namespace: str, method: str, path: str) -> None:
+    """405 MethodNotAllowed."""
+    body = pod("p") if method in {"PUT", "POST"} else None
+    reply = await api.call(method, path.format(core=f"/api/v1/namespaces/{namespace}"), body)
+
+    assert refusal(reply) == NO_METHOD
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"", f"{UNRECOGNIZED}unexpected end of JSON input (<empty>)"),
+        (b"{nope", f"{UNRECOGNIZED}invalid character 'n' looking for beginning of object key string ({{nope)"),
+        (b'{"a":1,}', (f"{UNRECOGNIZED}invalid character '}}' looking for beginning of object key string "
+                      '({"a":1,})')),
+        (b"[]", UNRECOGNIZED + 'json: cannot unmarshal array into Go value of type struct { APIVersion string '
+                '"json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" } (5b5d)'),
+        (b'{"kind":7}', UNRECOGNIZED + 'json: cannot unmarshal number into Go struct field .kind of type string '
+                        '({"kind":7})'),
+        (pod("x"), ('Pod in version "v1" cannot be handled as a ConfigMap: converting (v1.Pod) to (core.ConfigMap): '
+                   "unknown conversion")),
+        ({"kind": "ConfigMap", "apiVersion": "v2"}, ('ConfigMap in version "v2" cannot be handled as a ConfigMap: no '
+         'kind "ConfigMap" is registered for version "v2" in scheme "pkg/runtime/scheme.go:111"')),
+        ({"kind": "Foo", "apiVersion": "v1"}, ('Foo in version "v1" cannot be handled as a ConfigMap: no kind "Foo" is '
+         'registered for version "v1" in scheme "pkg/runtime/scheme.go:111"')),
+        ({"data": {"a": 1}}, f"{CANNOT}{UNMARSHAL.format('number', 'ConfigMap.data')} string"),
+        ({"data": []}, f"{CANNOT}{UNMARSHAL.format('array', 'ConfigMap.data')} map[string]string"),
+        ({"metadata": {"labels": {"a": True}}},
+         f"{CANNOT}json: cannot unmarshal bool into Go struct field ObjectMeta.metadata.labels of type string"),
+        ({"metadata": 7}, (f"{CANNOT}json: cannot unmarshal number into Go struct field ConfigMap.metadata of type "
+                          "v1.ObjectMeta")),
+    ],
+    ids=["empty", "no-json", "comma", "array", "kind-of-a-number", "another-kind", "another-version", "unknown-kind",
+         "value-of-a-number", "data-of-an-array", "label-of-a-bool", "metadata-of-a-number"],
+)  # fmt: skip
+async def test_a_body_that_cannot_be_read_is_refused(api: Api, namespace: str, body: object, told: str) -> None:
+    """400 BadRequest in Go's words."""
+    assert refusal(await api.post(of_core(namespace, "configmaps"), body)) == (400, "BadRequest", told)
+
+
+async def test_a_secret_must_be_base64(api: Api, namespace: str) -> None:
+    """400."""
+    reply = await api.post(of_core(namespace, "secrets"), {"metadata": {"name": "s"}, "data": {"a": "%%"}})
+
+    told = 'Secret in version "v1" cannot be handled as a Secret: illegal base64 data at input byte 0'
+    assert refusal(reply) == (400, "BadRequest", told)
+
+
+@pytest.mark.parametrize("form", ["text/plain", "application/x-www-form-urlencoded", "application/xml"])
+async def test_a_body_in_another_form_is_refused(api: Api, namespace: str, form: str) -> None:
+    """415 UnsupportedMediaType with what is read."""
+    reply = await api.call("POST", of_core(namespace, "configmaps"), b"{}", content_type=form)
+
+    code, reason, message = refusal(reply)
+    assert (code, reason) == (415, "UnsupportedMediaType")
+    assert message.startswith(
+        "the body of the request was in an unknown format - accepted media types include: application/json, "
+        "application/yaml, application/vnd.kubernetes.protobuf"
+    )
+
+
+async def test_yaml_is_read_as_json(api: Api, namespace: str) -> None:
+    """`application/yaml`; a date stays a text."""
+    body = b"metadata: {name: m, annotations: {day: 2026-01-01}}\ndata: {a: b}\n"
+    reply = await api.call("POST", of_core(namespace, "configmaps"), body, content_type="application/yaml")
+
+    assert made(reply)["metadata"]["annotations"] == {"day": "2026-01-01"}
+
+
+@pytest.mark.parametrize("accept", ["application/xml", "text/html", "application/json;as=Foo;v=v1;g=meta.k8s.io"])
+async def test_an_answer_in_another_form_cannot_be_had(api: Api, namespace: str, accept: str) -> None:
+    """406 NotAcceptable."""
+    reply = await api.get(of_core(namespace, "configmaps"), accept=accept)
+
+    assert refusal(reply)[:2] == (406, "NotAcceptable")
+
+
+@pytest.mark.parametrize("accept", ["*/*", "text/html,*/*;q=0.8", "application/xml,application/json"])
+async def test_json_is_the_answer_where_anything_may_be(api: Api, namespace: str, accept: str) -> None:
+    """As browsers and curl ask."""
+    reply = await api.get(of_core(namespace, "configmaps"), accept=accept)
+
+    assert (reply.status, reply.headers["Content-Type"]) == (200, "application/json")
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        (1_048_577, (422, "Invalid", 'ConfigMap "m" is invalid: []: Too long: may not be more than 1048576 bytes')),
+        (3_200_000, (413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728")),
+    ],
+    ids=["above-1-MiB", "above-3-MiB"],
+)
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+async def test_a_body_that_is_too_large_is_refused(
+    api: Api, namespace: str, size: int, expected: tuple[int, str, str]
+) -> None:
+    """A ConfigMap holds 1 MiB; no request may have more than 3."""
+    path = of_core(namespace, "configmaps")
+
+    assert refusal(await api.post(path, config("m", {"a": "x" * size}))) == expected
+    made(await api.post(path, config("m", {"a": "x" * 1_000_000})))
+
+
+META: list[Any] = [
+    pytest.param({"labels": {"a b": "x"}},
+                 [(INVALID, "metadata.labels", f'Invalid value: "a b": name part {QUALIFIED_TEXT}')],
+                 id="label-key"),
+    pytest.param({"labels": {"a": "c d"}}, [(INVALID, "metadata.labels", f'Invalid value: "c d": {VALUE_TEXT}')],
+                 id="label-value"),
+    pytest.param({"labels": {"a": "x" * 64}},
+                 [(INVALID, "metadata.labels", f'Invalid value: "{"x" * 64}": must be no more than 63 bytes')],
+                 id="long-label"),
+    pytest.param({"labels": {"A_b/c": "x"}},
+                 [(INVALID, "metadata.labels", f'Invalid value: "A_b/c": prefix part {SUBDOMAIN_TEXT}')], id="prefix"),
+    pytest.param({"labels": {"/x": "y"}},
+                 [(INVALID, "metadata.labels", 'Invalid value: "/x": prefix part must be non-empty')], id="no-prefix"),
+    pytest.param({"labels": {"a/b/c": "z"}}, [(INVALID, "metadata.labels",
+                 (f'Invalid value: "a/b/c": a valid label key {QUALIFIED_TEXT} with an optional DNS subdomain prefix '
+                  "and "
+                 "'/' (e.g. 'example.com/MyName')"))], id="two-slashes"),
+    pytest.param({"annotations": {"a b": "any text"}},
+                 [(INVALID, "metadata.annotations", f'Invalid value: "a b": name part {QUALIFIED_TEXT}')],
+                 id="annotation"),
+    pytest.param({"annotations": {"a": "x" * 262_144}},
+                 [("FieldValueTooLong", "metadata.annotations", "Too long: may not be more than 262144 bytes")],
+                 id="annotations-of-256-KiB"),
+    pytest.param({"finalizers": ["nope"]}, [(INVALID, "metadata.finalizers[0]",
+                 'Invalid value: "nope": name is neither a standard finalizer name nor is it fully qualified')],
+                 id="finalizer"),
+    pytest.param({"finalizers": ["a b/c"]},
+                 [(INVALID, "metadata.finalizers", f'Invalid value: "a b/c": prefix part {SUBDOMAIN_TEXT}')],
+                 id="finalizer-prefix"),
+    pytest.param({"ownerReferences": [{"apiVersion": "v1", "kind": "", "name": "", "uid": ""}]},
+                 [(INVALID, f"metadata.ownerReferences.{field}", 'Invalid value: "": must not be empty')
+                  for field in ("kind", "name", "uid")], id="empty-owner"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("metadata", "found"), META)
+async def test_metadata_that_breaks_a_rule_is_refused(
+    api: Api, namespace: str, metadata: JSON, found: list[tuple[str, str, str]]
+) -> None:
+    """422 with a cause for each, on create and on patch."""
+    path = of_core(namespace, "configmaps")
+
+    assert causes(await api.post(path, config("m", **metadata))) == found
+    made(await api.post(path, config("m")))
+    assert refusal(await api.patch(f"{path}/m", {"metadata": metadata}, MERGE))[:2] == (422, "Invalid")
+
+
+async def test_only_one_owner_may_be_the_controller(api: Api, namespace: str) -> None:
+    """422 that names both."""
+    owners = [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": name, "controller": True} for name in "ab"]
+    found = causes(await api.post(of_core(namespace, "configmaps"), config("m", ownerReferences=owners)))
+
+    assert found[0][:2] == (INVALID, "metadata.ownerReferences")
+    assert found[0][2].endswith(
+        'Only one reference can have Controller set to true. Found "true" in references for Pod/a and Pod/b'
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ({"data": {"a b": "x"}}, (INVALID, "data[a b]", f'Invalid value: "a b": {KEY_TEXT}')),
+        ({"data": {"a": "x"}, "binaryData": {"a": "Yg=="}},
+         (INVALID, "data[a]", 'Invalid value: "a": duplicate of key present in binaryData')),
+    ],
+    ids=["bad-key", "twice"],
+)  # fmt: skip
+async def test_keys_of_a_config_map_have_rules(
+    api: Api, namespace: str, body: JSON, found: tuple[str, str, str]
+) -> None:
+    """422 with the key in the field."""
+    assert causes(await api.post(of_core(namespace, "configmaps"), {"metadata": {"name": "m"}, **body})) == [found]
+
+
+async def test_unknown_fields_are_dropped_unless_strict(api: Api, namespace: str) -> None:
+    """`fieldValidation=Strict` refuses them, and fields given twice, with 400."""
+    path = of_core(namespace, "configmaps")
+    body = {**config("m"), "foo": 1}
+
+    reply = await api.post(path, body, params={"fieldValidation": "Strict"})
+    assert refusal(reply) == (400, "BadRequest", f'{CANNOT}strict decoding error: unknown field "foo"')
+    twice = b'{"metadata":{"name":"m"},"data":{"a":"b","a":"c"}}'
+    reply = await api.post(path, twice, params={"fieldValidation": "Strict"})
+    assert refusal(reply) == (400, "BadRequest", f'{CANNOT}strict decoding error: duplicate field "data.a"')
+    assert "foo" not in made(await api.post(path, body))
+
+
+@pytest.mark.parametrize(
+    ("params", "problem"),
+    [
+        ({"dryRun": "Some"},
+         ("FieldValueNotSupported", "dryRun", 'Unsupported value: ["Some"]: supported values: "All"')),
+        ({"fieldValidation": "Foo"},
+         ("FieldValueNotSupported", "fieldValidation",
+          'Unsupported value: "Foo": supported values: "", "Ignore", "Strict", "Warn"')),
+        ({"fieldManager": "x" * 129},
+         ("FieldValueTooLong", "fieldManager", "Too long: may not be more than 128 bytes")),
+    ],
+    ids=["dry-run", "field-validation", "field-manager"],
+)  # fmt: skip
+async def test_options_of_a_write_have_values(
+    api: Api, namespace: str, params: dict[str, str], problem: tuple[str, str, str]
+) -> None:
+    """422 of the CreateOptions, UpdateOptions or PatchOptions."""
+    path = of_core(namespace, "configmaps")
+    replies = {"CreateOptions": await api.post(path, config("m"), params=params)}
+    made(await api.post(path, config("m")))
+    replies["UpdateOptions"] = await api.put(f"{path}/m", config("m"), params=params)
+    replies["PatchOptions"] = await api.patch(f"{path}/m", {}, MERGE, params=params)
+
+    for kind, reply in replies.items():
+        assert causes(reply) == [problem]
+        assert (reply.json["details"]["group"], reply.json["details"]["kind"]) == ("meta.k8s.io", kind)
+
+
+async def test_a_create_may_be_tried_without_effect(api: Api, namespace: str) -> None:
+    """`dryRun=All`: checked, named and answered as if, with a uid and without a version; a taken name is told."""
+    path = of_core(namespace, "configmaps")
+    tried = await api.post(path, config(), params={"dryRun": "All"})
+
+    assert tried.status == 201
+    assert tried.json["metadata"]["name"].startswith("m-")
+    assert tried.json["metadata"]["uid"]
+    assert "resourceVersion" not in tried.json["metadata"]
+    assert (await api.get(path + "/" + tried.json["metadata"]["name"])).status == 404
+    made(await api.post(path, config("m")))
+    taken = (409, "AlreadyExists", 'configmaps "m" already exists')
+    assert refusal(await api.post(path, config("m"), params={"dryRun": "All"})) == taken

@@ -1,0 +1,333 @@
+"""Deletion: grace, preconditions, finalizers, dependents, and whole collections."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cluster.objects import JSON, causes, config, made, names, of_core, of_group, pod, refusal
+from tests.cluster.talking import MERGE
+
+if TYPE_CHECKING:
+    from tests.cluster.talking import Api
+
+CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+
+
+async def gone(api: Api, path: str) -> bool:
+    """Whether there is nothing at a path."""
+    return (await api.get(path)).status == 404
+
+
+async def until_gone(api: Api, collection: str, name: str) -> None:
+    """Wait until a collection has it no more."""
+    await api.until(collection, lambda listed: name not in names(listed))
+
+
+@pytest.mark.parametrize("plural", ["configmaps", "secrets", "events"])
+async def test_a_delete_answers_with_a_status(api: Api, namespace: str, plural: str) -> None:
+    """Success, with name, kind and uid of what is gone."""
+    path = of_core(namespace, plural)
+    body = {"metadata": {"name": "x"}, **({"involvedObject": {"namespace": namespace}} if plural == "events" else {})}
+    uid = made(await api.post(path, body))["metadata"]["uid"]
+    reply = await api.delete(f"{path}/x")
+
+    assert reply.status == 200
+    assert reply.json["status"] == "Success"
+    assert reply.json["details"] == {"name": "x", "kind": plural, "uid": uid}
+    assert await gone(api, f"{path}/x")
+
+
+@pytest.mark.parametrize("plural", ["pods", "services", "serviceaccounts", "resourcequotas", "podtemplates"])
+async def test_a_delete_of_some_kinds_answers_with_the_object(api: Api, namespace: str, plural: str) -> None:
+    """Pods, Services, ServiceAccounts, ResourceQuotas and PodTemplates, as they were at last."""
+    specs: dict[str, Any] = {
+        "pods": pod("x"),
+        "services": {"metadata": {"name": "x"}, "spec": {"ports": [{"port": 80}]}},
+        "podtemplates": {"metadata": {"name": "x"}, "template": {"spec": pod("x")["spec"]}},
+    }
+    path = of_core(namespace, plural)
+    uid = made(await api.post(path, specs.get(plural, {"metadata": {"name": "x"}})))["metadata"]["uid"]
+    reply = await api.delete(f"{path}/x")
+
+    assert reply.status == 200
+    assert reply.json["kind"] != "Status"
+    assert reply.json["metadata"]["uid"] == uid
+    assert await gone(api, f"{path}/x")
+
+
+async def test_a_pod_without_a_node_goes_at_once(api: Api, namespace: str) -> None:
+    """Grace 0, whatever its own grace: nobody runs it. The delete counts as a change of the pod."""
+    path = of_core(namespace, "pods")
+    made(await api.post(path, pod("p", {"terminationGracePeriodSeconds": 40})))
+    answer = (await api.delete(f"{path}/p")).json
+
+    assert answer["metadata"]["deletionGracePeriodSeconds"] == 0
+    assert answer["metadata"]["generation"] == 2
+    assert await gone(api, f"{path}/p")
+
+
+async def test_a_pod_on_a_node_is_given_its_grace(api: Api, namespace: str) -> None:
+    """It stays, marked, until a node confirms or grace 0 ends it; a second delete can only shorten the grace."""
+    path = of_core(namespace, "pods", "p")
+    made(await api.post(of_core(namespace, "pods"), pod("p", {"nodeName": "n1", "terminationGracePeriodSeconds": 40})))
+    first = (await api.delete(path)).json["metadata"]
+    longer = (await api.delete(path, {"gracePeriodSeconds": 90})).json["metadata"]
+    shorter = (await api.delete(path, {"gracePeriodSeconds": 5})).json["metadata"]
+
+    assert [each["deletionGracePeriodSeconds"] for each in (first, longer, shorter)] == [40, 40, 5]
+    assert first["deletionTimestamp"] == longer["deletionTimestamp"] > shorter["deletionTimestamp"]
+    assert [each["generation"] for each in (first, longer, shorter)] == [2, 2, 2]
+    assert not await gone(api, path)
+    await api.delete(path, {"gracePeriodSeconds": 0})
+    assert await gone(api, path)
+
+
+@pytest.mark.parametrize(("asked", "given"), [(0, None), (1, 1), (7, 7), (-1, 1)])
+async def test_a_delete_may_name_the_grace(api: Api, namespace: str, asked: int, given: int | None) -> None:
+    """In the body or in the query; a negative one is a second."""
+    path = of_core(namespace, "pods")
+    for name in ("in-body", "in-query"):
+        made(await api.post(path, pod(name, {"nodeName": "n1"})))
+    await api.delete(f"{path}/in-body", {"gracePeriodSeconds": asked})
+    await api.delete(f"{path}/in-query", params={"gracePeriodSeconds": str(asked)})
+
+    for name in ("in-body", "in-query"):
+        left = await api.get(f"{path}/{name}")
+        assert (left.json["metadata"]["deletionGracePeriodSeconds"] if left.status == 200 else None) == given
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+async def test_a_finished_pod_needs_no_grace(api: Api, namespace: str, phase: str) -> None:
+    """It goes at once, though it has a node."""
+    path = of_core(namespace, "pods")
+    made(await api.post(path, pod("p", {"nodeName": "n1"})))
+    made(await api.patch(f"{path}/p/status", {"status": {"phase": phase}}, MERGE))
+    await api.delete(f"{path}/p")
+
+    assert await gone(api, f"{path}/p")
+
+
+async def test_watchers_see_a_pod_marked_before_it_goes(api: Api, namespace: str) -> None:
+    """MODIFIED with deletionTimestamp, then DELETED."""
+    path = of_core(namespace, "pods")
+    version = made(await api.post(path, pod("p")))["metadata"]["resourceVersion"]
+    await api.delete(f"{path}/p")
+    async with api.watch(path, {"resourceVersion": version}) as events:
+        marked, deleted = await anext(events), await anext(events)
+
+    assert [marked["type"], deleted["type"]] == ["MODIFIED", "DELETED"]
+    assert marked["object"]["metadata"]["deletionTimestamp"]
+    assert deleted["object"]["metadata"]["deletionTimestamp"]
+
+
+async def test_a_finalizer_keeps_an_object_until_it_is_removed(api: Api, namespace: str) -> None:
+    """A delete marks it and answers with it; the removal of the last finalizer deletes it."""
+    path = of_core(namespace, "configmaps")
+    version = made(await api.post(path, config("m", finalizers=["x/y"])))["metadata"]["resourceVersion"]
+    marked = (await api.delete(f"{path}/m")).json
+    again = (await api.delete(f"{path}/m")).json
+
+    assert marked["metadata"]["deletionTimestamp"]
+    assert marked["metadata"]["deletionGracePeriodSeconds"] == 0
+    assert again["metadata"]["resourceVersion"] == marked["metadata"]["resourceVersion"]
+    last = made(await api.patch(f"{path}/m", {"metadata": {"finalizers": None}}, MERGE))
+    assert "finalizers" not in last["metadata"]
+    assert await gone(api, f"{path}/m")
+    async with api.watch(path, {"resourceVersion": version}) as events:
+        found = [await anext(events), await anext(events)]
+    assert [each["type"] for each in found] == ["MODIFIED", "DELETED"]
+    assert found[1]["object"]["metadata"]["finalizers"] == ["x/y"]
+
+
+async def test_a_going_object_can_be_changed_but_not_kept(api: Api, namespace: str) -> None:
+    """Data may change; no finalizer may be added; its name is taken until it is gone."""
+    path = of_core(namespace, "configmaps")
+    made(await api.post(path, config("m", finalizers=["x/y"])))
+    await api.delete(f"{path}/m")
+
+    assert made(await api.patch(f"{path}/m", {"data": {"a": "1"}}, MERGE))["data"] == {"a": "1"}
+    code, reason, message = refusal(await api.patch(f"{path}/m", {"metadata": {"finalizers": ["x/y", "x/z"]}}, MERGE))
+    text = 'no new finalizers can be added if the object is being deleted, found new finalizers []string{"x/z"}'
+    assert (code, reason) == (422, "Invalid")
+    assert message == f'ConfigMap "m" is invalid: metadata.finalizers: Forbidden: {text}'
+    taken = (409, "AlreadyExists", 'object is being deleted: configmaps "m" already exists')
+    assert refusal(await api.post(path, config("m"))) == taken
+    made(await api.patch(f"{path}/m", {"metadata": {"finalizers": []}}, MERGE))
+    assert await gone(api, f"{path}/m")
+
+
+@pytest.mark.parametrize(
+    ("field", "told"),
+    [
+        ("uid", ("the UID in the precondition (1) does not match the UID in record ({uid}). The object might have been "
+                "deleted and then recreated")),
+        ("resourceVersion", ("the ResourceVersion in the precondition (1) does not match the ResourceVersion in record "
+                            "({resourceVersion}). The object might have been modified")),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(("plural", "kind"), [("configmaps", "ConfigMap"), ("pods", "Pod")])
+async def test_a_precondition_must_hold(
+    api: Api, namespace: str, plural: str, kind: str, field: str, told: str
+) -> None:
+    """409 Conflict with both values; it names the kind, not the resource."""
+    path = of_core(namespace, plural)
+    metadata = made(await api.post(path, pod("x") if plural == "pods" else config("x")))["metadata"]
+    reply = await api.delete(f"{path}/x", {"preconditions": {field: "1"}})
+
+    text = f'Operation cannot be fulfilled on {kind} "x": {told.format(**metadata)}'
+    assert refusal(reply) == (409, "Conflict", text)
+    assert reply.json["details"] == {"name": "x", "kind": kind}
+    assert not await gone(api, f"{path}/x")
+    await api.delete(f"{path}/x", {"preconditions": {field: metadata[field]}})
+    assert await gone(api, f"{path}/x")
+
+
+def owned(name: str, owner: JSON) -> JSON:
+    """A ConfigMap that belongs to another."""
+    metadata = owner["metadata"]
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": metadata["name"], "uid": metadata["uid"]}
+    return config(name, ownerReferences=[reference])
+
+
+@pytest.mark.parametrize("policy", ["Background", "Foreground"])
+async def test_dependents_follow_their_owner(api: Api, namespace: str, policy: str) -> None:
+    """Background: the owner goes first. Foreground: it waits, with the finalizer foregroundDeletion, for the others."""
+    path = of_core(namespace, "configmaps")
+    owner = made(await api.post(path, config("owner")))
+    child = made(await api.post(path, owned("child", owner)))
+    made(await api.post(path, owned("grandchild", child)))
+    answer = (await api.delete(f"{path}/owner", params={"propagationPolicy": policy})).json
+
+    if policy == "Foreground":
+        assert answer["metadata"]["finalizers"] == ["foregroundDeletion"]
+    else:
+        assert answer["status"] == "Success"
+    await api.until(path, lambda listed: not {"owner", "child", "grandchild"} & set(names(listed)))
+
+
+@pytest.mark.parametrize("options", [{"propagationPolicy": "Orphan"}, {"orphanDependents": True}])
+async def test_orphans_stay(api: Api, namespace: str, options: JSON) -> None:
+    """Without the reference to their owner, which goes last."""
+    path = of_core(namespace, "configmaps")
+    owner = made(await api.post(path, config("owner")))
+    made(await api.post(path, owned("child", owner)))
+    answer = (await api.delete(f"{path}/owner", options)).json
+
+    assert answer["metadata"]["finalizers"] == ["orphan"]
+    await until_gone(api, path, "owner")
+    child = await api.until(f"{path}/child", lambda obj: "ownerReferences" not in obj["metadata"])
+    assert "deletionTimestamp" not in child["metadata"]
+
+
+async def test_a_dependent_of_two_stays_for_the_other(api: Api, namespace: str) -> None:
+    """It loses the reference to the one that is gone."""
+    path = of_core(namespace, "configmaps")
+    owners = [made(await api.post(path, config(name))) for name in ("one", "two")]
+    body = config("child")
+    body["metadata"]["ownerReferences"] = [owned("", each)["metadata"]["ownerReferences"][0] for each in owners]
+    made(await api.post(path, body))
+    await api.delete(f"{path}/one", params={"propagationPolicy": "Background"})
+
+    child = await api.until(f"{path}/child", lambda obj: len(obj["metadata"]["ownerReferences"]) == 1)
+    assert child["metadata"]["ownerReferences"][0]["name"] == "two"
+
+
+async def test_a_job_leaves_its_pods_unless_told_otherwise(api: Api, namespace: str) -> None:
+    """The default of batch/v1 Jobs is Orphan, unlike that of every other kind."""
+    path = of_group("batch/v1", namespace, "jobs")
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox:1"}]}}
+    made(await api.post(path, {"metadata": {"name": "j"}, "spec": {"suspend": True, "template": template}}))
+    answer = (await api.delete(f"{path}/j")).json
+
+    assert (answer["kind"], answer["metadata"]["finalizers"]) == ("Job", ["orphan"])
+    await until_gone(api, path, "j")
+
+
+async def test_a_collection_is_deleted_by_selector(api: Api, namespace: str) -> None:
+    """The answer lists what went, and nothing else goes."""
+    path = of_core(namespace, "configmaps")
+    for name, app in (("a", "x"), ("b", "y"), ("c", "x")):
+        made(await api.post(path, config(name, labels={"app": app})))
+    reply = await api.delete(path, params={"labelSelector": "app=x"})
+
+    assert (reply.status, reply.json["kind"], names(reply.json)) == (200, "ConfigMapList", ["a", "c"])
+    assert set(names((await api.get(path)).json)) & {"a", "b", "c"} == {"b"}
+    assert names((await api.delete(path, params={"fieldSelector": "metadata.name=b"})).json) == ["b"]
+    assert names((await api.delete(path, params={"labelSelector": "app"})).json) == []
+
+
+async def test_a_delete_may_be_tried_without_effect(api: Api, namespace: str) -> None:
+    """`dryRun=All` answers as if, for one and for many."""
+    path = of_core(namespace, "configmaps")
+    made(await api.post(path, config("a", labels={"app": "x"})))
+    one = await api.delete(f"{path}/a", params={"dryRun": "All"})
+    many = await api.delete(path, params={"dryRun": "All", "labelSelector": "app=x"})
+
+    assert (one.status, one.json["status"]) == (200, "Success")
+    assert names(many.json) == ["a"]
+    assert not await gone(api, f"{path}/a")
+
+
+UNSUPPORTED = "FieldValueNotSupported"
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"propagationPolicy": "Foo"},
+         (UNSUPPORTED, "propagationPolicy",
+          'Unsupported value: "Foo": supported values: "Foreground", "Background", "Orphan", "nil"')),
+        ({"propagationPolicy": "Orphan", "orphanDependents": True},
+         ("FieldValueInvalid", "propagationPolicy",
+          'Invalid value: "Orphan": orphanDependents and deletionPropagation cannot be both set')),
+        ({"dryRun": ["Some"]},
+         (UNSUPPORTED, "dryRun", 'Unsupported value: ["Some"]: supported values: "All"')),
+    ],
+    ids=["unknown-policy", "two-policies", "dry-run"],
+)  # fmt: skip
+async def test_options_that_make_no_sense_are_refused(
+    api: Api, namespace: str, options: JSON, problem: tuple[str, str, str]
+) -> None:
+    """422 of the DeleteOptions, and nothing goes."""
+    path = of_core(namespace, "configmaps")
+    made(await api.post(path, config("m")))
+
+    assert causes(await api.delete(f"{path}/m", options)) == [problem]
+    assert not await gone(api, f"{path}/m")
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (pod("x"), 'no kind "Pod" is registered for version "v1" in scheme "pkg/runtime/scheme.go:111"'),
+        ({"gracePeriodSeconds": "x"},
+         "json: cannot unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of type int64"),
+        ([], ("couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type struct "
+             '{ APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }')),
+    ],
+    ids=["another-kind", "grace-of-a-text", "array"],
+)  # fmt: skip
+async def test_a_body_that_is_no_delete_options_is_refused(api: Api, namespace: str, body: object, told: str) -> None:
+    """400, and nothing goes."""
+    path = of_core(namespace, "configmaps")
+    made(await api.post(path, config("m")))
+
+    assert refusal(await api.delete(f"{path}/m", body)) == (400, "BadRequest", told)
+    assert not await gone(api, f"{path}/m")
+
+
+async def test_a_claim_is_protected_until_nobody_uses_it(api: Api, namespace: str) -> None:
+    """The server adds the finalizer kubernetes.io/pvc-protection, and takes it off a claim that no pod uses."""
+    path = of_core(namespace, "persistentvolumeclaims")
+    claim = made(await api.post(path, {"metadata": {"name": "v"}, "spec": CLAIM}))
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "v"}}]
+    made(await api.post(of_core(namespace, "pods"), pod("p", {"nodeName": "n1", "volumes": volumes})))
+    marked = (await api.delete(f"{path}/v")).json
+
+    assert claim["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
+    assert marked["metadata"]["deletionTimestamp"]
+    assert not await gone(api, f"{path}/v")
+    await api.delete(of_core(namespace, "pods", "p"), {"gracePeriodSeconds": 0})
+    await until_gone(api, path, "v")

@@ -1,0 +1,272 @@
+"""Kinds: what the server fills in, checks, and lets change, in ConfigMaps, Secrets, Services, claims and Jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cluster.objects import JSON, causes, config, made, of_core, of_group, pod, refusal
+from tests.cluster.talking import MERGE
+
+if TYPE_CHECKING:
+    from tests.cluster.talking import Api
+
+INVALID, REQUIRED, FORBIDDEN = "FieldValueInvalid", "FieldValueRequired", "FieldValueForbidden"
+UNSUPPORTED = "FieldValueNotSupported"
+IMMUTABLE = "Forbidden: field is immutable when `immutable` is set"
+FIXED = "field is immutable"
+
+
+async def test_a_created_object_has_what_the_server_gives(api: Api, namespace: str) -> None:
+    """uid, version, time and namespace; what the client says of the server's fields is dropped."""
+    claimed = {"uid": "mine", "creationTimestamp": "1999-01-01T00:00:00Z", "deletionTimestamp": "1999-01-01T00:00:00Z",
+               "selfLink": "/x"}  # fmt: skip
+    created = made(await api.post(of_core(namespace, "configmaps"), config("m", {"a": "1"}, **claimed)))
+    metadata = created["metadata"]
+
+    assert len(metadata["uid"]) == 36
+    assert int(metadata["resourceVersion"]) > 0
+    assert metadata["namespace"] == namespace
+    assert metadata["creationTimestamp"] > "2020"
+    assert not {"deletionTimestamp", "selfLink"} & metadata.keys()
+    assert (created["kind"], created["apiVersion"], created["data"]) == ("ConfigMap", "v1", {"a": "1"})
+
+
+async def test_empty_fields_are_left_out(api: Api, namespace: str) -> None:
+    """Maps, lists and nulls that say nothing."""
+    body = config("m", {}, labels={}, annotations=None, finalizers=[], ownerReferences=[])
+    created = made(await api.post(of_core(namespace, "configmaps"), body))
+
+    assert "data" not in created
+    assert not {"labels", "annotations", "finalizers", "ownerReferences"} & created["metadata"].keys()
+
+
+async def test_an_immutable_config_map_stays(api: Api, namespace: str) -> None:
+    """Its data, and that it is immutable; its labels may change."""
+    path = of_core(namespace, "configmaps")
+    made(await api.post(path, {**config("m", {"a": "1"}), "immutable": True}))
+
+    for patch, field in (({"data": {"a": "2"}}, "data"), ({"binaryData": {"b": "YQ=="}}, "binaryData"),
+                         ({"immutable": False}, "immutable")):  # fmt: skip
+        assert causes(await api.patch(f"{path}/m", patch, MERGE)) == [(FORBIDDEN, field, IMMUTABLE)]
+    made(await api.patch(f"{path}/m", {"metadata": {"labels": {"a": "b"}}}, MERGE))
+
+
+async def test_a_secret_takes_plain_texts(api: Api, namespace: str) -> None:
+    """`stringData` becomes `data` in base64; the type is Opaque and fixed."""
+    path = of_core(namespace, "secrets")
+    secret = made(await api.post(path, {"metadata": {"name": "s"}, "stringData": {"a": "b"}, "data": {"c": "ZA=="}}))
+
+    assert (secret["data"], secret["type"]) == ({"a": "Yg==", "c": "ZA=="}, "Opaque")
+    assert "stringData" not in secret
+    found = causes(await api.patch(f"{path}/s", {"type": "foo/bar"}, MERGE))
+    assert found == [(INVALID, "type", f'Invalid value: "foo/bar": {FIXED}')]
+
+
+@pytest.mark.parametrize(
+    ("type_", "keys"),
+    [
+        ("kubernetes.io/dockerconfigjson", [".dockerconfigjson"]),
+        ("kubernetes.io/tls", ["tls.crt", "tls.key"]),
+        ("kubernetes.io/basic-auth", ["username", "password"]),
+    ],
+)
+async def test_a_secret_of_a_type_needs_its_keys(api: Api, namespace: str, type_: str, keys: list[str]) -> None:
+    """422 for each that is missing."""
+    found = causes(await api.post(of_core(namespace, "secrets"), {"metadata": {"name": "s"}, "type": type_}))
+
+    assert found == [(REQUIRED, f"data[{key}]", "Required value") for key in keys]
+
+
+async def test_a_service_gets_an_address_and_defaults(api: Api, namespace: str) -> None:
+    """A cluster IP that stays, targetPort, protocol, type and affinity."""
+    path = of_core(namespace, "services")
+    service = made(await api.post(path, {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}))
+    spec = dict(service["spec"])
+    address = spec.pop("clusterIP")
+
+    assert spec == {
+        "ports": [{"protocol": "TCP", "port": 80, "targetPort": 80}],
+        "clusterIPs": [address],
+        "type": "ClusterIP",
+        "sessionAffinity": "None",
+        "ipFamilies": ["IPv4"],
+        "ipFamilyPolicy": "SingleStack",
+        "internalTrafficPolicy": "Cluster",
+    }
+    assert service["status"] == {"loadBalancer": {}}
+    found = causes(await api.patch(f"{path}/s", {"spec": {"clusterIP": "10.0.0.250"}}, MERGE))
+    assert found == [(INVALID, "spec.clusterIPs[0]", 'Invalid value: ["10.0.0.250"]: may not change once set')]
+
+
+@pytest.mark.parametrize("kind", ["NodePort", "LoadBalancer"])
+async def test_a_service_for_outside_gets_a_node_port(api: Api, namespace: str, kind: str) -> None:
+    """Of 30000-32767, one for each port."""
+    body = {"metadata": {"name": "s"}, "spec": {"type": kind, "ports": [{"name": n, "port": 80 + i}
+                                                                        for i, n in enumerate("ab")]}}  # fmt: skip
+    spec = made(await api.post(of_core(namespace, "services"), body))["spec"]
+    ports = [each["nodePort"] for each in spec["ports"]]
+
+    assert all(30000 <= port <= 32767 for port in ports)
+    assert len(set(ports)) == 2
+    assert spec["externalTrafficPolicy"] == "Cluster"
+    assert spec.get("allocateLoadBalancerNodePorts") == (True if kind == "LoadBalancer" else None)
+
+
+PORT = "spec.ports[0]"
+RANGE = "Invalid value: 0: must be between 1 and 65535, inclusive"
+
+
+@pytest.mark.parametrize(
+    ("spec", "found"),
+    [
+        ({}, [(REQUIRED, "spec.ports", "Required value")]),
+        ({"type": "Foo", "ports": [{"port": 80}]}, [(UNSUPPORTED, "spec.type",
+         'Unsupported value: "Foo": supported values: "ClusterIP", "ExternalName", "LoadBalancer", "NodePort"')]),
+        ({"type": "ExternalName"}, [(REQUIRED, "spec.externalName", "Required value")]),
+        ({"ports": [{"port": 0}]}, [(INVALID, f"{PORT}.port", RANGE), (INVALID, f"{PORT}.targetPort", RANGE)]),
+        ({"ports": [{"port": 80}, {"port": 81}]},
+         [(REQUIRED, f"{PORT}.name", "Required value"), (REQUIRED, "spec.ports[1].name", "Required value")]),
+        ({"ports": [{"port": 80, "protocol": "FOO"}]}, [(UNSUPPORTED, f"{PORT}.protocol",
+         'Unsupported value: "FOO": supported values: "SCTP", "TCP", "UDP"')]),
+    ],
+    ids=["no-ports", "type", "no-external-name", "port-0", "unnamed", "protocol"],
+)  # fmt: skip
+async def test_a_service_must_make_sense(
+    api: Api, namespace: str, spec: JSON, found: list[tuple[str, str, str]]
+) -> None:
+    """422."""
+    assert causes(await api.post(of_core(namespace, "services"), {"metadata": {"name": "s"}, "spec": spec})) == found
+
+
+def claim(**spec: Any) -> JSON:
+    """A claim of 1 GiB."""
+    asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    return {"metadata": {"name": "v"}, "spec": {**asked, **spec}}
+
+
+async def test_a_claim_is_pending_and_fixed(api: Api, namespace: str) -> None:
+    """Its size can't change until it is bound."""
+    path = of_core(namespace, "persistentvolumeclaims")
+    created = made(await api.post(path, claim()))
+
+    assert (created["spec"]["volumeMode"], created["status"]) == ("Filesystem", {"phase": "Pending"})
+    patch = {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}
+    code, reason, message = refusal(await api.patch(f"{path}/v", patch, MERGE))
+    text = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+    assert (code, reason) == (422, "Invalid")
+    assert message.startswith(f'PersistentVolumeClaim "v" is invalid: spec: Forbidden: {text}')
+
+
+async def test_a_claim_grows_only_when_bound_and_allowed(api: Api, namespace: str) -> None:
+    """422 while it is pending, 403 where its class does not allow it; less may be asked for."""
+    path = of_core(namespace, "persistentvolumeclaims")
+    made(await api.post(path, claim()))
+    made(await api.patch(f"{path}/v/status", {"status": {"phase": "Bound"}}, MERGE))
+    reply = await api.patch(f"{path}/v", {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}, MERGE)
+
+    told = (
+        "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support "
+        "resize"
+    )
+    assert refusal(reply) == (403, "Forbidden", f'persistentvolumeclaims "v" is forbidden: {told}')
+    less = {"spec": {"resources": {"requests": {"storage": "500Mi"}}}}
+    assert made(await api.patch(f"{path}/v", less, MERGE))["spec"]["resources"] == {"requests": {"storage": "500Mi"}}
+
+
+MODES = '"ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"'
+
+
+@pytest.mark.parametrize(
+    ("spec", "found"),
+    [
+        ({"accessModes": [], "resources": {}}, [
+            (REQUIRED, "spec.accessModes", "Required value: at least 1 access mode is required"),
+            (REQUIRED, "spec.resources[storage]", "Required value")]),
+        ({"accessModes": ["Foo"]},
+         [(UNSUPPORTED, "spec.accessModes", f'Unsupported value: "Foo": supported values: {MODES}')]),
+        ({"resources": {"requests": {"storage": "0"}}},
+         [(INVALID, "spec.resources[storage]", 'Invalid value: "0": must be greater than zero')]),
+    ],
+    ids=["empty", "mode", "zero"],
+)  # fmt: skip
+async def test_a_claim_must_make_sense(api: Api, namespace: str, spec: JSON, found: list[tuple[str, str, str]]) -> None:
+    """422."""
+    assert causes(await api.post(of_core(namespace, "persistentvolumeclaims"), claim(**spec))) == found
+
+
+def job(name: str = "j", restart: str = "Never", **spec: Any) -> JSON:
+    """A suspended Job."""
+    template = {"spec": {"restartPolicy": restart, "containers": [{"name": "main", "image": "busybox:1"}]}}
+    return {"metadata": {"name": name}, "spec": {"suspend": True, "template": template, **spec}}
+
+
+async def test_a_job_gets_defaults_labels_and_a_selector(api: Api, namespace: str) -> None:
+    """From its uid and its name, on itself and on its template."""
+    created = made(await api.post(of_group("batch/v1", namespace, "jobs"), job()))
+    uid, spec = created["metadata"]["uid"], created["spec"]
+    labels = {"batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": "j", "controller-uid": uid,
+              "job-name": "j"}  # fmt: skip
+
+    assert created["metadata"]["labels"] == labels
+    assert spec["template"]["metadata"]["labels"] == labels
+    assert spec["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+    assert {field: spec[field] for field in spec if field not in {"selector", "template"}} == {
+        "parallelism": 1,
+        "completions": 1,
+        "backoffLimit": 6,
+        "manualSelector": False,
+        "completionMode": "NonIndexed",
+        "suspend": True,
+        "podReplacementPolicy": "TerminatingOrFailed",
+    }
+    assert created["metadata"]["generation"] == 1
+
+
+POLICY = 'Required value: valid values: "OnFailure", "Never"'
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (job(restart="Always"), [(REQUIRED, "spec.template.spec.restartPolicy", POLICY)]),
+        ({"metadata": {"name": "j"}, "spec": {}}, [
+            (REQUIRED, "spec.template.spec.containers", "Required value"),
+            (REQUIRED, "spec.template.spec.restartPolicy", POLICY)]),
+        (job(parallelism=-1), [(INVALID, "spec.parallelism", "Invalid value: -1: must be greater than or equal to 0")]),
+    ],
+    ids=["always", "no-template", "parallelism"],
+)  # fmt: skip
+async def test_a_job_must_make_sense(api: Api, namespace: str, body: JSON, found: list[tuple[str, str, str]]) -> None:
+    """422."""
+    assert causes(await api.post(of_group("batch/v1", namespace, "jobs"), body)) == found
+
+
+async def test_a_job_changes_in_its_parallelism_only(api: Api, namespace: str) -> None:
+    """Not in its completions, nor in its template."""
+    path = of_group("batch/v1", namespace, "jobs")
+    made(await api.post(path, job()))
+
+    assert made(await api.patch(f"{path}/j", {"spec": {"parallelism": 3}}, MERGE))["metadata"]["generation"] == 2
+    found = causes(await api.patch(f"{path}/j", {"spec": {"completions": 3}}, MERGE))
+    assert found == [(INVALID, "spec.completions", f"Invalid value: 3: {FIXED}")]
+    patch = {"spec": {"template": {"spec": {"restartPolicy": "OnFailure"}}}}
+    ((reason, field, text),) = causes(await api.patch(f"{path}/j", patch, MERGE))
+    assert (reason, field) == (INVALID, "spec.template.spec")
+    assert text.endswith(FIXED)
+
+
+async def test_a_generation_counts_changes_of_a_spec(api: Api, namespace: str) -> None:
+    """Not of metadata, nor of a status; kinds without a spec have none."""
+    path = of_core(namespace, "pods")
+    generations = [made(await api.post(path, pod("p")))["metadata"]["generation"]]
+    for where, patch in (
+        ("p", {"metadata": {"labels": {"a": "b"}}}),
+        ("p/status", {"status": {"message": "x"}}),
+        ("p", {"spec": {"activeDeadlineSeconds": 100}}),
+    ):
+        generations.append(made(await api.patch(f"{path}/{where}", patch, MERGE))["metadata"]["generation"])
+
+    assert generations == [1, 1, 1, 2]
+    assert "generation" not in made(await api.post(of_core(namespace, "configmaps"), config("m")))["metadata"]

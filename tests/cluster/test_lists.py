@@ -1,0 +1,241 @@
+"""Lists: order, pages, and which version a list shows."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.objects import causes, config, made, names, of_core, read_token, refusal
+
+if TYPE_CHECKING:
+    from tests.cluster.talking import Api
+
+
+async def filled(api: Api, namespace: str, *created: str) -> str:
+    """The path of the ConfigMaps, of which these exist."""
+    path = of_core(namespace, "configmaps")
+    for name in created:
+        made(await api.post(path, config(name, labels={"here": "yes"})))
+    return path
+
+
+async def test_a_list_is_sorted_by_name(api: Api, namespace: str) -> None:
+    """Whatever the order of creation; names compare as bytes."""
+    path = await filled(api, namespace, "b", "a", "c", "a-1", "a.b", "10", "9")
+
+    assert names((await api.get(path)).json) == ["10", "9", "a", "a-1", "a.b", "b", "c"]
+
+
+async def test_a_list_says_its_kind_once(api: Api, namespace: str) -> None:
+    """Its items carry neither apiVersion nor kind; an object read by name does."""
+    path = await filled(api, namespace, "a")
+    listed = (await api.get(path)).json
+
+    assert (listed["kind"], listed["apiVersion"]) == ("ConfigMapList", "v1")
+    assert not {"kind", "apiVersion"} & listed["items"][0].keys()
+    assert (await api.get(f"{path}/a")).json["kind"] == "ConfigMap"
+
+
+async def test_a_list_has_the_version_of_the_newest_change(api: Api, namespace: str) -> None:
+    """At least that of every item in it, and a watch from it misses nothing."""
+    path = await filled(api, namespace, "a", "b")
+    listed = (await api.get(path)).json
+
+    assert int(listed["metadata"]["resourceVersion"]) >= max(
+        int(item["metadata"]["resourceVersion"]) for item in listed["items"]
+    )
+
+
+async def test_an_empty_list_has_no_items(api: Api, namespace: str) -> None:
+    """`items` is an empty list, not absent."""
+    assert (await api.get(of_core(namespace, "configmaps"))).json["items"] == []
+
+
+async def test_a_list_of_all_namespaces_goes_by_namespace_and_name(api: Api, namespace: str) -> None:
+    """Sorted by namespace first."""
+    await filled(api, namespace, "b", "a")
+    listed = (await api.get("/api/v1/configmaps")).json
+    keys = [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in listed["items"]]
+
+    assert keys == sorted(keys)
+    assert [key for key in keys if key[0] == namespace] == [(namespace, "a"), (namespace, "b")]
+
+
+async def test_a_limited_list_says_what_is_left(api: Api, namespace: str) -> None:
+    """`continue` and `remainingItemCount` on all pages but the last, which has neither."""
+    path = await filled(api, namespace, "a", "b", "c", "d", "e")
+    pages, token = [], ""
+    for _ in range(3):
+        page = (await api.get(path, params={"limit": "2", "continue": token})).json
+        pages.append((names(page), page["metadata"].get("remainingItemCount")))
+        token = page["metadata"].get("continue", "")
+
+    assert pages == [(["a", "b"], 3), (["c", "d"], 1), (["e"], None)]
+    assert token == ""
+
+
+async def test_all_pages_show_the_version_of_the_first(api: Api, namespace: str) -> None:
+    """What changes between two pages is not seen in the second."""
+    path = await filled(api, namespace, "a", "b", "c")
+    first = (await api.get(path, params={"limit": "1"})).json
+    await api.delete(f"{path}/b")
+    made(await api.post(path, config("bb")))
+    second = (await api.get(path, params={"continue": first["metadata"]["continue"]})).json
+
+    assert names(second) == ["b", "c"]
+    assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+    assert names((await api.get(path)).json) == ["a", "bb", "c"]
+
+
+async def test_a_limited_selection_does_not_count_what_is_left(api: Api, namespace: str) -> None:
+    """With a selector there is `continue`, but no `remainingItemCount`."""
+    path = await filled(api, namespace, "a", "b", "c")
+    metadata = (await api.get(path, params={"limit": "1", "labelSelector": "here"})).json["metadata"]
+
+    assert metadata["continue"]
+    assert "remainingItemCount" not in metadata
+
+
+@pytest.mark.parametrize("limit", ["0", "3", "500"])
+async def test_a_limit_that_is_not_reached_changes_nothing(api: Api, namespace: str, limit: str) -> None:
+    """0 means no limit."""
+    path = await filled(api, namespace, "a", "b", "c")
+    listed = (await api.get(path, params={"limit": limit})).json
+
+    assert names(listed) == ["a", "b", "c"]
+    assert listed["metadata"].keys() == {"resourceVersion"}
+
+
+async def test_what_is_no_limit_is_refused(api: Api, namespace: str) -> None:
+    """400 with Go's words."""
+    reply = await api.get(of_core(namespace, "configmaps"), params={"limit": "x"})
+
+    assert refusal(reply) == (400, "BadRequest", 'strconv.ParseInt: parsing "x": invalid syntax')
+
+
+async def test_what_is_no_continue_token_is_refused(api: Api, namespace: str) -> None:
+    """400, whatever is wrong with it."""
+    path = of_core(namespace, "configmaps")
+    for token in ("x", "!!", base64.urlsafe_b64encode(b"{}").decode(), base64.urlsafe_b64encode(b"x").decode()):
+        code, reason, message = refusal(await api.get(path, params={"continue": token}))
+        assert (code, reason) == (400, "BadRequest"), token
+        assert "continue key is not valid: " in message
+
+
+async def test_a_continue_token_goes_with_no_version(api: Api, namespace: str) -> None:
+    """400 for a resourceVersion beside it, 422 for a match."""
+    path = await filled(api, namespace, "a", "b")
+    first = (await api.get(path, params={"limit": "1"})).json["metadata"]
+    both = {"continue": first["continue"], "resourceVersion": first["resourceVersion"]}
+
+    text = "specifying resource version is not allowed when using continue"
+    assert refusal(await api.get(path, params=both)) == (400, "BadRequest", text)
+    found = causes(await api.get(path, params={**both, "resourceVersionMatch": "Exact"}))
+    assert found == [
+        (
+            "FieldValueForbidden",
+            "resourceVersionMatch",
+            "Forbidden: resourceVersionMatch is forbidden when continue is provided",
+        )
+    ]
+
+
+async def test_a_list_may_be_of_an_exact_version(api: Api, namespace: str) -> None:
+    """`resourceVersionMatch=Exact` shows the past, `NotOlderThan` the present."""
+    path = await filled(api, namespace, "a")
+    version = (await api.get(f"{path}/a")).json["metadata"]["resourceVersion"]
+    await filled(api, namespace, "b")
+    await api.delete(f"{path}/a")
+
+    exact = (await api.get(path, params={"resourceVersion": version, "resourceVersionMatch": "Exact"})).json
+    newer = (await api.get(path, params={"resourceVersion": version, "resourceVersionMatch": "NotOlderThan"})).json
+    assert (names(exact), exact["metadata"]["resourceVersion"]) == (["a"], version)
+    assert names(newer) == ["b"]
+
+
+@pytest.mark.parametrize("version", ["", "0"])
+async def test_a_list_of_any_version_is_not_empty(api: Api, namespace: str, version: str) -> None:
+    """Without a version the newest; with 0 any that the server has, here long settled."""
+    path = await filled(api, namespace, "a")
+    await api.until(path, lambda listed: names(listed) == ["a"])
+
+    assert names((await api.get(path, params={"resourceVersion": version})).json) == ["a"]
+
+
+@pytest.mark.parametrize("match", [{}, {"resourceVersionMatch": "Exact"}])
+async def test_a_version_of_the_future_times_out(api: Api, namespace: str, match: dict[str, str]) -> None:
+    """504 with the cause ResourceVersionTooLarge and a second to wait."""
+    path = of_core(namespace, "configmaps")
+    reply = await api.get(path, params={"resourceVersion": "999999999", **match})
+    code, reason, message = refusal(reply)
+
+    assert (code, reason) == (504, "Timeout")
+    assert message.startswith("Timeout: Too large resource version: 999999999, current: ")
+    details = reply.json["details"]
+    assert details["causes"] == [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
+    assert details["retryAfterSeconds"] == 1
+
+
+@pytest.mark.parametrize("version", ["abc", "-1", "1.5"])
+async def test_what_is_no_version_is_refused(api: Api, namespace: str, version: str) -> None:
+    """A list answers 400, a get 500."""
+    path = await filled(api, namespace, "a")
+    told = f'resourceVersion: Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
+
+    reply = await api.get(path, params={"resourceVersion": version})
+    assert refusal(reply) == (400, "BadRequest", f"invalid resource version: {told}")
+    reply = await api.get(f"{path}/a", params={"resourceVersion": version})
+    assert refusal(reply) == (500, "", told)
+
+
+@pytest.mark.parametrize(
+    ("params", "found"),
+    [
+        pytest.param(
+            {"resourceVersionMatch": "Exact"},
+            [("Forbidden", "resourceVersionMatch is forbidden unless resourceVersion is provided")],
+            id="match-without-version",
+        ),
+        pytest.param(
+            {"resourceVersionMatch": "Exact", "resourceVersion": "0"},
+            [("Forbidden", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"')],
+            id="exactly-any",
+        ),
+        pytest.param(
+            {"resourceVersionMatch": "Foo", "resourceVersion": "1"},
+            [("NotSupported", '"Foo": supported values: "Exact", "NotOlderThan", ""')],
+            id="unknown-match",
+        ),
+    ],
+)
+async def test_a_match_must_go_with_its_version(
+    api: Api, namespace: str, params: dict[str, str], found: list[tuple[str, str]]
+) -> None:
+    """422 of the ListOptions."""
+    words = {"Forbidden": "Forbidden", "NotSupported": "Unsupported value"}
+    expected = [(f"FieldValue{reason}", "resourceVersionMatch", f"{words[reason]}: {text}") for reason, text in found]
+
+    assert causes(await api.get(of_core(namespace, "configmaps"), params=params)) == expected
+
+
+async def test_initial_events_are_for_watches_only(api: Api, namespace: str) -> None:
+    """422 for a list with `sendInitialEvents`."""
+    params = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "resourceVersion": "1"}
+    found = causes(await api.get(of_core(namespace, "configmaps"), params=params))
+
+    assert found == [
+        ("FieldValueForbidden", "sendInitialEvents", "Forbidden: sendInitialEvents is forbidden for list"),
+    ]
+
+
+async def test_a_continue_token_is_plain_to_read(api: Api, namespace: str) -> None:
+    """Version and last name, in base64: as client libraries and proxies have come to expect."""
+    path = await filled(api, namespace, "a", "b")
+    metadata = (await api.get(path, params={"limit": "1"})).json["metadata"]
+    found = read_token(metadata["continue"])
+
+    assert found["v"] == "meta.k8s.io/v1"
+    assert found["start"].endswith("a\0")
+    assert str(found["rv"]) == metadata["resourceVersion"]

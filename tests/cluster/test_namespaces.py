@@ -1,0 +1,136 @@
+"""Namespaces: made, going, gone."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.objects import config, made, names, of_core, pod, refusal
+from tests.cluster.talking import MERGE
+
+if TYPE_CHECKING:
+    from tests.cluster.talking import Api
+
+
+def fresh() -> str:
+    """A name that no other test uses."""
+    return f"test-{secrets.token_hex(5)}"
+
+
+async def test_a_namespace_is_labelled_with_its_name(api: Api) -> None:
+    """And is Active at once, with the finalizer kubernetes in its spec."""
+    name = fresh()
+    space = made(await api.post("/api/v1/namespaces", {"metadata": {"name": name, "labels": {"a": "b"}}}))
+
+    assert space["metadata"]["labels"] == {"a": "b", "kubernetes.io/metadata.name": name}
+    assert (space["spec"], space["status"]) == ({"finalizers": ["kubernetes"]}, {"phase": "Active"})
+    await api.delete(f"/api/v1/namespaces/{name}")
+
+
+async def test_the_label_of_a_namespace_comes_back(api: Api, namespace: str) -> None:
+    """A patch of `kubernetes.io/metadata.name` is undone."""
+    patch = {"metadata": {"labels": {"kubernetes.io/metadata.name": "other"}}}
+    space = made(await api.patch(f"/api/v1/namespaces/{namespace}", patch, MERGE))
+
+    assert space["metadata"]["labels"]["kubernetes.io/metadata.name"] == namespace
+
+
+async def test_an_empty_namespace_goes(api: Api) -> None:
+    """The delete answers with it, Terminating; a moment later it is gone."""
+    name = fresh()
+    made(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}))
+    going = (await api.delete(f"/api/v1/namespaces/{name}")).json
+
+    assert going["status"]["phase"] == "Terminating"
+    assert going["metadata"]["deletionTimestamp"]
+    assert "deletionGracePeriodSeconds" not in going["metadata"]
+    await api.until("/api/v1/namespaces", lambda listed: name not in names(listed))
+
+
+async def test_a_going_namespace_takes_nothing_new(api: Api) -> None:
+    """403 with the cause NamespaceTerminating, while something with a finalizer holds it; then it goes."""
+    name = fresh()
+    made(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}))
+    path = of_core(name, "configmaps")
+    made(await api.post(path, config("stays", finalizers=["x/y"])))
+    made(await api.post(of_core(name, "pods"), pod("goes")))
+    await api.delete(f"/api/v1/namespaces/{name}")
+    reply = await api.post(path, config("new"))
+
+    told = f"unable to create new content in namespace {name} because it is being terminated"
+    assert refusal(reply) == (403, "Forbidden", f'configmaps "new" is forbidden: {told}')
+    assert reply.json["details"] == {
+        "name": "new",
+        "kind": "configmaps",
+        "causes": [
+            {
+                "reason": "NamespaceTerminating",
+                "message": f"namespace {name} is being terminated",
+                "field": "metadata.namespace",
+            }
+        ],
+    }
+    await api.until(of_core(name, "pods"), lambda listed: not listed["items"])
+    await api.until(f"{path}/stays", lambda obj: obj["metadata"].get("deletionTimestamp"))
+    made(await api.patch(f"{path}/stays", {"metadata": {"finalizers": None}}, MERGE))
+    await api.until("/api/v1/namespaces", lambda listed: name not in names(listed))
+
+
+async def test_what_is_in_a_going_namespace_can_be_changed(api: Api) -> None:
+    """Updates pass; only creates are refused. A second delete of the namespace changes nothing."""
+    name = fresh()
+    made(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}))
+    path = of_core(name, "configmaps")
+    made(await api.post(path, config("stays", finalizers=["x/y"])))
+    await api.delete(f"/api/v1/namespaces/{name}")
+
+    assert made(await api.patch(f"{path}/stays", {"data": {"a": "1"}}, MERGE))["data"] == {"a": "1"}
+    again = await api.delete(f"/api/v1/namespaces/{name}")
+    assert (again.status, again.json["status"]["phase"]) == (200, "Terminating")
+    await api.until(f"{path}/stays", lambda obj: obj["metadata"].get("deletionTimestamp"))
+    made(await api.patch(f"{path}/stays", {"metadata": {"finalizers": None}}, MERGE))
+
+
+@pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
+async def test_the_servers_own_namespaces_stay(api: Api, name: str) -> None:
+    """403."""
+    told = f'namespaces "{name}" is forbidden: this namespace may not be deleted'
+
+    assert refusal(await api.delete(f"/api/v1/namespaces/{name}")) == (403, "Forbidden", told)
+
+
+async def test_namespaces_cannot_be_deleted_all_at_once(api: Api) -> None:
+    """405 for the collection."""
+    told = "the server does not allow this method on the requested resource"
+
+    assert refusal(await api.delete("/api/v1/namespaces")) == (405, "MethodNotAllowed", told)
+
+
+async def test_a_namespace_may_be_tried_without_effect(api: Api) -> None:
+    """`dryRun=All` of a create and of a delete."""
+    name = fresh()
+    made(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}, params={"dryRun": "All"}))
+
+    assert (await api.get(f"/api/v1/namespaces/{name}")).status == 404
+
+
+async def test_a_namespace_says_what_holds_it(api: Api) -> None:
+    """Conditions in its status: content remains, finalizers remain."""
+    name = fresh()
+    made(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}))
+    path = of_core(name, "configmaps")
+    made(await api.post(path, config("stays", finalizers=["x/y"])))
+    await api.delete(f"/api/v1/namespaces/{name}")
+    space = await api.until(f"/api/v1/namespaces/{name}", lambda obj: obj["status"].get("conditions"))
+    found = {each["type"]: (each["status"], each["message"]) for each in space["status"]["conditions"]}
+
+    assert found["NamespaceContentRemaining"] == (
+        "True", "Some resources are remaining: configmaps. has 1 resource instances"
+    )  # fmt: skip
+    assert found["NamespaceFinalizersRemaining"] == (
+        "True", "Some content in the namespace has finalizers remaining: x/y in 1 resource instances"
+    )  # fmt: skip
+    assert found["NamespaceDeletionContentFailure"][0] == "False"
+    made(await api.patch(f"{path}/stays", {"metadata": {"finalizers": None}}, MERGE))

@@ -1,0 +1,333 @@
+"""Patches: JSON patch, merge patch and strategic merge patch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cluster.objects import causes, config, made, of_core, pod, refusal
+from tests.cluster.talking import JSON_PATCH, MERGE, STRATEGIC
+
+if TYPE_CHECKING:
+    from tests.cluster.talking import Api
+
+NOTES = "/metadata/annotations"
+BEFORE = {"a": "1", "x/y": "0"}
+UNFIT = (422, "Invalid", "the server rejected our request due to an error in our request")
+
+
+async def annotated(api: Api, namespace: str) -> str:
+    """A ConfigMap with the annotations ``BEFORE``: its path."""
+    path = of_core(namespace, "configmaps")
+    made(await api.post(path, config("m", {"a": "1"}, annotations=BEFORE)))
+    return f"{path}/m"
+
+
+WORKING = [
+    pytest.param([], BEFORE, id="nothing"),
+    pytest.param([{"op": "add", "path": f"{NOTES}/b", "value": "2"}], {**BEFORE, "b": "2"}, id="add"),
+    pytest.param([{"op": "add", "path": f"{NOTES}/a", "value": "2"}], {**BEFORE, "a": "2"}, id="add-replaces"),
+    pytest.param([{"op": "replace", "path": f"{NOTES}/a", "value": "2"}], {**BEFORE, "a": "2"}, id="replace"),
+    pytest.param([{"op": "replace", "path": f"{NOTES}/b", "value": "2"}], {**BEFORE, "b": "2"}, id="replace-missing"),
+    pytest.param([{"op": "remove", "path": f"{NOTES}/x~1y"}], {"a": "1"}, id="remove-escaped"),
+    pytest.param([{"op": "copy", "from": f"{NOTES}/a", "path": f"{NOTES}/b"}], {**BEFORE, "b": "1"}, id="copy"),
+    pytest.param([{"op": "move", "from": f"{NOTES}/a", "path": f"{NOTES}/b"}], {"x/y": "0", "b": "1"}, id="move"),
+    pytest.param(
+        [{"op": "test", "path": f"{NOTES}/a", "value": "1"}, {"op": "replace", "path": f"{NOTES}/a", "value": "2"}],
+        {**BEFORE, "a": "2"},
+        id="test-holds",
+    ),
+    pytest.param([{"op": "replace", "path": NOTES, "value": {"c": "3"}}], {"c": "3"}, id="replace-all"),
+]
+
+
+@pytest.mark.parametrize(("operations", "after"), WORKING)
+async def test_a_json_patch_works_in_order(api: Api, namespace: str, operations: list[Any], after: object) -> None:
+    """RFC 6902: add, replace, remove, copy, move and test; `~1` is a slash."""
+    path = await annotated(api, namespace)
+    changed = made(await api.patch(path, operations, JSON_PATCH))
+
+    assert changed["metadata"]["annotations"] == after
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [
+        pytest.param([{"op": "test", "path": f"{NOTES}/a", "value": "9"}], id="test-fails"),
+        pytest.param([{"op": "test", "path": f"{NOTES}/none", "value": "9"}], id="test-of-nothing"),
+        pytest.param([{"op": "remove", "path": f"{NOTES}/none"}], id="remove-of-nothing"),
+        pytest.param([{"op": "add", "path": "/none/below", "value": "1"}], id="add-below-nothing"),
+        pytest.param([{"op": "jump", "path": NOTES}], id="unknown-operation"),
+        pytest.param([{"op": "remove"}], id="no-path"),
+        pytest.param(
+            [{"op": "add", "path": f"{NOTES}/b", "value": "2"}, {"op": "remove", "path": f"{NOTES}/none"}],
+            id="second-fails",
+        ),
+    ],
+)
+async def test_a_json_patch_that_does_not_fit_changes_nothing(api: Api, namespace: str, operations: list[Any]) -> None:
+    """422 Invalid without a word of why; all or nothing."""
+    path = await annotated(api, namespace)
+
+    assert refusal(await api.patch(path, operations, JSON_PATCH)) == UNFIT
+    assert (await api.get(path)).json["metadata"]["annotations"] == BEFORE
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"op": "remove"}, "json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"),
+        ([1], "json: cannot unmarshal number into Go value of type handlers.jsonPatchOp"),
+        ([{"op": "remove", "path": 7}],
+         "json: cannot unmarshal number into Go struct field jsonPatchOp.path of type string"),
+        (b"", "unexpected end of JSON input"),
+    ],
+    ids=["object", "numbers", "path-of-a-number", "empty"],
+)  # fmt: skip
+async def test_what_is_no_json_patch_is_refused(api: Api, namespace: str, body: object, told: str) -> None:
+    """400 with what Go says of it."""
+    path = await annotated(api, namespace)
+
+    assert refusal(await api.patch(path, body, JSON_PATCH)) == (400, "BadRequest", f"error decoding patch: {told}")
+
+
+async def test_a_json_patch_has_10000_operations_at_most(api: Api, namespace: str) -> None:
+    """413 for one more."""
+    path = await annotated(api, namespace)
+    reply = await api.patch(path, [{"op": "remove", "path": "/data"}] * 10_001, JSON_PATCH)
+
+    text = "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001"
+    assert refusal(reply) == (413, "RequestEntityTooLarge", text)
+
+
+@pytest.mark.parametrize(
+    ("patch", "after"),
+    [
+        pytest.param({"data": {"b": "3", "c": "4"}}, {"a": "1", "b": "3", "c": "4"}, id="adds-and-replaces"),
+        pytest.param({"data": {"a": None}}, {"b": "2"}, id="null-removes"),
+        pytest.param({"data": {"none": None}}, {"a": "1", "b": "2"}, id="null-of-nothing"),
+        pytest.param({"data": None}, None, id="null-removes-all"),
+        pytest.param({}, {"a": "1", "b": "2"}, id="empty"),
+        pytest.param({"unknown": 1}, {"a": "1", "b": "2"}, id="unknown-field-is-dropped"),
+    ],
+)
+async def test_a_merge_patch_goes_deep_and_null_removes(api: Api, namespace: str, patch: Any, after: object) -> None:
+    """RFC 7386."""
+    path = of_core(namespace, "configmaps")
+    made(await api.post(path, config("m", {"a": "1", "b": "2"})))
+    changed = made(await api.patch(f"{path}/m", patch, MERGE))
+
+    assert changed.get("data") == after
+    assert "unknown" not in changed
+
+
+async def test_a_merge_patch_replaces_lists(api: Api, namespace: str) -> None:
+    """Ports and all: what is not in the new list is gone."""
+    path = of_core(namespace, "services")
+    made(await api.post(path, {"metadata": {"name": "s"}, "spec": {"ports": [{"name": "a", "port": 80}]}}))
+    changed = made(await api.patch(f"{path}/s", {"spec": {"ports": [{"name": "b", "port": 81}]}}, MERGE))
+
+    assert changed["spec"]["ports"] == [{"name": "b", "port": 81, "targetPort": 81, "protocol": "TCP"}]
+
+
+@pytest.mark.parametrize(("body", "word"), [([], "array"), ('"x"', "string"), ("7", "number")])
+async def test_a_merge_patch_must_be_an_object(api: Api, namespace: str, body: object, word: str) -> None:
+    """400."""
+    path = await annotated(api, namespace)
+    text = f"error decoding patch: json: cannot unmarshal {word} into Go value of type map[string]interface {{}}"
+
+    assert refusal(await api.patch(path, body, MERGE)) == (400, "BadRequest", text)
+
+
+@pytest.mark.parametrize("field", ["name", "namespace"])
+async def test_a_patch_may_not_move_an_object(api: Api, namespace: str, field: str) -> None:
+    """Neither its name nor its namespace."""
+    path = await annotated(api, namespace)
+    told = {
+        "name": "the name of the object (other) does not match the name on the URL (m)",
+        "namespace": "the namespace of the provided object does not match the namespace sent on the request",
+    }
+
+    reply = await api.patch(path, {"metadata": {field: "other"}}, MERGE)
+    assert refusal(reply) == (400, "BadRequest", told[field])
+
+
+async def test_a_patch_of_the_uid_is_refused(api: Api, namespace: str) -> None:
+    """422, and the server names the cause twice."""
+    path = await annotated(api, namespace)
+    problem = ("FieldValueInvalid", "metadata.uid", 'Invalid value: "other": field is immutable')
+    reply = await api.patch(path, {"metadata": {"uid": "other"}}, MERGE)
+
+    assert refusal(reply) == (422, "Invalid", f'ConfigMap "m" is invalid: {problem[1]}: {problem[2]}')
+    listed = reply.json["details"]["causes"]
+    assert [(each["reason"], each["field"], each["message"]) for each in listed] == [problem] * 2
+
+
+async def test_a_patch_that_makes_an_object_of_wrong_types_is_refused(api: Api, namespace: str) -> None:
+    """422 whose one cause is the field `patch`, and ends with what does not fit."""
+    path = await annotated(api, namespace)
+    reply = await api.patch(path, {"data": {"b": 1}}, MERGE)
+    code, reason, message = refusal(reply)
+
+    assert (code, reason) == (422, "Invalid")
+    assert message.endswith("json: cannot unmarshal number into Go struct field ConfigMap.data of type string")
+    assert [(each["reason"], each["field"]) for each in reply.json["details"]["causes"]] == [
+        ("FieldValueInvalid", "patch")
+    ]
+
+
+async def test_the_time_of_creation_is_the_servers(api: Api, namespace: str) -> None:
+    """A patch of it is dropped without a word; one of the deletion's time is refused."""
+    path = await annotated(api, namespace)
+    before = (await api.get(path)).json["metadata"]["creationTimestamp"]
+    then = "1999-01-01T00:00:00Z"
+    after = made(await api.patch(path, {"metadata": {"creationTimestamp": then}}, MERGE))["metadata"]
+
+    assert after["creationTimestamp"] == before
+    reply = await api.patch(path, {"metadata": {"deletionTimestamp": then}}, MERGE)
+    problem = f'metadata.deletionTimestamp: Invalid value: "{then}": field is immutable'
+    assert refusal(reply) == (422, "Invalid", f'ConfigMap "m" is invalid: {problem}')
+
+
+@pytest.mark.parametrize("form", ["application/json", "application/merge-patch+yaml", "text/plain"])
+async def test_other_forms_of_patch_are_not_read(api: Api, namespace: str, form: str) -> None:
+    """415 for plain JSON, YAML or anything else."""
+    path = await annotated(api, namespace)
+
+    expected = (415, "UnsupportedMediaType", "415: Unsupported Media Type")
+    assert refusal(await api.patch(path, "{}", form)) == expected
+
+
+async def test_only_an_apply_may_be_forced(api: Api, namespace: str) -> None:
+    """422 of the PatchOptions for `force` with any other patch."""
+    path = await annotated(api, namespace)
+    found = causes(await api.patch(path, {}, MERGE, params={"force": "true"}))
+
+    assert found == [("FieldValueForbidden", "force", "Forbidden: may not be specified for non-apply patch")]
+
+
+async def with_conditions(api: Api, namespace: str, *types: str) -> str:
+    """A pod with these conditions: the path of its status."""
+    path = of_core(namespace, "pods")
+    made(await api.post(path, pod("p")))
+    conditions = [{"type": each, "status": "True"} for each in types]
+    made(await api.patch(f"{path}/p/status", {"status": {"conditions": conditions}}, STRATEGIC))
+    return f"{path}/p/status"
+
+
+@pytest.mark.parametrize(
+    ("patch", "after"),
+    [
+        pytest.param({"conditions": [{"type": "A", "status": "False"}]}, ["A=False", "B=True"], id="changes-one"),
+        pytest.param({"conditions": [{"type": "B", "$patch": "delete"}]}, ["A=True"], id="delete"),
+        pytest.param({"conditions": [{"type": "none", "$patch": "delete"}]}, ["A=True", "B=True"], id="delete-nothing"),
+        pytest.param(
+            {"conditions": [{"type": "C", "status": "True"}, {"$patch": "replace"}]}, ["C=True"], id="replace"
+        ),
+        pytest.param(
+            {
+                "$setElementOrder/conditions": [{"type": "C"}, {"type": "B"}, {"type": "A"}],
+                "conditions": [{"type": "C", "status": "True"}],
+            },
+            ["C=True", "B=True", "A=True"],
+            id="set-element-order",
+        ),
+        pytest.param({"conditions": None}, [], id="null"),
+    ],
+)
+async def test_a_strategic_patch_merges_conditions_by_type(
+    api: Api, namespace: str, patch: object, after: list[str]
+) -> None:
+    """With the directives `$patch: delete`, `$patch: replace` and `$setElementOrder`."""
+    path = await with_conditions(api, namespace, "A", "B")
+    changed = made(await api.patch(path, {"status": patch}, STRATEGIC))
+    found = [f"{each['type']}={each['status']}" for each in changed["status"].get("conditions", ())]
+
+    assert found == after
+
+
+async def test_a_new_item_of_a_strategic_patch_comes_first(api: Api, namespace: str) -> None:
+    """Where the patch says nothing of the order, its own new items go before those that were there."""
+    path = await with_conditions(api, namespace, "A")
+    patch = {"status": {"conditions": [{"type": "B", "status": "True"}]}}
+    changed = made(await api.patch(path, patch, STRATEGIC))
+
+    assert [each["type"] for each in changed["status"]["conditions"]] == ["B", "A"]
+
+
+async def test_a_strategic_patch_changes_one_container_by_name(api: Api, namespace: str) -> None:
+    """The others stay as they are; one without the key is an error."""
+    path = of_core(namespace, "pods")
+    two = [{"name": "a", "image": "one"}, {"name": "b", "image": "two"}]
+    made(await api.post(path, pod("p", {"containers": two})))
+    changed = made(await api.patch(f"{path}/p", {"spec": {"containers": [{"name": "b", "image": "new"}]}}, STRATEGIC))
+
+    assert [(each["name"], each["image"]) for each in changed["spec"]["containers"]] == [("a", "one"), ("b", "new")]
+    reply = await api.patch(f"{path}/p", {"spec": {"containers": [{"image": "new"}]}}, STRATEGIC)
+    assert refusal(reply) == (500, "", "map: map[image:new] does not contain declared merge key: name")
+
+
+async def test_a_strategic_patch_merges_service_ports_by_port(api: Api, namespace: str) -> None:
+    """And deletes one by its port."""
+    path = of_core(namespace, "services")
+    ports = [{"name": "a", "port": 80}, {"name": "b", "port": 81}]
+    made(await api.post(path, {"metadata": {"name": "s"}, "spec": {"ports": ports}}))
+    patch = {"spec": {"ports": [{"port": 81, "targetPort": 99}, {"port": 80, "$patch": "delete"}]}}
+    changed = made(await api.patch(f"{path}/s", patch, STRATEGIC))
+
+    assert [(each["port"], each["targetPort"]) for each in changed["spec"]["ports"]] == [(81, 99)]
+
+
+async def test_a_strategic_patch_treats_finalizers_as_a_set(api: Api, namespace: str) -> None:
+    """Values are added; `$deleteFromPrimitiveList` takes them out."""
+    path = of_core(namespace, "configmaps")
+    made(await api.post(path, config("m", finalizers=["x/a"])))
+    patch: dict[str, Any] = {"metadata": {"finalizers": ["x/b"]}}
+    added = made(await api.patch(f"{path}/m", patch, STRATEGIC))
+    patch = {"metadata": {"$deleteFromPrimitiveList/finalizers": ["x/a"]}}
+    less = made(await api.patch(f"{path}/m", patch, STRATEGIC))
+
+    assert sorted(added["metadata"]["finalizers"]) == ["x/a", "x/b"]
+    assert less["metadata"]["finalizers"] == ["x/b"]
+    made(await api.patch(f"{path}/m", {"metadata": {"finalizers": None}}, MERGE))
+
+
+@pytest.mark.parametrize(
+    ("labels", "after"),
+    [
+        ({"c": "3"}, {"a": "1", "b": "2", "c": "3"}),
+        ({"$patch": "replace", "c": "3"}, {"c": "3"}),
+        ({"$patch": "delete"}, None),
+        ({"$retainKeys": ["a"], "a": "9"}, {"a": "9"}),
+        ({"a": None}, {"b": "2"}),
+    ],
+    ids=["merge", "replace", "delete", "retain-keys", "null"],
+)
+async def test_a_strategic_patch_has_directives_for_maps(
+    api: Api, namespace: str, labels: object, after: object
+) -> None:
+    """`$patch: replace`, `$patch: delete` and `$retainKeys` on labels."""
+    path = of_core(namespace, "configmaps")
+    made(await api.post(path, config("m", labels={"a": "1", "b": "2"})))
+    changed = made(await api.patch(f"{path}/m", {"metadata": {"labels": labels}}, STRATEGIC))
+
+    assert changed["metadata"].get("labels") == after
+
+
+async def test_an_unknown_directive_is_refused(api: Api, namespace: str) -> None:
+    """500 that names it."""
+    path = await annotated(api, namespace)
+    reply = await api.patch(path, {"metadata": {"annotations": {"$patch": "jump"}}}, STRATEGIC)
+
+    assert refusal(reply) == (500, "", "unknown patch type: jump in map: map[$patch:jump]")
+
+
+async def test_a_patch_may_be_tried_without_effect(api: Api, namespace: str) -> None:
+    """`dryRun=All` answers what would be, and stores nothing."""
+    path = await annotated(api, namespace)
+    before = (await api.get(path)).json
+    tried = made(await api.patch(path, {"data": {"b": "2"}}, MERGE, params={"dryRun": "All"}))
+
+    assert tried["data"] == {"a": "1", "b": "2"}
+    assert (await api.get(path)).json == before

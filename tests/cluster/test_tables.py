@@ -1,0 +1,168 @@
+"""Tables and metadata alone: the forms that kubectl and informers ask for."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cluster.objects import JSON, config, made, of_core, pod, refusal
+
+if TYPE_CHECKING:
+    from tests.cluster.talking import Api
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
+PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
+META = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+
+
+async def filled(api: Api, namespace: str) -> str:
+    """Two ConfigMaps: the path of the collection."""
+    path = of_core(namespace, "configmaps")
+    made(await api.post(path, config("a", {"x": "1", "y": "2"})))
+    made(await api.post(path, config("b")))
+    return path
+
+
+def cells(table: JSON) -> list[list[Any]]:
+    """The cells of each row but the age."""
+    return [row["cells"][:-1] for row in table["rows"]]
+
+
+async def test_a_list_as_a_table(api: Api, namespace: str) -> None:
+    """Column definitions, and for each object its cells and its metadata."""
+    path = await filled(api, namespace)
+    table = (await api.get(path, accept=TABLE)).json
+
+    assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
+    assert table["metadata"].keys() == {"resourceVersion"}
+    columns = [(each["name"], each["type"], each["format"], each["priority"]) for each in table["columnDefinitions"]]
+    assert columns == [("Name", "string", "name", 0), ("Data", "string", "", 0), ("Age", "string", "", 0)]
+    assert cells(table) == [["a", 2], ["b", 0]]
+    assert {field: table["rows"][0]["object"][field] for field in META} == META
+    assert table["rows"][0]["object"]["metadata"] == (await api.get(f"{path}/a")).json["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("include", "found"),
+    [("None", None), ("Object", "ConfigMap"), ("Metadata", "PartialObjectMetadata"), ("", "PartialObjectMetadata")],
+)
+async def test_a_table_may_include_objects(api: Api, namespace: str, include: str, found: str | None) -> None:
+    """`includeObject`: None, Metadata (as without) or Object."""
+    path = await filled(api, namespace)
+    table = (await api.get(f"{path}/a", params={"includeObject": include}, accept=TABLE)).json
+    included = table["rows"][0].get("object")
+
+    assert (included or {}).get("kind") == found
+    assert ("data" in (included or {})) == (include == "Object")
+
+
+async def test_a_table_includes_nothing_else(api: Api, namespace: str) -> None:
+    """400 for another `includeObject`."""
+    path = await filled(api, namespace)
+    reply = await api.get(path, params={"includeObject": "Foo"}, accept=TABLE)
+
+    told = "includeObject: Invalid value: \"Foo\": must be 'Metadata', 'Object', 'None', or empty"
+    assert refusal(reply) == (400, "BadRequest", f"Unable to convert to Table as requested: {told}")
+
+
+async def test_writes_answer_as_tables_too(api: Api, namespace: str) -> None:
+    """A create and a patch with one row; a Status stays a Status."""
+    path = of_core(namespace, "configmaps")
+    created = (await api.call("POST", path, config("m", {"a": "b"}), accept=TABLE)).json
+    missing = await api.get(f"{path}/none", accept=TABLE)
+    deleted = (await api.call("DELETE", f"{path}/m", accept=TABLE)).json
+
+    assert cells(created) == [["m", 1]]
+    assert refusal(missing) == (404, "NotFound", 'configmaps "none" not found')
+    assert (deleted["kind"], deleted["status"]) == ("Status", "Success")
+
+
+async def test_a_watch_as_tables(api: Api, namespace: str) -> None:
+    """One row an event; the columns are told once."""
+    path = await filled(api, namespace)
+    reply = await api.get(path, params={"watch": "1", "timeoutSeconds": "1"}, accept=TABLE)
+    events = [json.loads(line) for line in reply.text.splitlines()]
+
+    assert [(each["type"], each["object"]["kind"]) for each in events] == [("ADDED", "Table")] * 2
+    assert sorted(cells(each["object"])[0][0] for each in events) == ["a", "b"]
+    assert [bool(each["object"]["columnDefinitions"]) for each in events] == [True, False]
+
+
+async def test_a_page_of_a_table_continues(api: Api, namespace: str) -> None:
+    """`continue` and `remainingItemCount`, as in a plain list."""
+    path = await filled(api, namespace)
+    table = (await api.get(path, params={"limit": "1"}, accept=TABLE)).json
+
+    assert cells(table) == [["a", 2]]
+    assert table["metadata"]["continue"]
+    assert table["metadata"]["remainingItemCount"] == 1
+
+
+async def test_pods_have_columns_of_their_own(api: Api, namespace: str) -> None:
+    """Ready, status and restarts; node, address and gates when wide."""
+    path = of_core(namespace, "pods")
+    made(await api.post(path, pod("p")))
+    table = (await api.get(path, accept=TABLE)).json
+    columns = [(each["name"], each["priority"]) for each in table["columnDefinitions"]]
+
+    assert columns == [
+        ("Name", 0), ("Ready", 0), ("Status", 0), ("Restarts", 0), ("Age", 0), ("IP", 1), ("Node", 1),
+        ("Nominated Node", 1), ("Readiness Gates", 1),
+    ]  # fmt: skip
+    found = table["rows"][0]["cells"]
+    assert [*found[:4], *found[5:]] == ["p", "0/1", "Pending", "0", "<none>", "<none>", "<none>", "<none>"]
+
+
+async def test_the_metadata_of_an_object_alone(api: Api, namespace: str) -> None:
+    """PartialObjectMetadata, for a read as for a write."""
+    path = await filled(api, namespace)
+    whole = (await api.get(f"{path}/a")).json
+    alone = (await api.get(f"{path}/a", accept=PARTIAL)).json
+    written = (await api.call("POST", path, config("c", {"k": "v"}), accept=PARTIAL)).json
+
+    assert alone == {**META, "metadata": whole["metadata"]}
+    assert written.keys() == {"kind", "apiVersion", "metadata"}
+
+
+async def test_the_metadata_of_a_list_alone(api: Api, namespace: str) -> None:
+    """PartialObjectMetadataList, whose items say their kind."""
+    path = await filled(api, namespace)
+    listed = (await api.get(path, accept=PARTIAL_LIST)).json
+
+    assert listed["kind"] == "PartialObjectMetadataList"
+    assert [{**each, "metadata": each["metadata"]["name"]} for each in listed["items"]] == [
+        {**META, "metadata": "a"},
+        {**META, "metadata": "b"},
+    ]
+
+
+async def test_a_watch_of_metadata_alone(api: Api, namespace: str) -> None:
+    """As a metadata informer asks."""
+    path = await filled(api, namespace)
+    reply = await api.get(path, params={"watch": "1", "timeoutSeconds": "1"}, accept=PARTIAL)
+    events = [json.loads(line) for line in reply.text.splitlines()]
+
+    assert [(each["type"], each["object"]["kind"]) for each in events] == [("ADDED", "PartialObjectMetadata")] * 2
+    assert all("data" not in each["object"] for each in events)
+
+
+async def test_the_wrong_form_of_metadata_cannot_be_had(api: Api, namespace: str) -> None:
+    """406: an object is no list, a list no object."""
+    path = await filled(api, namespace)
+
+    told = "you requested PartialObjectMetadata, but the requested object is a list (*core.ConfigMapList)"
+    assert refusal(await api.get(path, accept=PARTIAL)) == (406, "NotAcceptable", told)
+    told = "you requested PartialObjectMetadataList, but the requested object is not a list (*core.ConfigMap)"
+    assert refusal(await api.get(f"{path}/a", accept=PARTIAL_LIST)) == (406, "NotAcceptable", told)
+
+
+async def test_an_object_as_yaml(api: Api, namespace: str) -> None:
+    """`Accept: application/yaml`."""
+    path = await filled(api, namespace)
+    reply = await api.get(f"{path}/a", accept="application/yaml")
+
+    assert reply.headers["Content-Type"] == "application/yaml"
+    assert 'data:\n  x: "1"\n  "y": "2"\nkind: ConfigMap\n' in reply.text

@@ -1,0 +1,292 @@
+"""Watches: what they send, from which version on, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cluster.objects import JSON, causes, config, made, of_core, refusal
+from tests.cluster.talking import MERGE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.cluster.talking import Api
+
+INITIAL = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+
+
+async def take(events: AsyncIterator[JSON], count: int) -> list[JSON]:
+    """So many events."""
+    return [await anext(events) for _ in range(count)]
+
+
+def told(events: list[JSON]) -> list[tuple[str, str]]:
+    """Type and name of each."""
+    return [(each["type"], each["object"]["metadata"].get("name", "")) for each in events]
+
+
+async def streamed(api: Api, path: str, **params: str) -> list[JSON]:
+    """All events of a watch that ends after a second."""
+    reply = await api.get(path, params={"watch": "1", "timeoutSeconds": "1", **params})
+    assert reply.status == 200, reply.text
+    return [json.loads(line) for line in reply.text.splitlines()]
+
+
+async def version_of(api: Api, path: str) -> str:
+    """The version of a list."""
+    version: str = (await api.get(path)).json["metadata"]["resourceVersion"]
+    return version
+
+
+@asynccontextmanager
+async def watched(api: Api, path: str, **params: str) -> AsyncIterator[AsyncIterator[JSON]]:
+    """A watch from the newest version on."""
+    async with api.watch(path, {"resourceVersion": await version_of(api, path), **params}) as events:
+        yield events
+
+
+async def test_a_watch_tells_every_change_in_order(api: Api, namespace: str) -> None:
+    """ADDED, MODIFIED, DELETED, each with the whole object and a rising version."""
+    path = of_core(namespace, "configmaps")
+    async with watched(api, path) as events:
+        made(await api.post(path, config("a", {"k": "1"})))
+        made(await api.patch(f"{path}/a", {"data": {"k": "2"}}, MERGE))
+        made(await api.post(path, config("b")))
+        await api.delete(f"{path}/a")
+        found = await take(events, 4)
+
+    assert told(found) == [("ADDED", "a"), ("MODIFIED", "a"), ("ADDED", "b"), ("DELETED", "a")]
+    assert [each["object"].get("data") for each in found] == [{"k": "1"}, {"k": "2"}, None, {"k": "2"}]
+    assert found[0]["object"]["kind"] == "ConfigMap"
+    versions = [int(each["object"]["metadata"]["resourceVersion"]) for each in found]
+    assert versions == sorted(set(versions))
+
+
+async def test_a_watch_event_has_the_version_of_the_answer(api: Api, namespace: str) -> None:
+    """What a writer was answered is what a watcher sees."""
+    path = of_core(namespace, "configmaps")
+    async with watched(api, path) as events:
+        answer = made(await api.post(path, config("a")))
+        assert (await anext(events))["object"] == answer
+
+
+@pytest.mark.parametrize("version", ["", "0"])
+async def test_a_watch_from_nowhere_begins_with_what_there_is(api: Api, namespace: str, version: str) -> None:
+    """Each object as ADDED, then what happens."""
+    path = of_core(namespace, "configmaps")
+    for name in "ba":
+        made(await api.post(path, config(name)))
+    await api.until(path, lambda listed: len(listed["items"]) == 2)
+    async with api.watch(path, {"resourceVersion": version}) as events:
+        first = await take(events, 2)
+        made(await api.post(path, config("c")))
+        later = await anext(events)
+
+    assert sorted(told(first)) == [("ADDED", "a"), ("ADDED", "b")]
+    assert told([later]) == [("ADDED", "c")]
+
+
+async def test_a_watch_resumes_after_a_version(api: Api, namespace: str) -> None:
+    """Exactly what came after it, deletes included."""
+    path = of_core(namespace, "configmaps")
+    version = made(await api.post(path, config("a")))["metadata"]["resourceVersion"]
+    made(await api.post(path, config("b")))
+    await api.delete(f"{path}/a")
+    async with api.watch(path, {"resourceVersion": version}) as events:
+        assert told(await take(events, 2)) == [("ADDED", "b"), ("DELETED", "a")]
+
+
+async def test_a_watch_of_one_name_sees_no_other(api: Api, namespace: str) -> None:
+    """`fieldSelector=metadata.name=b`."""
+    path = of_core(namespace, "configmaps")
+    async with watched(api, path, fieldSelector="metadata.name=b") as events:
+        for name in "abc":
+            made(await api.post(path, config(name)))
+        await api.delete(f"{path}/c")
+        await api.delete(f"{path}/b")
+
+        assert told(await take(events, 2)) == [("ADDED", "b"), ("DELETED", "b")]
+
+
+async def test_an_object_enters_and_leaves_a_selection(api: Api, namespace: str) -> None:
+    """A change of labels is ADDED for who selects the new ones, and DELETED for who selected the old."""
+    path = of_core(namespace, "configmaps")
+    made(await api.post(path, config("a", labels={"app": "y"})))
+    async with watched(api, path, labelSelector="app=x") as events:
+        for label in ("x", "y"):
+            made(await api.patch(f"{path}/a", {"metadata": {"labels": {"app": label}}}, MERGE))
+        entered, left = await take(events, 2)
+
+    assert told([entered, left]) == [("ADDED", "a"), ("DELETED", "a")]
+    assert left["object"]["metadata"]["labels"] == {"app": "x"}
+    assert int(left["object"]["metadata"]["resourceVersion"]) > int(entered["object"]["metadata"]["resourceVersion"])
+
+
+async def test_a_watch_of_all_namespaces_sees_every_one(api: Api, namespace: str) -> None:
+    """Without a namespace in the path."""
+    async with watched(api, "/api/v1/configmaps", fieldSelector=f"metadata.namespace={namespace}") as events:
+        made(await api.post(of_core("default", "configmaps"), config(f"w-{namespace}")))
+        made(await api.post(of_core(namespace, "configmaps"), config("a")))
+        found = await anext(events)
+    await api.delete(of_core("default", "configmaps", f"w-{namespace}"))
+
+    assert (found["object"]["metadata"]["namespace"], found["object"]["metadata"]["name"]) == (namespace, "a")
+
+
+async def test_a_watch_ends_after_its_timeout(api: Api, namespace: str) -> None:
+    """`timeoutSeconds=1`: an orderly end of the stream, without an event that says so."""
+    path = of_core(namespace, "configmaps")
+    version = await version_of(api, path)
+
+    assert await streamed(api, path, resourceVersion=version) == []
+
+
+async def test_a_watch_that_asks_for_bookmarks_gets_one_before_its_end(api: Api, namespace: str) -> None:
+    """When something has happened that it did not select: a kind and a version to resume from, and nothing else."""
+    path = of_core(namespace, "configmaps")
+    params = {"fieldSelector": "metadata.name=none", "allowWatchBookmarks": "true", "timeoutSeconds": "4"}
+    async with watched(api, path, **params) as events:
+        version = made(await api.post(path, config("a")))["metadata"]["resourceVersion"]
+        found = await anext(events)
+
+    bookmark = found["object"]
+    assert found["type"] == "BOOKMARK"
+    assert (bookmark["kind"], bookmark["apiVersion"]) == ("ConfigMap", "v1")
+    assert int(bookmark["metadata"]["resourceVersion"]) >= int(version)
+    assert "name" not in bookmark["metadata"]
+
+
+async def test_a_watch_list_sends_what_there_is_and_then_says_so(api: Api, namespace: str) -> None:
+    """As client-go's WatchList asks: the objects, a bookmark annotated `k8s.io/initial-events-end`, then changes."""
+    path = of_core(namespace, "configmaps")
+    newest = ""
+    for name in "ba":
+        newest = made(await api.post(path, config(name)))["metadata"]["resourceVersion"]
+    async with api.watch(path, {**INITIAL, "allowWatchBookmarks": "true"}) as events:
+        first = await take(events, 3)
+        made(await api.post(path, config("c")))
+        later = await anext(events)
+
+    assert sorted(told(first[:2])) == [("ADDED", "a"), ("ADDED", "b")]
+    assert first[2]["type"] == "BOOKMARK"
+    metadata = first[2]["object"]["metadata"]
+    assert metadata["annotations"] == {"k8s.io/initial-events-end": "true"}
+    assert int(metadata["resourceVersion"]) >= int(newest)
+    assert told([later]) == [("ADDED", "c")]
+
+
+async def test_an_empty_watch_list_is_only_the_bookmark(api: Api, namespace: str) -> None:
+    """So a client knows at once that there is nothing."""
+    async with api.watch(of_core(namespace, "configmaps"), {**INITIAL, "allowWatchBookmarks": "true"}) as events:
+        first = await anext(events)
+
+    assert first["type"] == "BOOKMARK"
+    assert first["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+
+
+async def test_a_watch_list_without_bookmarks_sends_none(api: Api, namespace: str) -> None:
+    """Not even that of the end of the initial events."""
+    path = of_core(namespace, "configmaps")
+    made(await api.post(path, config("a")))
+
+    assert told(await streamed(api, path, **INITIAL)) == [("ADDED", "a")]
+
+
+async def test_a_watch_list_obeys_its_selectors(api: Api, namespace: str) -> None:
+    """The bookmark comes all the same."""
+    path = of_core(namespace, "configmaps")
+    for name in "ab":
+        made(await api.post(path, config(name)))
+    params = {**INITIAL, "allowWatchBookmarks": "true", "fieldSelector": "metadata.name=b"}
+    async with api.watch(path, params) as events:
+        found = await take(events, 2)
+
+    assert told(found) == [("ADDED", "b"), ("BOOKMARK", "")]
+
+
+async def test_a_watch_may_refuse_initial_events(api: Api, namespace: str) -> None:
+    """`sendInitialEvents=false`: from now on only."""
+    path = of_core(namespace, "configmaps")
+    made(await api.post(path, config("a")))
+    await api.until(f"{path}/a", lambda _: True)
+
+    assert await streamed(api, path, sendInitialEvents="false", resourceVersionMatch="NotOlderThan") == []
+
+
+FORBIDDEN = "FieldValueForbidden"
+MATCH = "resourceVersionMatch"
+ONLY = ("FieldValueNotSupported", MATCH, 'Unsupported value: "Exact": supported values: "NotOlderThan"')
+ALONE = "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+WITHOUT = (FORBIDDEN, MATCH, ALONE)
+NEEDED = (FORBIDDEN, MATCH, "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+CONTINUED = (FORBIDDEN, MATCH, "Forbidden: resourceVersionMatch is forbidden when continue is provided")
+
+
+@pytest.mark.parametrize(
+    ("params", "found"),
+    [
+        ({"resourceVersionMatch": "NotOlderThan"}, [WITHOUT]),
+        ({"resourceVersionMatch": "Exact"}, [WITHOUT, ONLY]),
+        ({"sendInitialEvents": "true"}, [NEEDED]),
+        ({"sendInitialEvents": "true", "resourceVersionMatch": "Exact"}, [NEEDED, ONLY]),
+        ({"continue": "x"}, [CONTINUED]),
+    ],
+    ids=["match-alone", "exact-alone", "initial-alone", "initial-exact", "continue"],
+)
+async def test_options_of_a_watch_must_fit_together(
+    api: Api, namespace: str, params: dict[str, str], found: list[Any]
+) -> None:
+    """422 of the ListOptions, before any event."""
+    reply = await api.get(of_core(namespace, "configmaps"), params={"watch": "1", "timeoutSeconds": "1", **params})
+
+    assert causes(reply) == found
+
+
+@pytest.mark.parametrize("version", ["abc", "-1"])
+async def test_a_watch_from_what_is_no_version_is_an_error(api: Api, namespace: str, version: str) -> None:
+    """500 with Go's words, where a list says 400."""
+    params = {"watch": "1", "timeoutSeconds": "1", "resourceVersion": version}
+    reply = await api.get(of_core(namespace, "configmaps"), params=params)
+
+    told_so = f'resourceVersion: Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
+    assert refusal(reply) == (500, "", told_so)
+
+
+async def test_a_watch_of_the_future_waits(api: Api, namespace: str) -> None:
+    """No event and no error until its time is over."""
+    assert await streamed(api, of_core(namespace, "configmaps"), resourceVersion="999999999") == []
+
+
+async def test_a_watch_under_the_old_path_works(api: Api, namespace: str) -> None:
+    """`/api/v1/watch/...`, deprecated and still served, for all and for one object."""
+    path = of_core(namespace, "configmaps")
+    for name in "ab":
+        made(await api.post(path, config(name)))
+    old = f"/api/v1/watch/namespaces/{namespace}/configmaps"
+
+    assert sorted(told(await streamed(api, old))) == [("ADDED", "a"), ("ADDED", "b")]
+    assert told(await streamed(api, f"{old}/b")) == [("ADDED", "b")]
+
+
+async def test_many_watchers_see_the_same(api: Api, namespace: str) -> None:
+    """Twenty watches, the same events in the same order."""
+    path = of_core(namespace, "configmaps")
+    version = await version_of(api, path)
+
+    async def follow() -> list[tuple[str, str]]:
+        async with api.watch(path, {"resourceVersion": version}) as events:
+            return told(await take(events, 6))
+
+    followers = [asyncio.create_task(follow()) for _ in range(20)]
+    for name in "abc":
+        made(await api.post(path, config(name)))
+        await api.delete(f"{path}/{name}")
+    found = await asyncio.gather(*followers)
+
+    expected = [(type_, name) for name in "abc" for type_ in ("ADDED", "DELETED")]
+    assert found == [expected] * 20
