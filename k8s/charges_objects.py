@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LEGACY_COUNTS: Final = frozenset({"configmaps", "replicationcontrollers", "resourcequotas", "secrets"})
 _ALL_DEVICES: Final = 32  # an allocation of "All" is charged the most results that a claim can hold
+_OF_DEVICE_CLASS: Final = "requests.deviceclass.resource.kubernetes.io/"
 _BETA_STORAGE_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 
 
@@ -54,7 +55,11 @@ def service_amounts(spec: Mapping[str, Any], path: str) -> dict[str, int]:
 
 
 def device_amounts(spec: Mapping[str, Any], path: str) -> dict[str, int]:
-    """Return what a ResourceClaim is charged for each device class, without its count."""
+    """Return what a ResourceClaim is charged for each device class, by both names, without its count.
+
+    Under the name of an extended resource too where a class has one: that only the server knows. Servers before v1.36
+    know the first of the two names only.
+    """
     charged: dict[str, int] = {}
     devices = mapping_at(spec, "devices", path)
     for index, request in enumerate(mappings_at(devices, "requests", f"{path}.devices")):
@@ -69,8 +74,8 @@ def device_amounts(spec: Mapping[str, Any], path: str) -> dict[str, int]:
             name, count = _devices(alternative, at)
             highest[name] = max(highest.get(name, 0), count)
         for name, count in highest.items():
-            key = f"{name}.deviceclass.resource.k8s.io/devices"
-            charged[key] = charged.get(key, 0) + count * NANO
+            for key in (f"{name}.deviceclass.resource.k8s.io/devices", f"{_OF_DEVICE_CLASS}{name}"):
+                charged[key] = charged.get(key, 0) + count * NANO
     return charged
 
 

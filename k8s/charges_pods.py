@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _HUGE_PAGES: Final = "hugepages-"
+_OF_DEVICE_CLASS: Final = "deviceclass.resource.kubernetes.io/"  # an extended resource for each DeviceClass
 _COMPUTE: Final = ("cpu", "memory")
 _LIMITED: Final = ("cpu", "memory", "ephemeral-storage")
 
@@ -36,21 +37,20 @@ class _Pod(NamedTuple):
     requests: dict[str, int]
     limits: dict[str, int]
     overhead: dict[str, int]
-
-    @property
-    def has_own_resources(self) -> bool:
-        """True when the pod states resources as a whole."""
-        return any(map(_may_be_pod_wide, (*self.requests, *self.limits)))
+    speaks_as_a_whole: bool  # by an empty set of resources too
 
 
-def pod_amounts(spec: Mapping[str, Any], path: str) -> tuple[dict[str, int], frozenset[str]]:
+def pod_amounts(spec: Mapping[str, Any], path: str, quality: str = "") -> tuple[dict[str, int], frozenset[str]]:
     """Return what one pod of this spec is charged, without ``count/pods``, and its scope facts.
 
-    Raises ``FootprintError`` naming the field for a spec that is malformed.
+    ``quality`` is the ``qosClass`` that its status states: the API server believes it, also that of a manifest
+    (``PrepareForCreate`` of ``pkg/registry/core/pod/strategy.go``). Raises ``FootprintError`` naming the field for a
+    spec that is malformed.
     """
     pod = _read(spec, path)
     requests, limits = _total_requests(pod), _total_limits(pod)
-    return _by_quota_name(requests, limits), _scopes(spec, pod, path)
+    best_effort = quality == "BestEffort" if quality else _is_best_effort(pod)
+    return _by_quota_name(requests, limits), _scopes(spec, path, best_effort=best_effort)
 
 
 def _read(spec: Mapping[str, Any], path: str) -> _Pod:
@@ -64,6 +64,7 @@ def _read(spec: Mapping[str, Any], path: str) -> _Pod:
         amounts_at(whole, "requests", f"{path}.resources"),
         amounts_at(whole, "limits", f"{path}.resources"),
         amounts_at(spec, "overhead", path),
+        spec.get("resources") is not None,
     )
 
 
@@ -120,23 +121,39 @@ def _own_requests(pod: _Pod) -> dict[str, int]:
 
     Where containers request cpu or memory, their sum stands in; else the own limit does.
     """
-    if not pod.limits:
+    limits = _own_limits(pod)
+    if not limits:
         return pod.requests
     own = dict(pod.requests)
     for name, amount in _container_requests(pod).items():
         if name in _COMPUTE:
             own.setdefault(name, amount)
-    for name, amount in pod.limits.items():
+    for name, amount in limits.items():
         own.setdefault(name, amount)
+    return own
+
+
+def _own_limits(pod: _Pod) -> dict[str, int]:
+    """Return the limits of the pod as a whole, with the huge pages of its containers where it has resources at all."""
+    own = dict(pod.limits)
+    if pod.requests or pod.limits:
+        for name, amount in _container_limits(pod).items():
+            if name.startswith(_HUGE_PAGES) and name not in pod.requests:
+                own.setdefault(name, amount)
     return own
 
 
 def _total_limits(pod: _Pod) -> dict[str, int]:
     """Sum the limits of a pod; overhead is added only where a limit is not zero."""
-    total = _peak([c.limits for c in pod.containers], [(c.restartable, c.limits) for c in pod.init_containers])
+    total = _container_limits(pod)
     total.update({name: amount for name, amount in pod.limits.items() if _may_be_pod_wide(name)})
     _add(total, {name: amount for name, amount in pod.overhead.items() if total.get(name)})
     return total
+
+
+def _container_limits(pod: _Pod) -> dict[str, int]:
+    """Sum the limits of the containers."""
+    return _peak([c.limits for c in pod.containers], [(c.restartable, c.limits) for c in pod.init_containers])
 
 
 def _by_quota_name(requests: dict[str, int], limits: dict[str, int]) -> dict[str, int]:
@@ -154,10 +171,10 @@ def _by_quota_name(requests: dict[str, int], limits: dict[str, int]) -> dict[str
     return charged
 
 
-def _scopes(spec: Mapping[str, Any], pod: _Pod, path: str) -> frozenset[str]:
+def _scopes(spec: Mapping[str, Any], path: str, *, best_effort: bool) -> frozenset[str]:
     """Return the facts that decide which quotas apply to the pod."""
     scopes = set()
-    if _is_best_effort(pod):
+    if best_effort:
         scopes.add("BestEffort")
     if count_at(spec, "activeDeadlineSeconds", path) is not None:
         scopes.add("Terminating")
@@ -169,8 +186,8 @@ def _scopes(spec: Mapping[str, Any], pod: _Pod, path: str) -> frozenset[str]:
 
 
 def _is_best_effort(pod: _Pod) -> bool:
-    """True when nothing asks for cpu or memory; what a pod asks as a whole hides its containers."""
-    if pod.has_own_resources:
+    """True when nothing asks for cpu or memory; what a pod asks as a whole, be it nothing, hides its containers."""
+    if pod.speaks_as_a_whole:
         lists = [_own_requests(pod), pod.limits]
     else:
         lists = [amounts for c in (*pod.containers, *pod.init_containers) for amounts in (c.requests, c.limits)]
@@ -197,7 +214,9 @@ def _may_be_pod_wide(name: str) -> bool:
 
 
 def _is_extended(name: str) -> bool:
-    """True for the resources of devices: a domain that is not Kubernetes' own, a slash, a name."""
+    """True for the resources of devices: a domain that is not Kubernetes' own, a slash, a name; or a device class."""
+    if name.startswith(_OF_DEVICE_CLASS):
+        return True
     return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
 
 

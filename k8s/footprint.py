@@ -1,8 +1,11 @@
 """What a manifest will be charged, per quota resource, before it is sent.
 
-Pure: a dict in, a ``Demand`` out. LimitRange defaults, default classes and mutating webhooks run on the
-server before its quotas do: what it says (``requested:`` in a refusal, the object in a 201) is the truth,
-this is what follows from the manifest as it stands.
+Pure: a dict in, a ``Demand`` out, the same that a v1.36 server charges: ``tests/data/charges.json`` holds what one
+did charge. This is what follows from the manifest as it stands. What only the server knows runs before its quotas do
+and is not in it: defaults of a LimitRange, the default StorageClass and PriorityClass, the overhead of a RuntimeClass
+where ``spec.overhead`` does not repeat it, the extended resource that a DeviceClass stands for, mutating webhooks.
+What the server says (``requested:`` in a refusal, the object in a 201) is the truth. Of a ``status`` in a
+manifest the server keeps the ``qosClass`` of a pod and nothing else: so do we.
 
 ``footprint`` is the charge of the create itself. Kinds that make pods later are charged nothing but their
 count; ``footprint_of`` adds an estimate of those pods, and says so.
@@ -94,10 +97,8 @@ def _charge(manifest: Mapping[str, Any], resource: str) -> _Charge:
 def _special_charge(manifest: Mapping[str, Any], resource: str) -> _Charge:
     """Return the charge beside the count, for the kinds that have one."""
     if resource == "pods":
-        status = mapping_at(manifest, "status", "")
-        if status.get("phase") in {"Succeeded", "Failed"}:
-            return {}, frozenset()  # a pod that has ended holds its name only
-        return pod_amounts(required_mapping_at(manifest, "spec", ""), "spec")
+        quality = text_at(mapping_at(manifest, "status", ""), "qosClass", "status")
+        return pod_amounts(required_mapping_at(manifest, "spec", ""), "spec", quality)
     if resource == "persistentvolumeclaims":
         metadata = mapping_at(manifest, "metadata", "")
         return claim_amounts(metadata, required_mapping_at(manifest, "spec", ""), "spec")

@@ -90,16 +90,6 @@ def test_restartable_init_containers_run_beside_what_comes_after_them() -> None:
     assert charged(pod(app, initContainers=[sidecar, sidecar]))["cpu"] == "5"
 
 
-def test_overhead_is_added_to_requests_and_only_to_limits_that_are_there() -> None:
-    """A limit of zero or none is no limit: the overhead must not make it one."""
-    found = charged(
-        pod(container({"cpu": 1, "memory": "1k"}, {"memory": "2k", "cpu": 1}), overhead={"cpu": 1, "memory": 24})
-    )
-    assert (found["cpu"], found["limits.cpu"], found["memory"], found["limits.memory"]) == ("2", "2", "1024", "2024")
-    bare = charged(pod(container({"cpu": 1}), overhead={"cpu": 1, "memory": 24}))
-    assert bare == POD | {"cpu": "2", "requests.cpu": "2", "memory": "24", "requests.memory": "24"}
-
-
 @pytest.mark.parametrize(
     ("whole", "amounts"),
     [
@@ -124,11 +114,12 @@ def test_own_limits_stand_in_for_requests_that_nothing_makes() -> None:
     assert found == POD | {"cpu": "4", "requests.cpu": "4", "limits.cpu": "4"}
 
 
-@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_pod_that_has_ended_is_charged_its_object_only(phase: str) -> None:
-    """count/pods holds until the object is gone, compute does not."""
-    assert charged(pod(container({"cpu": 1})) | {"status": {"phase": phase}}) == {"count/pods": "1"}
-    assert charged(pod(container({"cpu": 1})) | {"status": {"phase": "Running"}})["pods"] == "1"
+def test_of_a_status_only_the_quality_of_service_is_believed() -> None:
+    """As the server does when it creates: the phase is not kept, a stated qosClass is."""
+    busy = pod(container({"cpu": 1}))
+    assert footprint(busy | {"status": {"phase": "Succeeded"}}) == footprint(busy)
+    assert footprint(busy | {"status": {"qosClass": "BestEffort"}}).scopes == {"BestEffort"}
+    assert footprint(pod(container()) | {"status": {"qosClass": "Burstable"}}).scopes == set()
 
 
 TERM = {"topologyKey": "zone", "labelSelector": {}}
@@ -145,6 +136,8 @@ TERM = {"topologyKey": "zone", "labelSelector": {}}
         (pod(container(), initContainers=[container({"cpu": 1})]), set()),
         (pod(container(), resources={"requests": {"cpu": 1}}), set()),
         (pod(container({"cpu": 1}), resources={"requests": {"cpu": 0}}), {"BestEffort"}),
+        (pod(container({"cpu": 1}), resources={}), {"BestEffort"}),
+        (pod(container({"cpu": 1}), resources=None), set()),
         (pod(container({"cpu": 1}), activeDeadlineSeconds=0), {"Terminating"}),
         (pod(container({"cpu": 1}), activeDeadlineSeconds=None), set()),
         (pod(container({"cpu": 1}), priorityClassName="high"), {"PriorityClass", "PriorityClass=high"}),
@@ -213,24 +206,6 @@ def service(**spec: Any) -> Manifest:
     }
 
 
-@pytest.mark.parametrize(
-    ("manifest", "amounts"),
-    [
-        (service(), {}),
-        (service(type="ClusterIP"), {}),
-        (service(type="ExternalName"), {}),
-        (service(type="NodePort"), {"services.nodeports": "2"}),
-        (service(type="LoadBalancer"), {"services.nodeports": "2", "services.loadbalancers": "1"}),
-        (service(type="LoadBalancer", allocateLoadBalancerNodePorts=True), {"services.nodeports": "2", "services.loadbalancers": "1"}),
-        (service(type="LoadBalancer", allocateLoadBalancerNodePorts=False), {"services.nodeports": "1", "services.loadbalancers": "1"}),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_a_service_is_charged_its_ports_by_intent(manifest: Manifest, amounts: dict[str, str]) -> None:
-    """Node ports count before they are allocated; a load balancer without them counts the explicit ones."""
-    assert charged(manifest) == {"services": "1", "count/services": "1"} | amounts
-
-
 def resource_claim(*requests: Manifest) -> Manifest:
     """Write a claim for devices."""
     return {
@@ -255,8 +230,9 @@ def resource_claim(*requests: Manifest) -> Manifest:
     ids=str,
 )  # fmt: skip
 def test_a_device_claim_is_charged_by_device_class(requests: list[Manifest], devices: dict[str, str]) -> None:
-    """Alternatives count by their largest, All by the most that a claim can hold."""
+    """Alternatives count by their largest, All by the most that a claim can hold; each class by both of its names."""
     expected = {f"{name}.deviceclass.resource.k8s.io/devices": amount for name, amount in devices.items()}
+    expected |= {f"requests.deviceclass.resource.kubernetes.io/{name}": amount for name, amount in devices.items()}
     assert charged(resource_claim(*requests)) == {"count/resourceclaims.resource.k8s.io": "1"} | expected
 
 

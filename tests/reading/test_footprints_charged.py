@@ -1,0 +1,103 @@
+"""Footprints against the record of what a real Kubernetes charged: every name, nothing more and nothing less."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from click.testing import CliRunner
+
+from api.commands.footprint import command
+from backoff_ctrl.quantities import parse_quantity
+from k8s.footprint import footprint, footprint_of
+from k8s.quota_objects import read_quota
+from k8s.resource_names import resource_of
+from tests.charged import RECORD, Case, cases, cluster_objects, recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+SAID: Final = [case for case in cases() if not case.theme.startswith("unsaid")]
+UNSAID: Final = [case for case in cases() if case.theme.startswith("unsaid")]
+NAMES: Final = {
+    "devices of a class that has an extended resource": {"requests.example.com/device"},
+    "the overhead of a runtime class is in no manifest that does not repeat it": {
+        "cpu",
+        "limits.memory",
+        "memory",
+        "requests.cpu",
+        "requests.memory",
+    },
+}
+"""What differs where a manifest does not say all."""
+
+
+def nano(case: Case) -> dict[str, int]:
+    """What the server charged, exactly."""
+    return {name: parse_quantity(text) for name, text in recorded()[case.key].amounts.items()}
+
+
+def held_by(resource: str, scopes: frozenset[str]) -> tuple[str, ...]:
+    """Which scoped quotas must rise for an object with these facts, by the engine's own selectors."""
+    found = [read_quota(quota) for quota in cluster_objects("scoped_quotas")]
+    names = [quota["metadata"]["name"] for quota in cluster_objects("scoped_quotas")]
+    pairs = zip(names, found, strict=True)
+    return tuple(sorted(name for name, quota in pairs if resource in quota.spec and quota.selector.applies(scopes)))
+
+
+def ids(of: Iterable[Case]) -> list[str]:
+    """Names of tests."""
+    return [case.key for case in of]
+
+
+def test_the_record_is_of_a_real_server_and_of_these_manifests() -> None:
+    """It says which server, and holds each manifest of the data once, at least 100 of them."""
+    assert json.loads(RECORD.read_text())["recorded"]["server"].startswith("v1.36.")
+    assert sorted(recorded()) == sorted(ids(cases()))
+    assert len(recorded()) >= 100
+
+
+@pytest.mark.parametrize("case", SAID, ids=ids(SAID))
+def test_a_footprint_is_what_the_server_charged(case: Case) -> None:
+    """Amounts are equal name by name, and the scope facts select just the quotas that rose."""
+    found = footprint(case.manifest)
+    charged = recorded()[case.key]
+    assert dict(found.amounts) == nano(case)
+    assert held_by(resource_of(case.manifest), found.scopes) == charged.held_by
+
+
+@pytest.mark.parametrize("case", UNSAID, ids=ids(UNSAID))
+def test_what_only_the_server_knows_is_missing_from_a_footprint_and_nothing_else(case: Case) -> None:
+    """The difference is in the names that are known for it; the server's amounts there are the larger ones."""
+    found, charged = dict(footprint(case.manifest).amounts), nano(case)
+    differing = {name for name in found.keys() | charged.keys() if found.get(name) != charged.get(name)}
+    assert differing == NAMES[case.shows]
+    assert all(found.get(name, 0) < charged[name] for name in differing)
+
+
+def test_the_command_prints_what_the_server_charged(tmp_path: Path) -> None:
+    """`backoff-ctrl footprint --json` over all manifests that make no pods later gives the recorded amounts."""
+    plain = [case for case in SAID if not footprint_of(case.manifest).estimated]
+    file = tmp_path / "all.json"
+    file.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": [case.manifest for case in plain]}))
+    result = CliRunner().invoke(command, ["-f", str(file), "--json"])
+    assert result.exit_code == 0, result.output
+    printed: list[dict[str, Any]] = json.loads(result.output)
+    assert len(printed) == len(plain) >= 100
+    for case, document in zip(plain, printed, strict=True):
+        amounts = {name: parse_quantity(text) for name, text in document["amounts"].items()}
+        assert amounts == nano(case), case.key
+        scopes = frozenset(document["scopes"])
+        assert held_by(resource_of(case.manifest), scopes) == recorded()[case.key].held_by, case.key
+
+
+def test_what_makes_pods_is_estimated_above_its_own_charge() -> None:
+    """The estimate holds the charge of the create itself, and says that it is an estimate."""
+    makers = [case for case in SAID if case.theme == "makers"]
+    assert makers
+    for case in makers:
+        found = footprint_of(case.manifest)
+        assert found.estimated, case.key
+        assert all(found.demand.amounts[name] >= amount for name, amount in nano(case).items()), case.key
