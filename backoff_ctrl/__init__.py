@@ -10,6 +10,7 @@ from .demand import Demand, Selector
 from .errors import BackoffError, PolicyError, QuantityError, TicketError
 from .explaining import Explanation, Snapshot
 from .handler import ComputeResourceAwareBackOffHandler
+from .memory import Memory, RememberedCeiling, RememberedQuota
 from .policy import Policy
 from .tickets import Abandoned, Created, Expired, Failed, Overloaded, Refusal, Rejected, Request, Ticket
 
@@ -23,6 +24,7 @@ __all__ = [
     "Expired",
     "Explanation",
     "Failed",
+    "Memory",
     "ObservedQuota",
     "Overloaded",
     "Policy",
@@ -30,6 +32,8 @@ __all__ = [
     "QuantityError",
     "Refusal",
     "Rejected",
+    "RememberedCeiling",
+    "RememberedQuota",
     "Request",
     "Selector",
     "Snapshot",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from .explaining import Explanation, Snapshot, explain, namespace_snapshot
 from .handler import ComputeResourceAwareBackOffHandler
+from .memory import Memory, recall, remember
 from .policy import Policy
 from .probing import FOREVER
 from .shared import Shared
@@ -152,6 +153,21 @@ class Controller:
             flows={name: window.snapshot(now) for name, window in self._shared.flows.items()},
             settle_time=self._shared.settle_time,
         )
+
+    def remember(self, now: float) -> Memory:
+        """Return what is known of quotas, to be recalled by the controller of a later process."""
+        now = self._clock(now)
+        known = {name: remember(handler.knowledge, now) for name, handler in self._handlers.items()}
+        return Memory({name: quotas for name, quotas in known.items() if quotas}, self._shared.settle_time)
+
+    def recall(self, memory: Memory, now: float) -> None:
+        """Take in what an earlier controller knew, before the first create: what is known already stays as it is."""
+        now = self._clock(now)
+        self._shared.settle_time = min(self.policy.settle_max, max(self.policy.settle_time, memory.settle_time))
+        for namespace, quotas in memory.quotas.items():
+            handler = self._handler(namespace)
+            if recall(handler.knowledge, quotas, self.policy.idle_ttl, now):
+                handler.pace.start_slowly()
 
     def _clock(self, now: float) -> float:
         self._now = max(self._now, now)

@@ -74,6 +74,11 @@ class Pace:
         self.brake.in_flight = in_flight
         self.brake.bad(sent, now, retry_after, self._policy.brake_base)
 
+    def start_slowly(self) -> None:
+        """Begin with one create in flight: what is known is from an earlier time."""
+        self.brake = Window(self._policy, self._rng)
+        self.brake.size = 1.0
+
     def next_open(self, now: float) -> float:
         """Return when the brake lets go; infinity if it does not hold."""
         if self.brake is not None and self.brake.not_before > now:

@@ -1,0 +1,78 @@
+"""What a controller knows, as plain values that may outlive it: whoever owns a file keeps them over a restart.
+
+Only what was learned of quotas: who waits and what is held belongs to a process and ends with it. Remembered facts
+keep their age, so that anything newer replaces them, and creates start slowly until the server has answered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .ceilings import Ceiling, Quota
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .knowledge import Knowledge
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedCeiling:
+    """One ceiling: nano-units, and the seconds since its newest fact. ``used`` contains what was held."""
+
+    limited: int
+    used: int
+    age: float
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedQuota:
+    """One quota: its ceilings by resource, and which scope classes it was found to apply to."""
+
+    ceilings: Mapping[str, RememberedCeiling]
+    applies: Mapping[frozenset[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Quotas by namespace and name, and the learned settle time in seconds."""
+
+    quotas: Mapping[str, Mapping[str, RememberedQuota]]
+    settle_time: float
+
+
+def remember(knowledge: Knowledge, now: float) -> dict[str, RememberedQuota]:
+    """Return what one namespace knows of its quotas; an empty one is not worth keeping."""
+    return {
+        name: RememberedQuota(
+            {
+                resource: RememberedCeiling(ceiling.limited, ceiling.used + ceiling.held, now - ceiling.answered)
+                for resource, ceiling in quota.ceilings.items()
+            },
+            dict(quota.classes),
+        )
+        for name, quota in knowledge.quotas.items()
+        if quota.ceilings
+    }
+
+
+def recall(knowledge: Knowledge, quotas: Mapping[str, RememberedQuota], oldest: float, now: float) -> bool:
+    """Take in what was remembered of quotas that nothing is known of yet; say whether there was any.
+
+    Facts older than ``oldest`` seconds are forgotten; one from the future is as old as a fact of this moment.
+    """
+    structural = False
+    for name, remembered in quotas.items():
+        fresh = {r: c for r, c in remembered.ceilings.items() if c.age <= oldest}
+        if name in knowledge.quotas or not fresh:
+            continue
+        quota = knowledge.quotas[name] = Quota(name)
+        quota.classes.update(remembered.applies)
+        for resource, ceiling in fresh.items():
+            made = quota.ceilings[resource] = Ceiling(quota, resource, ceiling.limited, ceiling.used)
+            made.answered = now - max(0.0, ceiling.age)
+        structural = True
+    if structural:
+        knowledge.restructure()
+    return structural
