@@ -24,7 +24,7 @@ def delay(attempts: int, base: float, cap: float) -> float:
 
 def steps_to_cap(base: float, cap: float) -> int:
     """Return the first attempt whose delay is the cap: counting on would only make forgiveness blunt."""
-    return max(0, math.ceil(math.log2(cap / base)))
+    return math.ceil(math.log2(cap / base))
 
 
 def probe_delay(attempts: int, base: float, cap: float, rng: random.Random) -> float:

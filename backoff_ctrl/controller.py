@@ -214,13 +214,13 @@ class Controller:
                 handler = next(iter(window.turns))
                 handler.take_turn(window, window.turns.pop(handler), now)
             if not window.turns:
-                self._shared.contended.pop(window, None)
+                del self._shared.contended[window]
 
     def _expire(self, now: float) -> None:
         """Forget idle namespaces, and idle shapes and learned ceilings of the others."""
         limit = now - self.policy.idle_ttl
         for name, handler in list(self._handlers.items()):
-            if handler.forget_idle(limit) and not self._watched.get(name, self._watching_all):
+            if handler.forget_idle(limit):
                 del self._handlers[name]
                 handler.wake_at = FOREVER
         for name, window in list(self._shared.flows.items()):

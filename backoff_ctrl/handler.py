@@ -345,12 +345,10 @@ class ComputeResourceAwareBackOffHandler:
 
     def take_turn(self, window: Window, place: tuple[float, int], now: float) -> None:
         """Take a turn at a contended window, from the place that asked: a look from the head may not get there."""
-        due, cut = self._scan_due, self._resume
-        self._scan_due, self._resume = False, place
+        cut, self._resume = self._resume, place
         self.pace.turn = window
         self.scan(now)
         self.pace.turn = None
-        self._scan_due = self._scan_due or due
         self._resume = min((place for place in (cut, self._resume) if place is not None), default=None)
         self._set_alarm(now)
 

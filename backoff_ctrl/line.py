@@ -55,9 +55,8 @@ class Shape:
         self.used_at = 0.0
 
     def learn_charged(self, charged: Mapping[str, int]) -> None:
-        """Learn what the server charges a create of it, other than was asked."""
+        """Learn what the server charges a create of it, other than was asked; a new structure has to follow."""
         self.amounts = {**self.amounts, **charged}
-        self.version = -1
 
     def row_of(self, request: Request) -> Row:
         """Return the row that a request of this shape waits in, new where it is the first."""
@@ -167,14 +166,14 @@ class Line:
     def _place(self, row: Row) -> None:
         """Order the row by its head anew."""
         if row.place is not None:
-            del self.order[bisect_left(self.order, row.place[:2], key=rank_of)]
+            del self.order[bisect_left(self.order, row.place)]
         if row.waiting:
             head = row.waiting[0]
             row.place = (head.rank, head.seq, row)
-            insort(self.order, row.place, key=rank_of)
+            insort(self.order, row.place)  # no two have a seq in common: rows are never compared
         else:
             row.place = None
-            row.shape.rows.pop(row.key, None)
+            del row.shape.rows[row.key]
 
     def ahead(self, request: Request) -> int:
         """Count the waiters ahead of this one: O(waiters), for a person who asks."""

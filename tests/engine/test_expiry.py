@@ -109,3 +109,16 @@ def test_a_quota_that_was_read_once_is_forgotten_and_a_watched_one_is_not() -> N
     line.observe(0, 4)
     line.later(250)
     assert NS in line.controller.snapshot(line.now).namespaces
+
+
+def test_namespaces_that_came_and_went_under_a_watch_of_all_are_forgotten() -> None:
+    """The watch gives what it knows back when one comes again: nothing is kept for the idle."""
+    line = Timeline()
+    line.watching()
+    for i in range(100):
+        line.created(line.ticket_of(line.submit(1, namespace=f"n{i}")))
+    line.later(2000)
+
+    assert line.controller.snapshot(line.now).namespaces == {}
+    assert line.controller.next_deadline() is None
+    assert [line.submit(1, namespace="n0").state for _ in range(3)] == ["sent"] * 3

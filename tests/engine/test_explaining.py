@@ -88,6 +88,19 @@ def test_the_estimate_follows_the_pace_of_releases() -> None:
     assert explained(line, third).estimate == pytest.approx(30)
 
 
+def test_where_nothing_is_watched_the_pace_is_that_of_getting_in() -> None:
+    """One got in every ten seconds while others waited: the second in line may guess twenty."""
+    line = Timeline()
+    line.refused(line.ticket_of(line.submit(1)), 4, 4)
+    *_, last = (line.submit(1) for _ in range(5))
+    for _ in range(3):
+        probe = line.next_ticket()
+        line.later(10)
+        line.created(probe)
+
+    assert explained(line, last).estimate == pytest.approx(20)
+
+
 def test_the_estimate_leans_on_the_newest_release_by_a_fifth() -> None:
     """One release that was late moves it a little; it takes several to believe in a new pace."""
     line = Timeline()

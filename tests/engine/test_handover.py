@@ -225,6 +225,18 @@ def test_an_answered_hold_ends_a_short_time_after_its_201(waiters: int) -> None:
         assert newcomer.state == "sent"
 
 
+def test_an_answered_hold_ends_in_time_for_one_who_waits_already() -> None:
+    """The 201 itself sets the alarm: whoever stood in line before it goes 50 ms after it."""
+    line = Timeline()
+    line.observe(0, 3)
+    line.watching()
+    running, waiting = line.ticket_of(line.submit(2)), line.submit(2)
+    line.later(10)
+    line.created(running)
+    assert tickets(line.later(0.049)) == []
+    assert [t.request for t in tickets(line.later(0.002))] == [waiting]
+
+
 def test_without_a_watch_an_answered_hold_lasts_to_the_next_list() -> None:
     """While no news come by themselves time ends no hold; the list that begins the next watch does."""
     line = Timeline()
