@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "footprint": ("api.commands.footprint:command", "Say what a manifest will be charged."),
     "demo": ("api.commands.demo:command", "Compare plain retries with the gate on a real workload."),
     "sandbox": ("api.commands.sandbox:command", "Serve an embedded API server with quota admission."),
+    "holders": ("api.commands.holders:command", "Say who holds each quota, and what would free it."),
     "doctor": ("api.commands.doctor:command", "Check what this machine and cluster allow."),
 }
 

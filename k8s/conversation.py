@@ -23,11 +23,12 @@ from .answers import (
     refused_here,
 )  # fmt: skip
 from .creation import Creation
-from .footprint import FootprintError, footprint
+from .footprint import FootprintError
 from .naming import CREATE_ID, name_create
 from .outcomes import TREATMENTS, Step, Treatment, overloaded, rejected
 from .patience import LOOK_AGAIN, LOOK_TRIES, SERVER_LIMIT, Patience
 from .rejections import Lane, Rejection, read_rejection
+from .remembered import remembered_footprint
 from .steps import (
     NEXT,
     Action,
@@ -336,7 +337,7 @@ class Conversation:
         if stored is None or stored.get("kind") != self.named.body.get("kind"):
             return None  # asked for as a table, or not an object at all
         try:
-            return footprint(stored, resource=self.creation.resource)
+            return remembered_footprint(stored, self.creation.resource)
         except FootprintError:
             return None  # stored all the same; the engine then keeps to the estimate
 

@@ -13,9 +13,8 @@ import os
 import random
 import threading
 import weakref
-from collections import Counter, deque
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from collections import deque
+from typing import TYPE_CHECKING
 
 from backoff_ctrl.controller import Controller
 from backoff_ctrl.demand import Demand
@@ -23,61 +22,32 @@ from backoff_ctrl.errors import TicketError
 from backoff_ctrl.tickets import Abandoned, Outcome, Refusal, Rejected, Request, Ticket
 
 from .closing import cancel_all
-from .footprint import FootprintError, footprint
+from .first_contact import FirstContact, quotas_of
+from .footprint import FootprintError
 from .modes import mode_of
+from .remembered import remembered_footprint
+from .standing import Counts, Held, Trial, Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from backoff_ctrl.ceilings import ObservedQuota
     from backoff_ctrl.explaining import Explanation, Snapshot
+    from backoff_ctrl.memory import Memory
     from backoff_ctrl.policy import Policy
 
     from .answers import Answer
     from .conversation import Creation
     from .errand import Errand
     from .modes import Mode
+    from .stories import Listener
     from .timers import Timers
+    from .watch_status import WatchBook
 
 LEVEL_HEADER = "X-Kubernetes-Pf-Prioritylevel-Uid"
 LEVELS_MAX = 4096
 
 log = logging.getLogger(__name__)
-
-
-class Waiter(Protocol):
-    """Who stands in line. The calls come from any thread, without the lock, and must not block."""
-
-    def admitted(self, held: Held) -> None:
-        """Take the ticket."""
-
-    def refused(self, refusal: Refusal) -> None:
-        """Hear the engine's no."""
-
-    def opened(self) -> None:
-        """Go ungated: the engine failed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A ticket and the engine that gave it: after a failure there is a new engine, which does not know it."""
-
-    ticket: Ticket
-    engine: Controller
-
-
-@dataclass
-class Counts:
-    """What the gate did so far. ``waiting`` is how it stands now."""
-
-    sent: int = 0
-    admitted: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-    passed: int = 0
-    failed_open: int = 0
-    shadow_waits: int = 0
-    late: int = 0
-    waiting: int = 0
 
 
 class Desk:
@@ -93,7 +63,10 @@ class Desk:
         """Open with an empty line. ``mode`` is one for all, by namespace (``"*"`` for the others), or a function."""
         self.timers = timers
         self.policy = policy
-        self.on_namespace: Callable[[str], object] | None = None  # told each time that a create waits
+        self.on_namespace: Callable[[str], object] | None = None  # told of namespaces that wait for a quota
+        self.on_story: Listener | None = None  # told what waits for longer, gets in then, or never fits
+        self.contact: FirstContact | None = None  # who reads the quotas of a namespace first; None: nobody does
+        self.sight: WatchBook | None = None  # how well quotas are seen, where somebody watches them
         self.on_renew: Callable[[], object] | None = None  # called in a forked child: threads have to be made anew
         self._mode = mode_of(mode)
         self._rng = rng
@@ -108,6 +81,8 @@ class Desk:
         self._ids = itertools.count(1)
         self.counts = Counts()
         self._logged: set[str] = set()
+        self.contact = None if self.contact is None else FirstContact(self.policy.idle_ttl / 2)
+        self._met: dict[str, object] = {}  # who was told of which namespace
         self._levels: dict[tuple[str, str, str], str] = {}
         self._errands: dict[Errand, None] = {}
         self._calls: deque[Callable[[], None]] = deque()
@@ -143,7 +118,7 @@ class Desk:
     def request(self, creation: Creation) -> Request:
         """Describe a create to the engine. A manifest that cannot be read asks nothing: the server will say why."""
         try:
-            demand = footprint(creation.body, resource=creation.resource)
+            demand = remembered_footprint(creation.body, creation.resource)
         except FootprintError:
             demand = Demand({})
         except Exception as error:  # noqa: BLE001 - law 18: the create passes, the error is counted and logged
@@ -162,7 +137,7 @@ class Desk:
 
         self._act(submit)
         if request.state == "waiting":
-            self._meet(request.namespace)
+            self._meet(request)
 
     def settle(self, held: Held, outcome: Outcome, *, waiter: Waiter | None = None) -> bool:
         """End a ticket. With a waiter a refused or postponed request stands in line again (True), else it leaves."""
@@ -187,7 +162,7 @@ class Desk:
 
         self._act(settle)
         if back and held.ticket.request.state == "waiting":
-            self._meet(held.ticket.request.namespace)
+            self._meet(held.ticket.request)
         return bool(back)
 
     def leave(self, request: Request) -> None:
@@ -201,7 +176,7 @@ class Desk:
 
     def shadow(self, creation: Creation) -> Held | None:
         """Admit in any case, but count what enforcing would have done. None: the engine failed."""
-        request, trial = self.request(creation), _Trial(self)
+        request, trial = self.request(creation), Trial(self)
         self.stand(request, trial)
         self.leave(request)
         if (held := trial.close()) is not None:
@@ -264,6 +239,14 @@ class Desk:
         self._told.pop((namespace, quota), None)
         self._act(lambda engine, now: engine.forget_quota(namespace, quota, now))
 
+    def read(self, namespace: str, answer: Answer) -> None:
+        """Tell the engine what a list of the namespace's quotas says; an answer that is no such list tells nothing."""
+        try:
+            for name, seen in quotas_of(answer):
+                self.observe_quota(namespace, name, seen)
+        except Exception as error:  # noqa: BLE001 - law 18: what only helps must not stop a create
+            self.failed_open(error)
+
     def watching(self, namespace: str | None) -> None:
         """Tell the engine that all quotas of the namespace (None: of all) were told and changes will be."""
         self._tell((namespace, None), lambda engine, now: engine.watching(now, namespace))
@@ -271,8 +254,11 @@ class Desk:
     def watch_lost(self, namespace: str | None) -> None:
         """Tell the engine that changes may be missed from now on."""
         self._tell((namespace, None), lambda engine, now: engine.watch_lost(now, namespace))
+        if (None, None) not in self._told:  # a new engine begins so: namespaces come and go, and are not kept
+            self._told.pop((namespace, None), None)
 
     def _tell(self, about: tuple[str | None, str | None], news: Callable[[Controller, float], None]) -> None:
+        self._told.pop(about, None)  # a new engine is told in the order in which this one was
         self._told[about] = news
         self._act(news)
 
@@ -284,7 +270,20 @@ class Desk:
         """Tell the engine of a refusal seen on a path that is not gated."""
         self._act(lambda engine, now: engine.learn(namespace, scopes, refusal, sent, now))
 
+    def recall(self, memory: Memory) -> None:
+        """Tell the engine what an earlier process knew."""
+        self._act(lambda engine, now: engine.recall(memory, now))
+
     # -- questions ---------
+
+    def remember(self) -> Memory | None:
+        """Return what is worth keeping over a restart; None: the engine failed."""
+        with self._lock:
+            try:
+                return self.controller.remember(self.timers.now())
+            except Exception as error:  # noqa: BLE001 - law 18: what only helps must not stop anything
+                self._count_failure(error)
+                return None
 
     def explain(self, request: Request) -> Explanation | None:
         """Say why a request waits."""
@@ -359,33 +358,19 @@ class Desk:
                 exc_info=error,
             )
 
-    def _meet(self, namespace: str) -> None:
-        if self.on_namespace is not None:
-            self.on_namespace(namespace)
-
-
-class _Trial:
-    """Stands in line for a moment, to see whether the engine would have let the create in."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._held: Held | None = None
-        self._closed = False
-
-    def admitted(self, held: Held) -> None:
-        if self._closed:  # by another thread, a moment too late
-            self._desk.settle(held, Abandoned())
-        self._held = held
-
-    def refused(self, refusal: Refusal) -> None:
-        """It would have been refused: counted with those that would have waited."""
-
-    def opened(self) -> None:
-        """The engine failed, and counted it."""
-
-    def close(self) -> Held | None:
-        self._closed = True
-        return self._held
+    def _meet(self, request: Request) -> None:
+        """Say where a quota is in the way: to watch quotas that are not costs a busy server and us for nothing."""
+        hook = self.on_namespace
+        if hook is None or self._met.get(request.namespace) is hook:  # asking is dear: it counts who stands ahead
+            return
+        try:
+            why = self.explain(request)
+        except Exception as error:  # noqa: BLE001 - law 18: what only helps must not stop a create
+            self.failed_open(error)
+            return
+        if why is not None and why.quota:
+            self._met[request.namespace] = hook
+            hook(request.namespace)
 
 
 _DESKS: weakref.WeakSet[Desk] = weakref.WeakSet()

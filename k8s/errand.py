@@ -34,6 +34,7 @@ from .steps import (
     WaitUntil,
     Woke,
 )
+from .stories import Tale, tell_refusal
 
 if TYPE_CHECKING:
     import random
@@ -45,7 +46,9 @@ if TYPE_CHECKING:
 
     from .answers import Answer
     from .conversation import Creation
-    from .desk import Desk, Held
+    from .desk import Desk
+    from .first_contact import FirstStep
+    from .standing import Held
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +70,12 @@ class Hands(Protocol):
 
     def refresh(self, reply: Callable[[Event], None]) -> None:
         """Fetch new credentials, then reply."""
+
+    def can_read_quotas(self) -> bool:
+        """Say whether the transport can list the quotas of the create's namespace."""
+
+    def read_quotas(self, reply: Callable[[Event], None]) -> None:
+        """List them, then reply."""
 
 
 class Errand:
@@ -94,15 +103,49 @@ class Errand:
         self._held: Held | None = None
         self._time_limit: Callable[[], object] | None = None
         self._nap: Callable[[], object] | None = None
+        self._reads = False  # the quotas of its namespace, and others wait for that
+        self._tale: Tale | None = None  # of a create that waits while somebody listens
 
     # -- from outside ---------
 
     def begin(self) -> None:
-        """Begin: in line, or straight through."""
+        """Begin: in line, or straight through. The first create of a namespace reads its quotas before that."""
         with self._lock:
             if self.over:  # cancelled before it began
                 return
             self._desk.track(self)
+            first = self._first_contact()
+        if first == "go":
+            self._set_out()
+        elif first == "read":
+            self._hands.read_quotas(self._quotas_read)
+
+    def _first_contact(self) -> FirstStep:
+        contact = self._desk.contact
+        if contact is None or self.mode != "enforce" or not self._hands.can_read_quotas():
+            return "go"
+        go_on = lambda: self._hands.post(self._set_out)  # noqa: E731 - what others call once they have read
+        first = contact.ask(self.creation.namespace, go_on, self._desk.timers.now())
+        self._reads = first == "read"
+        return first
+
+    def _quotas_read(self, event: Event) -> None:
+        if isinstance(event, Answered):
+            self._desk.read(self.creation.namespace, event.answer)
+        self._end_reading()
+        self._set_out()
+
+    def _end_reading(self) -> None:
+        """Let those go on that wait for what was read here, whatever came of it."""
+        if self._reads and self._desk.contact is not None:
+            self._reads = False
+            for go_on in self._desk.contact.done(self.creation.namespace, self._desk.timers.now()):
+                go_on()
+
+    def _set_out(self) -> None:
+        with self._lock:
+            if self.over:
+                return
             if self.mode != "enforce":
                 self._desk.count_passed()
             if self.mode == "shadow":
@@ -161,6 +204,8 @@ class Errand:
 
     def refused(self, refusal: Refusal) -> None:
         """Hear the engine's no."""
+        if self._desk.on_story is not None:
+            tell_refusal(self._desk.on_story, self.creation, refusal)
         self._hands.post(lambda: self.step(Refused(refusal.reason, refusal.detail)))
 
     def opened(self) -> None:
@@ -223,7 +268,7 @@ class Errand:
                 when = self._desk.timers.now() + delay
                 self._nap = self._desk.timers.call_at(when, lambda: self._hands.post(self._wake))
             case Return(answer, outcome, learned):
-                self._finish(outcome)
+                self._finish(outcome, created=answer.ok)
                 if learned is not None and self._request is not None:
                     scopes, sent = self._request.demand.scopes, learned.sent or self.began
                     self._desk.learn(self.creation.namespace, scopes, learned, sent)
@@ -242,8 +287,16 @@ class Errand:
             self._desk.stand(self._request, self)
         if self.over:  # cancelled while we were joining
             self._desk.leave(self._request)
-        elif self.creation.on_wait is not None and self._request.state == "waiting":
-            self._tell(self.creation.on_wait)
+        elif self._request.state == "waiting":
+            self._begin_tale(self._request)
+            if self.creation.on_wait is not None:
+                self._tell(self.creation.on_wait)
+
+    def _begin_tale(self, request: Request) -> None:
+        if self._tale is None and self._desk.on_story is not None:
+            self._tale = Tale(self._desk, self._desk.on_story, self.creation, self.began)
+        if self._tale is not None:
+            self._tale.waits(request)
 
     def _tell(self, on_wait: Callable[[Any], object]) -> None:
         try:
@@ -262,7 +315,10 @@ class Errand:
 
     # -- ends ---------
 
-    def _finish(self, outcome: Outcome | None) -> None:
+    def _finish(self, outcome: Outcome | None, *, created: bool = False) -> None:
+        self._end_reading()
+        if self._tale is not None:
+            self._tale.over(created=created)
         for cancel in (self._time_limit, self._nap):
             if cancel is not None:
                 cancel()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -11,14 +10,17 @@ from backoff_ctrl.policy import Policy
 
 from .answers import Answer, GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
 from .creation import Creation
-from .desk import Counts, Desk
+from .desk import Desk
 from .errand import Errand
 from .gate_threads import Gate
+from .naming import NAMES
 from .patience import SERVER_LIMIT
+from .standing import Counts
 from .steps import Answered, Broken, Event, Refreshed, Unknown, Unsent
 from .timers import LoopTimers
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Awaitable, Callable, Mapping
 
     from backoff_ctrl.controller import Controller
@@ -57,6 +59,14 @@ class AsyncRefreshing(Protocol):
         """Fetch them."""
 
 
+@runtime_checkable
+class AsyncReading(Protocol):
+    """A transport that can list the quotas of the create's namespace, so that not even the first is refused."""
+
+    async def read_quotas(self) -> Answer:
+        """GET them, with little patience. Raises as ``send`` does."""
+
+
 class AsyncGate:
     """Lets creates through in the engine's order, on asyncio.
 
@@ -77,7 +87,7 @@ class AsyncGate:
     ) -> None:
         """Open. Nothing is started before the first create."""
         self.desk = desk if desk is not None else Desk(LoopTimers(clock), policy or Policy(), mode, rng)
-        self._names = rng if rng is not None else random.SystemRandom()  # no two forks draw the same names
+        self._names = rng if rng is not None else NAMES
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -164,6 +174,13 @@ class _LoopHands:
 
     def refresh(self, reply: Callable[[Event], None]) -> None:
         self._spawn(self._refresh, reply)
+
+    def can_read_quotas(self) -> bool:
+        return isinstance(self._transport, AsyncReading)
+
+    def read_quotas(self, reply: Callable[[Event], None]) -> None:
+        assert isinstance(self._transport, AsyncReading)
+        self._spawn(self._transport.read_quotas, reply)
 
     async def _refresh(self) -> None:
         if isinstance(self._transport, AsyncRefreshing):

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import queue
-import random
 import time
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from backoff_ctrl.policy import Policy
 
 from .answers import Answer, GateClosed, NotSent, OutcomeUnknown
-from .desk import Counts, Desk
+from .desk import Desk
 from .errand import Errand
+from .naming import NAMES
 from .steps import Answered, Broken, Event, Refreshed, Unknown, Unsent
 from .timers import ThreadTimers
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable, Mapping
 
     from backoff_ctrl.controller import Controller
 
     from .conversation import Creation
     from .modes import Mode
+    from .standing import Counts
 
     Call = Callable[[], None]
     Done = Callable[[Answer | None, BaseException | None], None]
@@ -45,6 +47,14 @@ class Refreshing(Protocol):
         """Fetch them."""
 
 
+@runtime_checkable
+class Reading(Protocol):
+    """A transport that can list the quotas of the create's namespace, so that not even the first is refused."""
+
+    def read_quotas(self) -> Answer:
+        """GET them, with little patience. Raises as ``send`` does."""
+
+
 class Gate:
     """Lets creates through in the engine's order, for threads. The arguments are those of ``AsyncGate``.
 
@@ -62,7 +72,7 @@ class Gate:
     ) -> None:
         """Open. Nothing is started before the first create."""
         self.desk = desk if desk is not None else Desk(ThreadTimers(clock), policy or Policy(), mode, rng)
-        self._names = rng if rng is not None else random.SystemRandom()  # no two forks draw the same names
+        self._names = rng if rng is not None else NAMES
 
     @property
     def controller(self) -> Controller:
@@ -138,6 +148,13 @@ class _ThreadHands:
         if isinstance(self._transport, Refreshing):
             self._transport.refresh()
         reply(Refreshed())
+
+    def can_read_quotas(self) -> bool:
+        return isinstance(self._transport, Reading)
+
+    def read_quotas(self, reply: Callable[[Event], None]) -> None:
+        assert isinstance(self._transport, Reading)
+        self._call(self._transport.read_quotas, reply)
 
     def _call(self, call: Callable[[], Answer], reply: Callable[[Event], None]) -> None:
         sent = self._clock()

@@ -10,28 +10,30 @@ Generated methods, raw calls and the DynamicClient all end in ``call_api``, and 
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import urllib3
 from kubernetes.client import ApiClient, ApiException
-from kubernetes.client.rest import RESTResponse
 
 from .accounts import Account, unwrapped
 from .answers import Answer, NotSent, OutcomeUnknown, WaitedTooLong
 from .closing import cancel_all
+from .first_contact import READ_PATIENCE
 from .gate_threads import Gate
 from .patience import SERVER_LIMIT
 from .pending import PendingCreate
-from .responses import rewrapped
+from .responses import UnreadResponse
 from .sharing import Share
-from .targets import Target, creation, is_gated, read_target, teaching
-from .tokens import ConfiguredToken
+from .targets import Target, creation, is_gated, quotas_url, read_target, teaching
+from .tokens import FRESH, ConfiguredToken
 from .waiting import current_options, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kubernetes.client import Configuration
+    from kubernetes.client.rest import RESTResponse
 
     from .errand import Errand
     from .gate import AsyncGate
@@ -70,11 +72,12 @@ class GatedApiClient(ApiClient):
         configuration: Configuration | None = None,
         *args: Any,
         gate: Gate | AsyncGate | None = None,
+        events: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        """Take what ``ApiClient`` takes, and the gate."""
+        """Take what ``ApiClient`` takes, the gate, and whether to write events (None: BACKOFF_CTRL_EVENTS=1)."""
         super().__init__(configuration, *args, **kwargs)
-        self._share = Share(self.configuration, gate)
+        self._share = Share(self.configuration, gate, events)
         self.gate = Gate(desk=self._share.desk)
         self._under_way: set[Errand] = set()
         self._local = threading.local()
@@ -98,7 +101,7 @@ class GatedApiClient(ApiClient):
         target = read_target(self.configuration.host, url)
         if target is None or not is_gated(method, target, body):
             return self._pass(target, method, url, header_params, body, post_params, _request_timeout)
-        transport = _Transport(self, url, header_params, _request_timeout)
+        transport = _Transport(self, target.namespace, url, header_params, _request_timeout)
         what = creation(self.configuration.host, target, header_params or {}, body, current_options())
         begun: list[Errand] = []
         answer, failure = None, None
@@ -166,7 +169,7 @@ class GatedApiClient(ApiClient):
         """Start a create whose steps run on the client's own pool; while it waits it is not there."""
         _, url, headers, body, _ = request
         pool = self.pool  # made here, with its atexit hook, which closes this client
-        transport = _Transport(self, url, headers, rest[1])
+        transport = _Transport(self, target.namespace, url, headers, rest[1])
         what = creation(self.configuration.host, target, headers or {}, body, current_options())
 
         def conclude(answer: Answer | None, error: BaseException | None) -> Any:
@@ -197,7 +200,7 @@ class GatedApiClient(ApiClient):
             assert error is not None
             raise WaitTimeout(error) if isinstance(error, WaitedTooLong) else unwrapped(error)
         self._local.account = account
-        response = RESTResponse(rewrapped(answer))
+        response = UnreadResponse(answer)
         response.account = account  # type: ignore[attr-defined]
         return response
 
@@ -215,21 +218,21 @@ class GatedApiClient(ApiClient):
         return response
 
     def send_now(self, method: str, url: str, headers: dict[str, Any], body: Any, timeout: Any) -> RESTResponse:
-        """Call the server, ungated, with credentials of this moment."""
-        if isinstance(headers.get("authorization"), ConfiguredToken):
-            token = self.configuration.auth_settings().get("BearerToken")
-            if token is not None:
-                headers["authorization"] = token["value"]
+        """Call the server, ungated."""
         return super().call_api(method, url, headers, body, None, timeout)
 
 
 class _Transport:
     """One create's way to the server, through the client's own connections."""
 
-    def __init__(self, client: GatedApiClient, url: str, headers: dict[str, Any] | None, timeout: Any) -> None:
+    def __init__(
+        self, client: GatedApiClient, namespace: str, url: str, headers: dict[str, Any] | None, timeout: Any
+    ) -> None:
         self._client = client
+        self._namespace = namespace
         self._url = url
         self._headers = headers or {}
+        self._fresh_until = time.monotonic() + FRESH  # the client has just asked for them
         self._timeout = timeout or (SERVER_LIMIT, SERVER_LIMIT)  # a create is over on the server by then
 
     def send(self, body: dict[str, Any]) -> Answer:
@@ -238,12 +241,27 @@ class _Transport:
     def look_up(self, name: str) -> Answer:
         return self._call("GET", f"{self._url.partition('?')[0]}/{name}", None)
 
+    def read_quotas(self) -> Answer:
+        patience = (READ_PATIENCE, READ_PATIENCE)
+        return self._call("GET", quotas_url(self._client.configuration.host, self._namespace), None, patience)
+
     def refresh(self) -> None:
         self._client.configuration.auth_settings()  # runs the configuration's refresh hook
+        self._fresh_until = float("-inf")
 
-    def _call(self, method: str, url: str, body: Any) -> Answer:
+    def _credentials(self) -> dict[str, Any]:
+        """Return the headers with credentials of this moment."""
+        headers = dict(self._headers)
+        if isinstance(headers.get("authorization"), ConfiguredToken) and time.monotonic() > self._fresh_until:
+            token = self._client.configuration.auth_settings().get("BearerToken")
+            if token is not None:
+                headers["authorization"] = token["value"]
+        return headers
+
+    def _call(self, method: str, url: str, body: Any, patience: Any = None) -> Answer:
         try:
-            response = self._client.send_now(method, url, dict(self._headers), body, self._timeout)
+            timeout = patience or self._timeout
+            response = self._client.send_now(method, url, self._credentials(), body, timeout)
             return Answer(response.status, response.headers, response.read())
         except urllib3.exceptions.MaxRetryError as error:
             if isinstance(error.reason, _NEVER_MADE):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -14,11 +15,12 @@ from multidict import CIMultiDict
 from .accounts import Account, unwrapped
 from .answers import Answer, NotSent, OutcomeUnknown, WaitedTooLong
 from .closing import cancel_all
+from .first_contact import READ_PATIENCE
 from .gate import AsyncGate
 from .patience import SERVER_LIMIT
 from .sharing import Share
-from .targets import Target, creation, is_gated, read_target, teaching
-from .tokens import ConfiguredToken
+from .targets import Target, creation, is_gated, quotas_url, read_target, teaching
+from .tokens import FRESH, ConfiguredToken
 from .waiting import current_options, waiting
 
 if TYPE_CHECKING:
@@ -50,11 +52,12 @@ class AsyncGatedApiClient(ApiClient):
         configuration: Configuration | None = None,
         *args: Any,
         gate: Gate | AsyncGate | None = None,
+        events: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        """Take what ``ApiClient`` takes, and the gate."""
+        """Take what ``ApiClient`` takes, the gate, and whether to write events (None: BACKOFF_CTRL_EVENTS=1)."""
         super().__init__(configuration, *args, **kwargs)
-        self._share = Share(self.configuration, gate)
+        self._share = Share(self.configuration, gate, events)
         self.gate = AsyncGate(desk=self._share.desk)
         self._under_way: set[Errand] = set()
 
@@ -72,7 +75,7 @@ class AsyncGatedApiClient(ApiClient):
         target = read_target(self.configuration.host, url)
         if target is None or not is_gated(method, target, body):
             return await self._pass(target, method, url, header_params, body, post_params, _request_timeout)
-        transport = _Transport(self, url, header_params, _request_timeout)
+        transport = _Transport(self, target.namespace, url, header_params, _request_timeout)
         what = creation(self.configuration.host, target, header_params or {}, body, current_options())
         begun: list[Errand] = []
         answer, failure = None, None
@@ -113,11 +116,7 @@ class AsyncGatedApiClient(ApiClient):
         await super().close()  # type: ignore[no-untyped-call]
 
     async def send_now(self, method: str, url: str, headers: dict[str, Any], body: Any, limit: Any) -> RESTResponse:
-        """Call the server, ungated, with credentials of this moment."""
-        if isinstance(headers.get("authorization"), ConfiguredToken):
-            token = (await self.configuration.auth_settings()).get("BearerToken")
-            if token is not None:
-                headers["authorization"] = token["value"]
+        """Call the server, ungated."""
         return await super().call_api(method, url, headers, body, None, limit)
 
     def _began(self, errand: Errand, begun: list[Errand]) -> None:
@@ -143,10 +142,14 @@ class AsyncGatedApiClient(ApiClient):
 class _Transport:
     """One create's way to the server, through the client's own session."""
 
-    def __init__(self, client: AsyncGatedApiClient, url: str, headers: dict[str, Any] | None, timeout: Any) -> None:
+    def __init__(
+        self, client: AsyncGatedApiClient, namespace: str, url: str, headers: dict[str, Any] | None, timeout: Any
+    ) -> None:
         self._client = client
+        self._namespace = namespace
         self._url = url
         self._headers = headers or {}
+        self._fresh_until = time.monotonic() + FRESH  # the client has just asked for them
         self._timeout = timeout or SERVER_LIMIT  # a create is over on the server by then
         self._last: tuple[Answer, RESTResponse] | None = None
 
@@ -156,8 +159,22 @@ class _Transport:
     async def look_up(self, name: str) -> Answer:
         return await self._call("GET", f"{self._url.partition('?')[0]}/{name}", None)
 
+    async def read_quotas(self) -> Answer:
+        url = quotas_url(self._client.configuration.host, self._namespace)
+        return await self._call("GET", url, None, READ_PATIENCE)
+
     async def refresh(self) -> None:
         await self._client.configuration.auth_settings()  # runs the configuration's refresh hook
+        self._fresh_until = float("-inf")
+
+    async def _credentials(self) -> dict[str, Any]:
+        """Return the headers with credentials of this moment."""
+        headers = dict(self._headers)
+        if isinstance(headers.get("authorization"), ConfiguredToken) and time.monotonic() > self._fresh_until:
+            token = (await self._client.configuration.auth_settings()).get("BearerToken")
+            if token is not None:
+                headers["authorization"] = token["value"]
+        return headers
 
     def response_of(self, answer: Answer) -> RESTResponse:
         """Return the response that the answer was read from (aiohttp keeps its bytes), else one made of it."""
@@ -165,9 +182,10 @@ class _Transport:
             return self._last[1]
         return RESTResponse(MadeResponse(answer, self._url))
 
-    async def _call(self, method: str, url: str, body: Any) -> Answer:
+    async def _call(self, method: str, url: str, body: Any, patience: float | None = None) -> Answer:
         try:
-            response = await self._client.send_now(method, url, dict(self._headers), body, self._timeout)
+            timeout = patience or self._timeout
+            response = await self._client.send_now(method, url, await self._credentials(), body, timeout)
             answer = Answer(response.status, response.headers, await response.read())
         except aiohttp.ClientConnectorCertificateError:
             raise

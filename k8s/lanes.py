@@ -28,7 +28,7 @@ class Lane(StrEnum):
     UNKNOWN_OUTCOME = "unknown-outcome"  # the object may exist: look it up
     NOT_SENT = "not-sent"  # no connection was made: send it again
     WEBHOOK_FAILED = "webhook-failed"  # not stored; a webhook of this namespace is broken
-    NOT_READY = "not-ready"  # a fresh namespace: try again shortly
+    NOT_READY = "not-ready"  # a fresh namespace, or a server that just begins: try again shortly
     POLICY = "policy"
     RBAC = "rbac"
     LIMIT_RANGE = "limit-range"

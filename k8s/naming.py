@@ -8,11 +8,12 @@ answer nobody could say which object was ours. We draw it earlier, of a longer s
 from __future__ import annotations
 
 import hashlib
+import os
+import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Mapping
 
 CREATE_ID: Final = "backoff-ctrl.dev/create-id"
@@ -20,7 +21,13 @@ CREATE_ID: Final = "backoff-ctrl.dev/create-id"
 ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Kubernetes' own alphabet for random names: no vowels, no digits that look like letters."""
 SUFFIX_LENGTH: Final = 10
+_PAIRS: Final = [low + high for high in ALPHABET for low in ALPHABET]  # as two divisions would pick them
 NAME_LENGTH: Final = 63  # what every kind accepts: a DNS label
+NAMES: Final = random.Random()
+"""Where random names come from: seeded by the system once a process (asking it for every name costs more than the rest
+of the name), and nobody's ``random.seed`` reaches it."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=NAMES.seed)  # no two forks draw the same names
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +68,11 @@ def name_create(
 
 def mint(prefix: str, digits: int) -> str:
     """Append 10 characters drawn from ``digits`` to the prefix, cut so that the name fits."""
-    suffix = []
-    for _ in range(SUFFIX_LENGTH):
-        digits, place = divmod(digits, len(ALPHABET))
-        suffix.append(ALPHABET[place])
-    return prefix[: NAME_LENGTH - SUFFIX_LENGTH] + "".join(suffix)
+    suffix = ""
+    for _ in range(SUFFIX_LENGTH // 2):
+        digits, place = divmod(digits, len(_PAIRS))
+        suffix += _PAIRS[place]
+    return prefix[: NAME_LENGTH - SUFFIX_LENGTH] + suffix
 
 
 def _digits(seed: str | None, purpose: str, rng: random.Random) -> int:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
+import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 import urllib3
-import yaml
-from kubernetes.client import ApiClient, ApiException, Configuration
-from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
-from kubernetes.config.kube_config import list_kube_config_contexts
+from kubernetes.client import ApiClient, ApiException
+
+from .places import OTHER, Place, ReachError, find_place, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["Check", "Place", "Reach", "ReachError", "Right", "find_place"]
 
 PATIENCE: Final = (5, 10)  # seconds to connect, to be answered
 REVIEW: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-
-
-class ReachError(Exception):
-    """The cluster can't be used as asked; the sentence says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,116 +49,72 @@ RIGHTS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where to look, and how it was found."""
-
-    configuration: Configuration
-    namespace: str
-    found: str
-
-
-def find_place(server: str | None, kubeconfig: str | None, context: str | None, namespace: str | None) -> Place:
-    """Find the cluster: the server given, else the kubeconfig, else the account of the pod this runs in.
-
-    Raises ``ReachError``.
-    """
-    configuration = Configuration()
-    if server is not None:
-        configuration.host = _address(server)
-        return Place(configuration, namespace or "default", f"{configuration.host}, as given")
-    try:
-        load_kube_config(kubeconfig, context, configuration)
-        _, active = list_kube_config_contexts(kubeconfig)
-        chosen = context or active["name"]
-        return Place(configuration, namespace or _namespace(kubeconfig, chosen), f"context {chosen} of the kubeconfig")
-    except (yaml.YAMLError, UnicodeDecodeError) as error:  # also where the file was not named: it is there
-        raise ReachError(
-            f"the kubeconfig {kubeconfig or ''} is not YAML: {_one_line(error)}; name another with --kubeconfig"
-        ) from error
-    except (ConfigException, OSError, TypeError, KeyError) as error:
-        if kubeconfig is not None or context is not None:
-            raise ReachError(f"the kubeconfig can't be used: {error}; name another with --kubeconfig") from error
-    try:
-        load_incluster_config(configuration)
-    except ConfigException as error:
-        raise ReachError(
-            "no kubeconfig and no in-cluster account: name a cluster with --kubeconfig or --server"
-        ) from error
-    return Place(configuration, namespace or "default", "the account of this pod")
-
-
-def _address(server: str) -> str:
-    """Check a URL as far as the client would trip over it."""
-    try:
-        parts = urlsplit(server)
-        usable = bool(parts.hostname) and parts.port != 0  # reading the port checks it
-    except ValueError:
-        usable = False
-    if not usable:
-        raise ReachError(f"--server must be a URL such as http://127.0.0.1:8001, not {server!r}")
-    return server.rstrip("/")
-
-
-def _one_line(error: Exception) -> str:
-    """Return the sentence of an error that may go over several lines."""
-    return " ".join(str(error).split())
-
-
-def _namespace(kubeconfig: str | None, context: str) -> str:
-    contexts, _ = list_kube_config_contexts(kubeconfig)
-    chosen = next(each for each in contexts if each["name"] == context)
-    return str(chosen["context"].get("namespace") or "default")
-
-
 class Reach:
     """Asks the cluster. Raises ``ReachError`` where it cannot be reached at all."""
 
     def __init__(self, place: Place) -> None:
         """Ask once, without retries: a doctor should not take minutes."""
         place.configuration.retries = False  # urllib3's way to say none
-        self._place = place
-        self._client = ApiClient(place.configuration)
+        if not place.configuration.verify_ssl:  # asked for in the kubeconfig: a warning for every call says no more
+            urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+        self.place = place
+        try:
+            self._client = ApiClient(place.configuration)
+        except (OSError, ValueError) as error:  # a certificate that is none
+            raise ReachError(f"{place.found} can't be used: {one_line(error)}; {OTHER}") from error
 
     def checks(self) -> Iterator[Check]:
         """Answer, check by check."""
-        yield self._version()
+        yield Check("cluster", ok=True, detail=f"{self.version()} at {self.place.found}")
         for right in RIGHTS:
             yield self._right(right)
         yield self._quotas()
+
+    @staticmethod
+    def forbidden(checks: Iterable[Check]) -> bool:
+        """Say whether nothing can be done here: not even the first right is given."""
+        needed = f"{RIGHTS[0].verb} {RIGHTS[0].resource}"
+        return any(check.name == needed and not check.ok for check in checks)
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
 
-    def _version(self) -> Check:
-        status, answer = self._ask("GET", "/version")
+    def version(self) -> str:
+        """Return what the server says it is. Raises ``ReachError`` where the credentials are refused, too."""
+        status, answer = self.ask("GET", "/version")
         if status == 401:
-            return Check("cluster", ok=False, detail="the credentials are refused", remedy="renew them, then try again")
+            raise ReachError(
+                f"{self.place.url} refuses the credentials of {self.place.found}: they have expired or are another "
+                "cluster's; log in again or take a fresh token, then try again"
+            )
         if status != 200:
-            raise ReachError(f"{self._place.configuration.host} answers {status} to /version: is it an API server?")
-        return Check("cluster", ok=True, detail=f"{answer.get('gitVersion', 'version unknown')} at {self._place.found}")
+            raise ReachError(f"{self.place.url} answers {status} to /version: is it an API server?")
+        return str(answer.get("gitVersion", "version unknown"))
 
-    def _right(self, right: Right) -> Check:
-        name = f"{right.verb} {right.resource}"
-        attributes = {"namespace": self._place.namespace, "verb": right.verb, "resource": right.resource}
+    def allowed(self, verb: str, resource: str, namespace: str = "") -> bool | None:
+        """Say whether this account may (all resources are of the core group); None: the server does not say."""
+        name, _, subresource = resource.partition("/")
+        attributes = {"namespace": namespace, "verb": verb, "resource": name, "subresource": subresource}
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": attributes},
         }
-        status, answer = self._ask("POST", REVIEW, body)
-        if status not in (200, 201):
-            return Check(name, ok=False, detail=f"cannot be asked: {status}", remedy="is this an API server?")
-        allowed = bool((answer.get("status") or {}).get("allowed"))
-        place = f"in {self._place.namespace}"
-        return Check(
-            name, allowed, f"{'allowed' if allowed else 'not allowed'} {place}", "" if allowed else right.without
-        )
+        status, answer = self.ask("POST", REVIEW, body)
+        return bool((answer.get("status") or {}).get("allowed")) if status in (200, 201) else None
+
+    def _right(self, right: Right) -> Check:
+        name, namespace = f"{right.verb} {right.resource}", self.place.namespace
+        allowed = self.allowed(right.verb, right.resource, namespace)
+        if allowed is None:
+            return Check(name, ok=False, detail="cannot be asked", remedy="is this an API server?")
+        words = "allowed" if allowed else "not allowed"
+        return Check(name, allowed, f"{words} in {namespace}", "" if allowed else right.without)
 
     def _quotas(self) -> Check:
-        namespace = self._place.namespace
-        status, answer = self._ask("GET", f"/api/v1/namespaces/{namespace}/resourcequotas")
+        namespace = self.place.namespace
+        status, answer = self.ask("GET", f"/api/v1/namespaces/{namespace}/resourcequotas")
         if status == 200 and not answer.get("items") and self._missing(namespace):
             remedy = "create it, or name another with --namespace"
             return Check("quotas", ok=False, detail=f"there is no namespace {namespace}", remedy=remedy)
@@ -173,24 +126,61 @@ class Reach:
 
     def _missing(self, namespace: str) -> bool:
         """Say whether a namespace is not there; an account that may not look at it gets the benefit."""
-        return self._ask("GET", f"/api/v1/namespaces/{namespace}")[0] == 404
+        return self.ask("GET", f"/api/v1/namespaces/{namespace}")[0] == 404
 
-    def _ask(self, method: str, path: str, body: Any = None) -> tuple[int, dict[str, Any]]:
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: Iterable[tuple[str, str]] = (),
+        accept: str = "application/json",
+    ) -> tuple[int, dict[str, Any]]:
+        """Ask anything, with the credentials of this moment: the status, and the object in the answer if any."""
         try:
             request = self._client.param_serialize(
                 method,
                 path,
-                header_params={"Accept": "application/json", "Content-Type": "application/json"},
+                query_params=list(query),
+                header_params={"Accept": accept, "Content-Type": "application/json"},
                 body=body,
                 auth_settings=["BearerToken"],
             )
             response = self._client.call_api(*request, _request_timeout=PATIENCE)
             text = response.read()
         except (urllib3.exceptions.HTTPError, ApiException, OSError, ValueError) as error:
-            host = self._place.configuration.host
-            raise ReachError(f"{host} can't be reached: {error}; check the address and the network") from error
+            raise ReachError(f"{self.place.url} can't be reached: {_why(error)}") from error
         try:
             answer = json.loads(text)
         except ValueError:
             answer = {}
         return response.status, answer if isinstance(answer, dict) else {}
+
+
+_CHECK: Final = "check the address and the network"
+_WHYS: Final = (
+    (ssl.SSLCertVerificationError, "its certificate is not trusted", "name its authority in the kubeconfig"),
+    (ssl.SSLError, "no TLS with it", "check the address, http or https, and the certificates"),
+    (urllib3.exceptions.NameResolutionError, "there is no such host", _CHECK),
+    (urllib3.exceptions.ProxyError, "the proxy fails", "check proxy-url and HTTPS_PROXY"),
+    (urllib3.exceptions.NewConnectionError, "nothing listens there", "check the address, and that the server runs"),
+    (urllib3.exceptions.ConnectTimeoutError, "no connection in time", _CHECK),
+    (urllib3.exceptions.ReadTimeoutError, "no answer in time", "is it an API server, and is it well?"),
+    (Exception, "the connection fails", _CHECK),
+)
+"""What a connection may fail of, what to call it and what to do: the first that is among the causes."""
+
+
+def _why(error: BaseException) -> str:
+    """Say why a connection failed and what to do, in words."""
+    causes: list[BaseException] = []
+    todo: list[object] = [error]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, BaseException) and each not in causes:
+            causes.append(each)
+            todo += [each.__context__, each.__cause__, getattr(each, "reason", None)]
+    kind, words, remedy = next(why for why in _WHYS if any(isinstance(each, why[0]) for each in causes))
+    found = one_line(next(each for each in reversed(causes) if isinstance(each, kind)))
+    return f"{words} ({found}); {remedy}"

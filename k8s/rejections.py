@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Lane", "Rejection", "read_rejection"]
 
 LONGEST_RETRY_AFTER: Final = 3_600.0  # seconds; a server that asks for more is asked again after this
+LEVEL: Final = "x-kubernetes-pf-prioritylevel-uid"
 
 
 _NOTHING: Final[Mapping[str, int]] = {}
@@ -55,7 +56,7 @@ def read_rejection(status: int, headers: Mapping[str, str], body: bytes | str) -
     """Read one answer of an API server, or of what stands before it. Never raises.
 
     ``status`` 0 means that it is not known (a line of a log): it is inferred from the text. ``headers`` may
-    have names in any case; only ``Retry-After`` is used.
+    have names in any case; ``Retry-After`` is used, and the priority level's to tell a server that just begins.
     """
     if status == 403 and type(body) is bytes and len(body) < 8_192:
         plain = _read_plain(headers, body)
@@ -70,6 +71,8 @@ def read_rejection(status: int, headers: Mapping[str, str], body: bytes | str) -
     if refusal := read_quota_text(line):
         return Rejection(Lane.QUOTA, said.message, True, retry_after, *refusal)
     lane, quota = lane_of(code, said, line)
+    if lane is Lane.RBAC and _just_begins(headers):
+        lane = Lane.NOT_READY
     return Rejection(lane, said.message or said.reason, lane in RETRYABLE, retry_after, quota)
 
 
@@ -92,6 +95,15 @@ def _read_plain(headers: Mapping[str, str], body: bytes) -> Rejection | None:
     retry_after = _retry_after(headers, None) if "Retry-After" in headers else None
     fields = (Lane.QUOTA, before + text[head:end], True, retry_after, quota, requested, used, limited)
     return tuple.__new__(Rejection, fields)  # a third of the time that its constructor takes
+
+
+def _just_begins(headers: Mapping[str, str]) -> bool:
+    """Whether the server has not read its own objects yet: it knows no roles, and denies what it will allow.
+
+    Seen on 1.36 for a moment after its start, before it says that it is ready: the priority level that it served the
+    answer under has no uid yet. Where priority and fairness is off there is no such header.
+    """
+    return any(name.lower() == LEVEL and not value for name, value in headers.items())
 
 
 def _retry_after(headers: Mapping[str, str], fallback: float | None) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 from backoff_ctrl.policy import Policy
 
 from .desk import Desk
+from .event_sender import events_wanted, send_events
+from .first_contact import FirstContact
+from .memory_keeper import MemoryKeeper, memory_file_of
 from .timers import ThreadTimers
 from .watch_thread import WatchThread
 
@@ -22,11 +26,16 @@ class _Shared:
 
     def __init__(self) -> None:
         self.desk = Desk(ThreadTimers(), Policy(), "enforce", None)
+        self.desk.contact = FirstContact(self.desk.policy.idle_ttl / 2)
         self.users = 0
         self._watch: WatchThread | None = None
+        self._memory: MemoryKeeper | None = None
 
     def join(self, configuration: Any) -> None:
         self.users += 1
+        if self._memory is None and (file := memory_file_of(configuration.host)) is not None:
+            self._memory = MemoryKeeper(self.desk, file)
+            atexit.register(self._memory.close)
         if self._watch is None:
             self._begin(configuration)
             self.desk.on_renew = lambda: self._begin(configuration)  # a forked child has no threads
@@ -36,6 +45,10 @@ class _Shared:
         if self.users == 0 and self._watch is not None:
             self._watch.stop()
             self._watch = self.desk.on_namespace = self.desk.on_renew = None
+        if self.users == 0 and self._memory is not None:
+            self._memory.close()
+            atexit.unregister(self._memory.close)
+            self._memory = None
 
     def _begin(self, configuration: Any) -> None:
         self._watch = WatchThread(self.desk, configuration)
@@ -49,30 +62,36 @@ _SHARED: dict[str, _Shared] = {}
 class Share:
     """A client's part in a ledger: the given gate's, else the one that this process shares for the server.
 
-    A shared ledger observes the quotas of each namespace in which a create has to wait, with the credentials of
-    the client that came first; where that is forbidden it learns. A gate of the caller's own observes nothing
-    unless it is told to. What was learned outlives the clients.
+    A shared ledger reads the quotas of a namespace before its first create, and observes them once a create has to
+    wait for one, with the credentials of the client that came first; where that is forbidden it learns. A gate of
+    the caller's own does neither unless it is told to. What was learned outlives the clients, and the process where
+    ``BACKOFF_CTRL_MEMORY`` names a directory for it.
+    ``events``: whether Kubernetes events are written of what waits; None: as the environment says.
     """
 
-    def __init__(self, configuration: Any, gate: Gate | AsyncGate | None) -> None:
+    def __init__(self, configuration: Any, gate: Gate | AsyncGate | None, events: bool | None = None) -> None:
         """Join."""
         self._shared: _Shared | None = None
         if gate is not None:
             self.desk = gate.desk
-            return
-        with _LOCK:
-            shared = _SHARED.get(configuration.host)
-            if shared is None:
-                shared = _SHARED[configuration.host] = _Shared()
-            shared.join(configuration)
-            self._shared, self.desk = shared, shared.desk
+        else:
+            with _LOCK:
+                shared = _SHARED.get(configuration.host)
+                if shared is None:
+                    shared = _SHARED[configuration.host] = _Shared()
+                shared.join(configuration)
+                self._shared, self.desk = shared, shared.desk
+        self._end_events = send_events(self.desk, configuration) if events_wanted(events) else None
 
     def release(self) -> None:
-        """Leave; twice does no harm. The last one to leave ends the watch."""
+        """Leave; twice does no harm. The last one to leave ends the watch and the events."""
         with _LOCK:
             shared, self._shared = self._shared, None
             if shared is not None:
                 shared.leave()
+        end, self._end_events = self._end_events, None
+        if end is not None:
+            end()
 
 
 def _after_fork() -> None:

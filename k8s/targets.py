@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, quote, unquote
 
 from .conversation import Creation
 from .footprint import FootprintError, footprint
@@ -39,6 +40,7 @@ class Target:
     dry_run: bool
 
 
+@lru_cache(maxsize=1024)
 def read_target(host: str, url: str) -> Target | None:
     """Take a URL apart; nothing if it is not a namespaced path of that host."""
     if not url.startswith(host):
@@ -51,6 +53,11 @@ def read_target(host: str, url: str) -> Target | None:
     resource = match["resource"] if group is None else f"{match['resource']}.{group}"
     dry_run = any(name == "dryRun" for name, _ in parse_qsl(query))
     return Target(unquote(match["namespace"]), resource, match["rest"], dry_run)
+
+
+def quotas_url(host: str, namespace: str) -> str:
+    """Return where a namespace's quotas are listed."""
+    return f"{host}/api/v1/namespaces/{quote(namespace, safe='')}/resourcequotas"
 
 
 def is_gated(method: str, target: Target, body: object) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EXIT_CHECK = 0.5  # how long Ctrl-C may go unnoticed by creates that wait on other threads, in seconds
+LOOK_AGAIN = 0.5  # seconds after which a given clock is looked at again: it may have jumped over an alarm
 
 
 class Timers(Protocol):
@@ -36,17 +37,44 @@ class Timers(Protocol):
         """Call at that time, in whatever thread; return what cancels it."""
 
 
+class Forward:
+    """A given clock that may jump: where it goes back, time goes on from where it was."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Begin where the clock is."""
+        self._clock = clock
+        self._ahead = 0.0
+        self._last = float("-inf")
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin anew: after a fork another thread of the parent may hold the lock for ever."""
+        self._lock = threading.Lock()
+
+    def __call__(self) -> float:
+        """Return seconds that never go back."""
+        with self._lock:
+            now = self._clock() + self._ahead
+            if now < self._last:
+                self._ahead += self._last - now
+                return self._last
+            self._last = now
+            return now
+
+
 class LoopTimers:
     """The clock of the event loop that first asks (of the next one, once that is closed), or ``clock``."""
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         """Wait for the first use to learn the loop."""
-        self._clock = clock
+        self._clock = None if clock is None else Forward(clock)
         self.on_exit: Call | None = None  # a loop that ends cancels its tasks by itself
         self.renew()
 
     def renew(self) -> None:
         """Forget the loop."""
+        if self._clock is not None:
+            self._clock.renew()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
 
@@ -57,12 +85,28 @@ class LoopTimers:
     def call_at(self, when: float, call: Call) -> Call:
         """Call in the loop's thread."""
         loop = self._bound()
-        delay = max(0.0, when - self.now())
-        if threading.get_ident() == self._thread:
-            return loop.call_later(delay, call).cancel
         handle: list[asyncio.TimerHandle] = []
-        loop.call_soon_threadsafe(lambda: handle.append(loop.call_later(delay, call)))
-        return lambda: loop.call_soon_threadsafe(lambda: handle.pop().cancel() if handle else None)
+
+        def ring() -> None:
+            left = when - self.now()
+            if left > 0 and self._clock is not None:
+                handle[:] = [loop.call_later(min(left, LOOK_AGAIN), ring)]
+            else:
+                call()
+
+        def begin() -> None:
+            delay = max(0.0, when - self.now())
+            handle[:] = [loop.call_later(delay if self._clock is None else min(delay, LOOK_AGAIN), ring)]
+
+        def cancel() -> None:
+            if handle:
+                handle.pop().cancel()
+
+        if threading.get_ident() == self._thread:
+            begin()
+            return cancel
+        loop.call_soon_threadsafe(begin)
+        return lambda: loop.call_soon_threadsafe(cancel)
 
     def _bound(self) -> asyncio.AbstractEventLoop:
         if self._loop is None or self._loop.is_closed():
@@ -75,7 +119,7 @@ class ThreadTimers:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Start nothing yet: most creates never wait."""
-        self._clock = clock
+        self._clock = clock if clock is time.monotonic else Forward(clock)
         self.on_exit: Call | None = None
         self.renew()
 
@@ -85,6 +129,8 @@ class ThreadTimers:
 
     def renew(self) -> None:
         """Forget the thread and its alarms."""
+        if isinstance(self._clock, Forward):
+            self._clock.renew()
         self._wake = threading.Condition()
         self._heap: list[tuple[float, int, list[Call]]] = []
         self._count = itertools.count()

@@ -50,6 +50,11 @@ def command(
     healthy = all(check.ok for check in checks)
     if as_json:
         click.echo(json.dumps({"ok": healthy, "checks": [_document(check) for check in checks]}, indent=2))
+    if reach.forbidden(checks):
+        raise BadInput(
+            f"this account may not create pods in {reach.place.namespace} on {reach.place.url}: ask for a role that "
+            "allows create on pods, such as edit, or name another namespace with --namespace"
+        )
     return DONE if healthy else FAILED
 
 

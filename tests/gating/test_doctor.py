@@ -89,12 +89,12 @@ def test_a_cluster_that_cannot_be_used_is_one_sentence_and_2(
 
 
 def test_refused_credentials_are_said(capsys: pytest.CaptureFixture[str]) -> None:
-    """Reached, but not let in: 1, and what to do."""
+    """Reached, but not let in: the cluster can't be used as asked, so 2, and what to do."""
     with scripted_server(cluster(set(), version=401)) as server:
         code = run(["doctor", "--server", server.url])
 
-    assert code == 1
-    assert "the credentials are refused" in capsys.readouterr().out
+    assert code == 2
+    assert "refuses the credentials" in capsys.readouterr().err
 
 
 def test_the_kubeconfigs_context_names_cluster_and_namespace(

@@ -1,11 +1,13 @@
-"""The clock of the threads' gate."""
+"""The clocks of the gates."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 from typing import TYPE_CHECKING
 
-from k8s.timers import ThreadTimers
+from k8s.timers import LoopTimers, ThreadTimers
 
 if TYPE_CHECKING:
     import pytest
@@ -35,3 +37,42 @@ def test_what_is_cancelled_is_not_called() -> None:
     cancel()
     assert came.wait(10)
     assert called == []
+
+
+async def test_an_alarm_that_a_clock_jumped_over_rings_soon() -> None:
+    """An hour ahead: what was due in the hour is due now, not after an hour of the event loop."""
+    offset = 0.0
+    timers = LoopTimers(lambda: time.monotonic() + offset)
+    came = asyncio.Event()
+    timers.call_at(timers.now() + 600.0, came.set)
+    offset = 3600.0
+
+    async with asyncio.timeout(5):
+        await came.wait()
+
+
+async def test_a_clock_that_goes_back_does_not_stop_time() -> None:
+    """An hour back: time goes on from where it was, and alarms ring as if nothing had happened."""
+    offset = 0.0
+    timers = LoopTimers(lambda: time.monotonic() + offset)
+    before = timers.now()
+    offset = -3600.0
+    came = asyncio.Event()
+    timers.call_at(timers.now() + 0.01, came.set)
+
+    async with asyncio.timeout(5):
+        await came.wait()
+    assert 0.0 < timers.now() - before < 5.0
+
+
+def test_threads_see_a_clock_that_went_back_go_on() -> None:
+    """The same for the clock that threads share."""
+    offset = 0.0
+    timers = ThreadTimers(lambda: time.monotonic() + offset)
+    before = timers.now()
+    offset = -3600.0
+    came = threading.Event()
+    timers.call_at(timers.now() + 0.01, came.set)
+
+    assert came.wait(10)
+    assert 0.0 < timers.now() - before < 10.0

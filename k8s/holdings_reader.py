@@ -1,0 +1,149 @@
+"""Reads what ``holders`` needs from a cluster: the quotas of a namespace, and every object that they charge."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from .charged_kinds import WHOLE
+from .holders import Reading, charged_kinds, quota_name
+from .live_charges import live
+from .manifest_fields import FootprintError
+from .places import ReachError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from .live_charges import Live
+    from .reach import Reach
+
+    JSON = dict[str, Any]
+    Progress = Callable[[str, int, int], None]
+
+PAGE: Final = 500
+"""Objects in one answer: 500 pods are about 4 MB."""
+_QUOTAS: Final = "resourcequotas"
+_METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+_FRESH_STARTS: Final = 3
+
+
+class _ExpiredError(Exception):
+    """The list went on for so long that the server has forgotten its beginning."""
+
+
+class _NotServedError(Exception):
+    """There is no such kind in this version."""
+
+
+class _ForbiddenError(Exception):
+    """This account may not list them."""
+
+
+class HoldingsReader:
+    """Lists page by page. ``progress`` is told the kind, how many have come, and how many there are, as far as known.
+
+    All methods raise ``ReachError``, a sentence that says what to do.
+    """
+
+    def __init__(self, reach: Reach, progress: Progress = lambda *_: None) -> None:
+        """Ask in the namespace of the place."""
+        self._reach = reach
+        self._namespace = reach.place.namespace
+        self._progress = progress
+        self._versions: dict[str, list[str]] = {}
+
+    def read(self, quota: str | None = None) -> Reading:
+        """Read all quotas, or one, and what they charge."""
+        before = self._quotas(quota)
+        objects: list[Live] = []
+        unread: dict[str, str] = {}
+        malformed = 0
+        for kind in charged_kinds(before):
+            items = self._objects(kind)
+            if isinstance(items, str):
+                unread[kind] = items
+                continue
+            now = datetime.now(UTC)
+            for item in items:
+                try:
+                    objects.append(live(kind, item, now))
+                except FootprintError:
+                    malformed += 1
+        return Reading(self._namespace, before, objects, self._quotas(quota), unread, malformed)
+
+    def _quotas(self, wanted: str | None) -> list[JSON]:
+        found = self._objects(_QUOTAS)
+        where = f"{self._namespace} on {self._reach.place.url}"
+        if isinstance(found, str):
+            raise ReachError(
+                f"this account may not list {_QUOTAS} in {where}: ask for a role that allows list on {_QUOTAS} and on "
+                "what they charge, such as view, or name another namespace with --namespace"
+            )
+        if not found and self._reach.ask("GET", f"/api/v1/namespaces/{self._namespace}")[0] == 404:
+            raise ReachError(f"there is no namespace {where}: name another with --namespace")
+        if wanted is None:
+            return list(found)
+        by_name = {quota_name(each): each for each in found}
+        if wanted not in by_name:
+            known = f"it has {', '.join(by_name)}" if by_name else "it has none"
+            raise ReachError(f"there is no quota {wanted} in {where}: {known}")
+        return [by_name[wanted]]
+
+    def _objects(self, kind: str) -> Sequence[JSON] | str:
+        """List a kind; a sentence where this account may not, nothing where the server does not know it."""
+        plural, _, group = kind.partition(".")
+        for version in self._served(group):
+            for _ in range(_FRESH_STARTS):
+                try:
+                    return [
+                        item
+                        for page in self._pages(f"{version}/namespaces/{self._namespace}", plural, kind)
+                        for item in page
+                    ]
+                except _ExpiredError:
+                    continue
+                except _NotServedError:
+                    break
+                except _ForbiddenError:
+                    return f"this account may not list {kind}: ask for a role that allows list on {kind}"
+            else:
+                raise ReachError(f"the list of {kind} changes faster than it can be read: try again")
+        return []
+
+    def _served(self, group: str) -> list[str]:
+        """Return the paths of the versions of a group, the preferred one first."""
+        if not group:
+            return ["/api/v1"]
+        if group not in self._versions:
+            status, found = self._reach.ask("GET", f"/apis/{group}")
+            if status not in (200, 404):
+                raise ReachError(f"{self._reach.place.url} answers {status} when asked about {group}: try again")
+            first = (found.get("preferredVersion") or {}).get("groupVersion")
+            others = [each["groupVersion"] for each in found.get("versions") or ()] if status == 200 else []
+            self._versions[group] = [f"/apis/{each}" for each in sorted(others, key=lambda each: each != first)]
+        return self._versions[group]
+
+    def _pages(self, place: str, plural: str, kind: str) -> Iterator[list[JSON]]:
+        """Yield the pages of a list. Raises ``_NotServedError``, ``_ForbiddenError``, ``_ExpiredError``."""
+        accept = "application/json" if kind in WHOLE or kind == _QUOTAS else _METADATA
+        token, seen = "", 0
+        while True:
+            query = [("limit", str(PAGE)), *([("continue", token)] if token else [])]
+            status, page = self._reach.ask("GET", f"{place}/{plural}", query=query, accept=accept)
+            if status == 404:
+                raise _NotServedError
+            if status == 403:
+                raise _ForbiddenError
+            if status == 410:
+                raise _ExpiredError
+            if status != 200 or not isinstance(page.get("items") or [], list):
+                said = f" ({page['message']})" if page.get("message") else ""
+                raise ReachError(f"{self._reach.place.url} answers {status} to the list of {kind}{said}: try again")
+            items = [item for item in page.get("items") or () if isinstance(item, dict)]
+            seen += len(items)
+            metadata = page.get("metadata") or {}
+            self._progress(kind, seen, seen + (metadata.get("remainingItemCount") or 0))
+            yield items
+            token = metadata.get("continue") or ""
+            if not token:
+                return

@@ -1,0 +1,131 @@
+"""Events of events.k8s.io/v1: the objects of v1 under other names, checked more strictly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cluster.talking import MERGE
+
+if TYPE_CHECKING:
+    from tests.cluster.talking import Api
+
+JSON = dict[str, Any]
+WHEN = "2026-01-01T00:00:00.000000Z"
+_NAME = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+
+
+def event(namespace: str, **fields: Any) -> JSON:
+    """An event; what is None is left out."""
+    body = {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": "x"},
+        "eventTime": WHEN,
+        "reportingController": "example.com/it",
+        "reportingInstance": "it-0",
+        "action": "Trying",
+        "reason": "Tried",
+        "regarding": {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "namespace": namespace},
+        "note": "it was tried",
+        "type": "Normal",
+        **fields,
+    }
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def group(namespace: str, name: str = "") -> str:
+    return f"/apis/events.k8s.io/v1/namespaces/{namespace}/events" + (f"/{name}" if name else "")
+
+
+def core(namespace: str, name: str = "") -> str:
+    return f"/api/v1/namespaces/{namespace}/events" + (f"/{name}" if name else "")
+
+
+async def test_an_event_is_one_object_in_both_versions(api: Api, namespace: str) -> None:
+    """What is made under the group is read under v1 with that version's names, and the other way round."""
+    made = await api.post(group(namespace), event(namespace))
+    assert made.status == 201, made.text
+    assert made.json["apiVersion"] == "events.k8s.io/v1"
+    found = (await api.get(core(namespace, "x"))).json
+    assert (found["apiVersion"], found["message"], found["reportingComponent"]) == (
+        "v1", "it was tried", "example.com/it"
+    )  # fmt: skip
+    assert found["involvedObject"]["name"] == "c"
+    assert "note" not in found
+
+    body = {
+        "metadata": {"name": "y"},
+        "message": "hello",
+        "involvedObject": {"kind": "ConfigMap", "name": "c", "namespace": namespace},
+        "count": 3,
+        "firstTimestamp": "2026-01-01T00:00:00Z",
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+        "source": {"component": "old"},
+        "type": "Normal",
+    }
+    made = await api.post(core(namespace), body)
+    assert made.status == 201, made.text
+    found = (await api.get(group(namespace, "y"))).json
+    assert (found["note"], found["deprecatedCount"], found["deprecatedSource"]) == ("hello", 3, {"component": "old"})
+    listed = (await api.get(group(namespace))).json
+    assert (listed["kind"], listed["apiVersion"]) == ("EventList", "events.k8s.io/v1")
+    assert sorted(each["note"] for each in listed["items"]) == ["hello", "it was tried"]
+
+
+async def test_the_series_of_an_event_is_patched(api: Api, namespace: str) -> None:
+    """Seen under both versions; a watch of the group shows the group's names."""
+    await api.post(group(namespace), event(namespace))
+    version = (await api.get(group(namespace))).json["metadata"]["resourceVersion"]
+    async with api.watch(group(namespace), {"resourceVersion": version}) as seen:
+        counted = {"count": 2, "lastObservedTime": WHEN}
+        answer = await api.patch(group(namespace, "x"), {"series": counted}, MERGE)
+        assert (answer.status, answer.json["series"], answer.json["note"]) == (200, counted, "it was tried")
+        changed = await anext(seen)
+    assert (changed["type"], changed["object"]["series"], changed["object"]["note"]) == (
+        "MODIFIED", counted, "it was tried"
+    )  # fmt: skip
+    assert (await api.get(core(namespace, "x"))).json["series"] == counted
+    assert (await api.delete(group(namespace, "x"))).status == 200
+    assert (await api.get(core(namespace, "x"))).status == 404
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"eventTime": None}, "eventTime: Required value"),
+        ({"type": "Other"}, 'type: Invalid value: "": has invalid value: Other'),
+        ({"type": None}, 'type: Invalid value: "": has invalid value: '),
+        ({"reason": None}, "reason: Required value"),
+        ({"action": None}, "action: Required value"),
+        ({"reportingInstance": None}, "reportingInstance: Required value"),
+        ({"reportingController": "no name"}, f'reportingController: Invalid value: "no name": {_NAME}'),
+        ({"note": "ö" * 513}, 'message: Invalid value: "": can have at most 1024 characters'),
+        ({"reason": "x" * 129}, 'reason: Invalid value: "": can have at most 128 characters'),
+        ({"action": "x" * 129}, 'action: Invalid value: "": can have at most 128 characters'),
+        ({"reportingInstance": "x" * 129}, 'reportingInstance: Invalid value: "": can have at most 128 characters'),
+        (
+            {"series": {"count": 1, "lastObservedTime": WHEN}},
+            'series.count: Invalid value: "": should be at least 2',
+        ),
+        ({"series": {"count": 2}}, "series.lastObservedTime: Required value"),
+        (
+            {"regarding": {"kind": "Namespace", "name": "c"}},
+            'involvedObject.namespace: Invalid value: "": does not match event.namespace',
+        ),
+        ({"regarding": None}, 'involvedObject.namespace: Invalid value: "": does not match event.namespace'),
+        ({"deprecatedCount": 3}, 'count: Invalid value: "": needs to be unset'),
+        ({"deprecatedFirstTimestamp": "2026-01-01T00:00:00Z"}, 'firstTimestamp: Invalid value: "": needs to be unset'),
+        ({"deprecatedSource": {"component": "a"}}, 'source: Invalid value: "": needs to be unset'),
+    ],
+)
+async def test_a_bad_event_is_refused(api: Api, namespace: str, fields: JSON, why: str) -> None:
+    """In the words of the real server, which names the fields as v1 does."""
+    answer = await api.post(group(namespace), event(namespace, **fields))
+    assert answer.status == 422, answer.text
+    assert answer.json["message"] == f'Event "x" is invalid: {why}'

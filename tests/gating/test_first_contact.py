@@ -1,0 +1,196 @@
+"""First contact: who reads a namespace's quotas, and who waits for it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kubernetes import client
+from kubernetes.aio import client as aio
+
+from k8s import first_contact
+from k8s.answers import Answer
+from k8s.creation import Creation
+from k8s.first_contact import FirstContact, quotas_of
+from k8s.gate import Gate
+from k8s.gated import GatedApiClient, WaitTimeout, waiting
+from k8s.gated_async import AsyncGatedApiClient, AsyncWaitTimeout
+
+if TYPE_CHECKING:
+    from k8s.sandbox import BackgroundSandbox
+
+QUIET = 60.0
+POD = {"metadata": {"generateName": "p-"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["metadata", "name", "spec", "hard", "status", "used", "scopes"]), inner, max_size=4
+        )
+    ),
+    max_leaves=12,
+)
+
+
+def nothing() -> None:
+    """A create that goes on."""
+
+
+def test_the_first_reads_and_the_others_wait_for_it() -> None:
+    """A thousand creates into a new namespace cost one reading, and go on in their order."""
+    contact = FirstContact(QUIET)
+    went: list[int] = []
+    assert contact.ask("team", nothing, 0.0) == "read"
+    for number in range(1000):
+        assert contact.ask("team", lambda number=number: went.append(number), 0.0) == "wait"  # type: ignore[misc]
+    assert contact.ask("other", nothing, 0.0) == "read"
+    for go in contact.done("team", 0.1):
+        go()
+    assert went == list(range(1000))
+    assert contact.ask("team", nothing, 0.2) == "go"
+
+
+def test_a_quiet_namespace_is_read_again() -> None:
+    """Each create keeps the acquaintance alive; after a long silence what was read is forgotten."""
+    contact = FirstContact(QUIET)
+    contact.ask("team", nothing, 0.0)
+    contact.done("team", 1.0)
+    assert contact.ask("team", nothing, 1.0 + QUIET - 0.1) == "go"
+    assert contact.ask("team", nothing, 1.0 + 2 * QUIET - 0.2) == "go"
+    assert contact.ask("team", nothing, 1.0 + 3 * QUIET) == "read"
+
+
+def test_namespaces_that_come_and_go_leave_no_trace() -> None:
+    """A CI that makes a namespace for each run does not fill the memory; those being read stay."""
+    contact = FirstContact(QUIET)
+    contact.ask("slow", nothing, 0.0)
+    for number in range(2 * first_contact.NAMESPACES_MAX):
+        now = float(number)
+        contact.ask(f"run-{number}", nothing, now)
+        contact.done(f"run-{number}", now)
+    assert len(contact._met) <= first_contact.NAMESPACES_MAX + 1
+    assert contact.ask("slow", nothing, 1e6) == "wait"
+
+
+def test_a_reading_that_is_told_done_twice_does_no_harm() -> None:
+    """A reader that is cancelled and answered both says so twice."""
+    contact = FirstContact(QUIET)
+    contact.ask("team", nothing, 0.0)
+    contact.ask("team", nothing, 0.0)
+    assert len(contact.done("team", 1.0)) == 1
+    assert contact.done("team", 1.0) == []
+
+
+class Interrupted:
+    """A transport whose reading is stopped by Ctrl-C while others wait for it."""
+
+    def __init__(self, others_wait: threading.Event) -> None:
+        self._others_wait = others_wait
+
+    def read_quotas(self) -> Answer:
+        assert self._others_wait.wait(20)
+        raise KeyboardInterrupt
+
+    def send(self, body: dict[str, Any]) -> Answer:
+        return Answer(201, {}, json.dumps(body).encode())
+
+    def look_up(self, name: str) -> Answer:
+        return Answer(404, {}, b"")
+
+
+def test_a_reader_that_is_stopped_lets_the_others_go() -> None:
+    """Ctrl-C ends the one that reads; who waits for it goes on unread instead of waiting for ever."""
+    gate = Gate()
+    gate.desk.contact = FirstContact(QUIET)
+    others_wait = threading.Event()
+    transport = Interrupted(others_wait)
+    creation = Creation("http://s", "me", "team", "pods", POD)
+
+    def first() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            gate.create(creation, transport)
+
+    reader = threading.Thread(target=first)
+    reader.start()
+    while not gate.desk.under_way():
+        pass
+    answer = gate.create(creation, transport, begun=lambda _: threading.Timer(0.1, others_wait.set).start())
+    reader.join(20)
+    assert answer.status == 201
+
+
+# -- through the clients ---------
+
+
+def test_not_even_the_first_create_is_refused(sandbox: BackgroundSandbox) -> None:
+    """A full quota that nobody has met yet: twenty creates wait, and the server refuses none."""
+    sandbox.create_quota("team", "q", {"pods": "0"})
+    with GatedApiClient(client.Configuration(host=sandbox.url)) as api:
+        core: Any = client.CoreV1Api(api)
+
+        def create(_: int) -> None:
+            with waiting(timeout=0.3), pytest.raises(WaitTimeout):
+                core.create_namespaced_pod("team", POD)
+
+        with ThreadPoolExecutor(20) as pool:
+            list(pool.map(create, range(20)))
+    counts = sandbox.counters.creates
+    assert (counts.refused, counts.created) == (0, 0)
+
+
+async def test_nor_on_an_event_loop(sandbox: BackgroundSandbox) -> None:
+    """The same for the aio client."""
+    sandbox.create_quota("team", "q", {"pods": "0"})
+    async with AsyncGatedApiClient(aio.Configuration(host=sandbox.url)) as api:
+        with waiting(timeout=0.3), pytest.raises(AsyncWaitTimeout):
+            await aio.CoreV1Api(api).create_namespaced_pod("team", POD)
+    assert sandbox.counters.creates.refused == 0
+
+
+def test_what_fits_by_the_reading_goes_at_once(sandbox: BackgroundSandbox) -> None:
+    """The reading shows room: of thirty creates twenty go, ten wait, and none is refused; one list was read."""
+    sandbox.create_quota("team", "q", {"pods": "20"})
+    with GatedApiClient(client.Configuration(host=sandbox.url)) as api:
+        core: Any = client.CoreV1Api(api)
+        made = []
+        all_there = threading.Barrier(30)
+
+        def create(_: int) -> None:
+            all_there.wait(20)
+            try:
+                with waiting(timeout=1):
+                    made.append(core.create_namespaced_pod("team", POD))
+            except WaitTimeout:
+                pass
+
+        with ThreadPoolExecutor(30) as pool:
+            list(pool.map(create, range(30)))
+    assert (len(made), sandbox.counters.creates.refused) == (20, 0)
+
+
+def test_where_quotas_cannot_be_read_creates_go_on(sandbox: BackgroundSandbox) -> None:
+    """A namespace that is not there answers the reading and the create alike: the caller gets the create's answer."""
+    with GatedApiClient(client.Configuration(host=sandbox.url)) as api:
+        core: Any = client.CoreV1Api(api)
+        with pytest.raises(client.ApiException) as caught:
+            core.create_namespaced_pod("nowhere", POD)
+    assert caught.value.status == 404
+
+
+@given(items=JUNK)
+def test_a_list_of_anything_does_no_harm(items: object) -> None:
+    """Whatever the answer holds: what can be read is read, nothing is raised."""
+    answer = Answer(200, {}, json.dumps({"items": items}).encode())
+    assert all(name for name, _ in quotas_of(answer))
+
+
+@pytest.mark.parametrize("answer", [Answer(403, {}, b'{"items": []}'), Answer(200, {}, b"["), Answer(200, {}, b"[]")])
+def test_an_answer_that_is_no_list_tells_nothing(answer: Answer) -> None:
+    """Forbidden, cut off, or something else."""
+    assert list(quotas_of(answer)) == []
