@@ -28,7 +28,7 @@ _DIFFERENT: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "TIME"),
     (re.compile(r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d [+-]\d{4}"), "DATE"),
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UID"),
-    (re.compile(r'(resourceVersion"?: |Resource Version: +)"?\d+"?'), r"\1VERSION"),
+    (re.compile(r'((?:resourceVersion"?: |Resource Version: +)"?)\d+'), r"\1VERSION"),
     (re.compile(r"https?://127\.0\.0\.1:\d+"), "URL"),
     (re.compile(r"\b(LIVE|MERGED)-\d+"), r"\1"),
     (re.compile(r"(/v1\.\S+)\t.*"), r"\1"),  # the time of a file that `kubectl diff` compares

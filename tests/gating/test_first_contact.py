@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from k8s.sandbox import BackgroundSandbox
 
 QUIET = 60.0
-POD = {"metadata": {"generateName": "p-"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+POD: Any = {"metadata": {"generateName": "p-"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: (
