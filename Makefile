@@ -10,7 +10,7 @@ BIN := .venv/bin
 STAMP := .venv/.made
 ARGS ?=
 
-.PHONY: help demo run test test-quick test-oldest cluster check bench throughput figures clean
+.PHONY: help demo run test test-quick test-oldest cluster check bench throughput wake faults figures clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -45,6 +45,13 @@ throughput: $(STAMP) ## creates through the gate against the same client without
 
 bench: $(STAMP) ## measure decisions per second and bytes per waiter; writes build/bench.json
 	$(BIN)/python benchmarks/bench.py $(ARGS)
+
+wake: $(STAMP) ## how soon a waiting create goes in once room is made, on a real API server; writes build/wake.json
+	$(BIN)/python -m benchmarks.wake $(ARGS)
+
+faults: $(STAMP) ## break a real Kubernetes in every way that is tested; writes docs/reliability.md
+	$(BIN)/python -m pytest tests/cluster -k test_faults_of $(ARGS)
+	$(BIN)/python docs/reliability_page.py
 
 figures: $(STAMP) ## the numbers of the README, in virtual time; writes build/figures.json
 	$(BIN)/python -m k8s.replay.figures $(ARGS)

@@ -1,7 +1,8 @@
-"""A ResourceQuota object as the engine's fact. Pure."""
+"""A ResourceQuota, or an OpenShift ClusterResourceQuota, as the engine's fact. Pure; the object may hold anything."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.ceilings import ObservedQuota
@@ -10,7 +11,7 @@ from backoff_ctrl.errors import QuantityError
 from backoff_ctrl.quantities import parse_quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     Clause = tuple[bool, frozenset[str]]
 
@@ -24,39 +25,81 @@ _PLAIN: Final[dict[str, Clause]] = {
 _NAMED: Final = frozenset({"PriorityClass", "VolumeAttributesClass"})
 
 
-class UnknownScopeError(ValueError):
+class UnreadableQuotaError(ValueError):
+    """The quota is not what Kubernetes writes: only its refusals can teach."""
+
+
+class UnknownScopeError(UnreadableQuotaError):
     """The quota has a scope, or an operator, that this project does not know: only its refusals can teach."""
 
 
-def read_quota(quota: Mapping[str, Any]) -> ObservedQuota:
+@dataclass(frozen=True, slots=True)
+class ClusterQuota:
+    """What a ClusterResourceQuota says, and of which namespaces.
+
+    Its amounts are those of all its namespaces together: what is created in one takes the room of the others.
+    """
+
+    seen: ObservedQuota
+    namespaces: tuple[str, ...]
+
+
+def read_quota(quota: object) -> ObservedQuota:
     """Turn the object into what the engine observes.
 
     ``spec`` is what was asked for; ``hard`` and ``used`` are what admission goes by, and are empty until the quota
-    controller has filled the status. An amount that is no Quantity is left out: the server will say. Raises
-    ``UnknownScopeError``.
+    controller has filled the status. An amount that is no Quantity, or below nothing, is left out: the server will
+    say. Raises ``UnknownScopeError``, and ``UnreadableQuotaError`` where a field is of another type than it must be.
     """
-    spec, status = _mapping(quota.get("spec")), _mapping(quota.get("status"))
+    whole = _mapping(quota, "the quota")
+    spec, status = _mapping(whole.get("spec"), "spec"), _mapping(whole.get("status"), "status")
+    return _observed(spec, status)
+
+
+def read_cluster_quota(quota: object) -> ClusterQuota:
+    """Turn an OpenShift ClusterResourceQuota into a quota of each namespace that it selects.
+
+    Its ``spec.quota`` is a ResourceQuota's spec, ``status.total`` a ResourceQuota's status, and each entry of
+    ``status.namespaces`` names one (openshift/api quota/v1). Raises as ``read_quota`` does.
+    """
+    whole = _mapping(quota, "the quota")
+    spec, status = _mapping(whole.get("spec"), "spec"), _mapping(whole.get("status"), "status")
+    names: dict[str, None] = {}
+    for entry in _list(status.get("namespaces"), "status.namespaces"):
+        name = _mapping(entry, "an entry of status.namespaces").get("namespace")
+        if not isinstance(name, str) or not name:
+            raise UnreadableQuotaError("an entry of status.namespaces does not name its namespace")
+        names[name] = None
+    seen = _observed(_mapping(spec.get("quota"), "spec.quota"), _mapping(status.get("total"), "status.total"))
+    return ClusterQuota(seen, tuple(names))
+
+
+def _observed(spec: Mapping[str, Any], status: Mapping[str, Any]) -> ObservedQuota:
     return ObservedQuota(
-        spec=_amounts(spec.get("hard")),
-        hard=_amounts(status.get("hard")),
-        used=_amounts(status.get("used")),
+        spec=_amounts(spec.get("hard"), "spec.hard"),
+        hard=_amounts(status.get("hard"), "status.hard"),
+        used=_amounts(status.get("used"), "status.used"),
         selector=Selector(_clauses(spec)),
     )
 
 
 def _clauses(spec: Mapping[str, Any]) -> Iterator[Clause]:
     """All must hold (``podMatchesScopeFunc``, ``pvcMatchesScopeFunc`` and ``generic.Matches`` of pkg/quota/v1)."""
-    for scope in spec.get("scopes") or ():
+    for scope in _list(spec.get("scopes"), "spec.scopes"):
         yield _clause(scope, "Exists", ())
-    for expression in _mapping(spec.get("scopeSelector")).get("matchExpressions") or ():
-        values = tuple(expression.get("values") or ())
-        yield _clause(expression.get("scopeName", ""), expression.get("operator", ""), values)
+    selector = _mapping(spec.get("scopeSelector"), "spec.scopeSelector")
+    for entry in _list(selector.get("matchExpressions"), "matchExpressions"):
+        expression = _mapping(entry, "an entry of matchExpressions")
+        values = _list(expression.get("values"), "values")
+        yield _clause(expression.get("scopeName"), expression.get("operator"), values)
 
 
-def _clause(scope: str, operator: str, values: tuple[str, ...]) -> Clause:
-    if scope in _PLAIN and operator == "Exists":  # validation allows these no other operator
-        return _PLAIN[scope]
-    if scope in _NAMED:
+def _clause(scope: object, operator: object, values: Sequence[object]) -> Clause:
+    if isinstance(scope, str) and scope in _PLAIN and operator == "Exists":
+        return _PLAIN[scope]  # validation allows these no other operator
+    if isinstance(scope, str) and scope in _NAMED:
+        if not all(isinstance(value, str) for value in values):
+            raise UnreadableQuotaError("values of a scope must be texts")
         named = frozenset(f"{scope}={value}" for value in values)
         match operator:
             case "Exists":
@@ -67,18 +110,36 @@ def _clause(scope: str, operator: str, values: tuple[str, ...]) -> Clause:
                 return True, named
             case "NotIn":  # as a label selector: an object without the name matches too
                 return False, named
-    raise UnknownScopeError(f"scope {scope!r} with operator {operator!r}")
+    if isinstance(scope, str) and isinstance(operator, str):
+        raise UnknownScopeError(f"scope {scope[:80]!r} with operator {operator[:80]!r}")
+    raise UnreadableQuotaError("scopes and operators must be texts")
 
 
-def _amounts(value: object) -> dict[str, int]:
+def _amounts(value: object, field: str) -> dict[str, int]:
     amounts = {}
-    for name, quantity in _mapping(value).items():
+    for name, quantity in _mapping(value, field).items():
         try:
-            amounts[str(name)] = parse_quantity(quantity)
+            amount = parse_quantity(quantity)
         except QuantityError:
             continue
+        if amount >= 0:
+            amounts[name] = amount
     return amounts
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
+def _mapping(value: object, field: str) -> Mapping[str, Any]:
+    """Take an object as it is, and nothing as an empty one."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise UnreadableQuotaError(f"{field} is no object")
+    return value
+
+
+def _list(value: object, field: str) -> Sequence[Any]:
+    """Take a list as it is, and nothing as an empty one."""
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise UnreadableQuotaError(f"{field} is no list")
+    return value

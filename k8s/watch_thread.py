@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import threading
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from .watch_status import WatchBook
 
 if TYPE_CHECKING:
     from kubernetes.aio.client import Configuration
@@ -21,25 +25,42 @@ _COPIED = (
 )  # fmt: skip
 
 
-class WatchThread:
-    """Observes the quotas of the namespaces it is told of, with a client's configuration. Thread-safe."""
+FOLLOWED_MAX: Final = 4096
+"""Namespaces that are remembered as told of; the watch itself keeps fewer."""
+TOUCH: Final = 30.0
+"""Seconds until a namespace that is told of again counts as used again: creates tell of it all the time."""
 
-    def __init__(self, desk: Desk, configuration: Any) -> None:
+
+class WatchThread:
+    """Observes the quotas of the namespaces it is told of, with a client's configuration. Thread-safe.
+
+    ``everywhere``: those of all namespaces, and only where that is forbidden of those it is told of.
+    """
+
+    def __init__(self, desk: Desk, configuration: Any, *, everywhere: bool = False) -> None:
         """Start nothing before the first namespace: the aio client alone takes 0.4 s to load."""
+        self.book = desk.sight = WatchBook()
         self._desk = desk
         self._configuration = configuration
+        self._everywhere = everywhere
         self._lock = threading.Lock()
-        self._namespaces: set[str] = set()
+        self._namespaces: dict[str, float] = {}
         self._thread: threading.Thread | None = None
         self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[None], QuotaWatch] | None = None
         self._stopped = False
 
     def follow(self, namespace: str) -> None:
         """Observe this namespace too. Returns at once."""
+        now = time.monotonic()
+        if now - self._namespaces.get(namespace, -TOUCH) < TOUCH:  # most calls: no lock for them
+            return
         with self._lock:
-            if namespace in self._namespaces or self._stopped:
+            if self._stopped:
                 return
-            self._namespaces.add(namespace)
+            self._namespaces.pop(namespace, None)
+            self._namespaces[namespace] = now
+            if len(self._namespaces) > FOLLOWED_MAX:
+                del self._namespaces[next(iter(self._namespaces))]
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="backoff-ctrl-watch", daemon=True)
                 self._thread.start()
@@ -64,6 +85,9 @@ class WatchThread:
             # Observing is a help, not a need: without it the gate learns.
             log.exception("the watch of quotas failed for good; the gate learns from refusals instead")
 
+    def _calm(self) -> bool:
+        return not self._desk.counts.waiting
+
     async def _watch(self) -> None:
         from kubernetes.aio.client import ApiClient  # noqa: PLC0415 - 56 MB, wanted only here
 
@@ -72,8 +96,11 @@ class WatchThread:
 
         task = asyncio.current_task()
         assert task is not None
-        async with ApiClient(aio_configuration(self._configuration)) as client:
-            watch = QuotaWatch(self._desk, ClientSource(client), ())
+        configuration = copy.copy(aio_configuration(self._configuration))
+        configuration.connection_pool_maxsize = 0  # no limit: each watch has a connection, and must not wait for one
+        async with ApiClient(configuration) as client:
+            source = ClientSource(client, calm=self._calm)
+            watch = QuotaWatch(self._desk, source, None if self._everywhere else (), book=self.book)
             with self._lock:
                 if self._stopped:
                     return

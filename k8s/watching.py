@@ -1,186 +1,232 @@
-"""Observes ResourceQuotas: lists them, watches them, and tells the ledger what they say and whether news will come.
+"""Observes what tells of room in namespaces: ResourceQuotas, where they may not be seen the ends of pods, and
+OpenShift's ClusterResourceQuotas where the server has them.
 
-Every interruption ends in a new list: only a complete list proves that no change was missed. A watch that ends in
-good order is resumed where it ended. Where watching is forbidden the gate learns from refusals instead; that is
-said once, and the permission is asked for again from time to time.
+A permission that is refused is asked for again from time to time; meanwhile the gate learns from refusals. How well
+it sees is in the book, for status pages and metrics. Nothing that is told or breaks ends the watch.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
+from backoff_ctrl.backoff import delay
 
-from .quota_objects import UnknownScopeError, read_quota
+from .following import Follower
+from .observers import ClusterQuotaObserver, PodObserver, QuotaObserver, QuotasTold
+from .watch_events import CLUSTER_QUOTAS, WatchAbsentError, WatchBrokenError, WatchForbiddenError
+from .watch_status import EVERYWHERE, WatchBook
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import Iterable
 
-    from .desk import Desk
+    from .following import Observer, Source
+    from .observers import Ledger
 
 log = logging.getLogger(__name__)
 
-HEALTHY_AFTER: Final = 10.0
-"""A watch that broke after this many seconds was worth having: the next attempt begins without patience."""
+NAMESPACES_MAX: Final = 256
+"""Namespaces that are watched one by one: each is a connection. One more, and the least used is left to learning."""
+FIRST_ASK: Final = 1.0
+"""Seconds until a refused permission is asked for again; four times as long after each refusal in a row.
 
-
-SHORTEST: Final = 1.0
-"""A stream that ends sooner is broken, however orderly: resuming it at once would hammer the server."""
-
-
-class WatchBrokenError(Exception):
-    """The list failed or the stream broke: to be tried again."""
-
-
-class WatchExpiredError(WatchBrokenError):
-    """410: the version to resume from is forgotten; only a list helps."""
-
-
-class WatchForbiddenError(Exception):
-    """403: these credentials may not list or watch quotas here."""
-
-
-class QuotaSource(Protocol):
-    """Where the objects come from. ``namespace`` None means all."""
-
-    async def list_quotas(self, namespace: str | None) -> Mapping[str, Any]:
-        """Return a ResourceQuotaList. Raises the errors above."""
-
-    def watch_quotas(self, namespace: str | None, version: str) -> AsyncIterator[Mapping[str, Any]]:
-        """Yield watch events after that version, until the server ends the stream. Raises the errors above."""
+A kube-apiserver that has just started answers 403 to everybody until it has read the roles.
+"""
+ABSENCES: Final = 5
+"""So often in a row must a kind that was there be said to be absent, until nobody asks any more."""
+ONE_BY_ONE: Final = "the namespaces in use are asked one by one"
 
 
 class QuotaWatch:
     """Keeps a ledger told of the quotas of some namespaces, or of all (``namespaces=None``).
 
-    ``longest_pause`` bounds the jittered exponential back-off between attempts and ``ask_again`` is how long a
-    refused permission is left alone, in seconds.
+    Where all may not be watched, those in use (``add``) are, one by one. ``longest_pause`` bounds the jittered
+    exponential back-off between attempts and ``ask_again`` is how long a refused permission is left alone in the
+    end, both in seconds.
     """
 
     def __init__(
         self,
-        desk: Desk,
-        source: QuotaSource,
+        desk: Ledger,
+        source: Source,
         namespaces: Iterable[str] | None = None,
         *,
         longest_pause: float = 30.0,
         ask_again: float = 300.0,
+        book: WatchBook | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         """Prepare; ``run`` begins."""
-        self._desk = desk
+        self.book = book if book is not None else WatchBook()
+        self._ledger = desk
         self._source = source
-        self._wanted: list[str | None] = [None] if namespaces is None else list(dict.fromkeys(namespaces))
+        self._everywhere = namespaces is None
+        self._one_by_one = not self._everywhere
+        self._in_use = dict.fromkeys(namespaces or ())
+        self._most = max(NAMESPACES_MAX, len(self._in_use))
         self._longest_pause = longest_pause
         self._ask_again = ask_again
-        self._rng = random.Random()
-        self._known: dict[str | None, set[tuple[str, str]]] = {}
-        self._told: set[str] = set()
-        self._followed: set[str | None] = set()
-        self._added = asyncio.Event()
+        self._rng = rng if rng is not None else random.Random()
+        self._told = QuotasTold(desk)
+        self._cluster = ClusterQuotaObserver(self._told, self.book, self._wants)
+        self._tasks: dict[str, tuple[asyncio.Task[None], QuotaObserver]] = {}
+        self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
         """Observe until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            while True:
-                self._added.clear()
-                for namespace in self._wanted:
-                    if namespace not in self._followed:
-                        self._followed.add(namespace)
-                        group.create_task(self._follow(namespace))
-                await self._added.wait()
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                group.create_task(self._follow_cluster_quotas())
+                if self._everywhere:
+                    observer = QuotaObserver(self._told, self.book, None, self._leave_to_one)
+                    group.create_task(self._follow_everywhere(observer))
+                for namespace in list(self._in_use):
+                    self.add(namespace)
+                await asyncio.Event().wait()
+        finally:
+            self._group = None
 
     def add(self, namespace: str) -> None:
-        """Observe one namespace more. Call it in the loop of ``run``."""
-        if None not in self._wanted and namespace not in self._wanted:
-            self._wanted.append(namespace)
-            self._added.set()
+        """Observe one namespace more, or again. Call it in the loop of ``run``."""
+        new = namespace not in self._in_use
+        self._in_use.pop(namespace, None)
+        self._in_use[namespace] = None  # the last one is the one used last
+        if len(self._in_use) > self._most:
+            self._drop(next(iter(self._in_use)))
+        if self._group is None:
+            return
+        if self._one_by_one and namespace not in self._tasks:
+            self._start(namespace)
+        if new:
+            self._cluster.follow(namespace)
 
-    async def _follow(self, namespace: str | None) -> None:
+    def _wants(self, namespace: str) -> bool:
+        return self._everywhere or namespace in self._in_use
+
+    # -- one namespace ---------
+
+    def _start(self, namespace: str) -> None:
+        assert self._group is not None
+        pods: list[asyncio.Task[None]] = []
+
+        def listed() -> None:
+            while pods:
+                pods.pop().cancel()
+
+        observer = QuotaObserver(self._told, self.book, namespace, listed)
+        task = self._group.create_task(self._follow(namespace, observer, pods))
+        self._tasks[namespace] = task, observer
+
+    def _stop(self, namespace: str) -> None:
+        if (found := self._tasks.pop(namespace, None)) is not None:
+            found[1].retire()
+            found[0].cancel()
+            self.book.close(namespace)
+
+    def _drop(self, namespace: str) -> None:
+        """Leave a namespace to learning."""
+        del self._in_use[namespace]
+        if namespace in self._tasks:
+            self._tasks[namespace][1].forget()
+            self._stop(namespace)
+            self._ledger.watch_lost(namespace)
+        if not self._everywhere:
+            self._cluster.unfollow(namespace)
+
+    async def _follow(self, namespace: str, observer: QuotaObserver, pods: list[asyncio.Task[None]]) -> None:
+        assert self._group is not None
         try:
             while True:
                 try:
-                    await self._observe(namespace)
-                except WatchForbiddenError as error:
-                    self._say_once(f"quotas cannot be watched ({error}): the gate learns from refusals instead")
-                    await asyncio.sleep(self._ask_again * self._rng.uniform(0.8, 1.2))
+                    await self._follower(observer).run()
+                except (WatchForbiddenError, WatchAbsentError) as error:
+                    self._refused(observer, namespace, error)
+                if not pods:
+                    pods.append(self._group.create_task(self._follow_pods(namespace)))
+                await self._pause(observer.refusals)
         finally:
-            self._desk.watch_lost(namespace)
+            while pods:
+                pods.pop().cancel()
 
-    async def _observe(self, namespace: str | None) -> None:
-        """Have one good spell of watching, with as many attempts as it takes; the end of it is always a break."""
-        async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type(WatchBrokenError),
-            wait=wait_random_exponential(multiplier=0.1, max=self._longest_pause),
-        ):
-            with attempt:
-                await self._spell(namespace)
-
-    async def _spell(self, namespace: str | None) -> None:
-        began = asyncio.get_running_loop().time()
+    async def _follow_pods(self, namespace: str) -> None:
+        observer = PodObserver(self._ledger, self.book, namespace)
         try:
-            version = await self._relist(namespace)
             while True:
-                version = await self._stream(namespace, version)
-        except WatchBrokenError as error:
-            log.debug("the watch of quotas in %s broke: %s", namespace or "all namespaces", error)
-            lasted = asyncio.get_running_loop().time() - began
-            if isinstance(error, WatchExpiredError) or lasted < HEALTHY_AFTER:
-                raise
+                try:
+                    await self._follower(observer).run()
+                except (WatchForbiddenError, WatchAbsentError) as error:
+                    self.book.counts.forbidden += 1
+                    self.book.pods(namespace, seen=False, why=str(error))
+                observer.refusals += 1
+                await self._pause(observer.refusals)
         finally:
-            self._desk.watch_lost(namespace)
+            if namespace in self._tasks:
+                self.book.pods(namespace, seen=False, patient=True)
+            else:
+                self.book.close(namespace)
 
-    async def _relist(self, namespace: str | None) -> str:
-        listed = await self._source.list_quotas(namespace)
-        before, now = self._known.get(namespace, set()), set()
-        for quota in listed.get("items") or ():
-            now.add(self._observed(quota))
-        for gone in before - now:
-            self._desk.forget_quota(*gone)
-        self._known[namespace] = now
-        self._desk.watching(namespace)
-        return str(listed["metadata"]["resourceVersion"])
+    # -- all namespaces ---------
 
-    async def _stream(self, namespace: str | None, version: str) -> str:
-        """Take in events until the stream ends; return where to resume."""
-        opened = asyncio.get_running_loop().time()
-        known = self._known[namespace]
-        events = self._source.watch_quotas(namespace, version)
-        async with contextlib.aclosing(events) as stream:  # type: ignore[type-var]  # ours are generators
-            async for event in stream:
-                kind, quota = event.get("type"), event.get("object") or {}
-                if kind == "ERROR":
-                    expired = quota.get("code") == 410 or quota.get("reason") in ("Expired", "Gone")
-                    raise (WatchExpiredError if expired else WatchBrokenError)(quota.get("message", "ERROR event"))
-                if kind == "DELETED":
-                    place = self._place(quota)
-                    known.discard(place)
-                    self._desk.forget_quota(*place)
-                elif kind in ("ADDED", "MODIFIED"):
-                    known.add(self._observed(quota))
-                version = str(quota.get("metadata", {}).get("resourceVersion", version))
-        if asyncio.get_running_loop().time() - opened < SHORTEST:
-            raise WatchBrokenError("the stream ended at once")
-        return version
+    async def _follow_everywhere(self, observer: QuotaObserver) -> None:
+        while True:
+            try:
+                await self._follower(observer).run()
+            except (WatchForbiddenError, WatchAbsentError) as error:
+                self._refused(observer, EVERYWHERE, error)
+            self._one_by_one = True
+            for namespace in list(self._in_use):
+                if namespace not in self._tasks:
+                    self._start(namespace)
+            await self._pause(observer.refusals)
 
-    def _observed(self, quota: Mapping[str, Any]) -> tuple[str, str]:
-        place = self._place(quota)
-        try:
-            self._desk.observe_quota(*place, read_quota(quota))
-        except UnknownScopeError as error:
-            self._say_once(f"quota {'/'.join(place)} has a {error} that is not known here: only its refusals teach")
-            self._desk.forget_quota(*place)
-        return place
+    def _leave_to_one(self) -> None:
+        """Stop watching namespaces one by one: all are watched. What was told of them stays told."""
+        self._one_by_one = False
+        for namespace in list(self._tasks):
+            self._stop(namespace)
 
-    @staticmethod
-    def _place(quota: Mapping[str, Any]) -> tuple[str, str]:
-        metadata = quota.get("metadata") or {}
-        return str(metadata.get("namespace", "")), str(metadata.get("name", ""))
+    def _refused(self, observer: QuotaObserver, place: str, error: Exception) -> None:
+        self.book.counts.forbidden += 1
+        observer.refusals += 1
+        if observer.refusals > 1:  # not by the first: see FIRST_ASK
+            observer.forget(others=self._tasks if place == EVERYWHERE else ())
+        if place == EVERYWHERE:
+            self.book.quotas(place, seen=False, why=str(error), instead=ONE_BY_ONE)
+        else:  # what is seen of pods is known in a moment
+            self.book.quotas(place, seen=False, why=str(error), patient=True)
 
-    def _say_once(self, sentence: str) -> None:
-        if sentence not in self._told:
-            self._told.add(sentence)
-            log.warning("%s", sentence)
+    # -- quotas over namespaces ---------
+
+    async def _follow_cluster_quotas(self) -> None:
+        """Follow them where there are any. Where the server has never heard of them it is asked once."""
+        absences, observer = 0, self._cluster
+        while True:
+            longest = self._ask_again
+            try:
+                if not observer.listed_once and not await self._source.is_served(CLUSTER_QUOTAS.path):
+                    break
+                await self._follower(observer).run()
+            except WatchBrokenError as error:  # of the question whether they are served: the follower survives its own
+                log.debug("%s: %s", CLUSTER_QUOTAS.path, error)
+                longest = self._longest_pause
+            except WatchAbsentError:
+                absences = absences + 1 if observer.refusals else 1
+                if absences >= ABSENCES or not observer.listed_once:
+                    break
+            except WatchForbiddenError as error:
+                self.book.counts.forbidden += 1
+                self.book.quotas(CLUSTER_QUOTAS.plural, seen=False, why=str(error))
+            observer.refusals += 1
+            await self._pause(observer.refusals, longest)
+        self.book.close(CLUSTER_QUOTAS.plural)
+
+    def _follower(self, observer: Observer) -> Follower:
+        return Follower(self._source, observer, self.book, self._rng, self._longest_pause)
+
+    async def _pause(self, refusals: int, longest: float | None = None) -> None:
+        """Wait before a permission is asked for again: soon at first, for a server that starts refuses everybody."""
+        wait = delay(2 * min(refusals - 1, 100), FIRST_ASK, self._ask_again if longest is None else longest)
+        await asyncio.sleep(wait * self._rng.uniform(0.8, 1.2))

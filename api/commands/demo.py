@@ -15,14 +15,16 @@ from rich.table import Table
 
 from api.exits import BadInput, Failed
 from k8s.replay.comparing import CLIENTS, Bounds, bounds_of
-from k8s.replay.demonstration import Run, document, factor_for, run_for_real, run_in_virtual_time
+from k8s.replay.demonstration import ON_CLUSTER, Run, document, factor_for, run_for_real, run_in_virtual_time
 from k8s.replay.picture import PictureError, draw
 from k8s.replay.runs import ReplayError
 from k8s.replay.trace import PACKAGED, read_trace
 from k8s.replay.workload import Workload, make_workload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+    RunOne = Callable[[Workload, str, float, Callable[[int], object]], Run]
 
 PICTURE: Final = Path("build/demo.svg")
 WIDE: Final = 110  # columns: the table with air in it
@@ -34,14 +36,31 @@ NARROWEST: Final = 80  # on less the lines wrap, which is better than cells with
 @click.option("--pods", type=click.IntRange(1, 5000), default=200, show_default=True, help="Pods to replay.")
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Where in the trace they start.")
 @click.option("--virtual", is_flag=True, help="In virtual time only: no server, no waiting.")
+@click.option("--kubeconfig", metavar="FILE", help="On this cluster, in namespaces of its own that it deletes again.")
+@click.option("--context", help="A context of the kubeconfig; default: the current one.")
 @click.option("--keep-going", is_flag=True, help="Replay through the gate again and again, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
-def command(trace: Path | None, pods: int, seed: int, virtual: bool, keep_going: bool, as_json: bool) -> None:
+def command(  # noqa: PLR0913, PLR0917 - options of the command line
+    trace: Path | None,
+    pods: int,
+    seed: int,
+    virtual: bool,
+    kubeconfig: str | None,
+    context: str | None,
+    keep_going: bool,
+    as_json: bool,
+) -> None:
     """Compare plain retries, Flyte 1's back-off (the ancestor) and the gate on a real workload.
 
     A slice of a public cluster trace is replayed, sped up, over real HTTP against an embedded API server with
     full quotas, once per client. Prints one table and draws build/demo.svg.
+
+    With --kubeconfig the server is that of a real cluster. No node ever runs the pods: they name a scheduler that
+    does not exist and carry a scheduling gate, and the demo itself sets them Succeeded when their time is over.
     """
+    on_cluster = kubeconfig is not None or context is not None
+    if on_cluster and (virtual or keep_going):
+        raise click.UsageError("--kubeconfig is for the comparison on a cluster: leave out --virtual and --keep-going")
     if keep_going and (virtual or as_json):
         raise click.UsageError("--keep-going shows a live table over HTTP: leave out --virtual and --json")
     rows = read_trace(trace or PACKAGED)
@@ -52,7 +71,13 @@ def command(trace: Path | None, pods: int, seed: int, virtual: bool, keep_going:
         keep_replaying(rows, pods, seed)
         return
     with _progress() as progress:
-        bounds, runs, in_virtual_time, factor = _run_all(workload, virtual, progress)
+        if on_cluster:
+            from api.commands.demo_cluster import on_cluster_of  # noqa: PLC0415 - loads the client: 0.25 s
+
+            with on_cluster_of(kubeconfig, context, progress) as run_one:
+                bounds, runs, in_virtual_time, factor = _run_all(workload, virtual, progress, run_one, ON_CLUSTER)
+        else:
+            bounds, runs, in_virtual_time, factor = _run_all(workload, virtual, progress)
     if as_json:
         click.echo(json.dumps(document(workload, bounds, runs, in_virtual_time, factor), indent=2))
     else:
@@ -62,7 +87,11 @@ def command(trace: Path | None, pods: int, seed: int, virtual: bool, keep_going:
 
 
 def _run_all(
-    workload: Workload, virtual: bool, progress: Progress
+    workload: Workload,
+    virtual: bool,
+    progress: Progress,
+    run_one: RunOne = run_for_real,
+    factor: float | None = None,
 ) -> tuple[Bounds, Mapping[str, Run], Mapping[str, Run], float | None]:
     """Run every client in virtual time, then, unless that is all, over HTTP."""
     bounds = bounds_of(workload)
@@ -73,13 +102,13 @@ def _run_all(
         progress.advance(task)
     if virtual:
         return bounds, in_virtual_time, in_virtual_time, None
-    factor = factor_for(in_virtual_time)
+    factor = factor or factor_for(in_virtual_time)
     tasks = {name: progress.add_task(name, total=len(workload.pods), start=False) for name in CLIENTS}
     runs = {}
     for name, bar in tasks.items():
         progress.start_task(bar)
         try:
-            runs[name] = run_for_real(workload, name, factor, partial(_completed, progress, bar))
+            runs[name] = run_one(workload, name, factor, partial(_completed, progress, bar))
         except KeyboardInterrupt:
             placed = int(progress.tasks[bar].completed)
             click.echo(

@@ -75,7 +75,7 @@ async def _round(url: str, workload: Workload, totals: Totals, live: Live, waiti
                 live.update(table, refresh=True)
                 await asyncio.sleep(REFRESH)
 
-        cluster.spawn(cluster.record_usage())
+        cluster.record_usage()
         cluster.spawn(refresh())
         client = make_client(CLIENT, cluster, seed=workload.seed, factor=FACTOR)
         await get_ready(client, cluster)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from .workload import Pod
 
+_AGAIN: Final = frozenset({403, 409, 429, 500, 502, 503, 504})
+"""409: the quota's object was written by two at once (or, once in a while, a generated name is taken)."""
 REEVALUATION: Final = 10.0  # seconds; the ancestor's workflow-reeval: a waiting task is looked at again
 
 
@@ -37,7 +39,7 @@ class Client(Protocol):
     """A way to get a pod into a cluster whose quota may be full."""
 
     async def place(self, pod: Pod) -> None:
-        """Return when the pod was created. Raises ``RuntimeError`` for an answer that is neither 201 nor 403."""
+        """Return when the pod was created. Raises ``RuntimeError`` for an answer that no retry helps."""
         ...
 
 
@@ -91,7 +93,8 @@ class Ancestor:
                     check(answer)
                     handler.succeeded(loop.time())
                     return
-                handler.refused(json.loads(answer.body)["message"], was_blocking, loop.time())
+                message = json.loads(answer.body)["message"] if answer.status == 403 else ""
+                handler.refused(message, was_blocking, loop.time())
             await asyncio.sleep(REEVALUATION / self._factor)
 
 
@@ -101,7 +104,8 @@ def _limits_of(body: dict[str, Any]) -> dict[str, int]:
 
 
 def _refused(answer: Answer) -> bool:
-    return answer.status == 403
+    """Say whether it is sent again: a full quota, but also what a busy server answers now and then."""
+    return answer.status in _AGAIN
 
 
 def check(answer: Answer) -> None:

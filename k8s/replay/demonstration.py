@@ -1,4 +1,4 @@
-"""The demo: a workload through all four clients, in virtual time and then over real HTTP against the sandbox."""
+"""The demo: a workload through all four clients, in virtual time and then over real HTTP: a sandbox or a cluster."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from .picture import Panel
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from .rooms import Rooms
     from .runs import Result
     from .workload import Workload
 
@@ -22,6 +23,8 @@ FAST: Final = 150.0
 """The least: a small workload is over sooner, not slower."""
 SECONDS: Final = 80.0
 """What the four clients together may take, if the factor allows."""
+ON_CLUSTER: Final = 60.0
+"""What durations are divided by on a real cluster: its controller manager writes 20 releases a second at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,29 @@ def run_for_real(workload: Workload, client: str, factor: float, on_placed: Call
     with sandbox_process(hard, seed=workload.seed) as url:
         result, usage, admitted_at = asyncio.run(run_over_http(url, client, workload, factor, step))
     return Run(result, Panel(client, result.creates_sent, result.refused, usage, admitted_at))
+
+
+def run_on_cluster(
+    workload: Workload, client: str, factor: float, on_placed: Callable[[int], object], rooms: Rooms
+) -> Run:
+    """Run one client on a real cluster, in namespaces made for it. ``on_placed`` hears how many pods are in.
+
+    Raises ``ReachError`` when the cluster can't be used, ``ReplayError`` when the replay ends early.
+    """
+    from .over_http import run_over_http  # noqa: PLC0415
+
+    placed = 0
+
+    def step(_: object) -> None:
+        nonlocal placed
+        placed += 1
+        on_placed(placed)
+
+    there, names = rooms.furnish(client.replace("_", "-"), workload)
+    work = run_over_http(rooms.place.url, client, there, factor, step, place=rooms.place)
+    result, usage, admitted_at = asyncio.run(work)
+    known = [(when, names[space], used) for when, space, used in usage]
+    return Run(result, Panel(client, result.creates_sent, result.refused, known, admitted_at))
 
 
 def factor_for(virtual: Mapping[str, Run]) -> float:

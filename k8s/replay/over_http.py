@@ -1,4 +1,4 @@
-"""The same replay over real HTTP: a cluster at a URL, counted at the server."""
+"""The same replay over real HTTP: a sandbox at a URL, or any cluster in namespaces of the replay's own."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from backoff_ctrl.quantities import parse_quantity
 from k8s.answers import Answer, NotSent, OutcomeUnknown
 from k8s.watching import QuotaWatch
 
+from .apart import set_apart
 from .clients import Ancestor, Plain
 from .gating import Gated, faster
 from .runs import Result, count, replay
 from .workload import POD_LABEL
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
     from types import TracebackType
 
     from k8s.desk import Desk
+    from k8s.places import Place
+    from k8s.watch_events import Kind
 
     from .clients import Client
     from .workload import Pod, Workload
@@ -36,10 +39,18 @@ READY_SECONDS: Final = 20.0
 
 
 class HttpCluster:
-    """An API server's pods and quotas over HTTP. Use it as an async context manager."""
+    """An API server's pods and quotas over HTTP. Use it as an async context manager.
 
-    def __init__(self, url: str) -> None:
+    ``place`` is a real cluster, of which nothing but ``namespaces`` is looked at; without it a sandbox is at ``url``,
+    which counts creates by itself.
+    """
+
+    def __init__(self, url: str, *, place: Place | None = None, namespaces: Collection[str] = ()) -> None:
         self._url = url
+        self._place = place
+        self._namespaces = namespaces
+        self._detour: Mapping[str, Any] = {} if place is None else place.detour
+        self._counts = {"seen": 0, "created": 0, "refused": 0}
         self._tasks: set[asyncio.Task[None]] = set()
         self.admitted_at: dict[str, float] = {}  # by POD_LABEL, seconds of the loop's clock
         self.listed = asyncio.Event()  # set once an observing gate knows every quota
@@ -47,8 +58,9 @@ class HttpCluster:
 
     async def __aenter__(self) -> Self:
         """Connect."""
+        tls = True if self._place is None else self._place.tls()
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=CONNECTIONS), timeout=aiohttp.ClientTimeout(total=60)
+            connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=tls), timeout=aiohttp.ClientTimeout(total=60)
         )
         return self
 
@@ -70,7 +82,12 @@ class HttpCluster:
 
     async def create(self, namespace: str, body: dict[str, Any]) -> Answer:
         """POST a pod."""
+        if self._place is not None:
+            body = set_apart(body)
         answer = await self._ask("POST", f"namespaces/{namespace}/pods", body)
+        self._counts["seen"] += 1
+        self._counts["refused"] += answer.status == 403
+        self._counts["created"] += answer.status == 201
         if answer.status == 201:
             name = body["metadata"]["labels"][POD_LABEL]
             self.admitted_at.setdefault(name, asyncio.get_running_loop().time())
@@ -82,39 +99,61 @@ class HttpCluster:
 
     async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Answer:
         try:
-            async with self._session.request(method, f"{self._url}/api/v1/{path}", json=body) as response:
+            url = f"{self._url}/api/v1/{path}"
+            async with self._session.request(
+                method, url, json=body, headers=self._headers(), **self._detour
+            ) as response:
                 return Answer(response.status, dict(response.headers), await response.read())
         except aiohttp.ClientConnectorError as error:
             raise NotSent(str(error)) from error
         except (aiohttp.ClientError, TimeoutError) as error:
             raise OutcomeUnknown(str(error)) from error
 
+    def _headers(self) -> dict[str, str]:
+        return {} if self._place is None else self._place.headers()
+
+    def _everywhere(self, resource: str) -> list[str]:
+        """Return the paths that list a resource: one for all of a sandbox, one for each namespace of a cluster."""
+        if self._place is None:
+            return [resource]
+        return [f"namespaces/{namespace}/{resource}" for namespace in self._namespaces]
+
     async def creates(self) -> Mapping[str, int]:
-        """Return the sandbox's own count of creates: seen, created, refused."""
+        """Return the count of creates (seen, created, refused): the sandbox's own, else that of the answers."""
+        if self._place is not None:
+            return self._counts
         async with self._session.get(f"{self._url}/sandbox/counters") as response:
             counts: dict[str, dict[str, int]] = await response.json()
             return counts["creates"]
 
     async def stored(self) -> Counter[str]:
         """Count the pods that there are, by POD_LABEL: a pod that was created twice is there twice."""
-        answer = await self._ask("GET", "pods")
-        found = json.loads(answer.body)
-        return Counter(pod["metadata"]["labels"][POD_LABEL] for pod in found["items"])
+        found: Counter[str] = Counter()
+        for path in self._everywhere("pods"):
+            answer = await self._ask("GET", path)
+            found.update(pod["metadata"]["labels"][POD_LABEL] for pod in json.loads(answer.body)["items"])
+        return found
 
-    async def record_usage(self) -> None:
-        """Note every change of every quota until cancelled: for the picture."""
+    def record_usage(self) -> None:
+        """Note every change of every quota until the cluster is left: for the picture."""
+        for path in self._everywhere("resourcequotas"):
+            self.spawn(self._record(path))
+
+    async def _record(self, path: str) -> None:
         loop = asyncio.get_running_loop()
-        async for event in self._quota_events():
+        async for event in self._quota_events(path):
             quota = event["object"]
             used = (quota.get("status") or {}).get("used") or {}
             amounts = {name: parse_quantity(amount) for name, amount in used.items()}
             self.usage.append((loop.time(), quota["metadata"]["namespace"], amounts))
 
-    async def _quota_events(self) -> AsyncIterator[dict[str, Any]]:
+    async def _quota_events(self, path: str) -> AsyncIterator[dict[str, Any]]:
         query = {"watch": "true", "timeoutSeconds": "3600"}
         silence = aiohttp.ClientTimeout(total=None)
-        url = f"{self._url}/api/v1/resourcequotas"
-        async with self._session.get(url, params=query, timeout=silence) as response:
+        url = f"{self._url}/api/v1/{path}"
+        async with self._session.get(
+            url, params=query, timeout=silence, headers=self._headers(), **self._detour
+        ) as response:
             async for line in response.content:
                 event: dict[str, Any] = json.loads(line)
                 if event["type"] in ("ADDED", "MODIFIED"):
@@ -124,26 +163,42 @@ class HttpCluster:
         """Feed a desk as the product does: through the official client's list and watch."""
 
         def observe(desk: Desk) -> None:
-            self.spawn(_watch(desk, self._url, self.listed))
+            self.spawn(self._watch(desk))
 
         return observe
 
+    async def _watch(self, desk: Desk) -> None:
+        from kubernetes.aio.client import ApiClient, Configuration  # noqa: PLC0415
 
-async def _watch(desk: Desk, url: str, listed: asyncio.Event) -> None:
-    from kubernetes.aio.client import ApiClient, Configuration  # noqa: PLC0415
+        from k8s.quota_source import ClientSource  # noqa: PLC0415
+        from k8s.watch_thread import aio_configuration  # noqa: PLC0415
 
-    from k8s.quota_source import ClientSource  # noqa: PLC0415
+        place, listed = self._place, self.listed
+        unlisted: set[str | None] = {None} if place is None else set(self._namespaces)
 
-    class Announcing(ClientSource):
-        """Says when the list is in: a watch begins after it."""
+        class Announcing(ClientSource):
+            """Says when the lists are in: a watch begins after each."""
 
-        async def watch_quotas(self, namespace: str | None, version: str) -> AsyncIterator[Mapping[str, Any]]:
-            listed.set()
-            async for event in super().watch_quotas(namespace, version):
-                yield event
+            async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncIterator[object]:
+                unlisted.discard(namespace)
+                if not unlisted:
+                    listed.set()
+                async for event in super().watch(kind, namespace, version):
+                    yield event
 
-    async with ApiClient(Configuration(host=url)) as client:
-        await QuotaWatch(desk, Announcing(client)).run()
+        configuration = Configuration(host=self._url) if place is None else aio_configuration(place.configuration)
+        async with ApiClient(configuration) as client:
+            namespaces = None if place is None else self._namespaces
+            await QuotaWatch(desk, Announcing(client), namespaces).run()
+
+    async def run_pods(self, namespace: str) -> None:
+        """Be the kubelet of a namespace of a real cluster until cancelled: no node ever runs the replay's pods."""
+        from k8s.sandbox.kubelet import Kubelet, Server  # noqa: PLC0415
+
+        assert self._place is not None
+        server = Server(self._url, self._headers(), self._place.tls(), self._detour)
+        async with Kubelet(server, namespace=namespace, starts=False):
+            await asyncio.Event().wait()
 
 
 def make_client(name: str, cluster: HttpCluster, *, seed: int, factor: float) -> Plain | Ancestor | Gated:
@@ -172,16 +227,26 @@ async def get_ready(client: Client, cluster: HttpCluster) -> None:
 
 
 async def run_over_http(
-    url: str, name: str, workload: Workload, factor: float, on_placed: Callable[[Pod], None] | None = None
+    url: str,
+    name: str,
+    workload: Workload,
+    factor: float,
+    on_placed: Callable[[Pod], None] | None = None,
+    *,
+    place: Place | None = None,
 ) -> tuple[Result, list[tuple[float, str, dict[str, int]]], dict[str, float]]:
     """Replay through one client at ``url``; times in the result are those of the trace's scale.
 
-    Gives the result, the usage of the quotas and the admission times.
+    ``place`` is a real cluster that has the workload's namespaces; without it there is a sandbox.
+    Gives the result, the usage of the quotas and the admission times. Raises ``ReplayError``.
     """
     quick = workload.faster(factor)
     loop = asyncio.get_running_loop()
-    async with HttpCluster(url) as cluster:
-        cluster.spawn(cluster.record_usage())
+    async with HttpCluster(url, place=place, namespaces=list(workload.quotas)) as cluster:
+        cluster.record_usage()
+        if place is not None:
+            for namespace in workload.quotas:
+                cluster.spawn(cluster.run_pods(namespace))
         client = make_client(name, cluster, seed=workload.seed, factor=factor)
         await get_ready(client, cluster)
         began = loop.time()

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.quantities import parse_quantity
@@ -95,6 +95,11 @@ class Workload:
         """Divide every duration by ``factor``."""
         pods = tuple(pod.faster(factor) for pod in self.pods)
         return Workload(pods, self.quotas, self.seed, self.rows, self.dropped, self.first_row)
+
+    def in_namespaces(self, names: Mapping[str, str]) -> Workload:
+        """Give every namespace another name."""
+        pods = tuple(replace(pod, namespace=names[pod.namespace]) for pod in self.pods)
+        return replace(self, pods=pods, quotas={names[old]: quota for old, quota in self.quotas.items()})
 
     def hard(self, namespace: str) -> dict[str, str]:
         """Write a namespace's quota as the ``spec.hard`` of a ResourceQuota."""

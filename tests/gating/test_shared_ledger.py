@@ -14,6 +14,7 @@ from backoff_ctrl.policy import Policy
 from k8s.gate import Gate
 from k8s.gated import GatedApiClient, waiting
 from k8s.gated_async import AsyncGatedApiClient
+from k8s.watch_status import Seeing
 
 if TYPE_CHECKING:
     from k8s.sandbox import BackgroundSandbox
@@ -101,8 +102,12 @@ def test_a_shared_ledger_watches_where_a_create_waits(sandbox: BackgroundSandbox
         assert met.wait(10)
         assert observed.wait(10)
         source = api.gate.desk.snapshot().namespaces["team"].quotas["q"]["pods"].source
+        sight = api.gate.desk.sight
+        seen = sight and sight.of("team")
 
         core.delete_namespaced_pod(first.metadata.name, "team", grace_period_seconds=0)
         second.get(10)
 
     assert source == "observed"
+    assert seen is not None
+    assert (seen.state, seen.why) == (Seeing.QUOTAS, "")

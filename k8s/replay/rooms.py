@@ -1,0 +1,218 @@
+"""Namespaces of a replay's own on any cluster: made with their quotas, and gone when the replay is over.
+
+Nothing else of the cluster is touched, and what is not certainly ours is left alone: a namespace is deleted only
+with the label and the uid that it was made with.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from k8s.reach import Reach, ReachError
+from k8s.rejections import read_rejection
+
+from .apart import PREFIX, RUN_LABEL, set_apart
+from .workload import QUOTA_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from k8s.places import Place
+
+    from .workload import Workload
+
+READY_SECONDS: Final = 60.0
+GONE_SECONDS: Final = 120.0
+_POLL: Final = 0.1
+_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
+_PART: Final = 18  # of a namespace's name that the workload gives: all parts together fit in 63
+
+NEEDED: Final = (
+    ("delete", "namespaces"),
+    ("get", "namespaces"),
+    ("create", "namespaces"),
+    ("create", "resourcequotas"),
+    ("get", "resourcequotas"),
+    ("list", "resourcequotas"),
+    ("watch", "resourcequotas"),
+    ("create", "pods"),
+    ("get", "pods"),
+    ("list", "pods"),
+    ("watch", "pods"),
+    ("patch", "pods/status"),
+)
+"""What a demo does on a cluster; to delete comes first: what could not be cleaned up is not begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A namespace that was asked for; the uid is known once it was answered."""
+
+    name: str
+    uid: str = ""
+
+
+class Rooms:
+    """All namespaces of one run. A context manager: whatever ends the block, what was made is deleted.
+
+    Raises ``ReachError`` where the cluster can't be used: unreachable, credentials refused, a right missing.
+    """
+
+    def __init__(self, place: Place) -> None:
+        """Ask nothing yet."""
+        self.place = place
+        self.run = "".join(secrets.choice(_ALPHABET) for _ in range(6))
+        self._reach = Reach(place)
+        self._made: list[_Made] = []
+
+    def __enter__(self) -> Self:
+        """See that everything that is needed may be done, before anything is."""
+        self._reach.version()
+        for verb, resource in NEEDED:
+            if self._reach.allowed(verb, resource) is False:
+                raise self._forbidden(verb, resource, "")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Delete what is left and disconnect; does not wait, ``clear`` does."""
+        try:
+            self.clear()
+        finally:
+            self._reach.close()
+
+    @property
+    def selector(self) -> str:
+        """What finds the namespaces of this run, for kubectl's ``-l``."""
+        return f"{RUN_LABEL}={self.run}"
+
+    # -- making ---------
+
+    def furnish(self, purpose: str, workload: Workload) -> tuple[Workload, dict[str, str]]:
+        """Make a namespace with its quota for each of the workload's; returns when all are enforced.
+
+        Gives the workload as it runs there, and the workload's own namespace for each new one.
+        """
+        parts = {namespace: f"{namespace[:_PART]}-{index}" for index, namespace in enumerate(workload.quotas)}
+        names = {old: f"{PREFIX}-{self.run}-{purpose}-{part}" for old, part in parts.items()}
+        for old, name in names.items():
+            self._make_namespace(name)
+            quota = {
+                "apiVersion": "v1",
+                "kind": "ResourceQuota",
+                "metadata": {"name": QUOTA_NAME},
+                "spec": {"hard": workload.hard(old)},
+            }
+            self._do("create", "resourcequotas", "POST", f"/api/v1/namespaces/{name}/resourcequotas", quota)
+        there = workload.in_namespaces(names)
+        for pod in {pod.namespace: pod for pod in there.pods}.values():
+            self._await(f"the quota in {pod.namespace} to be enforced", partial(self._enforced, pod.namespace))
+            self._await(f"a pod to be welcome in {pod.namespace}", partial(self._welcome, pod.manifest()))
+        return there, {name: old for old, name in names.items()}
+
+    def _make_namespace(self, name: str) -> None:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": name, "labels": {RUN_LABEL: self.run, "app.kubernetes.io/managed-by": "backoff-ctrl"}},
+        }
+        asked = _Made(name)
+        self._made.append(asked)  # first: an answer may be lost, and the namespace be there
+        answer = self._do("create", "namespaces", "POST", "/api/v1/namespaces", body)
+        self._made[-1] = _Made(name, str(answer["metadata"]["uid"]))
+
+    def _enforced(self, namespace: str) -> bool:
+        path = f"/api/v1/namespaces/{namespace}/resourcequotas/{QUOTA_NAME}"
+        return bool((self._do("get", "resourcequotas", "GET", path).get("status") or {}).get("hard"))
+
+    def _welcome(self, pod: Mapping[str, Any]) -> bool:
+        """Create nothing, but hear whether the server would: a fresh namespace may need a moment."""
+        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
+        status, answer = self._reach.ask("POST", path, set_apart(pod), query=[("dryRun", "All")])
+        if status in (200, 201):
+            return True
+        message = str(answer.get("message", ""))
+        if status == 400 and "dry run" in message:  # a webhook that knows no dry run: the replay will see
+            return True
+        if read_rejection(status, {}, message).retryable or status == 429:
+            return False
+        raise ReachError(f"{self.place.url} does not take the demo's pods ({status}: {message}); use another cluster")
+
+    def _await(self, what: str, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + READY_SECONDS
+        while not holds():
+            if time.monotonic() > deadline:
+                raise ReachError(
+                    f"{self.place.url}: waited {READY_SECONDS:.0f} s for {what}; does its controller manager run?"
+                )
+            time.sleep(_POLL)
+
+    def _do(self, verb: str, resource: str, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        status, answer = self._reach.ask(method, path, body)
+        message = str(answer.get("message", ""))
+        if status == 403 and read_rejection(status, {}, message).lane == "rbac":
+            raise self._forbidden(verb, resource, path)
+        if not 200 <= status < 300:
+            raise ReachError(f"{self.place.url} answers {status} to {verb} {resource}: {message or 'no reason given'}")
+        return answer
+
+    def _forbidden(self, verb: str, resource: str, path: str) -> ReachError:
+        found = f" ({self.place.found})" if not path else f" at {path}"
+        return ReachError(
+            f"this account may not {verb} {resource} on {self.place.url}{found}: ask for a role that allows "
+            f"{_everything()}, cluster-admin on a test cluster, or run the demo without --kubeconfig"
+        )
+
+    # -- cleaning up ---------
+
+    def clear(self) -> None:
+        """Have every namespace of this run deleted; those that can't be stay known. Does not wait."""
+        left = []
+        for made in self._made:
+            try:
+                if not self._delete(made):
+                    left.append(made)
+            except ReachError:
+                left.append(made)
+        self._gone, self._made = [each for each in self._made if each not in left], left
+
+    @property
+    def left(self) -> list[str]:
+        """The namespaces that could not be deleted."""
+        return [each.name for each in self._made]
+
+    def _delete(self, made: _Made) -> bool:
+        path = f"/api/v1/namespaces/{made.name}"
+        status, found = self._reach.ask("GET", path)
+        if status == 404:
+            return True
+        metadata = found.get("metadata") or {}
+        ours = (metadata.get("labels") or {}).get(RUN_LABEL) == self.run and made.uid in ("", metadata.get("uid"))
+        if status == 200 and not ours:
+            return True
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": metadata.get("uid")}}
+        status, _ = self._reach.ask("DELETE", path, body if metadata.get("uid") else None)
+        return status in (200, 202, 404, 409)  # 409: it is going already
+
+    def await_gone(self) -> list[str]:
+        """Wait until the deleted namespaces are gone; those that are not after ``GONE_SECONDS``."""
+        deadline = time.monotonic() + GONE_SECONDS
+        there = [each.name for each in self._gone]
+        while there and time.monotonic() < deadline:
+            there = [name for name in there if self._reach.ask("GET", f"/api/v1/namespaces/{name}")[0] != 404]
+            time.sleep(_POLL if there else 0)
+        return there
+
+
+def _everything() -> str:
+    """Spell what is needed as a role would."""
+    verbs: dict[str, list[str]] = {}
+    for verb, resource in NEEDED:
+        verbs.setdefault(resource, []).append(verb)
+    return "; ".join(f"{', '.join(sorted(each))} on {resource}" for resource, each in verbs.items())

@@ -1,0 +1,46 @@
+"""The gate on a real server: the demo's workload gets in whole, with few refusals and no time lost."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.gated_workload import run_gated, slice_of_the_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.cluster.servers import Server
+
+PODS = 100
+SEED = 18
+LEARNING = 2.5  # refusals per pod
+OBSERVING = 5 / 1000  # rounded up to a whole refusal
+LATER = 1.05  # of the reference's makespan
+ATTEMPTS = 2  # time is the machine's too: a run beside something else that takes its cores proves nothing
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("with_threads", [True, False], ids=["sync", "async"])
+@pytest.mark.parametrize(
+    ("user", "bar"), [("learner", LEARNING), ("creator", OBSERVING)], ids=["learning", "observing"]
+)
+async def test_the_workload_gets_in_whole(
+    kubernetes: Server, say: Callable[[str], None], user: str, bar: float, with_threads: bool
+) -> None:
+    """Every pod exactly once, within the refusals promised, and about as soon as one who knows the quota could."""
+    workload = slice_of_the_trace(PODS, SEED)
+    last = ""
+    for _ in range(ATTEMPTS):
+        figures = await run_gated(kubernetes, user, workload, with_threads=with_threads)
+        say(figures.line(f"{user}, {'sync' if with_threads else 'async'}"))
+
+        assert figures.stored == {pod.name: 1 for pod in workload.pods}
+        assert figures.answers["201"] == PODS
+        assert figures.failed_open == 0
+        last = figures.line("the last run")
+        if figures.refused <= ceil(bar * PODS) and figures.makespan <= LATER * figures.reference:
+            return
+    raise AssertionError(f"{ATTEMPTS} runs missed the bars; {last}")

@@ -1,0 +1,265 @@
+"""A server of lists and watches in memory, on any clock: what it tells, refuses and breaks is up to the test."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backoff_ctrl.policy import Policy
+from k8s.desk import Desk
+from k8s.timers import LoopTimers
+from k8s.watch_events import (
+    WatchAbsentError,
+    WatchBrokenError,
+    WatchExpiredError,
+    WatchForbiddenError,
+)
+from k8s.watching import QuotaWatch
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from backoff_ctrl.ceilings import ObservedQuota
+    from k8s.watch_events import Kind
+    from k8s.watch_status import WatchBook
+
+ONE = 10**9
+elapse = asyncio.sleep
+"""On virtual time nothing is waited for: the clock jumps."""
+
+
+async def until(holds: Callable[[], object], within: float = 10) -> None:
+    """On real time: look every few milliseconds, for what happens in other tasks and threads."""
+    async with asyncio.timeout(within):
+        while not holds():  # noqa: ASYNC110 - the ledger has no event for it
+            await asyncio.sleep(0.005)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request that came."""
+
+    at: float
+    what: str
+    plural: str
+    namespace: str | None
+    version: str = ""
+
+
+class ScriptedServer:
+    """Keeps objects with their versions, and tells of them as an API server does, unless the test says otherwise."""
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+        self.forbidden: set[tuple[str, str | None]] = set()
+        self.served: set[str] = set()
+        self.absent: set[str] = set()
+        self.down = False
+        self.gone_as_answer = False
+        self.pages_of = 500
+        self.version = 100
+        self._oldest = 0
+        self._objects: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
+        self._log: list[tuple[int, str, str, dict[str, Any]]] = []
+        self._streams: list[tuple[str, str | None, asyncio.Queue[Any]]] = []
+
+    def count(self, what: str, plural: str = "resourcequotas", namespace: str | None = "team") -> int:
+        """How often this was asked."""
+        return len(self.times(what, plural, namespace))
+
+    def times(self, what: str, plural: str = "resourcequotas", namespace: str | None = "team") -> list[float]:
+        """When this was asked."""
+        return [a.at for a in self.asked if (a.what, a.plural, a.namespace) == (what, plural, namespace)]
+
+    # -- what happens to objects ---------
+
+    def put(self, plural: str, namespace: str, name: str, body: Mapping[str, Any]) -> None:
+        """Make an object, or change it."""
+        objects = self._objects.setdefault(plural, {})
+        known = objects.get((namespace, name))
+        self.version += 1
+        uid = known["metadata"]["uid"] if known else f"uid-{self.version}"
+        metadata = {"name": name, "uid": uid, "resourceVersion": str(self.version)}
+        made = {**body, "metadata": {**metadata, **({"namespace": namespace} if namespace else {})}}
+        objects[namespace, name] = made
+        self._happened(plural, namespace, {"type": "MODIFIED" if known else "ADDED", "object": made})
+
+    def remove(self, plural: str, namespace: str, name: str) -> None:
+        """Delete an object."""
+        gone = self._objects[plural].pop((namespace, name))
+        self.version += 1
+        metadata = {**gone["metadata"], "resourceVersion": str(self.version)}
+        self._happened(plural, namespace, {"type": "DELETED", "object": {**gone, "metadata": metadata}})
+
+    def quota(self, name: str = "q", hard: str = "2", used: str = "0", *, namespace: str = "team") -> None:
+        """Make a quota of pods, or change it."""
+        status = {"hard": {"pods": hard}, "used": {"pods": used}}
+        self.put("resourcequotas", namespace, name, {"spec": {"hard": {"pods": hard}}, "status": status})
+
+    def pod(self, name: str, *, namespace: str = "team") -> None:
+        """Make a pod."""
+        self.put("pods", namespace, name, {"kind": "PartialObjectMetadata"})
+
+    # -- what happens to streams ---------
+
+    def tell(self, *lines: Any) -> None:
+        """Write to every stream, whatever it is."""
+        for _, _, queue in self._streams:
+            for line in lines:
+                queue.put_nowait(line)
+
+    def bookmark(self) -> None:
+        """Tell every stream of the present version."""
+        for plural, _, queue in self._streams:
+            metadata = {"resourceVersion": str(self.version)}
+            queue.put_nowait({"type": "BOOKMARK", "object": {"kind": plural, "metadata": metadata}})
+
+    def end(self) -> None:
+        """End every stream in good order."""
+        for _, _, queue in self._streams:
+            queue.put_nowait(StopAsyncIteration)
+
+    def cut(self, error: Exception | None = None) -> None:
+        """Break every stream."""
+        for _, _, queue in self._streams:
+            queue.put_nowait(error or WatchBrokenError("connection reset"))
+
+    def forget_history(self) -> None:
+        """Let versions before this one be forgotten."""
+        self._oldest = self.version
+        self._log.clear()
+
+    @property
+    def open_streams(self) -> Counter[tuple[str, str | None]]:
+        """What is watched now."""
+        return Counter((plural, namespace) for plural, namespace, _ in self._streams)
+
+    def _happened(self, plural: str, namespace: str, event: dict[str, Any]) -> None:
+        self._log.append((self.version, plural, namespace, event))
+        for watched, place, queue in self._streams:
+            if watched == plural and place in {None, namespace}:
+                queue.put_nowait(event)
+
+    # -- what is asked ---------
+
+    async def is_served(self, group: str) -> bool:
+        """Say which groups there are."""
+        self._ask("discover", group, None)
+        return group in self.served
+
+    async def pages(self, kind: Kind, namespace: str | None) -> AsyncIterator[Mapping[str, Any]]:
+        """Give the objects, page by page."""
+        self._ask("list", kind.plural, namespace)
+        objects = self._objects.get(kind.plural, {})
+        items = [body for place, body in objects.items() if namespace in {None, place[0]}]
+        version = str(self.version)
+        for start in range(0, len(items) or 1, self.pages_of):
+            yield {"metadata": {"resourceVersion": version}, "items": items[start : start + self.pages_of]}
+
+    async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncIterator[object]:
+        """Tell what happened since, and what happens."""
+        self._ask("watch", kind.plural, namespace, version)
+        if int(version) < self._oldest:
+            if self.gone_as_answer:
+                raise WatchExpiredError("too old resource version")
+            yield {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "old"}}
+            return
+        queue: asyncio.Queue[Any] = asyncio.Queue()
+        for at, plural, place, event in self._log:
+            if at > int(version) and plural == kind.plural and namespace in {None, place}:
+                queue.put_nowait(event)
+        entry = kind.plural, namespace, queue
+        self._streams.append(entry)
+        try:
+            while (line := await queue.get()) is not StopAsyncIteration:
+                if isinstance(line, Exception):
+                    raise line
+                yield line
+        finally:
+            self._streams.remove(entry)
+
+    def _ask(self, what: str, plural: str, namespace: str | None, version: str = "") -> None:
+        self.asked.append(Asked(asyncio.get_running_loop().time(), what, plural, namespace, version))
+        if self.down:
+            raise WatchBrokenError("connection refused")
+        if (plural, namespace) in self.forbidden:
+            raise WatchForbiddenError(f"403: may not {what} {plural}")
+        if plural in self.absent:
+            raise WatchAbsentError("404: not here")
+
+
+class RecordingDesk(Desk):
+    """The ledger itself, with a note of the news that it was told."""
+
+    def __init__(self) -> None:
+        super().__init__(LoopTimers(), Policy(), "enforce", random.Random(1))
+        self.news: list[str] = []
+
+    def observe_quota(self, namespace: str, quota: str, seen: ObservedQuota) -> None:
+        self.news.append(f"{namespace}/{quota}")
+        super().observe_quota(namespace, quota, seen)
+
+    def forget_quota(self, namespace: str, quota: str) -> None:
+        self.news.append(f"{namespace}/{quota} is gone")
+        super().forget_quota(namespace, quota)
+
+    def watching(self, namespace: str | None) -> None:
+        self.news.append(f"watching {namespace or 'all'}")
+        super().watching(namespace)
+
+    def watch_lost(self, namespace: str | None) -> None:
+        self.news.append(f"lost {namespace or 'all'}")
+        super().watch_lost(namespace)
+
+    def hint_release(self, namespace: str) -> None:
+        self.news.append(f"{namespace}: something ended")
+        super().hint_release(namespace)
+
+    def left(self, quota: str = "q", *, namespace: str = "team", resource: str = "pods") -> int | None:
+        """Whole units of room as the engine sees them; None: the quota is not observed."""
+        ceiling = self._ceiling(namespace, quota, resource)
+        return None if ceiling is None else (ceiling.limited - ceiling.used) // ONE
+
+    def observes(self, namespace: str = "team") -> bool:
+        """Whether the engine takes the watch for healthy."""
+        found = self.snapshot().namespaces.get(namespace)
+        return found is not None and found.observing
+
+    def _ceiling(self, namespace: str, quota: str, resource: str) -> Any:
+        found = self.snapshot().namespaces.get(namespace)
+        ceiling = found and found.quotas.get(quota, {}).get(resource)
+        return ceiling if ceiling and ceiling.source == "observed" else None
+
+
+@dataclass
+class Observed:
+    """A watch of a scripted server, and what it told."""
+
+    server: ScriptedServer
+    desk: RecordingDesk
+    watch: QuotaWatch
+    task: asyncio.Task[None]
+
+    @property
+    def book(self) -> WatchBook:
+        return self.watch.book
+
+
+@contextlib.asynccontextmanager
+async def observed(
+    server: ScriptedServer, namespaces: tuple[str, ...] | None = ("team",), **settings: Any
+) -> AsyncIterator[Observed]:
+    """Observe, and let the first answers come in."""
+    desk = RecordingDesk()
+    watch = QuotaWatch(desk, server, namespaces, rng=random.Random(3), **settings)
+    task = asyncio.ensure_future(watch.run())
+    try:
+        await elapse(0.001)
+        yield Observed(server, desk, watch, task)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
