@@ -27,6 +27,8 @@ _COPIED = (
 
 FOLLOWED_MAX: Final = 4096
 """Namespaces that are remembered as told of; the watch itself keeps fewer."""
+GOODBYE: Final = 0.1
+"""Seconds that connections have to close, once the watch was stopped: TLS has a last word on each."""
 TOUCH: Final = 30.0
 """Seconds until a namespace that is told of again counts as used again: creates tell of it all the time."""
 
@@ -78,7 +80,7 @@ class WatchThread:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._watch())
+            asyncio.run(self._until_stopped())
         except asyncio.CancelledError:
             log.debug("the watch of quotas was stopped")
         except Exception:
@@ -87,6 +89,12 @@ class WatchThread:
 
     def _calm(self) -> bool:
         return not self._desk.counts.waiting
+
+    async def _until_stopped(self) -> None:
+        try:
+            await self._watch()
+        finally:
+            await asyncio.sleep(GOODBYE)
 
     async def _watch(self) -> None:
         from kubernetes.aio.client import ApiClient  # noqa: PLC0415 - 56 MB, wanted only here
