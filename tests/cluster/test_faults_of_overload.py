@@ -1,0 +1,110 @@
+"""A server that has no time: for everybody, or for one priority level only."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cluster.bed import Bed
+from tests.cluster.fault_record import record
+from tests.cluster.storm import CREATES, PATIENCE, Storm, hung_up
+from tests.cluster.talking import Api
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from tests.cluster.binaries import Binaries
+
+FLOW = "/apis/flowcontrol.apiserver.k8s.io/v1"
+TWO_AT_A_TIME = ("--enable-priority-and-fairness=false", "--max-mutating-requests-inflight=2")
+
+
+@pytest.fixture(scope="module")
+def small_bed(binaries: Binaries, say: Callable[[str], None]) -> Iterator[Bed]:
+    """A control plane that takes two changes at a time, and answers 429 to all others."""
+    with Bed(binaries, kcm_qps=500, say=say, api_flags=TWO_AT_A_TIME) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def bed(binaries: Binaries, say: Callable[[str], None]) -> Iterator[Bed]:
+    """A control plane with priority and fairness."""
+    with Bed(binaries, kcm_qps=500, say=say) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+async def _quiet() -> AsyncIterator[None]:
+    """End with no connection left half closed: the next test must not hear of it."""
+    yield
+    await hung_up()
+
+
+async def test_a_storm_of_429_for_all(small_bed: Bed) -> None:
+    """The server takes two creates at a time: the gate finds out how many, and all get in."""
+    async with Storm(small_bed.server, "crowded", hard=CREATES) as storm:
+        storm.begin()
+        account = await storm.account()
+        size = max(window.size for window in storm.client.gate.desk.snapshot().flows.values())
+    noted = f"{account.refused['overload']} answers of 429, the window ended at {size:.0f} in flight"
+    record("test_a_storm_of_429_for_all", account, recovery=None, noted=noted)
+
+    account.must_be_whole()
+    assert account.refused["overload"] > 0
+    assert account.refused["overload"] <= CREATES
+
+
+async def test_a_storm_of_429_for_one_priority_level(bed: Bed) -> None:
+    """One user's level takes one request at a time: their creates crawl, another's are as fast as before."""
+    async with Storm(bed.server, "served") as served, Storm(bed.server, "rejected", user="learner") as rejected:
+        served.begin()
+        unhurt = (await served.account()).seconds
+        async with shut_out(served, "learner"):
+            rejected.begin()
+            began = time.monotonic()
+            served.begin(range(CREATES, 2 * CREATES))
+            others = await served.account()
+            hurt = max(served.came) - began
+        recovery = await rejected.recovered(time.monotonic())
+        account = await rejected.account()
+    noted = f"the other user's 300 took {hurt:.1f} s, {unhurt:.1f} s before"
+    record("test_a_storm_of_429_for_one_priority_level", account, recovery=recovery, noted=noted)
+
+    account.must_be_whole()
+    others.must_be_whole()
+    assert account.refused["overload"] > 0
+    assert hurt <= 1.5 * unhurt + 1.0
+
+
+@asynccontextmanager
+async def shut_out(storm: Storm, user: str) -> AsyncIterator[None]:
+    """Give a user a priority level without seats, for a while: it serves one request and refuses others."""
+    admin = storm.admin
+    limited = {
+        "nominalConcurrencyShares": 0,
+        "lendablePercent": 0,
+        "borrowingLimitPercent": 0,
+        "limitResponse": {"type": "Reject"},
+    }
+    level: dict[str, Any] = {"metadata": {"name": "shut"}, "spec": {"type": "Limited", "limited": limited}}
+    everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": True}
+    rule = {"subjects": [{"kind": "User", "user": {"name": user}}], "resourceRules": [everything]}
+    before_all = 2  # 1 is for the schema `exempt` alone
+    spec = {"priorityLevelConfiguration": {"name": "shut"}, "matchingPrecedence": before_all, "rules": [rule]}
+    made = await admin.post(f"{FLOW}/prioritylevelconfigurations", level)
+    assert made.status == 201, made.text
+    made = await admin.post(f"{FLOW}/flowschemas", {"metadata": {"name": "shut"}, "spec": spec})
+    assert made.status == 201, made.text
+    try:
+        async with Api(storm.server, user) as api, asyncio.timeout(PATIENCE):
+            path = f"/api/v1/namespaces/{storm.namespace}/pods"
+            while all(each.status != 429 for each in await asyncio.gather(*(api.get(path) for _ in range(8)))):
+                pass
+        yield
+    finally:
+        await admin.delete(f"{FLOW}/flowschemas/shut")
+        await admin.delete(f"{FLOW}/prioritylevelconfigurations/shut")

@@ -1,0 +1,158 @@
+"""What happens to the gate itself: its process is killed and started again, and its clock jumps."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from collections import Counter
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from k8s.gate import AsyncGate
+from tests.cluster.bed import Bed
+from tests.cluster.fault_record import record
+from tests.cluster.storm import CREATES, PATIENCE, Account, Storm, hung_up, stored_rows
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+
+    from tests.cluster.binaries import Binaries
+
+ROOT = Path(__file__).parents[2]
+AT_A_TIME = 40
+AT_FIRST = 120
+"""Pods that the quota allows: more than are in when the process is killed, so that creates are in flight then."""
+HOUR = 3600.0
+
+
+@pytest.fixture(scope="module")
+def bed(binaries: Binaries, say: Callable[[str], None]) -> Iterator[Bed]:
+    """A control plane of the gate's own."""
+    with Bed(binaries, kcm_qps=500, say=say) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+async def _quiet() -> AsyncIterator[None]:
+    """End with no connection left half closed: the next test must not hear of it."""
+    yield
+    await hung_up()
+
+
+async def test_the_process_is_killed_and_started_again_with_keys(bed: Bed, tmp_path: Path) -> None:
+    """It begins all that it has no answer for anew, under the same keys: each exists exactly once."""
+    book, began = tmp_path / "book", time.monotonic()
+    async with Storm(bed.server, "keyed", hard=AT_FIRST) as storm:
+        async with creating(storm, book, range(CREATES), keyed=True) as process:
+            await enough(book, 100)
+            process.send_signal(signal.SIGKILL)
+        killed = time.monotonic()
+        answered = {row for word, row in entries(book) if word == "in"}
+        left = [row for row in range(CREATES) if row not in answered]
+        again = tmp_path / "again"
+        async with creating(storm, again, left, keyed=True) as process:
+            await enough(again, 1)
+            recovery = time.monotonic() - killed
+            code = await process.wait()
+        account = await account_of(storm, began)
+    record("test_the_process_is_killed_and_started_again_with_keys", account, recovery=recovery)
+
+    account.must_be_whole()
+    assert code == 0
+    assert len(answered) < CREATES
+
+
+async def test_the_process_is_killed_and_started_again_without_keys(bed: Bed, tmp_path: Path) -> None:
+    """It goes on with what it had not begun: none exists twice, and the ones that are lost can be named."""
+    book, began = tmp_path / "book", time.monotonic()
+    async with Storm(bed.server, "unkeyed", hard=AT_FIRST) as storm:
+        async with creating(storm, book, range(CREATES), keyed=False) as process:
+            await enough(book, 100)
+            process.send_signal(signal.SIGKILL)
+        killed = time.monotonic()
+        begun = {row for word, row in entries(book) if word == "begun"}
+        answered = {row for word, row in entries(book) if word == "in"}
+        left = [row for row in range(CREATES) if row not in begun]
+        again = tmp_path / "again"
+        async with creating(storm, again, left, keyed=False) as process:
+            await enough(again, 1)
+            recovery = time.monotonic() - killed
+            code = await process.wait()
+        account = await account_of(storm, began)
+    unheard = begun - answered - set(account.lost)
+    noted = f"lost: rows {account.lost}; {len(unheard)} more were in, and nobody had heard"
+    record("test_the_process_is_killed_and_started_again_without_keys", account, recovery=recovery, noted=noted)
+
+    assert code == 0
+    assert account.twice == []
+    assert set(account.lost) <= begun - answered
+    assert 0 < len(account.lost) <= AT_A_TIME
+    assert len(begun) < CREATES
+
+
+@pytest.mark.parametrize("jump", [HOUR, -HOUR], ids=["ahead", "back"])
+async def test_the_clock_jumps(bed: Bed, jump: float) -> None:
+    """An hour ahead, or back: nobody is given up, and nobody waits for the hour to go by again."""
+    offset = 0.0
+    name = "test_the_clock_jumps_" + ("ahead" if jump > 0 else "back")
+    gate = AsyncGate(clock=lambda: time.monotonic() + offset)
+    async with Storm(bed.server, name.removeprefix("test_the_clock_").replace("_", "-"), gate=gate) as storm:
+        storm.begin()
+        await storm.until_in(60)
+        offset = jump
+        recovery = await storm.recovered(time.monotonic())
+        account = await storm.account()
+    record(name, account, recovery=recovery)
+
+    account.must_be_whole()
+
+
+async def account_of(storm: Storm, began: float) -> Account:
+    """Count what the server has; what the gates went through went with their processes."""
+    stored = await stored_rows(storm.admin, storm.namespace)
+    return Account(CREATES, stored, Counter(), 0, time.monotonic() - began, {})
+
+
+@asynccontextmanager
+async def creating(
+    storm: Storm, book: Path, rows: Iterable[int], *, keyed: bool
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run a process that creates these rows, and end it."""
+    asked = {
+        "kubeconfig": str(storm.server.kubeconfig("creator")),
+        "namespace": storm.namespace,
+        "rows": list(rows),
+        "keyed": keyed,
+        "at_a_time": AT_A_TIME,
+        "book": str(book),
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.cluster.storm_process", json.dumps(asked), cwd=ROOT, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def enough(book: Path, creates: int) -> None:
+    """Wait until the process has noted that so many are in."""
+    async with asyncio.timeout(PATIENCE):
+        while sum(1 for word, _ in entries(book) if word == "in") < creates:  # noqa: ASYNC110 - a file
+            await asyncio.sleep(0.01)
+
+
+def entries(book: Path) -> list[tuple[str, int]]:
+    """Return what the process has noted, whole lines only: it may have been killed in the middle of one."""
+    if not book.exists():
+        return []
+    lines = book.read_text().split("\n")[:-1]
+    return [(word, int(row)) for word, row in (line.split(" ") for line in lines)]

@@ -1,0 +1,121 @@
+"""What breaks in the control plane: the API server, etcd, the controllers, and two servers that meet at one quota."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.bed import API, CONTROLLERS, ETCD, Bed
+from tests.cluster.fault_record import record
+from tests.cluster.second_server import second_server
+from tests.cluster.storm import CREATES, Storm, hung_up, meanwhile
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from tests.cluster.binaries import Binaries
+
+
+@pytest.fixture(scope="module")
+def bed(binaries: Binaries, say: Callable[[str], None]) -> Iterator[Bed]:
+    """A control plane that may be broken."""
+    with Bed(binaries, kcm_qps=500, say=say) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+async def _quiet() -> AsyncIterator[None]:
+    """End with no connection left half closed: the next test must not hear of it."""
+    yield
+    await hung_up()
+
+
+async def test_the_api_server_is_killed_and_started_again(bed: Bed) -> None:
+    """Connections break in the middle of creates: each is looked up before it is sent again."""
+    async with Storm(bed.server, "killed") as storm:
+        storm.begin()
+        await storm.until_in(60)
+        await asyncio.to_thread(bed.stop, API, grace=0)
+        async with meanwhile(1.0):
+            before = len(storm.came)
+        await asyncio.to_thread(bed.start, API)
+        back = time.monotonic()
+        recovery = await storm.recovered(back)
+        account = await storm.account()
+    record("test_the_api_server_is_killed_and_started_again", account, recovery=recovery)
+
+    account.must_be_whole()
+    assert before < CREATES
+
+
+async def test_etcd_stands_still_for_ten_seconds(bed: Bed) -> None:
+    """Creates hang in the API server and are answered late: none is given up, none is sent twice."""
+    async with Storm(bed.server, "stalled") as storm:
+        storm.begin()
+        await storm.until_in(60)
+        os.kill(bed.pid(ETCD), signal.SIGSTOP)
+        try:
+            async with meanwhile(10.0):
+                pass
+            before = len(storm.came)
+        finally:
+            os.kill(bed.pid(ETCD), signal.SIGCONT)
+        recovery = await storm.recovered(time.monotonic())
+        account = await storm.account()
+    record("test_etcd_stands_still_for_ten_seconds", account, recovery=recovery)
+
+    account.must_be_whole()
+    assert before < CREATES
+
+
+async def test_the_controller_manager_stands_still(bed: Bed) -> None:
+    """Pods end and ``used`` does not fall: the gate waits, and asks next to nothing, until the controller goes on."""
+    async with Storm(bed.server, "unreleased") as storm:
+        storm.begin()
+        await storm.until_in(60)
+        os.kill(bed.pid(CONTROLLERS), signal.SIGSTOP)
+        try:
+            async with meanwhile(1.0):
+                pass
+            before, asked = len(storm.came), storm.client.gate.counts.sent
+            async with meanwhile(5.0):
+                pass
+            meantime, asked_meantime = len(storm.came) - before, storm.client.gate.counts.sent - asked
+        finally:
+            os.kill(bed.pid(CONTROLLERS), signal.SIGCONT)
+        recovery = await storm.recovered(time.monotonic())
+        account = await storm.account()
+    noted = f"{asked_meantime} creates sent in 5 s without a release"
+    record("test_the_controller_manager_stands_still", account, recovery=recovery, noted=noted)
+
+    account.must_be_whole()
+    assert before < CREATES
+    assert meantime == 0
+    assert asked_meantime <= 2
+
+
+async def test_two_api_servers_meet_at_one_quota(bed: Bed) -> None:
+    """Each admits from its own cache and one of them loses the race for the quota: that create is sent again."""
+    with second_server(bed) as other:
+        async with Storm(bed.server, "raced", hard=CREATES // 2) as storm:
+            there = storm.make_client(other)
+            try:
+                storm.begin(range(0, CREATES, 2))
+                storm.begin(range(1, CREATES, 2), through=there)
+                account = await storm.account()
+                elsewhere = there.gate.counts
+                account.refused += elsewhere.refused
+                account.sent += elsewhere.sent
+                account.left_over += there.gate.waiting()
+            finally:
+                await there.close()
+    noted = f"{account.refused['quota-conflict']} conflicts"
+    record("test_two_api_servers_meet_at_one_quota", account, recovery=None, noted=noted)
+
+    account.must_be_whole()
+    assert account.refused["quota-conflict"] > 0
