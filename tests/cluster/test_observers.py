@@ -22,6 +22,7 @@ from k8s.watching import QuotaWatch
 from tests.cluster.bed import API, Bed
 from tests.cluster.custom_kinds import DEFINITIONS, establish
 from tests.cluster.objects import of_core, pod
+from tests.cluster.of_version import is_older
 from tests.cluster.quota_room import Room
 from tests.cluster.talking import MERGE, Api
 from tests.watch_script import ONE, until
@@ -162,7 +163,8 @@ async def test_a_quiet_watch_goes_on_from_its_bookmarks(server: Server, room: Ro
         await until(lambda: len(seen.source.versions) >= 3, 20)
         counts = seen.watch.book.counts
 
-        assert seen.source.versions[-1] > seen.source.versions[0]
+        if not is_older(server):  # before, bookmarks of a quiet kind told no newer version
+            assert seen.source.versions[-1] > seen.source.versions[0]
         assert (counts.relists, counts.reconnects, counts.expired) == (1, 0, 0)
         assert counts.resumed >= 2
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cluster.of_version import in_words_of
 from tests.cluster.quota_room import pod, quota, selector
 from tests.cluster.talking import MERGE
 
@@ -108,7 +109,7 @@ async def test_a_quota_that_makes_no_sense_is_refused_with_the_field_and_the_rea
     reply = await room.api.post(
         room.path("resourcequotas"), {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}, **spec}}
     )
-    problems = [f"Invalid value: {value}: {_in_older_words(room, each)}" for each in told]
+    problems = [f"Invalid value: {value}: {in_words_of(room.api.server, each)}" for each in told]
     lines = list(dict.fromkeys(f"spec.{field}: {problem}" for problem in problems))
 
     assert (reply.status, reply.json["reason"]) == (422, "Invalid"), reply.text
@@ -119,13 +120,6 @@ async def test_a_quota_that_makes_no_sense_is_refused_with_the_field_and_the_rea
         "kind": "ResourceQuota",
         "causes": [{"reason": "FieldValueInvalid", "message": each, "field": f"spec.{field}"} for each in problems],
     }
-
-
-def _in_older_words(room: Room, text: str) -> str:
-    """What servers up to 1.34 say instead."""
-    if room.api.server.minor > 34:
-        return text
-    return text.replace("a valid label key", "a qualified name").replace("63 bytes", "63 characters")
 
 
 async def test_a_selector_that_needs_values_says_so(room: Room) -> None:
