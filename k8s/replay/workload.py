@@ -53,7 +53,9 @@ class Pod:
     def manifest(self) -> dict[str, Any]:
         """Write the pod as it is sent to an API server."""
         names = {"limits.cpu": "cpu", "limits.memory": "memory", "requests.nvidia.com/gpu": "nvidia.com/gpu"}
-        amounts = {names[resource]: f"{amount}{UNITS[resource]}" for resource, amount in self.demand.items()}
+        # A quota on cpu or memory refuses, for good, what does not say how much: nothing is said as 0.
+        asked = {"limits.cpu": 0, "limits.memory": 0, **self.demand}
+        amounts = {names[resource]: f"{amount}{UNITS[resource]}" for resource, amount in asked.items()}
         return {
             "apiVersion": "v1",
             "kind": "Pod",

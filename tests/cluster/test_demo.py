@@ -27,8 +27,11 @@ COLUMNS = "name,cpu_milli,memory_mib,num_gpu,qos,creation_time,deletion_time,sch
 
 
 def trace(folder: Path, *, pods: int, run_time: int) -> Path:
-    """Write a trace of equal pods that arrive together, in two namespaces."""
-    rows = [f"p{i},1000,1024,0,{'LS' if i % 2 else 'Guaranteed'},{i},{1000 + run_time},1000" for i in range(pods)]
+    """Write a trace of equal pods that arrive together, in two namespaces; two of them ask for no memory."""
+    rows = [
+        f"p{i},1000,{1024 if i > 1 else 0},0,{'LS' if i % 2 else 'Guaranteed'},{i},{1000 + run_time},1000"
+        for i in range(pods)
+    ]
     path = folder / "trace.csv"
     path.write_text("\n".join([COLUMNS, *rows]) + "\n")
     return path

@@ -68,10 +68,10 @@ def test_each_class_of_service_is_a_namespace(trace: Trace) -> None:
 
 
 def test_a_pod_is_sent_with_requests_equal_to_limits() -> None:
-    """So a quota on limits admits exactly what one on requests would."""
+    """So a quota on limits admits exactly what one on requests would; nothing is said as 0, or it would be refused."""
     body = Pod("openb-1", "ls", 0.0, 1.5, {"limits.cpu": 1500, "requests.nvidia.com/gpu": 1}).manifest()
     [container] = body["spec"]["containers"]
-    assert container["resources"]["requests"] == {"cpu": "1500m", "nvidia.com/gpu": "1"}
+    assert container["resources"]["requests"] == {"cpu": "1500m", "memory": "0Mi", "nvidia.com/gpu": "1"}
     assert container["resources"]["requests"] == container["resources"]["limits"]
     assert body["metadata"]["labels"][POD_LABEL] == "openb-1"
     assert float(body["metadata"]["annotations"][RUN_SECONDS]) == 1.5
