@@ -251,7 +251,9 @@ class ComputeResourceAwareBackOffHandler:
                 if self.wake_at > now + _UNHURRIED:
                     self._shared.wake(self, now + _UNHURRIED)
                 return
-            if not knowledge.observing:
+            if knowledge.observing:
+                self._shared.settle_shorter()
+            else:
                 self.keeping.note_release(now)  # somebody got in while others wait: something was released
             if handed:
                 self._look(now)

@@ -135,6 +135,29 @@ def test_the_settle_time_learns_no_more_than_its_limit() -> None:
     assert line.controller.snapshot(line.now).settle_time == 0.02
 
 
+def test_what_a_busy_moment_taught_of_the_settle_time_is_forgotten_again() -> None:
+    """A server that was slow for a moment does not cost a tenth of a second at every wake for ever."""
+    line = Timeline()
+    line.observe(4, 4)
+    line.watching()
+    for _ in range(4500):
+        line.submit(1)
+    line.observe(3, 4)
+    for _ in range(30):
+        line.refused(line.next_ticket(), 4, 4)
+    assert line.controller.snapshot(line.now).settle_time == Policy().settle_max
+
+    seen = []
+    for _ in range(4400):
+        line.created(line.next_ticket())
+        line.observe(4, 4)
+        line.observe(3, 4)
+        seen.append(line.controller.snapshot(line.now).settle_time)
+    assert 0.03 < seen[999] < 0.04
+    assert seen == sorted(seen, reverse=True)
+    assert seen[-1] == Policy().settle_time
+
+
 def test_a_refusal_by_the_present_state_is_no_stale_one() -> None:
     """The amounts are those last heard: somebody else was faster, and a block is the answer."""
     line = Timeline()
