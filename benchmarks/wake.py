@@ -1,6 +1,6 @@
 """How soon a waiting create goes in once room is made, and how rarely it is refused, on a real API server.
 
-Usage: python -m benchmarks.wake [--quick] [--out build/wake.json]
+Usage: python -m benchmarks.wake [--quick] [--only 500|defaults] [--part idle|refusals|latency|turnover]
 Starts test beds of its own: one whose controller manager is at its defaults (20 calls a second, which bounds the
 releases of the whole cluster), one with 500. Beside the gate a bare watch-and-create loop of the same client does
 the same, spell by spell in turns, so that what else the machine does falls on both. Prints each figure with its bar
@@ -29,12 +29,13 @@ from tests.cluster.binaries import build, wanted
 from tests.cluster.talking import Api
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from tests.cluster.servers import Server
 
 HARD: Final = 50
 """Pods that the quota of each namespace allows."""
+PARTS: Final = ("idle", "refusals", "latency", "turnover")
 TITLES: Final = {"defaults": "its defaults (20 calls a second)", "500": "500 calls a second"}
 RUN_FOR: Final = 0.2
 """Seconds that a pod runs while refusals are counted."""
@@ -88,20 +89,32 @@ class Run:
         self.figures: list[Figure] = []
         self.raw: dict[str, Any] = {}
 
-    async def all(self, *, fast_releases: bool) -> None:
-        """Measure everything. ``fast_releases``: the controller manager does not hold releases back."""
+    async def all(self, parts: Collection[str], *, fast_releases: bool) -> None:
+        """Measure these parts. ``fast_releases``: the controller manager does not hold releases back."""
         async with AsyncExitStack() as stack:
             self._api = await stack.enter_async_context(Api(self._server))
             self._gated, self._blind = Gated(self._server), Blind(self._server)
             self._bare = Bare(self._server, self._api)
             for each in (self._gated, self._bare, self._blind):
                 stack.push_async_callback(each.close)
-            await self._idle()  # first: the namespace controller would list what the others leave behind
-            await self._refusals(strangers=False)
-            await self._refusals(strangers=True)
-            for rate in self._sizes.rates:
+            await self._quiet()
+            if "idle" in parts:  # first: the namespace controller would list what the others leave behind
+                await self._idle()
+            if "refusals" in parts:
+                await self._refusals(strangers=False)
+                await self._refusals(strangers=True)
+            for rate in self._sizes.rates if "latency" in parts else ():
                 await self._latency(rate)
-            await self._turnover(judged=fast_releases)
+            if "turnover" in parts:
+                await self._turnover(judged=fast_releases)
+            settle = self._gated.client.gate.desk.snapshot().settle_time
+            self._add("settle time that the gate has learned by the end", 1000 * settle, "ms")
+
+    async def _quiet(self) -> None:
+        """Wait until the namespace that the bed was tried with is gone: its end costs calls."""
+        async with asyncio.timeout(60):
+            while (await self._api.get("/api/v1/namespaces/bed-is-ready")).status != 404:  # noqa: ASYNC110 - polled
+                await asyncio.sleep(0.1)
 
     def _room(self, hard: int = HARD) -> Any:
         self._rooms += 1
@@ -170,7 +183,7 @@ class Run:
     async def _spell(self, who: Gated | Bare, where: Room, rate: int, releases: int) -> list[float]:
         """Release so many pods, and return for each the seconds until the next create was answered."""
         came: list[float] = []
-        went: list[float] = []
+        went: list[tuple[float, float]] = []
 
         def tell_in(pod: str) -> None:
             came.append(time.perf_counter())
@@ -189,8 +202,9 @@ class Run:
         return paired(came, sorted(went))
 
     @staticmethod
-    async def _release(where: Room, went: list[float], *, by_status: bool) -> None:
-        went.append(await where.release(by_status=by_status))
+    async def _release(where: Room, went: list[tuple[float, float]], *, by_status: bool) -> None:
+        sent = time.perf_counter()
+        went.append((sent, await where.release(by_status=by_status)))
 
     # -- turnover ---------
 
@@ -239,6 +253,7 @@ class Run:
             sent = self._gated.client.gate.counts.sent - sent
             filled.cancel()
         seen = (calls - before).total()  # anybody's
+        self.raw["calls while nothing changed"] = {" ".join(call): number for call, number in (calls - before).items()}
         self._add(f"{waiting:,} waiting, nothing changes: share of a core", 100 * share, "%", 1.0)
         self._add(f"{waiting:,} waiting, nothing changes: calls", max(seen, sent), "", 0.0)
 
@@ -246,19 +261,19 @@ class Run:
         self.figures.append(Figure(name, value, unit, bar, at_least))
 
 
-def paired(came: list[float], went: list[float]) -> list[float]:
-    """Return how long after each release the next create was in that no earlier release has been given.
+def paired(came: list[float], went: list[tuple[float, float]]) -> list[float]:
+    """Return how long after the answer to each release (sent, answered) the next create was in, each create once.
 
-    The quota's controller sometimes counts one pod too few, from a cache that trails: then a create is in that no
-    release has made room for, and is nobody's.
+    It may be in before that answer is here: that counts as no time. The quota's controller sometimes counts one pod
+    too few, from a cache that trails: then a create is in that no release has made room for, and is nobody's.
     """
     left = iter(came)
     found = []
-    for answered in went:
-        entered = next((each for each in left if each > answered), None)
+    for sent, answered in went:
+        entered = next((each for each in left if each > sent), None)
         if entered is None:
             break
-        found.append(entered - answered)
+        found.append(max(0.0, entered - answered))
     return found
 
 
@@ -268,7 +283,7 @@ def quantile(values: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def measure(sizes: Sizes, qps: float | None, progress: Progress, task: TaskID) -> Run:
+def measure(sizes: Sizes, parts: Collection[str], qps: float | None, progress: Progress, task: TaskID) -> Run:
     """Measure on one bed."""
     title = "500 calls a second" if qps else "its defaults"
     progress.update(task, description=f"controller manager at {title}: starting")
@@ -278,7 +293,7 @@ def measure(sizes: Sizes, qps: float | None, progress: Progress, task: TaskID) -
             progress.update(task, description=f"controller manager at {title}: {what}", advance=1)
 
         run = Run(bed.server, sizes, tell)
-        asyncio.run(run.all(fast_releases=qps is not None))
+        asyncio.run(run.all(parts, fast_releases=qps is not None))
     progress.advance(task)
     return run
 
@@ -288,6 +303,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a few of everything, without bars")
     parser.add_argument("--only", choices=("defaults", "500"), help="one controller manager only")
+    parser.add_argument("--part", action="append", choices=PARTS, help="this part only; may be given again")
     parser.add_argument("--out", type=Path, default=Path("build") / "wake.json")
     options = parser.parse_args()
     sizes = QUICK if options.quick else Sizes()
@@ -298,7 +314,7 @@ def main() -> None:
     with Progress(console=Console(stderr=True)) as progress:
         task = progress.add_task("", total=len(chosen) * (5 + len(sizes.rates)))
         for name in chosen:
-            found[name] = measure(sizes, qps_of[name], progress, task)
+            found[name] = measure(sizes, options.part or PARTS, qps_of[name], progress, task)
     missed = 0
     for name, run in found.items():
         print(f"\nkube-controller-manager at {TITLES[name]}")
