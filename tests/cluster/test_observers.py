@@ -22,7 +22,6 @@ from k8s.watching import QuotaWatch
 from tests.cluster.bed import API, Bed
 from tests.cluster.custom_kinds import DEFINITIONS, establish
 from tests.cluster.objects import of_core, pod
-from tests.cluster.of_version import is_older
 from tests.cluster.quota_room import Room
 from tests.cluster.talking import MERGE, Api
 from tests.watch_script import ONE, until
@@ -98,6 +97,12 @@ async def observing(
             assert not task.done()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+    await connections_end()
+
+
+async def connections_end() -> None:
+    """Let TLS connections end: they do a moment after their session, and what lives on at the end of a loop warns."""
+    await asyncio.sleep(0.25)
 
 
 async def edit(room: Room, pods: str) -> None:
@@ -163,7 +168,7 @@ async def test_a_quiet_watch_goes_on_from_its_bookmarks(server: Server, room: Ro
         await until(lambda: len(seen.source.versions) >= 3, 20)
         counts = seen.watch.book.counts
 
-        if not is_older(server):  # before, bookmarks of a quiet kind told no newer version
+        if server.kind == "sandbox":  # a real one tells a newer version once its cache has heard of one
             assert seen.source.versions[-1] > seen.source.versions[0]
         assert (counts.relists, counts.reconnects, counts.expired) == (1, 0, 0)
         assert counts.resumed >= 2
@@ -358,3 +363,4 @@ async def test_a_restarted_api_server_is_found_again(binaries: Binaries, say: Ca
                 "holder",
                 "next",
             ]
+        await connections_end()
