@@ -284,7 +284,7 @@ class ComputeResourceAwareBackOffHandler:
         if quota is not None and knowledge.is_watched(quota) and quota.is_stale(rejected, sent):
             self.probing.ended(ticket, passed=False)
             # The server has not yet seen the news we acted on: give it longer, now and from now on.
-            self.settling.set_aside(quota, rejected, now + self._shared.settle_longer())
+            self.settling.set_aside(quota, rejected, now + self._shared.settle_longer(sent, now))
             return
         knowledge.correct(shape, rejected.requested)
         fresh = knowledge.accept(rejected, shape.scopes, sent, now)

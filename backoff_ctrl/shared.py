@@ -31,6 +31,7 @@ class Shared:
     effects: list[Ticket | Refusal] = field(default_factory=list)
     flows: dict[str, Window] = field(default_factory=dict)
     contended: dict[Window, None] = field(default_factory=dict)
+    lengthened_at: float = float("-inf")  # when the settle time grew last
 
     def flow(self, name: str) -> Window:
         """Return the overload window of a flow, new where it is the first create of it."""
@@ -43,7 +44,12 @@ class Shared:
         """Learn that the server had seen our news in time: what a busy moment taught is forgotten again, slowly."""
         self.settle_time = max(self.policy.settle_time, self.settle_time * _SETTLE_SHORTER)
 
-    def settle_longer(self) -> float:
-        """Learn that the server had not seen our news yet; return how long to wait this time."""
-        self.settle_time = min(self.policy.settle_max, max(self.settle_time * 1.5, _SETTLE_FLOOR))
+    def settle_longer(self, sent: float, now: float) -> float:
+        """Learn that the server had not seen our news yet; return how long to wait this time.
+
+        Once for all creates that were on their way: one slow moment of the server refuses many.
+        """
+        if sent >= self.lengthened_at:
+            self.lengthened_at = now
+            self.settle_time = min(self.policy.settle_max, max(self.settle_time * 1.5, _SETTLE_FLOOR))
         return self.settle_time + full_jitter(0, self.settle_time, self.policy.cap, self.rng)

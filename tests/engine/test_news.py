@@ -135,6 +135,20 @@ def test_the_settle_time_learns_no_more_than_its_limit() -> None:
     assert line.controller.snapshot(line.now).settle_time == 0.02
 
 
+def test_one_slow_moment_of_the_server_counts_once() -> None:
+    """Ten creates on their way are all refused by the old state: the settle time grows by half, not to the limit."""
+    line = Timeline()
+    line.observe(20, 20)
+    line.watching()
+    waiting = [line.submit(1) for _ in range(10)]
+    line.observe(10, 20)
+    sent = [line.next_ticket() for _ in waiting]
+    line.now += 0.001
+    for ticket in sent:
+        line.refused(ticket, 20, 20)
+    assert line.controller.snapshot(line.now).settle_time == pytest.approx(1.5 * Policy().settle_time)
+
+
 def test_what_a_busy_moment_taught_of_the_settle_time_is_forgotten_again() -> None:
     """A server that was slow for a moment does not cost a tenth of a second at every wake for ever."""
     line = Timeline()
