@@ -15,6 +15,7 @@ import json
 import statistics
 import sys
 import time
+from bisect import bisect_right
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,6 +160,7 @@ class Run:
         """Make room at a steady rate; how long after the answer to it is the next create answered?"""
         self._tell(f"wake latency, {rate} releases a second")
         found: dict[str, list[float]] = {"gate": [], "bare loop": []}
+        shared = dict.fromkeys(found, 0)
         releases = round(rate * self._sizes.seconds)
         refused = self._gated.refused
         async with self._room() as gated, self._room() as bare:
@@ -167,21 +169,24 @@ class Run:
             for spell in range(self._sizes.spells):
                 pairs: list[tuple[Gated | Bare, Room]] = [(self._gated, gated), (self._bare, bare)]
                 for who, where in pairs if spell % 2 else reversed(pairs):
-                    found[who.label] += await self._spell(who, where, rate, releases)
-        seconds = rate * self._sizes.seconds * self._sizes.spells / rate
+                    latencies, twice = await self._spell(who, where, rate, releases)
+                    found[who.label] += latencies
+                    shared[who.label] += twice
+        seconds = self._sizes.seconds * self._sizes.spells
         for label, values in found.items():
             p50, p99 = quantile(values, 0.5), quantile(values, 0.99)
             judged = label == "gate" and rate == 10
             name = f"wake latency at {rate}/s for {seconds:.0f} s, {label}"
             self._add(f"{name}, p50", p50 * 1000, "ms", 15.0 if judged else None)
             self._add(f"{name}, p99", p99 * 1000, "ms", 100.0 if judged else None)
+            self._add(f"{name}, releases that shared a create", 100 * shared[label] / len(values), "%")
         ratio = quantile(found["gate"], 0.5) / quantile(found["bare loop"], 0.5)
         self._add(f"wake latency at {rate}/s, p50 gate / p50 bare loop", ratio, "x", 1.3 if rate == 20 else None)
         self._add(f"refusals of the gate at {rate}/s", self._gated.refused - refused, "")
         self.raw[f"latency at {rate}/s"] = found
 
-    async def _spell(self, who: Gated | Bare, where: Room, rate: int, releases: int) -> list[float]:
-        """Release so many pods, and return for each the seconds until the next create was answered."""
+    async def _spell(self, who: Gated | Bare, where: Room, rate: int, releases: int) -> tuple[list[float], int]:
+        """Release so many pods; return what ``paired`` does."""
         came: list[float] = []
         went: list[tuple[float, float]] = []
 
@@ -261,20 +266,17 @@ class Run:
         self.figures.append(Figure(name, value, unit, bar, at_least))
 
 
-def paired(came: list[float], went: list[tuple[float, float]]) -> list[float]:
-    """Return how long after the answer to each release (sent, answered) the next create was in, each create once.
+def paired(came: list[float], went: list[tuple[float, float]]) -> tuple[list[float], int]:
+    """Return how long after the answer to each release (sent, answered) the next create was in, and how many shared it.
 
-    It may be in before that answer is here: that counts as no time. The quota's controller sometimes counts one pod
-    too few, from a cache that trails: then a create is in that no release has made room for, and is nobody's.
+    It may be in before that answer is here: that counts as no time. Two releases may have the same next create: the
+    second was late, or the first has made no room. For the quota's controller sometimes counts one pod too few, from
+    a cache that trails, and the next release only makes good for the one that was in too many.
     """
-    left = iter(came)
-    found = []
-    for sent, answered in went:
-        entered = next((each for each in left if each > sent), None)
-        if entered is None:
-            break
-        found.append(max(0.0, entered - answered))
-    return found
+    taken = [bisect_right(came, sent) for sent, _ in went]
+    taken = [place for place in taken if place < len(came)]
+    found = [max(0.0, came[place] - answered) for place, (_, answered) in zip(taken, went, strict=False)]
+    return found, len(taken) - len(set(taken))
 
 
 def quantile(values: list[float], share: float) -> float:
