@@ -79,7 +79,9 @@ class Desk:
         self._lock = threading.Lock()
         self.timers.renew()
         self._ids = itertools.count(1)
-        self.counts = Counts()
+        self._counts = Counts()
+        self._counting = threading.Lock()
+        self._seen: deque[tuple[bool, str | None]] = deque()  # answers to creates, not yet counted
         self._logged: set[str] = set()
         self.contact = None if self.contact is None else FirstContact(self.policy.idle_ttl / 2)
         self._met: dict[str, object] = {}  # who was told of which namespace
@@ -153,7 +155,7 @@ class Desk:
             try:
                 engine.settle(held.ticket, outcome, now)
             except TicketError:
-                self.counts.late += 1  # the engine had given it up: ticket_max
+                self._counts.late += 1  # the engine had given it up: ticket_max
             if waiter is None:
                 engine.withdraw(request, now)
             elif request.state == "over":
@@ -182,7 +184,7 @@ class Desk:
         if (held := trial.close()) is not None:
             return held
         with self._lock:
-            self.counts.shadow_waits += 1
+            self._counts.shadow_waits += 1
         return self.force(self.request(creation))
 
     def force(self, request: Request) -> Held | None:
@@ -194,35 +196,49 @@ class Desk:
     def saw(self, creation: Creation, answer: Answer, lane: str | None) -> None:
         """Count an answer to a create, and learn the priority level that it was served under."""
         level = answer.headers.get(LEVEL_HEADER) or answer.headers.get(LEVEL_HEADER.lower())
-        with self._lock:
-            self.counts.sent += 1
-            self.counts.admitted += answer.ok
+        of = creation.server, creation.credential, creation.resource
+        if level and self._levels.get(of) != level and len(self._levels) < LEVELS_MAX:
+            self._levels[of] = level
+        self._seen.append((answer.ok, lane))
+        if self._counting.acquire(blocking=False):  # who counts already may miss it: the next one, or who asks, won't
+            try:
+                self._count_seen()
+            finally:
+                self._counting.release()
+
+    def _count_seen(self) -> None:
+        while self._seen:
+            ok, lane = self._seen.popleft()
+            self._counts.sent += 1
+            self._counts.admitted += ok
             if lane is not None:
-                self.counts.refused[lane] += 1
-            if level and len(self._levels) < LEVELS_MAX:
-                self._levels[creation.server, creation.credential, creation.resource] = level
+                self._counts.refused[lane] += 1
+
+    @property
+    def counts(self) -> Counts:
+        """Return what was done so far."""
+        with self._counting:
+            self._count_seen()
+        return self._counts
 
     def count_passed(self) -> None:
         """Count a create that goes ungated by its namespace's mode."""
         with self._lock:
-            self.counts.passed += 1
+            self._counts.passed += 1
 
-    # -- what is under way ---------
+    # -- what is under way: each line is one step of the dict, which needs no lock ---------
 
     def track(self, errand: Errand) -> None:
         """Keep sight of a create."""
-        with self._lock:
-            self._errands[errand] = None
+        self._errands[errand] = None
 
     def untrack(self, errand: Errand) -> None:
         """Lose sight of a create."""
-        with self._lock:
-            self._errands.pop(errand, None)
+        self._errands.pop(errand, None)
 
     def under_way(self) -> list[Errand]:
         """Return the creates that are not answered yet."""
-        with self._lock:
-            return list(self._errands)
+        return list(self._errands)
 
     def close(self) -> None:
         """Cancel what waits, and say what that was."""
@@ -310,7 +326,7 @@ class Desk:
                 self._calls.extend(waiter.opened for waiter in self._waiters.values())
                 self._begin()
                 self._retell()
-            self.counts.waiting = len(self._waiters)
+            self._counts.waiting = len(self._waiters)
         while self._calls:  # shared: what a Ctrl-C leaves undone here, the next act does
             try:
                 call = self._calls.popleft()
@@ -349,7 +365,7 @@ class Desk:
             self._count_failure(error)
 
     def _count_failure(self, error: BaseException) -> None:
-        self.counts.failed_open += 1
+        self._counts.failed_open += 1
         kind = f"{type(error).__name__}: {error}"
         if kind not in self._logged and len(self._logged) < 100:
             self._logged.add(kind)

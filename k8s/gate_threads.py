@@ -150,7 +150,7 @@ class _ThreadHands:
         reply(Refreshed())
 
     def can_read_quotas(self) -> bool:
-        return isinstance(self._transport, Reading)
+        return hasattr(self._transport, "read_quotas")
 
     def read_quotas(self, reply: Callable[[Event], None]) -> None:
         assert isinstance(self._transport, Reading)

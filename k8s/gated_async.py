@@ -13,6 +13,7 @@ from kubernetes.aio.client.rest import RESTResponse
 from multidict import CIMultiDict
 
 from .accounts import Account, unwrapped
+from .aio_session import SparingRestClient
 from .answers import Answer, NotSent, OutcomeUnknown, WaitedTooLong
 from .closing import cancel_all
 from .first_contact import READ_PATIENCE
@@ -57,6 +58,7 @@ class AsyncGatedApiClient(ApiClient):
     ) -> None:
         """Take what ``ApiClient`` takes, the gate, and whether to write events (None: BACKOFF_CTRL_EVENTS=1)."""
         super().__init__(configuration, *args, **kwargs)
+        self.rest_client = SparingRestClient(self.configuration)
         self._share = Share(self.configuration, gate, events)
         self.gate = AsyncGate(desk=self._share.desk)
         self._under_way: set[Errand] = set()
