@@ -10,7 +10,7 @@ BIN := .venv/bin
 STAMP := .venv/.made
 ARGS ?=
 
-.PHONY: help demo run test test-quick test-oldest cluster check bench throughput wake faults figures clean
+.PHONY: help demo run test test-quick test-oldest cluster check bench throughput wake faults soak figures clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -48,6 +48,9 @@ bench: $(STAMP) ## measure decisions per second and bytes per waiter; writes bui
 
 wake: $(STAMP) ## how soon a waiting create goes in once room is made, on a real API server; writes build/wake.json
 	$(BIN)/python -m benchmarks.wake $(ARGS)
+
+soak: $(STAMP) ## ten minutes of mixed load on the sandbox: memory stays flat, and nothing is left in the end
+	$(BIN)/python -m benchmarks.soak $(ARGS)
 
 faults: $(STAMP) ## break a real Kubernetes in every way that is tested; writes docs/reliability.md
 	$(BIN)/python -m pytest tests/cluster -k test_faults_of $(ARGS)

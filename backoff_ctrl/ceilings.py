@@ -29,13 +29,15 @@ class ObservedQuota:
     """A quota object as read or watched: nano-units by resource.
 
     ``spec`` is what was asked for (settles never-fits), ``hard`` what is enforced now, ``used`` what is charged;
-    ``selector`` says which scope classes it applies to.
+    ``selector`` says which scope classes it applies to. ``recounted`` are the resources whose ``used`` was changed
+    last by the quota controller's recount rather than by a charge, where the object tells.
     """
 
     spec: Mapping[str, int]
     hard: Mapping[str, int]
     used: Mapping[str, int]
     selector: Selector = field(default_factory=Selector)
+    recounted: frozenset[str] = frozenset()
 
 
 class Ceiling:
@@ -88,11 +90,15 @@ class Ceiling:
         """Headroom now: limited - used - held."""
         return self.room + self.unsettled
 
-    def observe(self, limited: int, used: int) -> int:
-        """Take an observed state; room that it adds is unsettled at first. Return that room."""
+    def observe(self, limited: int, used: int, *, recounted: bool = False) -> int:
+        """Take an observed state; room that it adds is unsettled at first. Return that room.
+
+        A recount may miss creates that were charged a moment before, and find them the next time: their charges
+        were seen before, so that such a rise is nobody's credit.
+        """
         rise = used - self.seen
         self.seen = used
-        if rise > 0:
+        if rise > 0 and not recounted:
             self.credit = min(self.credit + rise, self.held)
         added = (limited - used) - (self.left + self.held)
         self.limited = limited

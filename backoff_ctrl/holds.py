@@ -2,8 +2,9 @@
 
 The charge of a create may be seen before or after its answer. Each observed rise of ``used`` is credit; answered
 holds claim it, oldest first, and end. Credit never exceeds what is held, so that strangers' charges confirm no
-more than what is in flight; a fall gives none. For our own creates alone, confirmed <= risen always holds, hence
-``used + held`` is never below the truth.
+more than what is in flight; a fall gives none, nor does a rise by which a recount makes good for an earlier one that
+missed charges. For our own creates alone, confirmed <= risen always holds, hence ``used + held`` is never below the
+truth.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ class Knowledge:
                 structural = True
                 continue
             structural = structural or limited != found.limited
-            if room := found.observe(limited, used):
+            if room := found.observe(limited, used, recounted=resource in seen.recounted):
                 rooms.append((found, room))
         for resource in [r for r in quota.ceilings if r not in seen.hard]:
             del quota.ceilings[resource]

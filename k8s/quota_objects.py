@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.ceilings import ObservedQuota
@@ -23,6 +23,10 @@ _PLAIN: Final[dict[str, Clause]] = {
     "CrossNamespacePodAffinity": (True, frozenset({"CrossNamespacePodAffinity"})),
 }
 _NAMED: Final = frozenset({"PriorityClass", "VolumeAttributesClass"})
+
+
+RECOUNTS: Final = "kube-controller-manager"
+"""Who writes recounts, by the name that managedFields know it by."""
 
 
 class UnreadableQuotaError(ValueError):
@@ -53,7 +57,7 @@ def read_quota(quota: object) -> ObservedQuota:
     """
     whole = _mapping(quota, "the quota")
     spec, status = _mapping(whole.get("spec"), "spec"), _mapping(whole.get("status"), "status")
-    return _observed(spec, status)
+    return replace(_observed(spec, status), recounted=_recounted(whole))
 
 
 def read_cluster_quota(quota: object) -> ClusterQuota:
@@ -72,6 +76,22 @@ def read_cluster_quota(quota: object) -> ClusterQuota:
         names[name] = None
     seen = _observed(_mapping(spec.get("quota"), "spec.quota"), _mapping(status.get("total"), "status.total"))
     return ClusterQuota(seen, tuple(names))
+
+
+def _recounted(whole: Mapping[str, Any]) -> frozenset[str]:
+    """Return whose ``used`` the quota controller changed last: a value belongs to who changed it (managedFields).
+
+    Admission writes its charges as the API server. Where both are one program, or nothing tells, there are none.
+    """
+    metadata = whole.get("metadata")
+    fields = metadata.get("managedFields") if isinstance(metadata, dict) else None
+    found: Any = ()
+    for entry in fields if isinstance(fields, list) else ():
+        if isinstance(entry, dict) and entry.get("manager") == RECOUNTS and entry.get("subresource") == "status":
+            found = entry
+            for name in ("fieldsV1", "f:status", "f:used"):
+                found = found.get(name) if isinstance(found, dict) else None
+    return frozenset(name[2:] for name in found if name.startswith("f:")) if isinstance(found, dict) else frozenset()
 
 
 def _observed(spec: Mapping[str, Any], status: Mapping[str, Any]) -> ObservedQuota:

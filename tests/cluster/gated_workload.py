@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tests.cluster.servers import Server
 
 OBSERVER: Final = "creator"  # the user who may watch quotas
-FACTOR: Final = 80.0
+FACTOR: Final = 120.0
 """What durations of the trace are divided by."""
 _CREATES = re.compile(
     r'^apiserver_request_total\{code="(\d+)".*resource="pods".*subresource="".*verb="POST".*\} (\d+)$', re.MULTILINE

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from k8s.quota_objects import read_quota
 from tests.cluster.quota_room import claim, pod
 from tests.cluster.talking import JSON_PATCH, MERGE
 
@@ -187,3 +188,18 @@ async def test_the_resource_version_of_a_quota_changes_with_every_charge_and_rel
         seen.append((await anext(events))["object"]["status"]["used"]["pods"])
 
     assert seen == ["1", "2", "1"]
+
+
+@pytest.mark.only_kubernetes("The sandbox does not say who changed a status.")
+async def test_the_quota_tells_a_charge_from_a_recount(room: Room) -> None:
+    """A value belongs to who changed it last: the API server by a charge, the quota controller by a recount."""
+
+    async def recounted() -> frozenset[str]:
+        return read_quota((await room.api.get(room.path("resourcequotas", "q"))).json).recounted
+
+    await charged(room)
+    assert await recounted() == frozenset()
+
+    await room.delete("pods", "x")
+    await room.until_used(NOTHING)
+    assert await recounted() == EVERYTHING.keys()

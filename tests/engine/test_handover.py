@@ -44,11 +44,14 @@ def orders(before: Before, *, merged: bool) -> Iterator[list[str]]:
 class Replay:
     """One order of events, played to an engine in one instant; the server's truth beside it."""
 
-    def __init__(self, creates: str) -> None:
+    def __init__(self, creates: str, *, recounts_are_known: bool = False) -> None:
         """Admit the creates into a roomy observed quota."""
+        self.recounts_are_known = recounts_are_known
         self.line = Timeline()
         self.truth = 0
-        self.news: list[int] = []
+        self.news: list[tuple[int, bool]] = []  # ``used``, and whether a recount wrote it
+        self.told: list[str] = []  # the events that the engine has heard of
+        self.happened: list[str] = []
         self.missed = 0
         self.observe(0)
         self.line.watching()
@@ -57,9 +60,10 @@ class Replay:
             request = self.line.submit(demand=Demand({"cpu": AMOUNTS[name]}))
             self.tickets[name] = self.line.ticket_of(request)
 
-    def observe(self, used: int) -> None:
+    def observe(self, used: int, *, recounted: bool = False) -> None:
         """Tell a state of the quota."""
-        seen = ObservedQuota({"cpu": LIMIT}, {"cpu": LIMIT}, {"cpu": used})
+        by = frozenset({"cpu"}) if recounted else frozenset[str]()
+        seen = ObservedQuota({"cpu": LIMIT}, {"cpu": LIMIT}, {"cpu": used}, recounted=by)
         self.line.controller.observe_quota(NS, QUOTA, seen, self.line.now)
 
     def step(self, event: str, *, merged: bool) -> None:
@@ -67,7 +71,9 @@ class Replay:
         kind, name = event[0], event[1:]
         if kind == "T":
             told = len(self.news) if merged else 1
-            self.observe(self.news[told - 1])
+            used, recounted = self.news[told - 1]
+            self.observe(used, recounted=recounted and self.recounts_are_known)
+            self.told += self.happened[len(self.told) : len(self.told) + told]
             del self.news[:told]
         elif kind == "A":
             self.line.controller.settle(self.tickets[name], Created(), self.line.now)
@@ -83,7 +89,8 @@ class Replay:
                 self.truth -= self.missed
             elif name == "found":
                 self.truth += self.missed
-            self.news.append(self.truth)
+            self.news.append((self.truth, kind == "K"))
+            self.happened.append(event)
         self.line.controller.advance(self.line.now)
 
     def believed(self) -> int:
@@ -157,6 +164,19 @@ def test_a_recount_that_misses_a_create_ends_right() -> None:
         for event in order:
             replay.step(event, merged=False)
             assert replay.believed() >= replay.truth - AMOUNTS["1"], f"missed after {event} of {order}"
+        replay.line.later(1.1)
+
+        assert (replay.held(), replay.believed()) == (0, replay.truth), order
+
+
+def test_a_recount_that_finds_a_create_again_confirms_nobody_elses_hold() -> None:
+    """Where the object tells that a recount wrote it, its rise is no credit: nothing is missed once it is heard of."""
+    for order in orders(TWO | {"Klost": "C1", "Kfound": "Klost"}, merged=False):
+        replay = Replay("12", recounts_are_known=True)
+        for event in order:
+            replay.step(event, merged=False)
+            unheard = AMOUNTS["1"] if "Kfound" in replay.happened and "Kfound" not in replay.told else 0
+            assert replay.believed() >= replay.truth - unheard, f"missed after {event} of {order}"
         replay.line.later(1.1)
 
         assert (replay.held(), replay.believed()) == (0, replay.truth), order

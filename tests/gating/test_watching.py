@@ -275,6 +275,34 @@ def test_a_scope_of_the_future_is_said_and_left_to_refusals() -> None:
         read_quota({"spec": {"scopes": ["OnTuesdays"]}})
 
 
+def changed_by(manager: str, *names: str, subresource: str = "status") -> dict[str, Any]:
+    """An entry of managedFields: who changed these amounts last."""
+    fields = {"f:status": {"f:used": {f"f:{name}": {} for name in names}}}
+    return {"manager": manager, "operation": "Update", "subresource": subresource, "fieldsV1": fields}
+
+
+def test_the_object_tells_which_amounts_a_recount_changed_last() -> None:
+    """Each amount belongs to who changed it last (seen on a kube-apiserver: tests/cluster/test_quota_counts.py)."""
+    entries = [changed_by("kube-apiserver", "pods"), changed_by("kube-controller-manager", "requests.cpu", "limits.cpu")]
+    assert read_quota({"metadata": {"managedFields": entries}}).recounted == {"requests.cpu", "limits.cpu"}
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"managedFields": [changed_by("k3s", "pods")]},
+        {"managedFields": [changed_by("kube-controller-manager", "pods", subresource="")]},
+        {"managedFields": [changed_by("kube-controller-manager")]},
+        {"managedFields": "nonsense"},
+        {"managedFields": [7, {"manager": "kube-controller-manager", "subresource": "status", "fieldsV1": [1]}]},
+    ],
+)
+def test_what_does_not_tell_of_a_recount_is_a_charge(metadata: Any) -> None:
+    """One program may be both; managedFields may have been stripped, or be anything."""
+    assert read_quota({"metadata": metadata}).recounted == frozenset()
+
+
 def test_an_amount_that_is_no_quantity_is_left_out() -> None:
     """The rest of the quota still counts."""
     seen = read_quota({"status": {"hard": {"pods": "2", "cpu": "many"}, "used": {"pods": "1"}}})
