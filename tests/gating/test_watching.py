@@ -283,7 +283,10 @@ def changed_by(manager: str, *names: str, subresource: str = "status") -> dict[s
 
 def test_the_object_tells_which_amounts_a_recount_changed_last() -> None:
     """Each amount belongs to who changed it last (seen on a kube-apiserver: tests/cluster/test_quota_counts.py)."""
-    entries = [changed_by("kube-apiserver", "pods"), changed_by("kube-controller-manager", "requests.cpu", "limits.cpu")]
+    entries = [
+        changed_by("kube-apiserver", "pods"),
+        changed_by("kube-controller-manager", "requests.cpu", "limits.cpu"),
+    ]
     assert read_quota({"metadata": {"managedFields": entries}}).recounted == {"requests.cpu", "limits.cpu"}
 
 
