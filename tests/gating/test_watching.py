@@ -277,7 +277,7 @@ def test_a_scope_of_the_future_is_said_and_left_to_refusals() -> None:
 
 def changed_by(manager: str, *names: str, subresource: str = "status") -> dict[str, Any]:
     """An entry of managedFields: who changed these amounts last."""
-    fields = {"f:status": {"f:used": {f"f:{name}": {} for name in names}}}
+    fields: dict[str, Any] = {"f:status": {"f:used": {f"f:{name}": {} for name in names}}}
     return {"manager": manager, "operation": "Update", "subresource": subresource, "fieldsV1": fields}
 
 
