@@ -132,12 +132,11 @@ class Knowledge:
         it was sent after the newest fact about them was received; what is not named stays as it was.
         """
         quota = self.quotas.get(rejected.quota)
-        structural = quota is None
         if quota is None:
             quota = self.quotas[rejected.quota] = Quota(rejected.quota)
-        if quota.applies(scopes) is not True:
+        structural = quota.applies(scopes) is not True
+        if structural:
             quota.classes[scopes] = True
-            structural = True
         fresh = {}
         for name, limited in rejected.limited.items():
             used = rejected.used.get(name)
