@@ -252,7 +252,7 @@ class ComputeResourceAwareBackOffHandler:
                     self._shared.wake(self, now + _UNHURRIED)
                 return
             if knowledge.observing:
-                self._shared.settle_shorter()
+                self._shared.settle_shorter(now - ticket.sent)
             else:
                 self.keeping.note_release(now)  # somebody got in while others wait: something was released
             if handed:

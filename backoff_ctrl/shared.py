@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from .tickets import Refusal, Ticket
 
 _SETTLE_SHORTER = 0.999  # per create that got in on news: a stale refusal in 400 keeps the settle time where it is
-_SETTLE_FLOOR = 0.001  # seconds: where learning starts from if the policy says 0
+_SHORTEST = 0.001  # seconds: where learning starts from if the policy says 0, and what no answer is quicker than
+_ANSWERS = 16  # answers that the mean of their times looks back on
 
 
 @dataclass(slots=True, eq=False)
@@ -32,6 +33,8 @@ class Shared:
     flows: dict[str, Window] = field(default_factory=dict)
     contended: dict[Window, None] = field(default_factory=dict)
     lengthened_at: float = float("-inf")  # when the settle time grew last
+    answer_time: float | None = None  # recent mean, in seconds, of creates that had waited for news
+    trailing: float = 0.0  # the settle time as a multiple of that
 
     def flow(self, name: str) -> Window:
         """Return the overload window of a flow, new where it is the first create of it."""
@@ -40,9 +43,16 @@ class Shared:
             window = self.flows[name] = Window(self.policy, self.rng)
         return window
 
-    def settle_shorter(self) -> None:
-        """Learn that the server had seen our news in time: what a busy moment taught is forgotten again, slowly."""
-        self.settle_time = max(self.policy.settle_time, self.settle_time * _SETTLE_SHORTER)
+    def settle_shorter(self, took: float) -> None:
+        """Learn that the server had seen our news in time, and how long it took to answer.
+
+        What a busy moment taught is forgotten again, slowly. At once it follows how quick the server is: its cache
+        trails by about as much as its answers, so that a slow minute does not make the next, quick one wait.
+        """
+        self._answers(took)
+        assert self.answer_time is not None
+        self.trailing *= _SETTLE_SHORTER
+        self.settle_time = min(self.policy.settle_max, max(self.policy.settle_time, self.trailing * self.answer_time))
 
     def settle_longer(self, sent: float, now: float) -> float:
         """Learn that the server had not seen our news yet; return how long to wait this time.
@@ -51,5 +61,17 @@ class Shared:
         """
         if sent >= self.lengthened_at:
             self.lengthened_at = now
-            self.settle_time = min(self.policy.settle_max, max(self.settle_time * 1.5, _SETTLE_FLOOR))
+            self._answers(now - sent)
+            assert self.answer_time is not None
+            self.settle_time = min(self.policy.settle_max, max(self.settle_time * 1.5, _SHORTEST))
+            self.trailing = self.settle_time / self.answer_time
         return self.settle_time + full_jitter(0, self.settle_time, self.policy.cap, self.rng)
+
+    def _answers(self, took: float) -> None:
+        took = max(took, _SHORTEST)
+        if self.answer_time is None:
+            self.answer_time = took
+            if self.settle_time > self.policy.settle_time:  # remembered from an earlier process
+                self.trailing = self.settle_time / took
+        else:
+            self.answer_time += (took - self.answer_time) / _ANSWERS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl import Demand, Policy, Rejected
+from backoff_ctrl.memory import Memory
 from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
 
 
@@ -170,6 +171,49 @@ def test_what_a_busy_moment_taught_of_the_settle_time_is_forgotten_again() -> No
     assert 0.03 < seen[999] < 0.04
     assert seen == sorted(seen, reverse=True)
     assert seen[-1] == Policy().settle_time
+
+
+def test_the_settle_time_follows_how_soon_the_server_answers() -> None:
+    """Its cache trails by about as much as its answers: a slow minute does not make the quick one after it wait."""
+    line = Timeline()
+    line.observe(4, 4)
+    line.watching()
+    for _ in range(200):
+        line.submit(1)
+    line.observe(3, 4)
+    for _ in range(6):
+        ticket = line.next_ticket()
+        line.now += 0.04
+        line.refused(ticket, 4, 4)
+    slow = line.controller.snapshot(line.now).settle_time
+    assert slow == pytest.approx(1.5**6 * Policy().settle_time)
+
+    for took, expected in ((0.04, slow), (0.004, slow / 10), (0.04, slow)):
+        for _ in range(60):
+            ticket = line.next_ticket()
+            line.now += took
+            line.created(ticket)
+            line.observe(4, 4)
+            line.observe(3, 4)
+        assert 0.8 * expected < line.controller.snapshot(line.now).settle_time < 1.1 * expected
+
+
+def test_a_remembered_settle_time_counts_until_the_server_has_answered_more_quickly() -> None:
+    """What an earlier process learned holds for answers such as the first one."""
+    line = Timeline()
+    line.observe(4, 4)
+    line.watching()
+    line.controller.recall(Memory({}, 0.05), line.now)
+    for _ in range(130):
+        line.submit(1)
+    for took, expected in ((0.02, 0.05), (0.002, 0.005)):
+        for _ in range(60):
+            line.observe(4, 4)
+            line.observe(3, 4)
+            ticket = line.next_ticket()
+            line.now += took
+            line.created(ticket)
+        assert 0.9 * expected < line.controller.snapshot(line.now).settle_time < 1.5 * expected
 
 
 def test_a_refusal_by_the_present_state_is_no_stale_one() -> None:
