@@ -13,6 +13,8 @@ from kubernetes.client import Configuration
 from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
 from kubernetes.config.kube_config import list_kube_config_contexts
 
+from .printing import printable
+
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterator, Mapping
@@ -78,6 +80,7 @@ def find_place(server: str | None, kubeconfig: str | None, context: str | None, 
             raise ReachError(f"the kubeconfig gives no credentials: {complaints[0]}; install or repair that program")
         _, active = list_kube_config_contexts(kubeconfig)
         chosen = context or active["name"]
+        _usable(configuration, chosen)
         return Place(configuration, namespace or _namespace(kubeconfig, chosen), f"context {chosen} of the kubeconfig")
     except (yaml.YAMLError, UnicodeDecodeError) as error:  # also where the file was not named: it is there
         raise ReachError(f"the kubeconfig {kubeconfig or ''} is not YAML: {one_line(error)}; {OTHER}") from error
@@ -114,19 +117,36 @@ def _complaints() -> Iterator[list[str]]:
 
 def _address(server: str) -> str:
     """Check a URL as far as the client would trip over it."""
-    try:
-        parts = urlsplit(server)
-        usable = bool(parts.hostname) and parts.port != 0  # reading the port checks it
-    except ValueError:
-        usable = False
-    if not usable:
+    if not _is_url(server):
         raise ReachError(f"--server must be a URL such as http://127.0.0.1:8001, not {server!r}")
     return server.rstrip("/")
 
 
+def _is_url(server: object) -> bool:
+    try:
+        parts = urlsplit(str(server))
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0  # reading it checks it
+    except ValueError:
+        return False
+
+
+def _usable(configuration: Configuration, context: str) -> None:
+    """Check what the client would trip over only later, and then show: the address, and the token."""
+    if not _is_url(configuration.host):
+        raise ReachError(
+            f"the server of context {context} must be a URL such as https://10.0.0.1:6443, not {configuration.host!r}; "
+            "mend the kubeconfig"
+        )
+    if any(not str(secret).isprintable() for secret in configuration.api_key.values()):
+        raise ReachError(
+            f"the token of context {context} has a line break or another control character in it: write it on one "
+            "line of the kubeconfig"
+        )
+
+
 def one_line(error: BaseException) -> str:
     """Return the sentence of an error that may go over several lines."""
-    return " ".join(str(error).split())
+    return printable(" ".join(str(error).split()))
 
 
 def _what(error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +12,7 @@ import urllib3
 from kubernetes.client import ApiClient, ApiException
 
 from .places import OTHER, Place, ReachError, find_place, one_line
+from .printing import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Check", "Place", "Reach", "ReachError", "Right", "find_place"]
 
 PATIENCE: Final = (5, 10)  # seconds to connect, to be answered
+SECRET: Final = 8  # characters from which a word of the credentials is left out of messages; "Bearer" is none
 REVIEW: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
@@ -59,9 +62,15 @@ class Reach:
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
         self.place = place
         try:
-            self._client = ApiClient(place.configuration)
+            with warnings.catch_warnings():  # of the package that a SOCKS proxy needs: said below
+                warnings.simplefilter("ignore", urllib3.exceptions.DependencyWarning)
+                self._client = ApiClient(place.configuration)
         except (OSError, ValueError) as error:  # a certificate that is none
             raise ReachError(f"{place.found} can't be used: {one_line(error)}; {OTHER}") from error
+        except ImportError as error:
+            raise ReachError(
+                f"{place.found} names a SOCKS proxy, which needs a package: pip install pysocks"
+            ) from error
 
     def checks(self) -> Iterator[Check]:
         """Answer, check by check."""
@@ -84,13 +93,16 @@ class Reach:
         """Return what the server says it is. Raises ``ReachError`` where the credentials are refused, too."""
         status, answer = self.ask("GET", "/version")
         if status == 401:
-            raise ReachError(
-                f"{self.place.url} refuses the credentials of {self.place.found}: they have expired or are another "
-                "cluster's; log in again or take a fresh token, then try again"
-            )
+            raise self._stranger()
         if status != 200:
             raise ReachError(f"{self.place.url} answers {status} to /version: is it an API server?")
-        return str(answer.get("gitVersion", "version unknown"))
+        return printable(str(answer.get("gitVersion", "version unknown")))
+
+    def _stranger(self) -> ReachError:
+        return ReachError(
+            f"{self.place.url} refuses the credentials of {self.place.found}: they are missing, have expired or are "
+            "another cluster's; log in again or take a fresh token, then try again"
+        )
 
     def allowed(self, verb: str, resource: str, namespace: str = "") -> bool | None:
         """Say whether this account may (all resources are of the core group); None: the server does not say."""
@@ -102,7 +114,10 @@ class Reach:
             "spec": {"resourceAttributes": attributes},
         }
         status, answer = self.ask("POST", REVIEW, body)
-        return bool((answer.get("status") or {}).get("allowed")) if status in (200, 201) else None
+        if status == 401:
+            raise self._stranger()
+        said = answer.get("status")
+        return bool(said.get("allowed")) if status in (200, 201) and isinstance(said, dict) else None
 
     def _right(self, right: Right) -> Check:
         name, namespace = f"{right.verb} {right.resource}", self.place.namespace
@@ -120,7 +135,7 @@ class Reach:
             return Check("quotas", ok=False, detail=f"there is no namespace {namespace}", remedy=remedy)
         if status != 200:
             return Check("quotas", ok=False, detail=f"the list answers {status}", remedy=RIGHTS[3].without)
-        names = [str(item["metadata"]["name"]) for item in answer.get("items") or ()]
+        names = [printable(name) for name in _names(answer)]
         detail = ", ".join(names) if names else "none: creates are not limited there, and the gate only watches"
         return Check("quotas", ok=True, detail=f"{namespace} has {detail}")
 
@@ -150,12 +165,28 @@ class Reach:
             response = self._client.call_api(*request, _request_timeout=PATIENCE)
             text = response.read()
         except (urllib3.exceptions.HTTPError, ApiException, OSError, ValueError) as error:
-            raise ReachError(f"{self.place.url} can't be reached: {_why(error)}") from error
+            raise ReachError(f"{self.place.url} can't be reached: {self._hidden(_why(error))}") from error
         try:
             answer = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):  # nested ever deeper: nobody's object
             answer = {}
         return response.status, answer if isinstance(answer, dict) else {}
+
+    def _hidden(self, text: str) -> str:
+        """Leave credentials out: an error may show the header that it trips over."""
+        for secret in self.place.configuration.api_key.values():
+            for part in str(secret).split():
+                text = text.replace(part, "...") if len(part) >= SECRET else text
+        return text
+
+
+def _names(listed: dict[str, Any]) -> Iterator[str]:
+    """Go through the names of a list's objects, whatever it is."""
+    items = listed.get("items")
+    for item in items if isinstance(items, list) else ():
+        metadata = item.get("metadata") if isinstance(item, dict) else None
+        if isinstance(metadata, dict) and metadata.get("name"):
+            yield str(metadata["name"])
 
 
 _CHECK: Final = "check the address and the network"
@@ -183,4 +214,6 @@ def _why(error: BaseException) -> str:
             todo += [each.__context__, each.__cause__, getattr(each, "reason", None)]
     kind, words, remedy = next(why for why in _WHYS if any(isinstance(each, why[0]) for each in causes))
     found = one_line(next(each for each in reversed(causes) if isinstance(each, kind)))
+    if kind is ssl.SSLCertVerificationError and "mismatch" in found:
+        words, remedy = "its certificate is another host's", "check the address, and tls-server-name in the kubeconfig"
     return f"{words} ({found}); {remedy}"

@@ -11,6 +11,7 @@ from api.commands.amounts import aligned, quantity_text, quantity_texts
 from api.exits import BadInput
 from k8s.footprint import Footprint, FootprintError, footprint_of
 from k8s.manifests import ManifestError, load_manifests, read_source
+from k8s.printing import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +64,7 @@ def _page(found: Footprint, manifest: Mapping[str, Any]) -> str:
     metadata = manifest.get("metadata")
     name = metadata.get("name") or metadata.get("generateName") if isinstance(metadata, dict) else None
     title = f"{found.kind} {name}" if name else found.kind
-    lines = ["".join(each if each.isprintable() else "?" for each in title)]  # a manifest must not steer a terminal
+    lines = [printable(title)]  # a manifest must not steer a terminal
     if found.estimated:
         lines[0] += "  (estimated: with the pods that it will make)"
     if found.demand.amounts:

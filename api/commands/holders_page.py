@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from k8s.charged_kinds import PODS
 from k8s.live_charges import By
+from k8s.printing import printable
 
 from .amounts import quantity_text, quantity_texts
 from .holders_advice import SOON, ago, is_scaled, next_step, span
@@ -41,11 +42,6 @@ def page(report: Report) -> str:
     for note in (*notes, next_step(report)):
         lines += ["", *wrap(note, WIDTH, break_long_words=False, break_on_hyphens=False)]
     return "\n".join(printable(line) for line in lines)
-
-
-def printable(line: str) -> str:
-    """Replace what must not reach a terminal: names come from whoever made the objects."""
-    return "".join(each if each.isprintable() else "?" for each in line)
 
 
 def _quota_lines(quota: QuotaHolders, now: datetime) -> Iterator[str]:

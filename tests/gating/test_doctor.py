@@ -31,6 +31,28 @@ def cluster(denied: set[str], *, version: int = 200) -> Any:
     return answer
 
 
+def kubeconfig(folder: Path, server: str, token: str = "t", **cluster_has: str) -> str:
+    """Write one with a token; return where."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server, **cluster_has}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+    }
+    path = folder / "config"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return str(path)
+
+
+def only_error(capsys: pytest.CaptureFixture[str], code: int) -> str:
+    """The one sentence that a cluster which can't be used ends with."""
+    errors = capsys.readouterr().err.splitlines()
+    assert (code, len(errors)) == (2, 1), errors
+    return errors[0]
+
+
 def test_all_is_well(sandbox: BackgroundSandbox, capsys: pytest.CaptureFixture[str]) -> None:
     """A line for each check, and 0."""
     sandbox.create_quota("team", "pods", {"pods": "3"})
@@ -101,18 +123,7 @@ def test_the_kubeconfigs_context_names_cluster_and_namespace(
     sandbox: BackgroundSandbox, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As kubectl would take it."""
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
-        "clusters": [{"name": "c", "cluster": {"server": sandbox.url}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-    }
-    path = tmp_path / "config"
-    path.write_text(yaml.safe_dump(config), encoding="utf-8")
-
-    code = run(["doctor", "--kubeconfig", str(path)])
+    code = run(["doctor", "--kubeconfig", kubeconfig(tmp_path, sandbox.url)])
     out = capsys.readouterr().out
 
     assert code == 0
@@ -151,3 +162,59 @@ def test_what_is_no_api_server_ends_the_questions(capsys: pytest.CaptureFixture[
 
     assert code == 2
     assert "answers 404 to /version: is it an API server?" in capsys.readouterr().err
+
+
+def test_a_token_with_a_line_break_is_said_and_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``token: |`` leaves one at its end; the client would show the whole header that it trips over."""
+    path = kubeconfig(tmp_path, "http://127.0.0.1:1", token="s3cr3t-s3cr3t\n")
+    error = only_error(capsys, run(["doctor", "--kubeconfig", path]))
+
+    assert "write it on one line" in error
+    assert "s3cr3t" not in error
+
+
+@pytest.mark.parametrize("server", ["127.0.0.1:1", "", "https://127.0.0.1:99999", "https://127.0.0.1:abc", "ftp://a"])
+def test_an_address_that_is_none_is_said_before_anything_is_sent(
+    server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a scheme the client would take plain HTTP, and send the token over it."""
+    error = only_error(capsys, run(["doctor", "--kubeconfig", kubeconfig(tmp_path, server)]))
+
+    assert "must be a URL such as https://10.0.0.1:6443" in error
+
+
+def test_a_socks_proxy_needs_a_package(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """kubectl speaks SOCKS, the official Python client only with another package."""
+    path = kubeconfig(tmp_path, "http://127.0.0.1:1", **{"proxy-url": "socks5://127.0.0.1:1"})
+
+    assert "pip install pysocks" in only_error(capsys, run(["doctor", "--kubeconfig", path]))
+
+
+def test_an_account_that_may_not_even_ask_is_a_strangers(capsys: pytest.CaptureFixture[str]) -> None:
+    """Anybody may ask for the version; who has no credentials hears it at the first question after that."""
+
+    def answer(seen: Seen) -> Any:
+        return (200, {"gitVersion": "v1"}) if seen.path == "/version" else failure(401, "Unauthorized", "Unauthorized")
+
+    with scripted_server(answer) as server:
+        assert "refuses the credentials" in only_error(capsys, run(["doctor", "--server", server.url]))
+
+
+@pytest.mark.parametrize("odd", [{"status": "Failure"}, {"status": None}, {"status": [1]}, {}])
+@pytest.mark.parametrize("items", [[1], [{"metadata": None}], [{"metadata": {"name": "a\x1b[31m\nb"}}], "x", None])
+def test_answers_of_another_shape_are_survived(odd: Any, items: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line each as ever, and nothing of the server's steers the terminal."""
+
+    def answer(seen: Seen) -> Any:
+        if seen.path == "/version":
+            return 200, {"gitVersion": "v1\x1b]0;x\x07\nok  FAKE LINE"}
+        return (201, odd) if seen.path.endswith("reviews") else (200, {"items": items})
+
+    with scripted_server(answer) as server:
+        code = run(["doctor", "--server", server.url])
+    out, err = capsys.readouterr()
+
+    assert code == 2  # not even creates of pods are allowed, as far as it says
+    assert "\x1b" not in out + err
+    assert not [line for line in out.splitlines() if line.startswith("ok  FAKE")]
+    assert "Traceback" not in err
