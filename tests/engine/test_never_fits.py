@@ -309,3 +309,32 @@ def test_a_quota_that_is_being_shrunk_gives_the_verdict_when_the_smaller_size_is
     line.observe(4, 2, spec=2)
 
     assert [r.request for r in refusals([e for _, e in line.log])] == [request]
+
+
+def test_an_edited_spec_changes_the_verdict_before_its_status_follows() -> None:
+    """The quota controller takes the new limits over a moment later: the verdict is the spec's at once."""
+    line = Timeline()
+    line.observe(2, 2, spec=4)
+    line.watching()
+    waiting = line.submit(3)
+    assert waiting.state == "waiting"
+    [refusal] = refusals(line.observe(2, 2, spec=2))
+    assert refusal.request is waiting
+
+    line.observe(2, 2, spec=4)
+    assert line.submit(3).state == "waiting"
+
+
+def test_a_resource_that_nothing_is_said_to_be_used_of_is_free() -> None:
+    """A status may name a limit and no use: all of it is there, whether it was heard of before or not."""
+    line = Timeline()
+    hard = {"cpu": 2 * ONE}
+    line.observe(2, 2)
+    line.watching()
+    for _ in range(2):
+        line.controller.observe_quota(NS, QUOTA, ObservedQuota(hard, hard, {}), line.now)
+        line.later(1)
+        assert line.ceiling()["headroom"] == 2 * ONE
+    line.controller.observe_quota(NS, "another", ObservedQuota({"pods": 1}, {"pods": 1}, {}), line.now)
+    seen = line.controller.snapshot(line.now).namespaces[NS].quotas["another"]["pods"]
+    assert (seen.used, seen.headroom) == (0, 1)
