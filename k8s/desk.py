@@ -26,7 +26,7 @@ from .first_contact import FirstContact, quotas_of
 from .footprint import FootprintError
 from .modes import mode_of
 from .remembered import remembered_footprint
-from .standing import Counts, Held, Trial, Waiter
+from .standing import Counts, Held, Tally, Trial, Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -79,9 +79,8 @@ class Desk:
         self._lock = threading.Lock()
         self.timers.renew()
         self._ids = itertools.count(1)
-        self._counts = Counts()
-        self._counting = threading.Lock()
-        self._seen: deque[tuple[bool, str | None]] = deque()  # answers to creates, not yet counted
+        self._tally = Tally()
+        self._counts = self._tally.counts
         self._logged: set[str] = set()
         self.contact = None if self.contact is None else FirstContact(self.policy.idle_ttl / 2)
         self._met: dict[str, object] = {}  # who was told of which namespace
@@ -199,27 +198,12 @@ class Desk:
         of = creation.server, creation.credential, creation.resource
         if level and self._levels.get(of) != level and len(self._levels) < LEVELS_MAX:
             self._levels[of] = level
-        self._seen.append((answer.ok, lane))
-        if self._counting.acquire(blocking=False):  # who counts already may miss it: the next one, or who asks, won't
-            try:
-                self._count_seen()
-            finally:
-                self._counting.release()
-
-    def _count_seen(self) -> None:
-        while self._seen:
-            ok, lane = self._seen.popleft()
-            self._counts.sent += 1
-            self._counts.admitted += ok
-            if lane is not None:
-                self._counts.refused[lane] += 1
+        self._tally.saw(lane, ok=answer.ok)
 
     @property
     def counts(self) -> Counts:
         """Return what was done so far."""
-        with self._counting:
-            self._count_seen()
-        return self._counts
+        return self._tally.read()
 
     def count_passed(self) -> None:
         """Count a create that goes ungated by its namespace's mode."""

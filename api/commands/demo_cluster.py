@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -16,7 +18,7 @@ from k8s.replay.demonstration import run_on_cluster
 from k8s.replay.rooms import Rooms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import FrameType
 
     from rich.progress import Progress
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
     from api.commands.demo import RunOne
 
 
-_ENDING: Final = (signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
+_HANGUP: Final = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()
+_ENDING: Final = (signal.SIGTERM, *_HANGUP)
 
 
 @contextmanager
@@ -33,33 +36,69 @@ def on_cluster_of(kubeconfig: str | None, context: str | None, progress: Progres
 
     Raises ``BadInput`` where the cluster can't be used.
     """
+    arguments = (("--kubeconfig", kubeconfig and str(Path(kubeconfig).expanduser())), ("--context", context))
+    given = [word for option, value in arguments if value is not None for word in (option, value)]
     try:
         place = find_place(None, kubeconfig, context, None)
         with _ended_politely(), Rooms(place) as rooms:
             try:
                 yield partial(run_on_cluster, rooms=rooms)
             except BaseException:
-                _clear(rooms)
+                try:
+                    _delete(rooms)
+                finally:
+                    _tell_left(rooms, given)
                 raise
-            _clear(rooms)
-            task = progress.add_task("cleaning up", total=None)
-            there = rooms.await_gone()
-            progress.update(task, total=1, completed=1)
-            if there:
-                click.echo(f"still being deleted by the cluster: {', '.join(there)}", err=True)
+            _finish(rooms, given, progress)
     except ReachError as error:
         raise BadInput(str(error)) from error
 
 
-def _clear(rooms: Rooms) -> None:
-    """Delete the namespaces; a second Ctrl-C must not leave half of them."""
-    with _undisturbed():
-        rooms.clear()
+def _finish(rooms: Rooms, given: Sequence[str], progress: Progress) -> None:
+    """Clean up after a comparison that is complete: nothing that happens here costs its results.
+
+    The first Ctrl-C ends the wait, the second the deleting.
+    """
+    try:
+        _delete(rooms)
+        _await_gone(rooms, progress)
+    except KeyboardInterrupt:
+        with suppress(KeyboardInterrupt):
+            _delete(rooms)
+    _tell_left(rooms, given)
+    if rooms.going:
+        _say(f"still being deleted by the cluster: {', '.join(rooms.going)}")
+
+
+def _delete(rooms: Rooms) -> None:
+    """Delete the namespaces. Ctrl-C ends it; a terminal that closes, and says so twice, does not."""
     if rooms.left:
-        click.echo(
-            f"could not delete {', '.join(rooms.left)}: do it with kubectl delete namespace -l {rooms.selector}",
-            err=True,
-        )
+        _say(f"deleting {len(rooms.left)} namespace{'s' if len(rooms.left) > 1 else ''} ...")
+    with _handling(_HANGUP, signal.SIG_IGN):
+        rooms.clear()
+
+
+def _await_gone(rooms: Rooms, progress: Progress) -> None:
+    """Wait until they are gone, as far as the cluster says so."""
+    if rooms.left:  # the server was not there a moment ago
+        return
+    task = progress.add_task("cleaning up", total=None)
+    with suppress(ReachError):
+        rooms.await_gone()
+    progress.update(task, total=1, completed=1)
+
+
+def _tell_left(rooms: Rooms, given: Sequence[str]) -> None:
+    """Say what could not be deleted, and the command that does it, on the same cluster."""
+    if rooms.left:
+        kubectl = shlex.join(["kubectl", *given, "delete", "namespace", "-l", rooms.selector])
+        _say(f"not deleted: {', '.join(rooms.left)}: do it with {kubectl}")
+
+
+def _say(line: str) -> None:
+    """Say it on stderr, if anybody is there: cleaning up goes on without."""
+    with suppress(OSError):
+        click.echo(line, err=True)
 
 
 @contextmanager
@@ -70,13 +109,6 @@ def _ended_politely() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)  # whoever handles Ctrl-C at this moment: Python or the event loop
 
     with _handling(_ENDING, as_interrupt):
-        yield
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Hear no signal that would end the command."""
-    with _handling((signal.SIGINT, *_ENDING), signal.SIG_IGN):
         yield
 
 

@@ -7,7 +7,9 @@ with the label and the uid that it was made with.
 from __future__ import annotations
 
 import secrets
+import threading
 import time
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
 
 READY_SECONDS: Final = 60.0
 GONE_SECONDS: Final = 120.0
+CLEAR_SECONDS: Final = 60.0
+"""What cleaning up may take together, all calls to delete."""
+LATE_SECONDS: Final = 5.0
+"""How long a namespace is looked for whose create was sent, but never answered: it may still be on its way."""
 _POLL: Final = 0.1
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _PART: Final = 18  # of a namespace's name that the workload gives: all parts together fit in 63
@@ -49,12 +55,12 @@ NEEDED: Final = (
 """What a demo does on a cluster; to delete comes first: what could not be cleaned up is not begun."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Made:
-    """A namespace that was asked for; the uid is known once it was answered."""
+    """A namespace that is asked for, and the answer: it comes also when nobody waits for it any more."""
 
     name: str
-    uid: str = ""
+    answer: Future[tuple[int, dict[str, Any]]]
 
 
 class Rooms:
@@ -69,6 +75,8 @@ class Rooms:
         self.run = "".join(secrets.choice(_ALPHABET) for _ in range(6))
         self._reach = Reach(place)
         self._made: list[_Made] = []
+        self._going: list[str] = []
+        self._cleared = False
 
     def __enter__(self) -> Self:
         """See that everything that is needed may be done, before anything is."""
@@ -81,9 +89,10 @@ class Rooms:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Delete what is left and disconnect; does not wait, ``clear`` does."""
+        """Delete what was made, if nobody has tried yet, and disconnect. Does not wait until it is gone."""
         try:
-            self.clear()
+            if not self._cleared:
+                self.clear()
         finally:
             self._reach.close()
 
@@ -122,10 +131,20 @@ class Rooms:
             "kind": "Namespace",
             "metadata": {"name": name, "labels": {RUN_LABEL: self.run, "app.kubernetes.io/managed-by": "backoff-ctrl"}},
         }
-        asked = _Made(name)
-        self._made.append(asked)  # first: an answer may be lost, and the namespace be there
-        answer = self._do("create", "namespaces", "POST", "/api/v1/namespaces", body)
-        self._made[-1] = _Made(name, str(answer["metadata"]["uid"]))
+        made = _Made(name, Future())
+        self._made.append(made)  # first: an answer may be lost, and the namespace be there
+        # In a thread of its own: Ctrl-C ends the wait, not the call, and so clearing up hears how it ended.
+        threading.Thread(target=self._create, args=(made.answer, body), daemon=True).start()
+        status, answer = made.answer.result()
+        self._check("create", "namespaces", "/api/v1/namespaces", status, answer)
+
+    def _create(self, answer: Future[tuple[int, dict[str, Any]]], body: Any) -> None:
+        if not answer.set_running_or_notify_cancel():
+            return
+        try:
+            answer.set_result(self._reach.ask("POST", "/api/v1/namespaces", body))
+        except BaseException as error:  # noqa: BLE001 - whoever waits for the answer raises it
+            answer.set_exception(error)
 
     def _enforced(self, namespace: str) -> bool:
         path = f"/api/v1/namespaces/{namespace}/resourcequotas/{QUOTA_NAME}"
@@ -155,12 +174,15 @@ class Rooms:
 
     def _do(self, verb: str, resource: str, method: str, path: str, body: Any = None) -> dict[str, Any]:
         status, answer = self._reach.ask(method, path, body)
+        self._check(verb, resource, path, status, answer)
+        return answer
+
+    def _check(self, verb: str, resource: str, path: str, status: int, answer: Mapping[str, Any]) -> None:
         message = str(answer.get("message", ""))
         if status == 403 and read_rejection(status, {}, message).lane == "rbac":
             raise self._forbidden(verb, resource, path)
         if not 200 <= status < 300:
             raise ReachError(f"{self.place.url} answers {status} to {verb} {resource}: {message or 'no reason given'}")
-        return answer
 
     def _forbidden(self, verb: str, resource: str, path: str) -> ReachError:
         found = f" ({self.place.found})" if not path else f" at {path}"
@@ -172,42 +194,80 @@ class Rooms:
     # -- cleaning up ---------
 
     def clear(self) -> None:
-        """Have every namespace of this run deleted; those that can't be stay known. Does not wait."""
-        left = []
-        for made in self._made:
+        """Have every namespace of this run deleted; those that aren't stay known as ``left``. Does not wait.
+
+        Ends at the first call that does not reach the server, and after ``CLEAR_SECONDS``. Interrupted, it can be
+        called again for the rest.
+        """
+        self._cleared = True
+        deadline = time.monotonic() + CLEAR_SECONDS
+        for made in tuple(self._made):
+            if time.monotonic() > deadline:
+                return
             try:
-                if not self._delete(made):
-                    left.append(made)
+                deleted = self._delete(made, deadline)
             except ReachError:
-                left.append(made)
-        self._gone, self._made = [each for each in self._made if each not in left], left
+                return
+            if deleted:
+                self._made.remove(made)
 
     @property
     def left(self) -> list[str]:
-        """The namespaces that could not be deleted."""
+        """The namespaces that are not deleted, or not yet."""
         return [each.name for each in self._made]
 
-    def _delete(self, made: _Made) -> bool:
-        path = f"/api/v1/namespaces/{made.name}"
-        status, found = self._reach.ask("GET", path)
-        if status == 404:
+    @property
+    def going(self) -> list[str]:
+        """The namespaces that are deleted, but were not seen to be gone."""
+        return list(self._going)
+
+    def _delete(self, made: _Made, deadline: float) -> bool:
+        """Delete one, unless it is not there or not ours; False where that failed."""
+        if made.answer.cancel():  # it was never sent
             return True
+        uid, late = _answered(made, deadline)
+        path = f"/api/v1/namespaces/{made.name}"
+        status, found = self._find(path, late=late)
+        if status != 200:
+            return status == 404
         metadata = found.get("metadata") or {}
-        ours = (metadata.get("labels") or {}).get(RUN_LABEL) == self.run and made.uid in ("", metadata.get("uid"))
-        if status == 200 and not ours:
+        ours = (metadata.get("labels") or {}).get(RUN_LABEL) == self.run and uid in ("", metadata.get("uid"))
+        if not ours:
             return True
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": metadata.get("uid")}}
-        status, _ = self._reach.ask("DELETE", path, body if metadata.get("uid") else None)
-        return status in (200, 202, 404, 409)  # 409: it is going already
+        status, _ = self._reach.ask("DELETE", path, body)
+        if status in (200, 202, 409):  # 409: it is going already
+            self._going.append(made.name)
+        return made.name in self._going or status == 404
 
-    def await_gone(self) -> list[str]:
-        """Wait until the deleted namespaces are gone; those that are not after ``GONE_SECONDS``."""
+    def _find(self, path: str, *, late: bool) -> tuple[int, dict[str, Any]]:
+        """Get it; look again for a while where the server is too busy to say, or it may turn up ``late``."""
+        until = time.monotonic() + LATE_SECONDS
+        while True:
+            status, found = self._reach.ask("GET", path)
+            again = late if status == 404 else status == 429 or status >= 500
+            if not again or time.monotonic() > until:
+                return status, found
+            time.sleep(_POLL)
+
+    def await_gone(self) -> None:
+        """Wait until the deleted namespaces are gone, ``GONE_SECONDS`` at most; those that are not stay ``going``."""
         deadline = time.monotonic() + GONE_SECONDS
-        there = [each.name for each in self._gone]
-        while there and time.monotonic() < deadline:
-            there = [name for name in there if self._reach.ask("GET", f"/api/v1/namespaces/{name}")[0] != 404]
-            time.sleep(_POLL if there else 0)
-        return there
+        while self._going and time.monotonic() < deadline:
+            for name in self.going:
+                if self._reach.ask("GET", f"/api/v1/namespaces/{name}")[0] == 404:
+                    self._going.remove(name)
+            time.sleep(_POLL if self._going else 0)
+
+
+def _answered(made: _Made, deadline: float) -> tuple[str, bool]:
+    """Await how its create ended: the uid, if one was answered, and whether it may still turn up."""
+    try:
+        status, answer = made.answer.result(max(0.0, deadline - time.monotonic()))
+    except (ReachError, TimeoutError):
+        return "", True
+    uid = str((answer.get("metadata") or {}).get("uid", "")) if 200 <= status < 300 else ""
+    return uid, status >= 500
 
 
 def _everything() -> str:

@@ -13,8 +13,8 @@ from tests.cluster.binaries import BinariesError, build, wanted
 def main() -> int:
     """Start it, say how to use it, end it when asked to. Returns the exit code."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    binaries = wanted()
     try:
+        binaries = wanted()
         build(binaries, _tell)
         with Bed(binaries, logs=Path("build") / "cluster-logs", say=_tell) as bed:
             _tell(

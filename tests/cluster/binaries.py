@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     Say = Callable[[str], None]
 
 HERE: Final = Path(__file__).parent
+_BEDS: Final = {"": HERE / "go.mod", "oldest": HERE / "oldest" / "go.mod"}
+"""The modules of the version that BACKOFF_CTRL_BED names."""
+
 PACKAGES: Final = {
     "etcd": "go.etcd.io/etcd/server/v3",
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
@@ -120,9 +123,8 @@ class Binaries:
 
 
 def wanted() -> Binaries:
-    """Return the programs as the environment wants them, built or not."""
-    oldest = os.environ.get("BACKOFF_CTRL_BED", "") == "oldest"
-    recipe = Recipe(HERE / "oldest" / "go.mod" if oldest else HERE / "go.mod")
+    """Return the programs as the environment wants them, built or not. Raises ``BinariesError`` on a misspelling."""
+    recipe = _wanted_recipe()
     ready = os.environ.get("BACKOFF_CTRL_BINARIES")
     if ready:
         return Binaries(recipe, {name: Path(ready).absolute() / name for name in PACKAGES})
@@ -132,6 +134,14 @@ def wanted() -> Binaries:
     # Its source changes more often than the modules do: a name of its own, lest everything be built anew.
     programs["informers"] = folder / f"informers-{recipe.key(*sorted((HERE / 'informers').glob('*.go')))}"
     return Binaries(recipe, programs)
+
+
+def _wanted_recipe() -> Recipe:
+    """Return what BACKOFF_CTRL_BED names: a misspelt word must not pass for the newest version."""
+    name = os.environ.get("BACKOFF_CTRL_BED", "")
+    if name not in _BEDS:
+        raise BinariesError(f'BACKOFF_CTRL_BED is {name!r}, but may only be "oldest", or empty or unset for the newest')
+    return Recipe(_BEDS[name])
 
 
 def build(binaries: Binaries, say: Say) -> None:

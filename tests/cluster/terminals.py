@@ -23,8 +23,31 @@ if TYPE_CHECKING:
 PATIENCE: Final = 45.0
 """Seconds until a command that does not end is a failure."""
 
+_AGE: Final = r"(?:\d+[smhdy]){1,2}"
+"""How long ago something was, in kubectl's words; a quantity such as 100m looks the same."""
+
+_CELL: Final = re.compile(rf"(?<!\S){_AGE}(?!\S)")
+
+_AGES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
+    (re.compile(rf"\({_AGE} ago\)"), "(AGE ago)"),  # since a container's last restart
+    (re.compile(rf"(?<=\S )\(x(\d+) over {_AGE}\)"), r"(x\1 over AGE)"),  # of an event that came several times
+    (re.compile(rf"^(\s*Age:\s+){_AGE}$", re.MULTILINE), r"\1AGE"),
+    (re.compile(rf"^(.*\s\d+/\d+ +\S+ +\d+(?: \(AGE ago\))? +){_AGE}(?=\s|$)", re.MULTILINE), r"\1AGE"),
+)
+"""Ages that are known by the words around them; the last is a pod's row, which has no header in a watch."""
+
+_AGE_COLUMNS: Final = frozenset({"AGE", "LAST SEEN", "FIRST SEEN", "DURATION", "Age"})
+"""The columns of tables that hold ages; the last is that of the events below what ``kubectl describe`` shows."""
+
+_LOGGED: Final = r"^([IWEF])\d{4} \d\d:\d\d:\d\d\.\d+ +\d+"
+"""How a line of kubectl's own log begins: with the time, and the number of the process."""
+
 _DIFFERENT: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
-    (re.compile(r"^[IWE]\d{4} .*\n", re.MULTILINE), ""),  # kubectl's own log: that its watch was short, and the like
+    (
+        re.compile(rf"{_LOGGED} reflector\.go:\d+\] .*\bvery short watch: .*\n", re.MULTILINE),
+        "",
+    ),  # by chance, from either
+    (re.compile(_LOGGED, re.MULTILINE), r"\1 LOG"),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "TIME"),
     (re.compile(r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d [+-]\d{4}"), "DATE"),
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UID"),
@@ -32,7 +55,6 @@ _DIFFERENT: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (re.compile(r"https?://127\.0\.0\.1:\d+"), "URL"),
     (re.compile(r"\b(LIVE|MERGED)-\d+"), r"\1"),
     (re.compile(r"(/v1\.\S+)\t.*"), r"\1"),  # the time of a file that `kubectl diff` compares
-    (re.compile(r"(?<=[\s(])(\d+[smhd]){1,2}(?=[\s)]|$)", re.MULTILINE), "AGE"),
     (re.compile(r"(?<=\S)[ \t]+(?=\S)"), " "),  # columns are as wide as what is in them
     (re.compile(r"[ \t]+$", re.MULTILINE), ""),
 )
@@ -54,9 +76,36 @@ class Said:
 
 def plain(text: str) -> str:
     """Return a text without what differs from run to run."""
+    text = _without_ages(text)  # while its columns are still where they were
     for pattern, word in _DIFFERENT:
         text = pattern.sub(word, text)
     return text
+
+
+def _without_ages(text: str) -> str:
+    """Return a text with AGE for each age, and with every quantity and timeout as it is."""
+    lines, starts = [], list[int]()
+    for line in text.split("\n"):
+        starts = (_starts_of_ages(line) or starts) if line else []  # a table ends with an empty line
+        lines.append(_without_cells(line, starts))
+    text = "\n".join(lines)
+    for pattern, word in _AGES:
+        text = pattern.sub(word, text)
+    return text
+
+
+def _starts_of_ages(line: str) -> list[int]:
+    """Return where the columns of ages start if the line is the header of a table that has such, else nothing."""
+    cells = list(re.finditer(r"\S+(?: \S+)*", line))
+    return [cell.start() for cell in cells if cell[0] in _AGE_COLUMNS] if len(cells) > 1 else []
+
+
+def _without_cells(line: str, starts: list[int]) -> str:
+    """Return a row of a table with AGE for the ages that start in these places."""
+    for start in reversed(starts):
+        if age := _CELL.match(line, start):
+            line = f"{line[:start]}AGE{line[age.end() :]}"
+    return line
 
 
 class Terminal:

@@ -107,6 +107,25 @@ def test_a_program_that_was_not_built_is_a_sentence(tmp_path: Path, monkeypatch:
         _ = wanted().kubectl
 
 
+@pytest.mark.parametrize(("bed", "modules"), [(None, MODULES[0]), ("", MODULES[0]), ("oldest", MODULES[1])])
+def test_the_version_under_test_is_named(monkeypatch: pytest.MonkeyPatch, bed: str | None, modules: Path) -> None:
+    """The oldest where that is asked for, else the newest."""
+    monkeypatch.delenv("BACKOFF_CTRL_BED", raising=False)
+    if bed is not None:
+        monkeypatch.setenv("BACKOFF_CTRL_BED", bed)
+    assert wanted().recipe == Recipe(modules)
+
+
+@pytest.mark.parametrize("bed", ["Oldest", "OLDEST", "oldest ", "newest", "1.34"])
+def test_a_misspelt_version_is_not_the_newest(monkeypatch: pytest.MonkeyPatch, bed: str) -> None:
+    """One who mistypes "oldest" is told so, lest the newest be tested in its place."""
+    monkeypatch.setenv("BACKOFF_CTRL_BED", bed)
+    with pytest.raises(BinariesError) as caught:
+        wanted()
+    told = f"BACKOFF_CTRL_BED is '{bed}', but may only be \"oldest\", or empty or unset for the newest"
+    assert str(caught.value) == told
+
+
 def test_the_machines_own_go_is_taken_when_it_is_new_enough(compiler: Path) -> None:
     """No other is installed."""
     assert find_go((99, 1, 2), lambda _: pytest.fail("installs one"), on_path=str(compiler.parent)) == compiler

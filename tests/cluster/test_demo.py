@@ -96,6 +96,14 @@ async def until_demo_runs(api: Api, before: set[str], process: subprocess.Popen[
             await asyncio.sleep(0.05)  # between two looks at a server
 
 
+async def until_deleted(api: Api, namespace: str, process: subprocess.Popen[str]) -> None:
+    """Wait until the demo has had its namespaces deleted."""
+    async with asyncio.timeout(60):
+        while (await of_demos(api)).get(namespace) != "Terminating":
+            assert process.poll() is None, process.communicate()
+            await asyncio.sleep(0.05)  # between two looks at a server
+
+
 async def test_the_comparison_runs_on_a_cluster_and_leaves_nothing_behind(
     kubernetes: Server, real_api: Api, real_namespace: str, before: set[str], tmp_path: Path
 ) -> None:
@@ -178,3 +186,26 @@ async def test_a_namespace_that_lost_its_label_is_left_alone(
     await real_api.delete(f"/api/v1/namespaces/{namespace}")
 
     assert found["status"]["phase"] == "Active"
+
+
+@pytest.mark.timeout(180)
+async def test_ctrl_c_while_the_cluster_deletes_does_not_cost_the_results(
+    server: Server, api: Api, tmp_path: Path
+) -> None:
+    """A finished comparison is printed: only the wait for the last namespace, which something holds, is ended."""
+    before = set(await of_demos(api))
+    rows = trace(tmp_path, pods=12, run_time=30)
+    with demo(server.kubeconfig(), tmp_path, "--trace", str(rows), "--pods", "12", "--json") as process:
+        namespace = await until_demo_runs(api, before, process)
+        held = {"metadata": {"name": "held", "finalizers": ["example.com/held"]}}
+        made = await api.post(f"/api/v1/namespaces/{namespace}/configmaps", held)
+        await until_deleted(api, namespace, process)
+        process.send_signal(signal.SIGINT)
+        code, out, err = await ended(process)
+    path = f"/api/v1/namespaces/{namespace}/configmaps/held"
+    await api.patch(path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
+
+    assert made.status == 201, made.text
+    assert code == 0, err
+    assert set(json.loads(out)["clients"]) == CLIENTS
+    assert namespace in err.partition("still being deleted by the cluster: ")[2]

@@ -1,0 +1,264 @@
+"""Namespaces of a demo's own on a server that is slow or stops: none is forgotten, and nobody waits in the dark."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.progress import Progress
+
+from api.commands.demo_cluster import on_cluster_of
+from k8s.places import ReachError, find_place
+from k8s.replay.rooms import Rooms
+from k8s.replay.trace import read_trace
+from k8s.replay.workload import make_workload
+from tests.cluster.test_demo import demo, trace
+from tests.scripted_server import failure, scripted_server
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from k8s.replay.workload import Workload
+    from tests.scripted_server import Reply, Script, Seen
+
+SPACES = "/api/v1/namespaces"
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+clusters: [{{name: here, cluster: {{server: "{url}"}}}}]
+users: [{{name: me, user: {{token: secret}}}}]
+contexts: [{{name: mine, context: {{cluster: here, user: me}}}}]
+current-context: mine
+"""
+
+
+class Cluster:
+    """Namespaces, as far as making and deleting them goes; ``before`` may answer instead, or wait."""
+
+    def __init__(self, before: Callable[[Seen], Reply | None]) -> None:
+        self.spaces: dict[str, dict[str, Any]] = {}
+        self._before = before
+
+    def answer(self, seen: Seen) -> Reply:
+        """Answer a request."""
+        path = seen.path.partition("?")[0]
+        name = path.removeprefix(SPACES).strip("/")
+        if (reply := self._before(seen)) is not None:
+            return reply
+        if path == SPACES:
+            return 201, self.store(seen.body)
+        if path.startswith(SPACES) and "/" not in name:
+            found = (self.spaces.pop if seen.method == "DELETE" else self.spaces.get)(name, None)
+            return (200, found) if found else failure(404, "NotFound", "there is none")
+        return 201 if seen.method == "POST" else 200, {
+            "gitVersion": "v1.36.0",
+            "status": {"allowed": True, "hard": {"pods": "1"}},
+        }
+
+    def store(self, space: dict[str, Any]) -> dict[str, Any]:
+        """Have a namespace, as it was asked for."""
+        name = space["metadata"]["name"]
+        self.spaces[name] = {**space, "metadata": {**space["metadata"], "uid": f"uid-of-{name}"}}
+        return self.spaces[name]
+
+
+def makes_a_namespace(seen: Seen) -> bool:
+    """Say whether this is the create of a namespace."""
+    return (seen.method, seen.path) == ("POST", SPACES)
+
+
+def looks_at_a_namespace(seen: Seen) -> bool:
+    """Say whether somebody wants to see one namespace."""
+    return seen.method == "GET" and re.fullmatch(f"{SPACES}/[^/]+", seen.path) is not None
+
+
+def small(folder: Path) -> Workload:
+    """A workload in two namespaces."""
+    return make_workload(read_trace(trace(folder, pods=4, run_time=30)), pods=4, seed=1)
+
+
+def kubeconfig(script: Script, folder: Path) -> Path:
+    """Write a kubeconfig, in a folder with a space in its name."""
+    path = folder / "of mine" / "config"
+    path.parent.mkdir()
+    path.write_text(KUBECONFIG.format(url=script.url))
+    return path
+
+
+def line_of(process: subprocess.Popen[str], start: str) -> str:
+    """Read its stderr up to a line that begins so; nothing where none does."""
+    assert process.stderr is not None
+    return next((line for line in process.stderr if line.startswith(start)), "")
+
+
+def rooms_at(script: Script) -> Rooms:
+    """Rooms on that server, not entered."""
+    return Rooms(find_place(script.url, None, None, None))
+
+
+def test_a_namespace_that_is_being_made_when_ctrl_c_comes_is_deleted(tmp_path: Path) -> None:
+    """Its create arrives only after the demo has begun to clean up."""
+    asked, may_go_on, stored = threading.Event(), threading.Event(), threading.Event()
+
+    def before(seen: Seen) -> Reply | None:
+        if not makes_a_namespace(seen):
+            return None
+        asked.set()
+        may_go_on.wait(30)
+        made = cluster.store(seen.body)
+        stored.set()
+        return 201, made
+
+    cluster = Cluster(before)
+    rows = trace(tmp_path, pods=4, run_time=30)
+    with (
+        scripted_server(cluster.answer) as script,
+        demo(kubeconfig(script, tmp_path), tmp_path, "--trace", str(rows), "--pods", "4") as process,
+    ):
+        assert asked.wait(40)
+        process.send_signal(signal.SIGINT)
+        said = line_of(process, "deleting 1 namespace ...")
+        may_go_on.set()
+        assert stored.wait(10)
+        _, err = process.communicate(timeout=30)
+
+    assert said
+    assert not cluster.spaces
+    assert len(script.of("DELETE")) == 1
+    assert "stopped" in err
+    assert process.returncode == 1
+
+
+def test_a_namespace_whose_create_was_never_answered_is_looked_for(tmp_path: Path) -> None:
+    """A gateway gave up on the create, and it arrives after the first look for it."""
+    late: list[dict[str, Any]] = []
+
+    def before(seen: Seen) -> Reply | None:
+        if makes_a_namespace(seen):
+            late.append(seen.body)
+            return failure(504, "Timeout", "the gateway did not want to wait")
+        if looks_at_a_namespace(seen) and late:
+            cluster.store(late.pop())
+            return failure(404, "NotFound", "not yet")
+        return None
+
+    cluster = Cluster(before)
+    with scripted_server(cluster.answer) as script:
+        with pytest.raises(ReachError, match="504"), rooms_at(script) as rooms:
+            rooms.furnish("test", small(tmp_path))
+        assert rooms.left == []
+
+    assert not late
+    assert not cluster.spaces
+
+
+def test_a_namespace_that_was_refused_is_not_waited_for(tmp_path: Path) -> None:
+    """One look is enough: a server that said no has made nothing."""
+
+    def before(seen: Seen) -> Reply | None:
+        return failure(422, "Invalid", "not such a name") if makes_a_namespace(seen) else None
+
+    with scripted_server(Cluster(before).answer) as script:
+        with pytest.raises(ReachError, match="422"), rooms_at(script) as rooms:
+            rooms.furnish("test", small(tmp_path))
+        assert len([seen for seen in script.seen if looks_at_a_namespace(seen)]) == 1
+
+
+def test_cleaning_up_ends_at_the_first_call_that_reaches_nobody(tmp_path: Path) -> None:
+    """Every call may take ten seconds then: what is left is known after one of them."""
+    gone = threading.Event()
+
+    def before(_: Seen) -> None:
+        if gone.is_set():
+            raise ConnectionError("the server hangs up")
+
+    cluster = Cluster(before)
+    with scripted_server(cluster.answer) as script:
+        with rooms_at(script) as rooms:
+            rooms.furnish("test", small(tmp_path))
+            gone.set()
+            known = len(script.seen)
+            rooms.clear()
+        assert len(script.seen) == known + 1
+
+    assert len(rooms.left) == 2
+    assert set(rooms.left) == set(cluster.spaces)
+
+
+def test_a_look_that_fails_while_the_cluster_deletes_does_not_cost_the_results(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Everything is done by then: what was not seen to be gone is said, and the command goes on."""
+
+    def before(seen: Seen) -> None:
+        if looks_at_a_namespace(seen) and len(script.of("DELETE")) == 2:
+            raise ConnectionError("the server hangs up")
+
+    cluster = Cluster(before)
+    with scripted_server(cluster.answer) as script:
+        path = str(kubeconfig(script, tmp_path))
+        with Progress(disable=True) as progress, on_cluster_of(path, None, progress) as run_one:
+            assert isinstance(run_one, partial)
+            run_one.keywords["rooms"].furnish("test", small(tmp_path))
+            made = list(cluster.spaces)
+    err = capsys.readouterr().err
+
+    assert "deleting 2 namespaces ...\n" in err
+    assert f"still being deleted by the cluster: {', '.join(made)}\n" in err
+
+
+def test_what_can_not_be_seen_is_not_deleted(tmp_path: Path) -> None:
+    """Whose namespace it is, only a look at it tells; one that is not allowed any more leaves it."""
+    blind = threading.Event()
+
+    def before(seen: Seen) -> Reply | None:
+        hidden = blind.is_set() and looks_at_a_namespace(seen)
+        return failure(403, "Forbidden", "not any more") if hidden else None
+
+    cluster = Cluster(before)
+    with scripted_server(cluster.answer) as script:
+        with rooms_at(script) as rooms:
+            rooms.furnish("test", small(tmp_path))
+            blind.set()
+        assert not script.of("DELETE")
+
+    assert set(rooms.left) == set(cluster.spaces)
+
+
+def test_a_second_ctrl_c_ends_cleaning_up_and_says_what_is_left(tmp_path: Path) -> None:
+    """The server stops answering; the command that is given addresses the same cluster, not the current context."""
+    furnished, stuck, over = threading.Event(), threading.Event(), threading.Event()
+
+    def before(seen: Seen) -> None:
+        if "dryRun" in seen.path:
+            furnished.set()
+            over.wait(60)
+        elif looks_at_a_namespace(seen):
+            stuck.set()
+            over.wait(60)
+
+    cluster = Cluster(before)
+    rows = trace(tmp_path, pods=4, run_time=30)
+    with scripted_server(cluster.answer) as script, ExitStack() as stack:
+        stack.callback(over.set)
+        path = kubeconfig(script, tmp_path)
+        arguments = ("--context", "mine", "--trace", str(rows), "--pods", "4")
+        process = stack.enter_context(demo(path, tmp_path, *arguments))
+        assert furnished.wait(40)
+        process.send_signal(signal.SIGINT)
+        assert line_of(process, "deleting 2 namespaces ...")
+        assert stuck.wait(10)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=8)  # less than one call may take
+
+    run = next(iter(cluster.spaces.values()))["metadata"]["labels"]["backoff-ctrl.dev/demo"]
+    command = f"kubectl --kubeconfig '{path}' --context mine delete namespace -l backoff-ctrl.dev/demo={run}"
+    assert f"not deleted: {', '.join(cluster.spaces)}: do it with {command}\n" in err
+    assert process.returncode == 1
