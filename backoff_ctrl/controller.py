@@ -191,7 +191,10 @@ class Controller:
             for handler in self._handlers.values():
                 handler.watch(healthy=healthy, now=now)
         else:
-            self._watched[namespace] = healthy
+            if healthy == self._watching_all:
+                self._watched.pop(namespace, None)  # as all are: nothing is kept of those that come and go
+            else:
+                self._watched[namespace] = healthy
             self._handler(namespace).watch(healthy=healthy, now=now)
 
     def _wake(self, handler: ComputeResourceAwareBackOffHandler, at: float) -> None:

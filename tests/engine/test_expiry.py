@@ -122,3 +122,30 @@ def test_namespaces_that_came_and_went_under_a_watch_of_all_are_forgotten() -> N
     assert line.controller.snapshot(line.now).namespaces == {}
     assert line.controller.next_deadline() is None
     assert [line.submit(1, namespace="n0").state for _ in range(3)] == ["sent"] * 3
+
+
+def test_a_namespace_that_is_watched_by_itself_comes_back_watched() -> None:
+    """It was forgotten while nobody used it, and the watch will not say again that it sees it."""
+    line = Timeline(Policy(idle_ttl=100))
+    line.watching("other")
+    line.later(250)
+    assert line.controller.snapshot(line.now).namespaces == {}
+    line.submit(1, namespace="other")
+    assert line.controller.snapshot(line.now).namespaces["other"].observing
+
+
+def test_nothing_is_kept_of_namespaces_that_were_watched_one_by_one() -> None:
+    """They come and go for weeks; what is not as with all others is remembered, and nothing else."""
+    line = Timeline(Policy(idle_ttl=100))
+    for i in range(50):
+        line.watching(f"n{i}")
+        line.watch_lost(f"n{i}")
+    line.later(250)
+    assert line.controller.snapshot(line.now).namespaces == {}
+    assert line.controller._watched == {}
+
+    line.watching()
+    line.watch_lost("n1")
+    for name, observing in (("n1", False), ("n2", True)):
+        line.submit(1, namespace=name)
+        assert line.controller.snapshot(line.now).namespaces[name].observing is observing
