@@ -50,6 +50,10 @@ NOT_PROMISED: Final = """\
   made on demand, as faults: `/sandbox/faults`.
 - **Lasting.** All is in memory, and gone when it ends.
 - **Protobuf answers.** Protobuf is understood in requests; answers are JSON, which every client takes.
+- **Every kind's own rules.** Bodies are held to their schema, and pods, quotas and limit ranges to all of Kubernetes'
+  validation; a CronJob's schedule or a PriorityClass's value may be anything. `kubectl autoscale` (a body in protobuf
+  of a kind that is only stored) and `kubectl create token` are refused.
+- **Amounts beyond reason.** A quantity of a thousand digits is cut at 10^60 where the real server computes with it.
 """
 
 
