@@ -33,7 +33,7 @@ class Shared:
     flows: dict[str, Window] = field(default_factory=dict)
     contended: dict[Window, None] = field(default_factory=dict)
     lengthened_at: float = float("-inf")  # when the settle time grew last
-    answer_time: float | None = None  # recent mean, in seconds, of creates that had waited for news
+    answer_time: float = 0.0  # recent mean, in seconds, of creates where others wait for news; 0: none so far
     trailing: float = 0.0  # the settle time as a multiple of that
 
     def flow(self, name: str) -> Window:
@@ -49,10 +49,9 @@ class Shared:
         What a busy moment taught is forgotten again, slowly. At once it follows how quick the server is: its cache
         trails by about as much as its answers, so that a slow minute does not make the next, quick one wait.
         """
-        self._answers(took)
-        assert self.answer_time is not None
+        answer_time = self._answers(took)
         self.trailing *= _SETTLE_SHORTER
-        self.settle_time = min(self.policy.settle_max, max(self.policy.settle_time, self.trailing * self.answer_time))
+        self.settle_time = min(self.policy.settle_max, max(self.policy.settle_time, self.trailing * answer_time))
 
     def settle_longer(self, sent: float, now: float) -> float:
         """Learn that the server had not seen our news yet; return how long to wait this time.
@@ -61,17 +60,18 @@ class Shared:
         """
         if sent >= self.lengthened_at:
             self.lengthened_at = now
-            self._answers(now - sent)
-            assert self.answer_time is not None
+            answer_time = self._answers(now - sent)
             self.settle_time = min(self.policy.settle_max, max(self.settle_time * 1.5, _SHORTEST))
-            self.trailing = self.settle_time / self.answer_time
+            self.trailing = self.settle_time / answer_time
         return self.settle_time + full_jitter(0, self.settle_time, self.policy.cap, self.rng)
 
-    def _answers(self, took: float) -> None:
+    def _answers(self, took: float) -> float:
+        """Take an answer's time into the mean, and return that."""
         took = max(took, _SHORTEST)
-        if self.answer_time is None:
+        if self.answer_time:
+            self.answer_time += (took - self.answer_time) / _ANSWERS
+        else:
             self.answer_time = took
             if self.settle_time > self.policy.settle_time:  # remembered from an earlier process
                 self.trailing = self.settle_time / took
-        else:
-            self.answer_time += (took - self.answer_time) / _ANSWERS
+        return self.answer_time

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 class SparingRestClient(RESTClientObject):
     """The client's own, but for its session."""
 
+    def __init__(self, made: RESTClientObject) -> None:
+        """Take over what the client has made: reading certificates is what takes long in it."""
+        vars(self).update(vars(made))
+
     def _create_pool_manager(self) -> aiohttp.ClientSession:
         """Make the session, as the client does (its hook for subclasses)."""
         given = self.configuration

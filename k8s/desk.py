@@ -26,7 +26,7 @@ from .first_contact import FirstContact, quotas_of
 from .footprint import FootprintError
 from .modes import mode_of
 from .remembered import remembered_footprint
-from .standing import Counts, Held, Tally, Trial, Waiter
+from .standing import Counts, Held, Trial, Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -79,8 +79,7 @@ class Desk:
         self._lock = threading.Lock()
         self.timers.renew()
         self._ids = itertools.count(1)
-        self._tally = Tally()
-        self._counts = self._tally.counts
+        self.counts = Counts()
         self._logged: set[str] = set()
         self.contact = None if self.contact is None else FirstContact(self.policy.idle_ttl / 2)
         self._met: dict[str, object] = {}  # who was told of which namespace
@@ -154,7 +153,7 @@ class Desk:
             try:
                 engine.settle(held.ticket, outcome, now)
             except TicketError:
-                self._counts.late += 1  # the engine had given it up: ticket_max
+                self.counts.late += 1  # the engine had given it up: ticket_max
             if waiter is None:
                 engine.withdraw(request, now)
             elif request.state == "over":
@@ -183,7 +182,7 @@ class Desk:
         if (held := trial.close()) is not None:
             return held
         with self._lock:
-            self._counts.shadow_waits += 1
+            self.counts.shadow_waits += 1
         return self.force(self.request(creation))
 
     def force(self, request: Request) -> Held | None:
@@ -195,20 +194,18 @@ class Desk:
     def saw(self, creation: Creation, answer: Answer, lane: str | None) -> None:
         """Count an answer to a create, and learn the priority level that it was served under."""
         level = answer.headers.get(LEVEL_HEADER) or answer.headers.get(LEVEL_HEADER.lower())
-        of = creation.server, creation.credential, creation.resource
-        if level and self._levels.get(of) != level and len(self._levels) < LEVELS_MAX:
-            self._levels[of] = level
-        self._tally.saw(lane, ok=answer.ok)
-
-    @property
-    def counts(self) -> Counts:
-        """Return what was done so far."""
-        return self._tally.read()
+        with self._lock:
+            self.counts.sent += 1
+            self.counts.admitted += answer.ok
+            if lane is not None:
+                self.counts.refused[lane] += 1
+            if level and len(self._levels) < LEVELS_MAX:
+                self._levels[creation.server, creation.credential, creation.resource] = level
 
     def count_passed(self) -> None:
         """Count a create that goes ungated by its namespace's mode."""
         with self._lock:
-            self._counts.passed += 1
+            self.counts.passed += 1
 
     # -- what is under way: each line is one step of the dict, which needs no lock ---------
 
@@ -310,7 +307,7 @@ class Desk:
                 self._calls.extend(waiter.opened for waiter in self._waiters.values())
                 self._begin()
                 self._retell()
-            self._counts.waiting = len(self._waiters)
+            self.counts.waiting = len(self._waiters)
         while self._calls:  # shared: what a Ctrl-C leaves undone here, the next act does
             try:
                 call = self._calls.popleft()
@@ -349,7 +346,7 @@ class Desk:
             self._count_failure(error)
 
     def _count_failure(self, error: BaseException) -> None:
-        self._counts.failed_open += 1
+        self.counts.failed_open += 1
         kind = f"{type(error).__name__}: {error}"
         if kind not in self._logged and len(self._logged) < 100:
             self._logged.add(kind)

@@ -176,7 +176,7 @@ class _LoopHands:
         self._spawn(self._refresh, reply)
 
     def can_read_quotas(self) -> bool:
-        return hasattr(self._transport, "read_quotas")  # a runtime protocol says the same, 20 times as slowly
+        return hasattr(self._transport, "read_quotas")  # a runtime protocol says the same in 3.5 us
 
     def read_quotas(self, reply: Callable[[Event], None]) -> None:
         assert isinstance(self._transport, AsyncReading)
@@ -193,36 +193,17 @@ class _LoopHands:
 
     async def _run(self, call: Callable[[], Awaitable[Answer | None]], reply: Callable[[Event], None]) -> None:
         sent = self._clock()
-        limit = Limit(self._loop, SERVER_LIMIT)
         try:
-            answer = await call()
+            async with asyncio.timeout(SERVER_LIMIT):
+                answer = await call()
         except NotSent as error:
             reply(Unsent(error))
         except (OutcomeUnknown, TimeoutError) as error:
             reply(Unknown(error, self._clock()))
-        except asyncio.CancelledError as error:  # by the limit, or the loop ends
-            if limit.passed:
-                reply(Unknown(TimeoutError(f"no answer for {SERVER_LIMIT:.0f} s"), self._clock()))
-                return
+        except asyncio.CancelledError as error:  # the loop ends
             reply(Broken(error))
             raise
         except Exception as error:  # noqa: BLE001 - the transport's own: the caller's to see
             reply(Broken(error))
         else:
             reply(Refreshed() if answer is None else Answered(answer, sent, self._clock()))
-        finally:
-            limit.cancel()
-
-
-class Limit:
-    """Cancels the task that makes it after so many seconds: ``asyncio.timeout`` at a fifth of its cost."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        self.passed = False
-        self._task = asyncio.current_task(loop)
-        self.cancel = loop.call_later(seconds, self._pass).cancel
-
-    def _pass(self) -> None:
-        self.passed = True
-        if self._task is not None:
-            self._task.cancel()

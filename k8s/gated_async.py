@@ -58,7 +58,7 @@ class AsyncGatedApiClient(ApiClient):
     ) -> None:
         """Take what ``ApiClient`` takes, the gate, and whether to write events (None: BACKOFF_CTRL_EVENTS=1)."""
         super().__init__(configuration, *args, **kwargs)
-        self.rest_client = SparingRestClient(self.configuration)
+        self.rest_client = SparingRestClient(self.rest_client)
         self._share = Share(self.configuration, gate, events)
         self.gate = AsyncGate(desk=self._share.desk)
         self._under_way: set[Errand] = set()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -48,38 +47,6 @@ class Counts:
     shadow_waits: int = 0
     late: int = 0
     waiting: int = 0
-
-
-class Tally:
-    """Counts answers to creates, without any thread waiting for another: a wait costs more than all the rest of it."""
-
-    def __init__(self) -> None:
-        self.counts = Counts()
-        self._lock = threading.Lock()
-        self._seen: deque[tuple[bool, str | None]] = deque()  # answers that are not yet counted
-
-    def saw(self, lane: str | None, *, ok: bool) -> None:
-        """Count an answer, here or in the thread that is counting."""
-        self._seen.append((ok, lane))
-        if self._lock.acquire(blocking=False):  # who counts already may miss it: the next one, or who asks, won't
-            try:
-                self._count()
-            finally:
-                self._lock.release()
-
-    def read(self) -> Counts:
-        """Return the counts, with all that was seen."""
-        with self._lock:
-            self._count()
-        return self.counts
-
-    def _count(self) -> None:
-        while self._seen:
-            ok, lane = self._seen.popleft()
-            self.counts.sent += 1
-            self.counts.admitted += ok
-            if lane is not None:
-                self.counts.refused[lane] += 1
 
 
 class Trial:
