@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +16,7 @@ from tests.cluster.bed import Bed
 from tests.cluster.binaries import Binaries, BinariesError, build, wanted
 from tests.cluster.quota_room import Room
 from tests.cluster.servers import USERS, Server
+from tests.cluster.storm import hung_up
 from tests.cluster.talking import Api
 from tests.cluster.terminals import Terminal, Terminals
 
@@ -31,8 +32,8 @@ NEEDS_BINARIES = {"kubernetes", "binaries"}
 
 WHY_NOT = pytest.StashKey[str]()
 """Why there are no binaries."""
-REAL_TIMEOUT = 180
-"""Seconds for a test that is `real`: the first of them starts the server, which takes long on a busy machine."""
+REAL_TIMEOUT = 300
+"""Seconds for a test that is `real`: it may start a server, or break one; both take long on a busy machine."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -101,10 +102,23 @@ def binaries(request: pytest.FixtureRequest) -> Binaries:
 @pytest.fixture(scope="session")
 def kubernetes(request: pytest.FixtureRequest, binaries: Binaries, say: Say) -> Iterator[Server]:
     """A real control plane, for the whole run; its logs are kept when a test failed."""
-    with Bed(binaries, say=say, logs=LOGS / os.environ.get("PYTEST_XDIST_WORKER", "")) as bed:
+    with _logged_bed(request, "shared", binaries, say=say) as bed:
         yield bed.server
-        if request.session.testsfailed:
-            say(f"a test failed: the logs of the Kubernetes server are in {bed.keep_logs()}")
+
+
+@pytest.fixture(scope="module")
+def breakable(request: pytest.FixtureRequest, binaries: Binaries, say: Say) -> Iterator[Bed]:
+    """A control plane that the tests of one module break; indirect parameters are flags for its API server."""
+    flags = getattr(request, "param", ())
+    with _logged_bed(request, request.path.stem, binaries, kcm_qps=500, say=say, api_flags=flags) as bed:
+        yield bed
+
+
+@pytest.fixture
+async def bed(breakable: Bed) -> AsyncIterator[Bed]:
+    """The module's control plane; the test ends with no connection left half closed, of which the next would hear."""
+    yield breakable
+    await hung_up()
 
 
 @pytest.fixture(scope="session")
@@ -165,6 +179,16 @@ def kubectl(sandbox: Server, kubernetes: Server) -> Iterator[Terminals]:
     both("create", "namespace", name)
     yield both
     both.each("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+
+@contextmanager
+def _logged_bed(request: pytest.FixtureRequest, name: str, binaries: Binaries, **options: Any) -> Iterator[Bed]:
+    """A bed whose logs are kept when a test failed while it ran."""
+    failed_before = request.session.testsfailed
+    with Bed(binaries, logs=LOGS / os.environ.get("PYTEST_XDIST_WORKER", "") / name, **options) as bed:
+        yield bed
+        if request.session.testsfailed > failed_before:
+            options["say"](f"a test failed: the logs of the Kubernetes server are in {bed.keep_logs()}")
 
 
 @asynccontextmanager

@@ -9,44 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cluster.bed import Bed
 from tests.cluster.fault_record import record
-from tests.cluster.storm import CREATES, PATIENCE, Storm, hung_up
+from tests.cluster.storm import CREATES, PATIENCE, Storm
 from tests.cluster.talking import Api
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator
 
-    from tests.cluster.binaries import Binaries
+    from tests.cluster.bed import Bed
+
 
 FLOW = "/apis/flowcontrol.apiserver.k8s.io/v1"
 TWO_AT_A_TIME = ("--enable-priority-and-fairness=false", "--max-mutating-requests-inflight=2")
 
 
-@pytest.fixture(scope="module")
-def small_bed(binaries: Binaries, say: Callable[[str], None]) -> Iterator[Bed]:
-    """A control plane that takes two changes at a time, and answers 429 to all others."""
-    with Bed(binaries, kcm_qps=500, say=say, api_flags=TWO_AT_A_TIME) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def bed(binaries: Binaries, say: Callable[[str], None]) -> Iterator[Bed]:
-    """A control plane with priority and fairness."""
-    with Bed(binaries, kcm_qps=500, say=say) as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-async def _quiet() -> AsyncIterator[None]:
-    """End with no connection left half closed: the next test must not hear of it."""
-    yield
-    await hung_up()
-
-
-async def test_a_storm_of_429_for_all(small_bed: Bed) -> None:
+@pytest.mark.parametrize("breakable", [TWO_AT_A_TIME], ids=["two at a time"], indirect=True)
+async def test_a_storm_of_429_for_all(bed: Bed) -> None:
     """The server takes two creates at a time: the gate finds out how many, and all get in."""
-    async with Storm(small_bed.server, "crowded", hard=CREATES) as storm:
+    async with Storm(bed.server, "crowded", hard=CREATES) as storm:
         storm.begin()
         account = await storm.account()
         size = max(window.size for window in storm.client.gate.desk.snapshot().flows.values())

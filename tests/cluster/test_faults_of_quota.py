@@ -7,16 +7,13 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from tests.cluster.bed import API, Bed
 from tests.cluster.fault_record import record
-from tests.cluster.storm import CREATES, HARD, PATIENCE, Storm, hung_up, meanwhile
+from tests.cluster.storm import CREATES, HARD, PATIENCE, Storm, meanwhile
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator
 
-    from tests.cluster.binaries import Binaries
 
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
@@ -24,20 +21,6 @@ VIEW = f"{ROLES}/clusterrolebindings/creator-view"
 FEW = 30
 """Creates that are begun before the right is taken away: more than the quota allows."""
 DEAD = "https://127.0.0.1:1/"  # nobody listens on port 1
-
-
-@pytest.fixture(scope="module")
-def bed(binaries: Binaries, say: Callable[[str], None]) -> Iterator[Bed]:
-    """A control plane that may be broken."""
-    with Bed(binaries, kcm_qps=500, say=say) as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-async def _quiet() -> AsyncIterator[None]:
-    """End with no connection left half closed: the next test must not hear of it."""
-    yield
-    await hung_up()
 
 
 async def test_the_quota_is_edited_under_load(bed: Bed) -> None:

@@ -9,20 +9,21 @@ import sys
 import time
 from collections import Counter
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from k8s.gate import AsyncGate
-from tests.cluster.bed import Bed
 from tests.cluster.fault_record import record
-from tests.cluster.storm import CREATES, PATIENCE, Account, Storm, hung_up, stored_rows
+from tests.cluster.storm import CREATES, PATIENCE, Account, Storm, stored_rows
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+    from collections.abc import AsyncIterator, Iterable
 
-    from tests.cluster.binaries import Binaries
+    from tests.cluster.bed import Bed
+
 
 ROOT = Path(__file__).parents[2]
 AT_A_TIME = 40
@@ -31,69 +32,36 @@ AT_FIRST = 120
 HOUR = 3600.0
 
 
-@pytest.fixture(scope="module")
-def bed(binaries: Binaries, say: Callable[[str], None]) -> Iterator[Bed]:
-    """A control plane of the gate's own."""
-    with Bed(binaries, kcm_qps=500, say=say) as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-async def _quiet() -> AsyncIterator[None]:
-    """End with no connection left half closed: the next test must not hear of it."""
-    yield
-    await hung_up()
-
-
 async def test_the_process_is_killed_and_started_again_with_keys(bed: Bed, tmp_path: Path) -> None:
     """It begins all that it has no answer for anew, under the same keys: each exists exactly once."""
-    book, began = tmp_path / "book", time.monotonic()
+    began = time.monotonic()
     async with Storm(bed.server, "keyed", hard=AT_FIRST) as storm:
-        async with creating(storm, book, range(CREATES), keyed=True) as process:
-            await enough(book, 100)
-            process.send_signal(signal.SIGKILL)
-        killed = time.monotonic()
-        answered = {row for word, row in entries(book) if word == "in"}
-        left = [row for row in range(CREATES) if row not in answered]
-        again = tmp_path / "again"
-        async with creating(storm, again, left, keyed=True) as process:
-            await enough(again, 1)
-            recovery = time.monotonic() - killed
-            code = await process.wait()
+        killed = await killed_midway(storm, tmp_path / "book", keyed=True)
+        left = [row for row in range(CREATES) if row not in killed.answered]
+        recovery = await started_again(storm, tmp_path / "again", left, keyed=True) - killed.at
         account = await account_of(storm, began)
     record("test_the_process_is_killed_and_started_again_with_keys", account, recovery=recovery)
 
     account.must_be_whole()
-    assert code == 0
-    assert len(answered) < CREATES
+    assert len(killed.answered) < CREATES
 
 
 async def test_the_process_is_killed_and_started_again_without_keys(bed: Bed, tmp_path: Path) -> None:
     """It goes on with what it had not begun: none exists twice, and the ones that are lost can be named."""
-    book, began = tmp_path / "book", time.monotonic()
+    began = time.monotonic()
     async with Storm(bed.server, "unkeyed", hard=AT_FIRST) as storm:
-        async with creating(storm, book, range(CREATES), keyed=False) as process:
-            await enough(book, 100)
-            process.send_signal(signal.SIGKILL)
-        killed = time.monotonic()
-        begun = {row for word, row in entries(book) if word == "begun"}
-        answered = {row for word, row in entries(book) if word == "in"}
-        left = [row for row in range(CREATES) if row not in begun]
-        again = tmp_path / "again"
-        async with creating(storm, again, left, keyed=False) as process:
-            await enough(again, 1)
-            recovery = time.monotonic() - killed
-            code = await process.wait()
+        killed = await killed_midway(storm, tmp_path / "book", keyed=False)
+        left = [row for row in range(CREATES) if row not in killed.begun]
+        recovery = await started_again(storm, tmp_path / "again", left, keyed=False) - killed.at
         account = await account_of(storm, began)
-    unheard = begun - answered - set(account.lost)
+    unheard = killed.begun - killed.answered - set(account.lost)
     noted = f"lost: rows {account.lost}; {len(unheard)} more were in, and nobody had heard"
     record("test_the_process_is_killed_and_started_again_without_keys", account, recovery=recovery, noted=noted)
 
-    assert code == 0
     assert account.twice == []
-    assert set(account.lost) <= begun - answered
+    assert set(account.lost) <= killed.begun - killed.answered
     assert 0 < len(account.lost) <= AT_A_TIME
-    assert len(begun) < CREATES
+    assert len(killed.begun) < CREATES
 
 
 @pytest.mark.parametrize("jump", [HOUR, -HOUR], ids=["ahead", "back"])
@@ -111,6 +79,34 @@ async def test_the_clock_jumps(bed: Bed, jump: float) -> None:
     record(name, account, recovery=recovery)
 
     account.must_be_whole()
+
+
+@dataclass
+class Killed:
+    """What a killed process leaves: when, and the rows that it had begun, and had an answer for."""
+
+    at: float
+    begun: set[int]
+    answered: set[int]
+
+
+async def killed_midway(storm: Storm, book: Path, *, keyed: bool) -> Killed:
+    """Let a process begin all creates, and kill it once a hundred are in."""
+    async with creating(storm, book, range(CREATES), keyed=keyed) as process:
+        await enough(book, 100)
+        process.send_signal(signal.SIGKILL)
+    noted = entries(book)
+    begun, answered = ({row for word, row in noted if word == wanted} for wanted in ("begun", "in"))
+    return Killed(time.monotonic(), begun, answered)
+
+
+async def started_again(storm: Storm, book: Path, rows: list[int], *, keyed: bool) -> float:
+    """Let a new process do what is left, to its end; return when the first of it was in."""
+    async with creating(storm, book, rows, keyed=keyed) as process:
+        await enough(book, 1)
+        first = time.monotonic()
+        assert await process.wait() == 0
+    return first
 
 
 async def account_of(storm: Storm, began: float) -> Account:

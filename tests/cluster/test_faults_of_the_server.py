@@ -6,33 +6,11 @@ import asyncio
 import os
 import signal
 import time
-from typing import TYPE_CHECKING
-
-import pytest
 
 from tests.cluster.bed import API, CONTROLLERS, ETCD, Bed
 from tests.cluster.fault_record import record
 from tests.cluster.second_server import second_server
-from tests.cluster.storm import CREATES, Storm, hung_up, meanwhile
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-
-    from tests.cluster.binaries import Binaries
-
-
-@pytest.fixture(scope="module")
-def bed(binaries: Binaries, say: Callable[[str], None]) -> Iterator[Bed]:
-    """A control plane that may be broken."""
-    with Bed(binaries, kcm_qps=500, say=say) as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-async def _quiet() -> AsyncIterator[None]:
-    """End with no connection left half closed: the next test must not hear of it."""
-    yield
-    await hung_up()
+from tests.cluster.storm import CREATES, Storm, meanwhile
 
 
 async def test_the_api_server_is_killed_and_started_again(bed: Bed) -> None:
