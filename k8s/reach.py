@@ -174,9 +174,10 @@ class Reach:
 
     def _hidden(self, text: str) -> str:
         """Leave credentials out: an error may show the header that it trips over."""
-        for secret in self.place.configuration.api_key.values():
-            for part in str(secret).split():
-                text = text.replace(part, "...") if len(part) >= SECRET else text
+        secrets = " ".join(str(secret) for secret in self.place.configuration.api_key.values()).split()
+        for secret in secrets:
+            if len(secret) >= SECRET:
+                text = text.replace(secret, "...")
         return text
 
 

@@ -1,0 +1,103 @@
+"""Press: an event book with a clock and a server that keeps the events, for tests."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from k8s.events import Ended, EventBook, Limits, Write
+from k8s.stories import Happening, Owner, Story
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EPOCH = 1_700_000_000.0
+JOB = Owner("batch/v1", "Job", "train", "uid-1")
+
+
+def story(
+    happening: Happening = Happening.WAITS,
+    owner: Owner | None = JOB,
+    namespace: str = "team",
+    quota: str = "q",
+    resource: str = "pods",
+    note: str = "pods p waits",
+) -> Story:
+    return Story(happening, namespace, owner, quota, resource, lambda: note)
+
+
+@dataclass
+class Press:
+    """A book, a clock, and a server that keeps the events; writes go out as soon as they may."""
+
+    limits: Limits = field(default_factory=Limits)
+    now: float = 100.0
+    answer: Callable[[Write], Ended] = lambda write: Ended.DONE
+    writes: list[tuple[float, Write]] = field(default_factory=list)
+    events: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.book = EventBook("host-1", lambda: EPOCH, random.Random(3), self.limits)
+
+    def tell(self, *told: Story) -> None:
+        """Tell, and write what is due at once."""
+        for each in told:
+            self.book.tell(each, self.now)
+            self.write_all()
+
+    def wait(self, seconds: float) -> None:
+        """Let time go by; what becomes due on the way is written then."""
+        until = self.now + seconds
+        while (due := self.book.next_due()) is not None and due <= until:
+            self.now = max(self.now, due)
+            self.write_all()
+        self.now = until
+
+    def write_all(self) -> None:
+        while self.write(self.answer):
+            pass
+
+    def write(self, answer: Callable[[Write], Ended]) -> bool:
+        """Write what is due, one request; False: nothing is."""
+        write = self.begin()
+        if write is None:
+            return False
+        self.end(write, answer(write))
+        return True
+
+    def begin(self) -> Write | None:
+        """Send a request."""
+        write = self.book.next(self.now)
+        if write is not None:
+            self.writes.append((self.now, write))
+        return write
+
+    def end(self, write: Write, how: Ended) -> None:
+        """Answer it."""
+        if how is Ended.DONE and write.verb == "create":
+            assert write.name not in self.events
+            self.events[write.name] = write.body
+        elif how is Ended.DONE:
+            self.events[write.name] = {**self.events[write.name], **write.body}
+        elif how is Ended.GONE:
+            del self.events[write.name]
+        self.book.ended(how, self.now)
+
+    def of(self, reason: str) -> list[dict[str, Any]]:
+        return [event for event in self.events.values() if event["reason"] == reason]
+
+    def drain(self) -> None:
+        """Go on until nothing is left to be written."""
+        self.answer = lambda write: Ended.DONE
+        while (due := self.book.next_due()) is not None:
+            self.now = max(self.now, due)
+            self.write_all()
+
+
+def count_of(event: dict[str, Any]) -> int:
+    return int((event.get("series") or {"count": 1})["count"])
+
+
+def told_by_summary(event: dict[str, Any]) -> int:
+    return int(event["note"].split()[0])
