@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    Reply = tuple[int, Mapping[str, Any]]
+    Reply = tuple[int, Mapping[str, Any] | bytes]
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Script:
 
 @contextmanager
 def scripted_server(answer: Callable[[Seen], Reply]) -> Iterator[Script]:
-    """Serve ``answer(request) -> (status, object)`` from threads of its own."""
+    """Serve ``answer(request) -> (status, object or bytes)`` from threads of its own."""
     script = Script("")
 
     class Handler(BaseHTTPRequestHandler):
@@ -55,7 +56,7 @@ def scripted_server(answer: Callable[[Seen], Reply]) -> Iterator[Script]:
             seen = Seen(self.command, self.path, headers, json.loads(data) if data else None)
             script.seen.append(seen)
             status, body = answer(seen)
-            payload = json.dumps(body).encode()
+            payload = body if isinstance(body, bytes) else json.dumps(body).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(payload)))
@@ -65,8 +66,7 @@ def scripted_server(answer: Callable[[Seen], Reply]) -> Iterator[Script]:
         def log_message(self, *_: Any) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), Handler)
     script.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
@@ -76,6 +76,15 @@ def scripted_server(answer: Callable[[Seen], Reply]) -> Iterator[Script]:
         server.shutdown()
         server.server_close()
         thread.join(timeout=10)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a client that hung up in the middle: programs are interrupted in tests."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 def failure(code: int, reason: str, message: str) -> Reply:

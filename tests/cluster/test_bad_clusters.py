@@ -147,6 +147,20 @@ def test_a_certificate_that_is_not_trusted(
     assert "name its authority in the kubeconfig" in sentence
 
 
+def test_a_certificate_of_another_host(
+    kubernetes: Server, command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A tunnel or an old address: the certificate is trusted, but names somebody else."""
+    document = yaml.safe_load(kubernetes.kubeconfig().read_text())
+    document["clusters"][0]["cluster"]["tls-server-name"] = "other.example"
+    path = tmp_path / "k"
+    path.write_text(yaml.safe_dump(document))
+    sentence = said(capsys, run([*command, "--kubeconfig", str(path)]))
+
+    assert "its certificate is another host's" in sentence
+    assert "tls-server-name" in sentence
+
+
 def test_an_authority_that_is_none(
     kubernetes: Server, command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -164,6 +164,17 @@ def test_what_is_no_api_server_ends_the_questions(capsys: pytest.CaptureFixture[
     assert "answers 404 to /version: is it an API server?" in capsys.readouterr().err
 
 
+def test_an_answer_nested_ever_deeper_is_nobodys_object(capsys: pytest.CaptureFixture[str]) -> None:
+    """Reading it ends at the depth that Python allows: a line about it, not a traceback."""
+    text = b"[" * 100_000 + b"]" * 100_000
+
+    with scripted_server(lambda seen: (200, text)) as server:
+        code = run(["doctor", "--server", server.url])
+
+    assert code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
 def test_a_token_with_a_line_break_is_said_and_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """``token: |`` leaves one at its end; the client would show the whole header that it trips over."""
     path = kubeconfig(tmp_path, "http://127.0.0.1:1", token="s3cr3t-s3cr3t\n")
