@@ -129,6 +129,15 @@ class Controller:
         shared.effects = []
         return effects
 
+    def take_blocked(self) -> list[str]:
+        """Return the namespaces that ran into a quota of which no news comes by itself, each once: watch them."""
+        blocked = self._shared.blocked
+        if not blocked:
+            return []
+        taken = list(blocked)
+        blocked.clear()
+        return taken
+
     def next_deadline(self) -> float | None:
         """Return when ``advance`` is due next if nothing else happens, or None."""
         while self._alarms and self._alarms[0][0] != self._alarms[0][2].wake_at:
@@ -225,6 +234,7 @@ class Controller:
         for name, handler in list(self._handlers.items()):
             if handler.forget_idle(limit):
                 del self._handlers[name]
+                self._shared.blocked.pop(name, None)
                 handler.wake_at = FOREVER
         for name, window in list(self._shared.flows.items()):
             if window.in_flight == 0 and not window.turns and max(window.not_before, window.used_at) < limit:

@@ -47,7 +47,7 @@ class ComputeResourceAwareBackOffHandler:
         self.knowledge = Knowledge(observing=observing)
         self.line = Line()
         self.keeping = Keeping(self.policy)
-        self.probing = Probing(self.knowledge, self.policy, shared.rng)
+        self.probing = Probing(namespace, self.knowledge, shared)
         self.settling = Settling()
         self.pace = Pace(self.policy, shared.rng)
         self.seq = 0

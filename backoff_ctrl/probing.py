@@ -12,13 +12,12 @@ from .backoff import probe_delay
 from .blocks import Block
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Mapping
 
     from .ceilings import Ceiling
     from .knowledge import Knowledge
     from .line import Shape
-    from .policy import Policy
+    from .shared import Shared
     from .tickets import Rejected, Ticket
 
 FOREVER: Final = float("inf")
@@ -33,14 +32,16 @@ def blocking(shape: Shape) -> list[Ceiling]:
 class Probing:
     """When which block of one namespace may be probed. ``lag`` is learned: from an own pod's end to room."""
 
-    __slots__ = ("_knowledge", "_policy", "_rng", "lag", "suspect_at")
+    __slots__ = ("_knowledge", "_namespace", "_policy", "_rng", "_shared", "lag", "suspect_at")
 
-    def __init__(self, knowledge: Knowledge, policy: Policy, rng: random.Random) -> None:
+    def __init__(self, namespace: str, knowledge: Knowledge, shared: Shared) -> None:
         """Start without blocks."""
+        self._namespace = namespace
         self._knowledge = knowledge
-        self._policy = policy
-        self._rng = rng
-        self.lag = policy.release_lag
+        self._shared = shared
+        self._policy = shared.policy
+        self._rng = shared.rng
+        self.lag = shared.policy.release_lag
         self.suspect_at = FOREVER  # when a shape that is perhaps too large may ask its second time
 
     def ready_blocks(self, shape: Shape, now: float) -> list[Block] | None:
@@ -56,7 +57,7 @@ class Probing:
             if block is None:
                 if self._knowledge.is_watched(ceiling.quota):
                     return None
-                block = ceiling.block = Block(ceiling.answered + self._delay(0))
+                block = self._begin(ceiling, ceiling.answered)
             if not block.is_ready(now):
                 return None
             blocks.append(block)
@@ -80,7 +81,7 @@ class Probing:
             elif name not in fresh or ceiling is None:
                 continue
             elif block is None:
-                ceiling.block = Block(now + self._delay(0))
+                self._begin(ceiling, now)
             else:
                 block.late(now, self._policy, self._rng)
         if ticket is None or not ticket.probe:
@@ -159,5 +160,8 @@ class Probing:
                 due = block.due
         return due
 
-    def _delay(self, attempts: int) -> float:
-        return probe_delay(attempts, self._policy.base, self._policy.cap, self._rng)
+    def _begin(self, ceiling: Ceiling, since: float) -> Block:
+        """Block a ceiling whose news does not come by itself: who could watch it may want to know."""
+        block = ceiling.block = Block(since + probe_delay(0, self._policy.base, self._policy.cap, self._rng))
+        self._shared.blocked[self._namespace] = None
+        return block

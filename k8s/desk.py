@@ -14,6 +14,7 @@ import random
 import threading
 import weakref
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from backoff_ctrl.controller import Controller
@@ -82,7 +83,6 @@ class Desk:
         self.counts = Counts()
         self._logged: set[str] = set()
         self.contact = None if self.contact is None else FirstContact(self.policy.idle_ttl / 2)
-        self._met: dict[str, object] = {}  # who was told of which namespace
         self._levels: dict[tuple[str, str, str], str] = {}
         self._errands: dict[Errand, None] = {}
         self._calls: deque[Callable[[], None]] = deque()
@@ -136,8 +136,6 @@ class Desk:
             engine.submit(request, now)
 
         self._act(submit)
-        if request.state == "waiting":
-            self._meet(request)
 
     def settle(self, held: Held, outcome: Outcome, *, waiter: Waiter | None = None) -> bool:
         """End a ticket. With a waiter a refused or postponed request stands in line again (True), else it leaves."""
@@ -161,8 +159,6 @@ class Desk:
                 back.clear()
 
         self._act(settle)
-        if back and held.ticket.request.state == "waiting":
-            self._meet(held.ticket.request)
         return bool(back)
 
     def leave(self, request: Request) -> None:
@@ -301,6 +297,8 @@ class Desk:
                 do(self.controller, now)
                 for effect in self.controller.advance(now):
                     self._calls.extend(self._call(effect))
+                if self.on_namespace is not None:
+                    self._calls.extend(partial(self._meet, namespace) for namespace in self.controller.take_blocked())
                 self._arm(self.controller.next_deadline())
             except Exception as error:  # noqa: BLE001 - law 18: a bug of ours never stops a platform
                 self._count_failure(error)
@@ -355,19 +353,15 @@ class Desk:
                 exc_info=error,
             )
 
-    def _meet(self, request: Request) -> None:
+    def _meet(self, namespace: str) -> None:
         """Say where a quota is in the way: to watch quotas that are not costs a busy server and us for nothing."""
         hook = self.on_namespace
-        if hook is None or self._met.get(request.namespace) is hook:  # asking is dear: it counts who stands ahead
+        if hook is None:  # nobody watches any more
             return
         try:
-            why = self.explain(request)
+            hook(namespace)
         except Exception as error:  # noqa: BLE001 - law 18: what only helps must not stop a create
             self.failed_open(error)
-            return
-        if why is not None and why.quota:
-            self._met[request.namespace] = hook
-            hook(request.namespace)
 
 
 _DESKS: weakref.WeakSet[Desk] = weakref.WeakSet()

@@ -341,3 +341,34 @@ def test_one_who_comes_after_all_have_left_waits_the_first_delay_only() -> None:
 
     assert probe.probe
     assert 0.5 <= probe.sent - known_at <= 1
+
+
+def test_a_block_that_begins_is_told_once_to_who_could_watch() -> None:
+    """Also where everybody waited for something else at first, as here for a window of one: the quota came later."""
+    line = Timeline(Policy(overload_start=1))
+    line.observe(2, 4)
+    for _ in range(4):
+        line.submit(1)
+    told = [line.controller.take_blocked()]
+    while on_their_way := [ticket for ticket in tickets(effect for _, effect in line.log) if not ticket.ended]:
+        line.created(*on_their_way)
+        told.append(line.controller.take_blocked())
+
+    assert len(line.admitted()) == 2
+    assert [each for each in told if each] == [[NS]]
+    assert line.controller.take_blocked() == []
+
+
+def test_of_a_watched_quota_and_of_a_forgotten_namespace_nothing_is_told() -> None:
+    """News of the one comes by itself; of the other nobody waits any more."""
+    watched = Timeline()
+    watched.observe(4, 4)
+    watched.watching()
+    watched.submit(1)
+    forgotten = blocked(1)
+    forgotten.controller.withdraw(forgotten.admitted()[0], forgotten.now)
+    forgotten.later(10_000)
+
+    assert watched.controller.take_blocked() == []
+    assert NS not in forgotten.controller.snapshot(forgotten.now).namespaces
+    assert forgotten.controller.take_blocked() == []

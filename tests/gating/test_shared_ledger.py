@@ -111,3 +111,27 @@ def test_a_shared_ledger_watches_where_a_create_waits(sandbox: BackgroundSandbox
     assert source == "observed"
     assert seen is not None
     assert (seen.state, seen.why) == (Seeing.QUOTAS, "")
+
+
+def test_a_watch_that_cannot_begin_stops_no_create(sandbox: BackgroundSandbox) -> None:
+    """It only helps: the create waits for its turn all the same, and the failure is counted."""
+    sandbox.create_quota("team", "q", {"pods": "1"})
+    asked: list[str] = []
+
+    def broken(namespace: str) -> None:
+        asked.append(namespace)
+        raise RuntimeError("can't start new thread")
+
+    gate = Gate(policy=Policy(base=0.02, cap=0.1))
+    gate.desk.on_namespace = broken
+    with GatedApiClient(sync.Configuration(host=sandbox.url), gate=gate) as api:
+        core: Any = sync.CoreV1Api(api)
+        first = core.create_namespaced_pod("team", pod("first"))
+        second = core.create_namespaced_pod("team", pod("second"), async_req=True)
+        second.wait(0.2)
+        core.delete_namespaced_pod(first.metadata.name, "team", grace_period_seconds=0)
+        made = second.get(10)
+
+    assert made.metadata.name.startswith("second-")
+    assert asked == ["team"] * gate.counts.failed_open
+    assert asked
