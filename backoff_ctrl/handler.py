@@ -134,8 +134,12 @@ class ComputeResourceAwareBackOffHandler:
         knowledge = self.knowledge
         version = knowledge.version
         rooms = knowledge.observe(name, seen, now)
+        settled_at = now + self._shared.settle_time
         for ceiling, room in rooms:
-            self.settling.add(now + self._shared.settle_time, ceiling, room)
+            if ceiling.resource in seen.recounted:
+                self.settling.add_recounted(settled_at, ceiling, room, now, self._shared.recount_lag)
+            else:
+                self.settling.add(settled_at, ceiling, room)
         if rooms:
             self.keeping.note_release(now)
             self._shared.wake(self, self.settling.next_at())

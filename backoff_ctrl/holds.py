@@ -10,22 +10,27 @@ truth.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .ceilings import Ceiling
 
 Charges: TypeAlias = "tuple[tuple[Ceiling, int], ...]"
 
+RECENT_FOR: Final = 1.0  # seconds that an ended hold is remembered after its 201: no recount trails by more
+
 
 class Holds:
-    """The answered holds of one quota, oldest first."""
+    """The answered holds of one quota, oldest first, and those that ended a moment ago."""
 
-    __slots__ = ("answered",)
+    __slots__ = ("_recent", "answered")
 
     def __init__(self) -> None:
         """Hold nothing."""
         self.answered: deque[tuple[float, Charges]] = deque()
+        self._recent: deque[tuple[float, Charges]] = deque()
 
     def add(self, charges: Charges, now: float) -> bool:
         """Keep the hold of a create whose 201 came at ``now`` until its charge is seen; say whether any ended."""
@@ -41,7 +46,7 @@ class Holds:
             for ceiling, amount in charges:
                 if ceiling.credit < amount:
                     return ended
-            answered.popleft()
+            self._end()
             ended = True
             for ceiling, amount in charges:
                 ceiling.credit -= amount
@@ -57,10 +62,28 @@ class Holds:
         answered = self.answered
         ended = False
         while answered and answered[0][0] + lasting <= now:  # the very sum that the alarm is set to
-            for ceiling, amount in answered.popleft()[1]:
+            for ceiling, amount in self._end():
                 ceiling.release(amount)
             ended = True
         return ended
+
+    def _end(self) -> Charges:
+        """Take the oldest hold out, and remember it for a moment."""
+        at, charges = ended = self.answered.popleft()
+        recent = self._recent
+        recent.append(ended)
+        while recent[0][0] < at - RECENT_FOR:
+            recent.popleft()
+        return charges
+
+    def ended_since(self, ceiling: Ceiling, since: float) -> Iterator[tuple[float, int]]:
+        """Go through the ended holds of a ceiling that were answered after ``since``, newest first: when, how much."""
+        for at, charges in reversed(self._recent):
+            if at <= since:
+                return
+            for charged, amount in charges:
+                if charged is ceiling:
+                    yield at, amount
 
     def use_old(self, now: float, lasting: float) -> None:
         """Count the holds answered ``lasting`` ago as used, where no newer fact contains them: no watch ends them."""

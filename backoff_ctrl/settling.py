@@ -25,6 +25,19 @@ class Settling:
         self._count += 1
         heappush(self._heap, (at, self._count, ceiling, room, ceiling.epoch))
 
+    def add_recounted(self, at: float, ceiling: Ceiling, room: int, now: float, lag: float) -> None:
+        """Do as ``add`` with room that a recount found; but it may have missed what was created a moment before.
+
+        As much of it as creates of ours were charged, less than ``lag`` seconds ago, counts only when that is over.
+        """
+        for answered, amount in ceiling.quota.holds.ended_since(ceiling, now - lag):
+            doubted = min(room, amount)
+            self.add(max(at, answered + lag), ceiling, doubted)
+            room -= doubted
+            if not room:
+                return
+        self.add(at, ceiling, room)
+
     def set_aside(self, quota: Quota, rejected: Rejected, at: float) -> None:
         """Unsettle until ``at`` the room that a refusal by an older state says the server does not see yet."""
         for name in rejected.limited:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _SETTLE_SHORTER = 0.999  # per create that got in on news: a stale refusal in 400 keeps the settle time where it is
 _SHORTEST = 0.001  # seconds: where learning starts from if the policy says 0, and what no answer is quicker than
+_RECOUNT_LAG = 1.5  # mean answer times that a recount may trail creates; docs/decisions/news.md has the measurements
 _ANSWERS = 16  # answers that the mean of their times looks back on
 
 
@@ -43,6 +44,11 @@ class Shared:
         if window is None:
             window = self.flows[name] = Window(self.policy, self.rng)
         return window
+
+    @property
+    def recount_lag(self) -> float:
+        """How long after its 201 a create may be missed by the quota controller's recount, in seconds."""
+        return _RECOUNT_LAG * self.answer_time
 
     def settle_shorter(self, took: float) -> None:
         """Learn that the server had seen our news in time, and how long it took to answer.
