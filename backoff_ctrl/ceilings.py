@@ -176,13 +176,16 @@ class Quota:
         """Remember the state that is replaced at ``now``, so that a refusal by it can be told later."""
         self.history.append((now, {name: (c.seen, c.limited) for name, c in self.ceilings.items()}))
 
-    def is_stale(self, rejected: Rejected, sent: float) -> bool:
-        """Say whether a refusal, sent at ``sent``, speaks of a state that we had seen replaced a moment before."""
+    def stale_since(self, rejected: Rejected, sent: float) -> float | None:
+        """Return when we saw the state replaced, for the last time, that the refusal of a create sent then speaks of.
+
+        None: it is the present state, or none that was replaced a moment ago.
+        """
         named = {name: (used, rejected.limited.get(name)) for name, used in rejected.used.items()}
         now = {name: (c.seen, c.limited) for name, c in self.ceilings.items()}
         if not named or all(now.get(name) == state for name, state in named.items()):
-            return False
-        return any(
-            sent <= replaced + STALE_FOR and all(old.get(name) == state for name, state in named.items())
-            for replaced, old in self.history
-        )
+            return None
+        for replaced, old in reversed(self.history):
+            if all(old.get(name) == state for name, state in named.items()):
+                return replaced if sent <= replaced + STALE_FOR else None
+        return None

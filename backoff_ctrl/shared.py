@@ -60,8 +60,8 @@ class Shared:
         self.trailing *= _SETTLE_SHORTER
         self.settle_time = min(self.policy.settle_max, max(self.policy.settle_time, self.trailing * answer_time))
 
-    def settle_longer(self, sent: float, now: float) -> float:
-        """Learn that the server had not seen our news yet; return how long to wait this time.
+    def settle_longer(self, sent: float, now: float) -> None:
+        """Learn that the server had not seen our news yet.
 
         Once for all creates that were on their way: one slow moment of the server refuses many.
         """
@@ -70,6 +70,9 @@ class Shared:
             answer_time = self._answers(now - sent)
             self.settle_time = min(self.policy.settle_max, max(self.settle_time * 1.5, _SHORTEST))
             self.trailing = self.settle_time / answer_time
+
+    def resend_after(self) -> float:
+        """Return how long a create waits, in seconds, that an older state than ours has refused."""
         return self.settle_time + full_jitter(0, self.settle_time, self.policy.cap, self.rng)
 
     def _answers(self, took: float) -> float:
