@@ -256,7 +256,7 @@ class ComputeResourceAwareBackOffHandler:
                     self._shared.wake(self, now + _UNHURRIED)
                 return
             if knowledge.observing:
-                self._shared.settle_shorter(now - ticket.sent)
+                self._shared.settle_shorter(now - ticket.sent, now)
             else:
                 self.keeping.note_release(now)  # somebody got in while others wait: something was released
             if handed:

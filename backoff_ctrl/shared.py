@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .policy import Policy
     from .tickets import Refusal, Ticket
 
-_SETTLE_SHORTER = 0.999  # per create that got in on news: a stale refusal in 400 keeps the settle time where it is
+_HALF_LIFE = 10.0  # seconds: a storm's wake-ups in vain stay 1 in 900 at 150/s, and 100 creates at 10/s forget it
 _SHORTEST = 0.001  # seconds: where learning starts from if the policy says 0, and what no answer is quicker than
 _RECOUNT_LAG = 1.5  # mean answer times that a recount may trail creates; docs/decisions/news.md has the measurements
 _ANSWERS = 16  # answers that the mean of their times looks back on
@@ -36,7 +36,8 @@ class Shared:
     blocked: dict[str, None] = field(default_factory=dict)  # namespaces where a block began, until somebody asks
     lengthened_at: float = float("-inf")  # when the settle time grew last
     answer_time: float = 0.0  # recent mean, in seconds, of creates where others wait for news; 0: none so far
-    trailing: float = 0.0  # the settle time as a multiple of that
+    trailing: float = 0.0  # the settle time as a multiple of that, as of ``learned_at``
+    learned_at: float = 0.0
 
     def flow(self, name: str) -> Window:
         """Return the overload window of a flow, new where it is the first create of it."""
@@ -50,14 +51,16 @@ class Shared:
         """How long after its 201 a create may be missed by the quota controller's recount, in seconds."""
         return _RECOUNT_LAG * self.answer_time
 
-    def settle_shorter(self, took: float) -> None:
+    def settle_shorter(self, took: float, now: float) -> None:
         """Learn that the server had seen our news in time, and how long it took to answer.
 
-        What a busy moment taught is forgotten again, slowly. At once it follows how quick the server is: its cache
-        trails by about as much as its answers, so that a slow minute does not make the next, quick one wait.
+        What a busy moment taught is forgotten again, half of it in ten seconds. At once it follows how quick the
+        server is: its cache trails by about as much as its answers, and a slow minute must not make the quick one
+        after it wait.
         """
-        answer_time = self._answers(took)
-        self.trailing *= _SETTLE_SHORTER
+        answer_time = self._answers(took, now)
+        self.trailing *= 0.5 ** ((now - self.learned_at) / _HALF_LIFE)
+        self.learned_at = now
         self.settle_time = min(self.policy.settle_max, max(self.policy.settle_time, self.trailing * answer_time))
 
     def settle_longer(self, sent: float, now: float) -> None:
@@ -67,15 +70,16 @@ class Shared:
         """
         if sent >= self.lengthened_at:
             self.lengthened_at = now
-            answer_time = self._answers(now - sent)
+            answer_time = self._answers(now - sent, now)
             self.settle_time = min(self.policy.settle_max, max(self.settle_time * 1.5, _SHORTEST))
             self.trailing = self.settle_time / answer_time
+            self.learned_at = now
 
     def resend_after(self) -> float:
         """Return how long a create waits, in seconds, that an older state than ours has refused."""
         return self.settle_time + full_jitter(0, self.settle_time, self.policy.cap, self.rng)
 
-    def _answers(self, took: float) -> float:
+    def _answers(self, took: float, now: float) -> float:
         """Take an answer's time into the mean, and return that."""
         took = max(took, _SHORTEST)
         if self.answer_time:
@@ -84,4 +88,5 @@ class Shared:
             self.answer_time = took
             if self.settle_time > self.policy.settle_time:  # remembered from an earlier process
                 self.trailing = self.settle_time / took
+                self.learned_at = now
         return self.answer_time

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl import Demand, Policy, Rejected
-from backoff_ctrl.memory import Memory
 from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
 
 
@@ -120,100 +119,6 @@ def test_a_refusal_voids_the_room_that_was_still_settling() -> None:
 
     assert waiting.state == "waiting"
     assert line.ceiling()["headroom"] == 0
-
-
-def test_the_settle_time_learns_no_more_than_its_limit() -> None:
-    """However often the server is behind, the wait after news stays bounded."""
-    policy = Policy(settle_max=0.02)
-    line = Timeline(policy)
-    line.observe(4, 4)
-    line.watching()
-    line.submit(1)
-    line.observe(3, 4)
-    for _ in range(30):
-        line.refused(line.next_ticket(), 4, 4)
-
-    assert line.controller.snapshot(line.now).settle_time == 0.02
-
-
-def test_one_slow_moment_of_the_server_counts_once() -> None:
-    """Ten creates on their way are all refused by the old state: the settle time grows by half, not to the limit."""
-    line = Timeline()
-    line.observe(20, 20)
-    line.watching()
-    waiting = [line.submit(1) for _ in range(10)]
-    line.observe(10, 20)
-    sent = [line.next_ticket() for _ in waiting]
-    line.now += 0.001
-    for ticket in sent:
-        line.refused(ticket, 20, 20)
-    assert line.controller.snapshot(line.now).settle_time == pytest.approx(1.5 * Policy().settle_time)
-
-
-def test_what_a_busy_moment_taught_of_the_settle_time_is_forgotten_again() -> None:
-    """A server that was slow for a moment does not cost a tenth of a second at every wake for ever."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
-    for _ in range(4500):
-        line.submit(1)
-    line.observe(3, 4)
-    for _ in range(30):
-        line.refused(line.next_ticket(), 4, 4)
-    assert line.controller.snapshot(line.now).settle_time == Policy().settle_max
-
-    seen = []
-    for _ in range(4400):
-        line.created(line.next_ticket())
-        line.observe(4, 4)
-        line.observe(3, 4)
-        seen.append(line.controller.snapshot(line.now).settle_time)
-    assert 0.03 < seen[999] < 0.04
-    assert seen == sorted(seen, reverse=True)
-    assert seen[-1] == Policy().settle_time
-
-
-def test_the_settle_time_follows_how_soon_the_server_answers() -> None:
-    """Its cache trails by about as much as its answers: a slow minute does not make the quick one after it wait."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
-    for _ in range(200):
-        line.submit(1)
-    line.observe(3, 4)
-    for _ in range(6):
-        ticket = line.next_ticket()
-        line.now += 0.04
-        line.refused(ticket, 4, 4)
-    slow = line.controller.snapshot(line.now).settle_time
-    assert slow == pytest.approx(1.5**6 * Policy().settle_time)
-
-    for took, expected in ((0.04, slow), (0.004, slow / 10), (0.04, slow)):
-        for _ in range(60):
-            ticket = line.next_ticket()
-            line.now += took
-            line.created(ticket)
-            line.observe(4, 4)
-            line.observe(3, 4)
-        assert 0.8 * expected < line.controller.snapshot(line.now).settle_time < 1.1 * expected
-
-
-def test_a_remembered_settle_time_counts_until_the_server_has_answered_more_quickly() -> None:
-    """What an earlier process learned holds for answers such as the first one."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
-    line.controller.recall(Memory({}, 0.05), line.now)
-    for _ in range(130):
-        line.submit(1)
-    for took, expected in ((0.02, 0.05), (0.002, 0.005)):
-        for _ in range(60):
-            line.observe(4, 4)
-            line.observe(3, 4)
-            ticket = line.next_ticket()
-            line.now += took
-            line.created(ticket)
-        assert 0.9 * expected < line.controller.snapshot(line.now).settle_time < 1.5 * expected
 
 
 def test_a_refusal_by_the_present_state_is_no_stale_one() -> None:

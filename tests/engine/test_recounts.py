@@ -116,28 +116,3 @@ def test_only_creates_of_the_same_ceiling_raise_doubt_and_only_for_a_moment() ->
     told(line, 4, recounted=False)
 
     assert [amount for _, amount in holds.ended_since(ceiling, 0.0)] == [ONE]
-
-
-@pytest.mark.parametrize(("full_before_it_was_sent", "longer"), [(True, True), (False, False)])
-def test_only_news_that_the_server_had_not_seen_makes_the_settle_time_longer(
-    full_before_it_was_sent: bool, longer: bool
-) -> None:
-    """A state that came and went while the create was on its way was the server's present: nothing trailed."""
-    line = Timeline()
-    told(line, 4, recounted=False)
-    line.watching()
-    request = line.submit(1)
-    told(line, 3, recounted=False)
-    ticket = line.next_ticket()
-    if not full_before_it_was_sent:
-        line.later(0.001)
-        told(line, 4, recounted=False)
-        line.later(0.001)
-        told(line, 3, recounted=True)
-    line.later(0.001)
-    before = line.controller.snapshot(line.now).settle_time
-    line.refused(ticket, 4, 4)
-
-    assert (line.controller.snapshot(line.now).settle_time > before) is longer
-    assert line.next_ticket(1).request is request
-    assert line.ceiling()["limited"] == 4 * ONE

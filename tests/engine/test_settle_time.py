@@ -1,0 +1,158 @@
+"""Law 8: how long news settles is learned from what the server refuses and answers, and forgotten again."""
+
+from __future__ import annotations
+
+import pytest
+
+from backoff_ctrl import Policy
+from backoff_ctrl.memory import Memory
+from tests.timeline import ONE, Timeline
+
+
+def test_the_settle_time_learns_no_more_than_its_limit() -> None:
+    """However often the server is behind, the wait after news stays bounded."""
+    policy = Policy(settle_max=0.02)
+    line = Timeline(policy)
+    line.observe(4, 4)
+    line.watching()
+    line.submit(1)
+    line.observe(3, 4)
+    for _ in range(30):
+        line.refused(line.next_ticket(), 4, 4)
+
+    assert line.controller.snapshot(line.now).settle_time == 0.02
+
+
+def test_one_slow_moment_of_the_server_counts_once() -> None:
+    """Ten creates on their way are all refused by the old state: the settle time grows by half, not to the limit."""
+    line = Timeline()
+    line.observe(20, 20)
+    line.watching()
+    waiting = [line.submit(1) for _ in range(10)]
+    line.observe(10, 20)
+    sent = [line.next_ticket() for _ in waiting]
+    line.now += 0.001
+    for ticket in sent:
+        line.refused(ticket, 20, 20)
+    assert line.controller.snapshot(line.now).settle_time == pytest.approx(1.5 * Policy().settle_time)
+
+
+def test_what_a_busy_moment_taught_of_the_settle_time_is_forgotten_again() -> None:
+    """A server that was slow for a moment does not cost a tenth of a second at every wake for ever."""
+    line = Timeline()
+    line.observe(4, 4)
+    line.watching()
+    for _ in range(200):
+        line.submit(1)
+    line.observe(3, 4)
+    for _ in range(30):
+        line.refused(line.next_ticket(), 4, 4)
+    longest, full_at = line.controller.snapshot(line.now).settle_time, line.now
+    assert longest == Policy().settle_max
+
+    seen = []
+    for _ in range(100):
+        ticket = line.next_ticket()
+        line.later(0.9)
+        line.observe(4, 4)
+        line.created(ticket)
+        line.observe(3, 4)
+        seen.append(line.controller.snapshot(line.now).settle_time)
+    assert seen == sorted(seen, reverse=True)
+    assert seen[-1] == Policy().settle_time
+    assert 90 < line.now - full_at < 110
+
+
+@pytest.mark.parametrize("each", [0.1, 2.0])
+def test_half_of_it_is_forgotten_in_ten_seconds_however_many_creates_there_are(each: float) -> None:
+    """With answers as quick as those it was learned from, one create or a hundred."""
+    line = Timeline()
+    line.observe(4, 4)
+    line.watching()
+    for _ in range(200):
+        line.submit(1)
+    line.observe(3, 4)
+    for _ in range(8):
+        ticket = line.next_ticket()
+        line.now += 0.02
+        line.refused(ticket, 4, 4)
+    before, at = line.controller.snapshot(line.now).settle_time, line.now
+    while line.now < at + 9.99:
+        ticket = line.next_ticket()
+        line.now += 0.02
+        line.created(ticket)
+        line.observe(4, 4)
+        line.now = min(at + 10, line.now + each)
+        line.observe(3, 4)
+
+    assert line.controller.snapshot(line.now).settle_time == pytest.approx(before / 2, rel=0.2)
+
+
+def test_the_settle_time_follows_how_soon_the_server_answers() -> None:
+    """Its cache trails by about as much as its answers: a slow minute does not make the quick one after it wait."""
+    line = Timeline()
+    line.observe(4, 4)
+    line.watching()
+    for _ in range(200):
+        line.submit(1)
+    line.observe(3, 4)
+    for _ in range(6):
+        ticket = line.next_ticket()
+        line.now += 0.04
+        line.refused(ticket, 4, 4)
+    slow, learned_at = line.controller.snapshot(line.now).settle_time, line.now
+    assert slow == pytest.approx(1.5**6 * Policy().settle_time)
+
+    for took, wanted in ((0.04, slow), (0.004, slow / 10), (0.04, slow)):
+        for _ in range(60):
+            ticket = line.next_ticket()
+            line.now += took
+            line.created(ticket)
+            line.observe(4, 4)
+            line.observe(3, 4)
+        expected = max(Policy().settle_time, wanted * 0.5 ** ((line.now - learned_at) / 10))
+        assert 0.8 * expected < line.controller.snapshot(line.now).settle_time < 1.1 * expected
+
+
+def test_a_remembered_settle_time_counts_until_the_server_has_answered_more_quickly() -> None:
+    """What an earlier process learned holds for answers such as the first one."""
+    line = Timeline()
+    line.observe(4, 4)
+    line.watching()
+    line.controller.recall(Memory({}, 0.05), line.now)
+    for _ in range(130):
+        line.submit(1)
+    for took, wanted in ((0.02, 0.05), (0.002, 0.005)):
+        for _ in range(60):
+            line.observe(4, 4)
+            line.observe(3, 4)
+            ticket = line.next_ticket()
+            line.now += took
+            line.created(ticket)
+        expected = wanted * 0.5 ** (line.now / 10)
+        assert 0.9 * expected < line.controller.snapshot(line.now).settle_time < 1.5 * expected
+
+
+@pytest.mark.parametrize(("full_before_it_was_sent", "longer"), [(True, True), (False, False)])
+def test_only_news_that_the_server_had_not_seen_makes_the_settle_time_longer(
+    full_before_it_was_sent: bool, longer: bool
+) -> None:
+    """A state that came and went while the create was on its way was the server's present: nothing trailed."""
+    line = Timeline()
+    line.observe(4, 4)
+    line.watching()
+    request = line.submit(1)
+    line.observe(3, 4)
+    ticket = line.next_ticket()
+    if not full_before_it_was_sent:
+        line.later(0.001)
+        line.observe(4, 4)
+        line.later(0.001)
+        line.observe(3, 4)
+    line.later(0.001)
+    before = line.controller.snapshot(line.now).settle_time
+    line.refused(ticket, 4, 4)
+
+    assert (line.controller.snapshot(line.now).settle_time > before) is longer
+    assert line.next_ticket(1).request is request
+    assert line.ceiling()["limited"] == 4 * ONE
