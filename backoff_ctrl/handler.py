@@ -136,10 +136,8 @@ class ComputeResourceAwareBackOffHandler:
         rooms = knowledge.observe(name, seen, now)
         settled_at = now + self._shared.settle_time
         for ceiling, room in rooms:
-            if ceiling.resource in seen.recounted:
-                self.settling.add_recounted(settled_at, ceiling, room, now, self._shared.recount_lag)
-            else:
-                self.settling.add(settled_at, ceiling, room)
+            lag = self._shared.recount_lag if ceiling.resource in seen.recounted else 0.0
+            self.settling.add_observed(settled_at, ceiling, room, now - lag, lag)
         if rooms:
             self.keeping.note_release(now)
             self._shared.wake(self, self.settling.next_at())

@@ -25,12 +25,12 @@ class Settling:
         self._count += 1
         heappush(self._heap, (at, self._count, ceiling, room, ceiling.epoch))
 
-    def add_recounted(self, at: float, ceiling: Ceiling, room: int, now: float, lag: float) -> None:
-        """Do as ``add`` with room that a recount found; but it may have missed what was created a moment before.
+    def add_observed(self, at: float, ceiling: Ceiling, room: int, since: float, lag: float) -> None:
+        """Do as ``add``, with room that whoever counted it may have found by missing what we had just created.
 
-        As much of it as creates of ours were charged, less than ``lag`` seconds ago, counts only when that is over.
+        As much of it as creates answered after ``since`` were charged counts only ``lag`` seconds after their answers.
         """
-        for answered, amount in ceiling.quota.holds.ended_since(ceiling, now - lag):
+        for answered, amount in ceiling.quota.holds.ended_since(ceiling, since):
             doubted = min(room, amount)
             self.add(max(at, answered + lag), ceiling, doubted)
             room -= doubted

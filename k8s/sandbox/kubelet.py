@@ -104,6 +104,8 @@ class Kubelet:
             connector=connector, timeout=timeout, headers=dict(self._server.headers or {})
         )
         self._tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._work_off())]
+        for task in self._tasks:
+            task.add_done_callback(_say_failure)
 
     async def stop(self) -> None:
         """End watch and work, close connections."""
@@ -127,7 +129,7 @@ class Kubelet:
                 version = await self._list()
                 while version:
                     version = await self._follow(version)
-            except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            except (aiohttp.ClientError, OSError, ValueError, LookupError) as error:
                 _log.debug("the kubelet's watch failed and starts anew: %s", error)
             await asyncio.sleep(_RETRY_S)
 
@@ -221,6 +223,7 @@ class Kubelet:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
         self._slots.release()
+        _say_failure(task)
 
     async def _do(self, step: _Step) -> None:
         """Patch or delete until the server has understood; a pod that is gone is fine."""
@@ -230,7 +233,7 @@ class Kubelet:
         while refusals < _TRIES:
             try:
                 status = await (self._let_go(path) if what == "let-go" else self._set_phase(step, now))
-            except (aiohttp.ClientError, TimeoutError) as error:
+            except (aiohttp.ClientError, OSError) as error:  # aiohttp lets some of TLS through as they are
                 _log.debug("%s: %s failed and is tried again: %s", path, what, error)
                 status = 0
             refusals += 400 <= status < 500 and status != 429
@@ -258,6 +261,12 @@ class Kubelet:
         async with self._session.delete(path, params={"gracePeriodSeconds": "0"}, **self._server.detour) as answer:
             await answer.read()
             return answer.status
+
+
+def _say_failure(task: asyncio.Task[None]) -> None:
+    """Say what ended a task before its time: pods would stay as they are, and nobody would know why."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("the kubelet failed", exc_info=error)
 
 
 def _seconds_until(timestamp: str) -> float:

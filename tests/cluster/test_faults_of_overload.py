@@ -23,7 +23,7 @@ FLOW = "/apis/flowcontrol.apiserver.k8s.io/v1"
 TWO_AT_A_TIME = ("--enable-priority-and-fairness=false", "--max-mutating-requests-inflight=2")
 
 
-@pytest.mark.parametrize("breakable", [TWO_AT_A_TIME], ids=["two at a time"], indirect=True)
+@pytest.mark.parametrize("breakable", [pytest.param(TWO_AT_A_TIME, id="two at a time")], indirect=True)
 async def test_a_storm_of_429_for_all(bed: Bed) -> None:
     """The server takes two creates at a time: the gate finds out how many, and all get in."""
     async with Storm(bed.server, "crowded", hard=CREATES) as storm:
