@@ -232,11 +232,18 @@ class Storm:
         snapshot = gate.desk.snapshot()
         return f"{gate.waiting()[:3]} {snapshot.namespaces.get(self.namespace)} {snapshot.flows} {gate.counts}"
 
+    async def _phases(self) -> dict[str, int]:
+        """Count the pods by phase: those that have ended make room as soon as the controllers see it."""
+        listed = (await self.admin.get(f"/api/v1/namespaces/{self.namespace}/pods")).json
+        return dict(Counter(str(pod["status"].get("phase")) for pod in listed["items"]))
+
     async def account(self) -> Account:
         """Wait until every create has ended, and count what the server has."""
         if self._tasks:
             _, late = await asyncio.wait(set(self._tasks), timeout=2 * PATIENCE)
-            assert not late, f"{len(late)} have not ended: {self._why()}"
+            if late:
+                phases = await self._phases()
+                raise AssertionError(f"{len(late)} have not ended; pods by phase: {phases}; {self._why()}")
         seconds = (max(self.came) if self.came else time.monotonic()) - self._began
         desk = self.client.gate.desk
         left_over = [line for line in self.client.gate.waiting() if f" {self.namespace}/" in line]
