@@ -117,10 +117,7 @@ class Storm:
         made = await self.admin.post("/api/v1/namespaces", {"metadata": {"name": self.namespace}})
         assert made.status == 201, made.text
         await self.make_quota(self._hard)
-        headers = {"Authorization": f"Bearer {self.server.token('admin')}"}
-        at = KubeletServer(self.server.url, headers, self.server.ssl())
-        kubelet = Kubelet(at, namespace=self.namespace, finish_after=RUNS_FOR, starts=False)
-        await self._stack.enter_async_context(kubelet)
+        await self.start_kubelet()
         self.client = self.make_client(self.server)
         self._stack.push_async_callback(self._close)
         counts = self.client.gate.counts  # clients of one process share them
@@ -140,6 +137,13 @@ class Storm:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.client.close()
+
+    async def start_kubelet(self) -> None:
+        """Have the pods run: a new one looks at all that are there, whatever an earlier one made of them."""
+        headers = {"Authorization": f"Bearer {self.server.token('admin')}"}
+        at = KubeletServer(self.server.url, headers, self.server.ssl())
+        kubelet = Kubelet(at, namespace=self.namespace, finish_after=RUNS_FOR, starts=False)
+        await self._stack.enter_async_context(kubelet)
 
     def make_client(self, server: Server) -> AsyncGatedApiClient:
         """Return a gated client of the storm's user."""
