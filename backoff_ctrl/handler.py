@@ -283,13 +283,14 @@ class ComputeResourceAwareBackOffHandler:
         shape = ticket.shape
         sent = ticket.sent if rejected.sent is None else rejected.sent
         quota = knowledge.quotas.get(rejected.quota)
-        replaced = quota.stale_since(rejected, sent) if quota is not None and knowledge.is_watched(quota) else None
-        if quota is not None and replaced is not None:
-            self.probing.ended(ticket, passed=False)
-            if replaced <= sent:  # we acted on news that the server had not seen yet: from now on it gets longer
-                self._shared.settle_longer(sent, now)
-            self.settling.set_aside(quota, rejected, now + self._shared.resend_after())
-            return
+        if quota is not None and knowledge.is_watched(quota):
+            replaced = quota.stale_since(rejected, sent)
+            if replaced is not None:
+                self.probing.ended(ticket, passed=False)
+                if replaced <= sent:  # we acted on news that the server had not seen yet: from now on it gets longer
+                    self._shared.settle_longer(sent, now)
+                self.settling.set_aside(quota, rejected, now + self._shared.resend_after())
+                return
         knowledge.correct(shape, rejected.requested)
         fresh = knowledge.accept(rejected, shape.scopes, sent, now)
         if fresh:

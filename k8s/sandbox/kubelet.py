@@ -129,7 +129,7 @@ class Kubelet:
                 version = await self._list()
                 while version:
                     version = await self._follow(version)
-            except (aiohttp.ClientError, OSError, ValueError, LookupError) as error:
+            except (aiohttp.ClientError, OSError, ValueError) as error:
                 _log.debug("the kubelet's watch failed and starts anew: %s", error)
             await asyncio.sleep(_RETRY_S)
 

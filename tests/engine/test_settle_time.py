@@ -9,6 +9,21 @@ from backoff_ctrl.memory import Memory
 from tests.timeline import ONE, Timeline
 
 
+def behind(times: int, took: float = 0.0) -> tuple[Timeline, float]:
+    """Return a line whose server was behind so often in a row, ``took`` seconds each; and the settle time by then."""
+    line = Timeline()
+    line.observe(4, 4)
+    line.watching()
+    for _ in range(200):
+        line.submit(1)
+    line.observe(3, 4)
+    for _ in range(times):
+        ticket = line.next_ticket()
+        line.now += took
+        line.refused(ticket, 4, 4)
+    return line, line.controller.snapshot(line.now).settle_time
+
+
 def test_the_settle_time_learns_no_more_than_its_limit() -> None:
     """However often the server is behind, the wait after news stays bounded."""
     policy = Policy(settle_max=0.02)
@@ -39,15 +54,8 @@ def test_one_slow_moment_of_the_server_counts_once() -> None:
 
 def test_what_a_busy_moment_taught_of_the_settle_time_is_forgotten_again() -> None:
     """A server that was slow for a moment does not cost a tenth of a second at every wake for ever."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
-    for _ in range(200):
-        line.submit(1)
-    line.observe(3, 4)
-    for _ in range(30):
-        line.refused(line.next_ticket(), 4, 4)
-    longest, full_at = line.controller.snapshot(line.now).settle_time, line.now
+    line, longest = behind(30)
+    full_at = line.now
     assert longest == Policy().settle_max
 
     seen = []
@@ -66,17 +74,8 @@ def test_what_a_busy_moment_taught_of_the_settle_time_is_forgotten_again() -> No
 @pytest.mark.parametrize("each", [0.1, 2.0])
 def test_half_of_it_is_forgotten_in_ten_seconds_however_many_creates_there_are(each: float) -> None:
     """With answers as quick as those it was learned from, one create or a hundred."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
-    for _ in range(200):
-        line.submit(1)
-    line.observe(3, 4)
-    for _ in range(8):
-        ticket = line.next_ticket()
-        line.now += 0.02
-        line.refused(ticket, 4, 4)
-    before, at = line.controller.snapshot(line.now).settle_time, line.now
+    line, before = behind(8, took=0.02)
+    at = line.now
     while line.now < at + 9.99:
         ticket = line.next_ticket()
         line.now += 0.02
@@ -90,17 +89,8 @@ def test_half_of_it_is_forgotten_in_ten_seconds_however_many_creates_there_are(e
 
 def test_the_settle_time_follows_how_soon_the_server_answers() -> None:
     """Its cache trails by about as much as its answers: a slow minute does not make the quick one after it wait."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
-    for _ in range(200):
-        line.submit(1)
-    line.observe(3, 4)
-    for _ in range(6):
-        ticket = line.next_ticket()
-        line.now += 0.04
-        line.refused(ticket, 4, 4)
-    slow, learned_at = line.controller.snapshot(line.now).settle_time, line.now
+    line, slow = behind(6, took=0.04)
+    learned_at = line.now
     assert slow == pytest.approx(1.5**6 * Policy().settle_time)
 
     for took, wanted in ((0.04, slow), (0.004, slow / 10), (0.04, slow)):
@@ -133,10 +123,8 @@ def test_a_remembered_settle_time_counts_until_the_server_has_answered_more_quic
         assert 0.9 * expected < line.controller.snapshot(line.now).settle_time < 1.5 * expected
 
 
-@pytest.mark.parametrize(("full_before_it_was_sent", "longer"), [(True, True), (False, False)])
-def test_only_news_that_the_server_had_not_seen_makes_the_settle_time_longer(
-    full_before_it_was_sent: bool, longer: bool
-) -> None:
+@pytest.mark.parametrize("trailed", [True, False])
+def test_only_news_that_the_server_had_not_seen_makes_the_settle_time_longer(trailed: bool) -> None:
     """A state that came and went while the create was on its way was the server's present: nothing trailed."""
     line = Timeline()
     line.observe(4, 4)
@@ -144,7 +132,7 @@ def test_only_news_that_the_server_had_not_seen_makes_the_settle_time_longer(
     request = line.submit(1)
     line.observe(3, 4)
     ticket = line.next_ticket()
-    if not full_before_it_was_sent:
+    if not trailed:
         line.later(0.001)
         line.observe(4, 4)
         line.later(0.001)
@@ -153,6 +141,6 @@ def test_only_news_that_the_server_had_not_seen_makes_the_settle_time_longer(
     before = line.controller.snapshot(line.now).settle_time
     line.refused(ticket, 4, 4)
 
-    assert (line.controller.snapshot(line.now).settle_time > before) is longer
+    assert (line.controller.snapshot(line.now).settle_time > before) is trailed
     assert line.next_ticket(1).request is request
     assert line.ceiling()["limited"] == 4 * ONE

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import ssl
+from typing import TYPE_CHECKING, Any
 
+import aiohttp
 import pytest
 
 from k8s.sandbox.kubelet import RUN_SECONDS, Kubelet, Server
 from tests.sandbox.talking import PODS, ask, create, pod
+from tests.scripted_server import scripted_server
 
 if TYPE_CHECKING:
-    import aiohttp
-
     from k8s.sandbox import Sandbox
 
 
@@ -85,6 +86,38 @@ async def test_it_survives_faults_and_broken_watches(sandbox: Sandbox, session: 
             await create(session, pod(f"p{number}"))
         sandbox.faults.overload_share = 0.3
         await sandbox.until(lambda: all(phase(sandbox, f"p{number}") == "Succeeded" for number in range(30)), within=30)
+
+
+async def test_it_survives_what_comes_from_tls_as_it_is(
+    sandbox: Sandbox, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """aiohttp does not make each of them an error of its own: of the list, the watch and the patch one fails so."""
+    real = aiohttp.ClientSession._request
+    failed: set[tuple[str, bool]] = set()
+
+    async def cut_once(self: aiohttp.ClientSession, method: str, *args: Any, **kwargs: Any) -> aiohttp.ClientResponse:
+        asked = (method, "params" in kwargs)
+        if self is not session and asked not in failed:
+            failed.add(asked)
+            raise ssl.SSLError("application data after close notify")
+        return await real(self, method, *args, **kwargs)
+
+    monkeypatch.setattr(aiohttp.ClientSession, "_request", cut_once)
+    async with Kubelet(Server(sandbox.url), finish_after=0.01):
+        await create(session, pod("x"))
+        await sandbox.until(lambda: phase(sandbox, "x") == "Succeeded")
+
+    assert failed == {("GET", False), ("GET", True), ("PATCH", False)}
+
+
+async def test_it_says_what_ended_it(caplog: pytest.LogCaptureFixture) -> None:
+    """A list of a shape that no server has: pods stay as they are, and it is no riddle why."""
+    with scripted_server(lambda _: (200, b"[]")) as server:
+        async with Kubelet(Server(server.url)) as kubelet:
+            await asyncio.wait(kubelet._tasks, return_when=asyncio.FIRST_COMPLETED, timeout=10)
+
+    assert "the kubelet failed" in caplog.text
+    assert "TypeError" in caplog.text
 
 
 async def test_it_minds_one_namespace_when_told_so(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
