@@ -6,11 +6,18 @@ import asyncio
 import os
 import signal
 import time
+from typing import TYPE_CHECKING, Final
 
 from tests.cluster.bed import API, CONTROLLERS, ETCD, Bed
 from tests.cluster.fault_record import record
 from tests.cluster.second_server import second_server
-from tests.cluster.storm import CREATES, Storm, meanwhile
+from tests.cluster.storm import CREATES, Account, Storm, meanwhile
+
+if TYPE_CHECKING:
+    from tests.cluster.servers import Server
+
+RACES: Final = 10
+"""How often two servers may miss each other: mostly they meet in the first race."""
 
 
 async def test_the_api_server_is_killed_and_started_again(bed: Bed) -> None:
@@ -84,20 +91,29 @@ async def test_the_controller_manager_stands_still(bed: Bed) -> None:
 async def test_two_api_servers_meet_at_one_quota(bed: Bed) -> None:
     """Each admits from its own cache and one of them loses the race for the quota: that create is sent again."""
     with second_server(bed) as other:
-        async with Storm(bed.server, "raced", hard=CREATES // 2) as storm:
-            there = storm.make_client(other)
-            try:
-                storm.begin(range(0, CREATES, 2))
-                storm.begin(range(1, CREATES, 2), through=there)
-                account = await storm.account()
-                elsewhere = there.gate.counts
-                account.refused += elsewhere.refused
-                account.sent += elsewhere.sent
-                account.left_over += there.gate.waiting()
-            finally:
-                await there.close()
-    noted = f"{account.refused['quota-conflict']} conflicts"
-    record("test_two_api_servers_meet_at_one_quota", account, recovery=None, noted=noted)
+        for race in range(RACES):
+            account = await _raced(bed.server, other, f"raced-{race}")
+            account.must_be_whole()
+            if conflicts := account.refused["quota-conflict"]:
+                break
+    record("test_two_api_servers_meet_at_one_quota", account, recovery=None, noted=f"{conflicts} conflicts")
 
-    account.must_be_whole()
-    assert account.refused["quota-conflict"] > 0
+    assert conflicts
+
+
+async def _raced(one: Server, other: Server, namespace: str) -> Account:
+    """Create half of the pods through each server, at once."""
+    async with Storm(one, namespace, hard=CREATES // 2) as storm:
+        there = storm.make_client(other)
+        counts = there.gate.counts  # clients of one process share them
+        sent_before, refused_before = counts.sent, counts.refused.copy()
+        try:
+            storm.begin(range(0, CREATES, 2))
+            storm.begin(range(1, CREATES, 2), through=there)
+            account = await storm.account()
+            account.refused += counts.refused - refused_before
+            account.sent += counts.sent - sent_before
+            account.left_over += there.gate.waiting()
+        finally:
+            await there.close()
+    return account
