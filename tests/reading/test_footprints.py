@@ -148,7 +148,7 @@ TERM = {"topologyKey": "zone", "labelSelector": {}}
         (pod(container({"cpu": 1}), affinity={"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": TERM | {"namespaces": ["n"]}}]}}), {"CrossNamespacePodAffinity"}),
         (pod(container({"cpu": 1}), affinity={"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": TERM | {"namespaces": []}}]}}), set()),
     ],
-    ids=str,
+    ids=lambda each: str(sorted(each) if isinstance(each, set) else each),  # in the same order in every process
 )  # fmt: skip
 def test_the_scope_facts_of_a_pod_decide_which_quotas_apply(manifest: Manifest, scopes: set[str]) -> None:
     """Each scope of a ResourceQuota has its fact."""
