@@ -45,13 +45,14 @@ class Ceiling:
 
     ``room`` = limited - used - unsettled - held; a request fits when its amount <= room. ``unsettled`` is room that
     was heard of less than the settle time ago. ``credit`` is rise of ``used`` that no hold has claimed yet.
-    ``used`` is what the others leave of ``limited``: a hold that ends while ``room`` stays has become used.
+    ``used`` is what the others leave of ``limited``: a hold that ends while ``room`` stays has become used. It is
+    never believed below what of ours is ``living``: what the newest fact said below that is ``doubt``.
     """
 
     __slots__ = (
         "answered",
-        "block", "credit", "epoch", "held", "keep_best", "keep_grown", "keeper", "limited",
-        "quota", "resource", "room", "seen", "unsettled",
+        "block", "credit", "doubt", "epoch", "heard", "held", "keep_best", "keep_grown", "keeper", "least_doubt",
+        "limited", "living", "quota", "resource", "room", "seen", "unsettled",
     )  # fmt: skip
 
     def __init__(self, quota: Quota, resource: str, limited: int, used: int) -> None:
@@ -60,6 +61,9 @@ class Ceiling:
         self.resource = resource
         self.held = 0
         self.credit = 0
+        self.living = 0  # charges of our creates that live and are handed over
+        self.doubt = 0
+        self.least_doubt = 0  # since somebody looked
         self.epoch = 0
         self.block: Block | None = None
         self.keeper: Request | None = None
@@ -70,6 +74,7 @@ class Ceiling:
         self.believe(limited, used)
 
     limited: int
+    heard: int  # ``used`` by the newest fact
     unsettled: int
     room: int
 
@@ -78,7 +83,10 @@ class Ceiling:
         self.limited = limited
         self.unsettled = 0
         self.epoch += 1
+        self.heard = used
+        self.doubt = 0
         self.room = limited - used - self.held
+        self._doubt()
 
     @property
     def used(self) -> int:
@@ -100,13 +108,28 @@ class Ceiling:
         self.seen = used
         if rise > 0 and not recounted:
             self.credit = min(self.credit + rise, self.held)
-        added = (limited - used) - (self.left + self.held)
+        added = (limited - used) - (self.left + self.doubt + self.held)
         self.limited = limited
+        self.heard = used
         if added > 0:
             self.unsettled += added
-            return added
-        self.room += added  # what goes takes from the settled room, and never more than there is of the unsettled
-        return 0
+        else:
+            self.room += added  # what goes takes from the settled room, and never more than there is of the unsettled
+        self._doubt()
+        return max(0, added)
+
+    def live(self, amount: int) -> bool:
+        """Count so much more of ours as living, or less; say whether that leaves less to doubt."""
+        self.living += amount
+        return self._doubt()
+
+    def _doubt(self) -> bool:
+        """Doubt what the newest fact says of ``used`` below what lives; say whether it is less than before."""
+        less = self.doubt - max(0, self.living - self.heard)
+        self.doubt -= less
+        self.room += less
+        self.least_doubt = min(self.least_doubt, self.doubt)
+        return less > 0
 
     def settles(self, room: int) -> None:
         """Let unsettled room count."""

@@ -18,6 +18,7 @@ from .probing import FOREVER
 from .shared import Shared
 
 if TYPE_CHECKING:
+    from .admission import Admission
     from .ceilings import ObservedQuota
     from .tickets import Outcome, Refusal, Rejected, Request, Ticket
 
@@ -35,11 +36,12 @@ class Controller:
         self._shared = Shared(self.policy, rng or random.Random(0), self._wake, self.policy.settle_time)
         self._contended = self._shared.contended
         self._handlers: dict[str, ComputeResourceAwareBackOffHandler] = {}
-        self._alarms: list[tuple[float, int, ComputeResourceAwareBackOffHandler]] = []
+        self._alarms: list[tuple[float, int, Admission]] = []
         self._count = 0
         self._now = float("-inf")
         self._watching_all = False
         self._watched: dict[str, bool] = {}
+        self._ends_told: dict[str, None] = {}
         self._expire_at = FOREVER
 
     def submit(self, request: Request, now: float) -> None:
@@ -96,6 +98,22 @@ class Controller:
         now = self._clock(now)
         if namespace in self._handlers:
             self._handlers[namespace].hint(now)
+
+    def ended(self, namespace: str, stored: str, now: float) -> None:
+        """Hear that something ended, by the name that ``Created`` had for it: a hint, and one less that lives."""
+        now = self._clock(now)
+        if namespace in self._handlers:
+            self._handlers[namespace].ended(stored, now)
+
+    def ends_told(self, namespace: str, now: float, *, told: bool) -> None:
+        """Take in that every end in a namespace will be told from now on, or that some may be missed."""
+        now = self._clock(now)
+        if told:
+            self._ends_told[namespace] = None
+        else:
+            self._ends_told.pop(namespace, None)
+        if namespace in self._handlers:
+            self._handlers[namespace].follow_ends(now, told=told)
 
     def learn(self, namespace: str, scopes: frozenset[str], rejected: Rejected, sent: float, now: float) -> None:
         """Take in a quota refusal that an ungated request met, sent at ``sent``."""
@@ -187,7 +205,8 @@ class Controller:
 
     def _make(self, namespace: str) -> ComputeResourceAwareBackOffHandler:
         observing = self._watched.get(namespace, self._watching_all)
-        handler = ComputeResourceAwareBackOffHandler(namespace, self._shared, observing=observing)
+        told = namespace in self._ends_told
+        handler = ComputeResourceAwareBackOffHandler(namespace, self._shared, observing=observing, ends_told=told)
         self._handlers[namespace] = handler
         self._expire_at = min(self._expire_at, self._now + self.policy.idle_ttl)
         return handler
@@ -206,7 +225,7 @@ class Controller:
                 self._watched[namespace] = healthy
             self._handler(namespace).watch(healthy=healthy, now=now)
 
-    def _wake(self, handler: ComputeResourceAwareBackOffHandler, at: float) -> None:
+    def _wake(self, handler: Admission, at: float) -> None:
         if at < handler.wake_at:
             handler.wake_at = at
             self._count += 1

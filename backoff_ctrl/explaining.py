@@ -65,10 +65,14 @@ class CeilingSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceSnapshot:
-    """One namespace: ceilings by quota and resource, waiters, creates in flight."""
+    """One namespace: ceilings by quota and resource, waiters, creates in flight.
+
+    ``observing``: changes of its quotas are told; ``ends_told``: the ends of what was created there, too.
+    """
 
     quotas: Mapping[str, Mapping[str, CeilingSnapshot]]
     observing: bool
+    ends_told: bool
     waiting: int
     outstanding: int
     answered_holds: int
@@ -150,6 +154,7 @@ def namespace_snapshot(handler: ComputeResourceAwareBackOffHandler, now: float) 
             for name, quota in knowledge.quotas.items()
         },
         observing=knowledge.observing,
+        ends_told=knowledge.living.told,
         waiting=handler.line.size,
         outstanding=len(knowledge.outstanding),
         answered_holds=sum(len(quota.holds.answered) for quota in knowledge.quotas.values()),

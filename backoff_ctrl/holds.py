@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from .ceilings import Ceiling
+    from .living import Life
 
 Charges: TypeAlias = "tuple[tuple[Ceiling, int], ...]"
+Answered: TypeAlias = "tuple[float, Charges, Life | None]"
 
 RECENT_FOR: Final = 1.0  # seconds that an ended hold is remembered after its 201: no recount trails by more
 
@@ -29,12 +31,12 @@ class Holds:
 
     def __init__(self) -> None:
         """Hold nothing."""
-        self.answered: deque[tuple[float, Charges]] = deque()
-        self._recent: deque[tuple[float, Charges]] = deque()
+        self.answered: deque[Answered] = deque()
+        self._recent: deque[Answered] = deque()
 
-    def add(self, charges: Charges, now: float) -> bool:
+    def add(self, charges: Charges, now: float, life: Life | None = None) -> bool:
         """Keep the hold of a create whose 201 came at ``now`` until its charge is seen; say whether any ended."""
-        self.answered.append((now, charges))
+        self.answered.append((now, charges, life))
         return self.confirm()
 
     def confirm(self) -> bool:
@@ -46,12 +48,12 @@ class Holds:
             for ceiling, amount in charges:
                 if ceiling.credit < amount:
                     return ended
-            self._end()
-            ended = True
             for ceiling, amount in charges:
                 ceiling.credit -= amount
                 ceiling.held -= amount
                 ceiling.room += amount
+            self._end()
+            ended = True
             # A hold that ends lowers what credit may be.
             for ceiling, _ in charges:
                 ceiling.credit = min(ceiling.credit, ceiling.held)
@@ -62,23 +64,25 @@ class Holds:
         answered = self.answered
         ended = False
         while answered and answered[0][0] + lasting <= now:  # the very sum that the alarm is set to
-            for ceiling, amount in self._end():
+            for ceiling, amount in answered[0][1]:
                 ceiling.release(amount)
+            self._end()
             ended = True
         return ended
 
-    def _end(self) -> Charges:
-        """Take the oldest hold out, and remember it for a moment."""
-        at, charges = ended = self.answered.popleft()
+    def _end(self) -> None:
+        """Take the oldest hold out, and remember it for a moment; from now on its life stands for it."""
+        at, charges, life = ended = self.answered.popleft()
+        if life is not None:
+            life.count(charges)
         recent = self._recent
         recent.append(ended)
         while recent[0][0] < at - RECENT_FOR:
             recent.popleft()
-        return charges
 
     def ended_since(self, ceiling: Ceiling, since: float) -> Iterator[tuple[float, int]]:
         """Go through the ended holds of a ceiling that were answered after ``since``, newest first: when, how much."""
-        for at, charges in reversed(self._recent):
+        for at, charges, _ in reversed(self._recent):
             if at <= since:
                 return
             for charged, amount in charges:
@@ -89,7 +93,7 @@ class Holds:
         """Count the holds answered ``lasting`` ago as used, where no newer fact contains them: no watch ends them."""
         answered = self.answered
         while answered and answered[0][0] + lasting <= now:
-            at, charges = answered.popleft()
+            at, charges, _ = answered.popleft()
             for ceiling, amount in charges:
                 ceiling.release(amount)
                 if ceiling.answered <= at:

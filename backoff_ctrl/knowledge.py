@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from .ceilings import Ceiling, ObservedQuota, Quota
 from .line import Shape
+from .living import Living
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -23,14 +24,15 @@ if TYPE_CHECKING:
 class Knowledge:
     """The quotas of one namespace as facts have told them, and the creates of ours that facts may not contain."""
 
-    __slots__ = ("observing", "outstanding", "quotas", "recent", "shapes", "version")
+    __slots__ = ("living", "observing", "outstanding", "quotas", "recent", "shapes", "version")
 
-    def __init__(self, *, observing: bool) -> None:
-        """Know nothing but whether news comes by itself."""
+    def __init__(self, *, observing: bool, ends_told: bool) -> None:
+        """Know nothing but which news comes by itself: of quotas, and of the ends of what is created."""
         self.quotas: dict[str, Quota] = {}
         self.shapes: dict[str, Shape] = {}
         self.outstanding: dict[Ticket, None] = {}  # in the order they were sent
         self.recent: deque[tuple[float, Shape]] = deque()  # answered 201 while others were outstanding
+        self.living = Living(told=ends_told)
         self.version = 0
         self.observing = observing
 
@@ -100,18 +102,19 @@ class Knowledge:
             for ceiling, amount in ticket.shape.meets:
                 ceiling.reserve(amount)
         for quota in self.quotas.values():
-            for _, charges in quota.holds.answered:
+            for _, charges, _ in quota.holds.answered:
                 for ceiling, amount in charges:
                     ceiling.reserve(amount)
         for ceiling in self.ceilings():
             ceiling.credit = min(ceiling.credit, ceiling.held)
 
-    def answered(self, shape: Shape, now: float) -> bool:
+    def answered(self, shape: Shape, stored: str, now: float) -> bool:
         """Hand a created ticket's hold over: to the watch, else into ``used``. Say whether holds ended by it."""
         handed = False
+        life = self.living.begin(stored) if self.observing else None
         for quota, charges in shape.quotas:
             if quota.observed:
-                handed = quota.holds.add(charges, now) or handed
+                handed = quota.holds.add(charges, now, life) or handed
             else:
                 for ceiling, amount in charges:
                     ceiling.held -= amount  # its room stays taken: used

@@ -15,7 +15,7 @@ from .backoff import after, full_jitter
 if TYPE_CHECKING:
     import random
 
-    from .handler import ComputeResourceAwareBackOffHandler
+    from .admission import Admission
     from .policy import Policy
 
 
@@ -42,7 +42,7 @@ class Window:
         self.in_flight = 0
         self.failures = 0
         self.not_before = self.used_at = float("-inf")
-        self.turns: dict[ComputeResourceAwareBackOffHandler, tuple[float, int]] = {}  # who asked, by place in line
+        self.turns: dict[Admission, tuple[float, int]] = {}  # who asked, by place in line
 
     def is_open(self, now: float) -> bool:
         """Say whether one more create may be sent."""

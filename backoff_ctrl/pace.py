@@ -13,7 +13,7 @@ from .overload import Window
 if TYPE_CHECKING:
     import random
 
-    from .handler import ComputeResourceAwareBackOffHandler
+    from .admission import Admission
     from .policy import Policy
     from .tickets import Outcome
 
@@ -34,7 +34,7 @@ class Pace:
 
     def allows(
         self,
-        handler: ComputeResourceAwareBackOffHandler,
+        handler: Admission,
         window: Window,
         contended: dict[Window, None],
         in_flight: int,

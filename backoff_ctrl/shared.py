@@ -12,13 +12,15 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from .handler import ComputeResourceAwareBackOffHandler
+    from .admission import Admission
     from .policy import Policy
     from .tickets import Refusal, Ticket
 
 _HALF_LIFE = 10.0  # seconds: a storm's wake-ups in vain stay 1 in 900 at 150/s, and 100 creates at 10/s forget it
+_BUSY = 0.4  # what the settle time is at least, as a share of what answers take beyond _PROMPT; docs/decisions/news.md
+_PROMPT = 0.005  # seconds: a server that answers so soon has no backlog, and its cache none either
 _SHORTEST = 0.001  # seconds: where learning starts from if the policy says 0, and what no answer is quicker than
-_RECOUNT_LAG = 1.5  # mean answer times that a recount may trail creates; docs/decisions/news.md has the measurements
+_RECOUNT_LAG = 1.5  # mean answer times that a recount may trail creates, where the ends of pods are not told
 _ANSWERS = 16  # answers that the mean of their times looks back on
 
 
@@ -28,7 +30,7 @@ class Shared:
 
     policy: Policy
     rng: random.Random
-    wake: Callable[[ComputeResourceAwareBackOffHandler, float], None]
+    wake: Callable[[Admission, float], None]
     settle_time: float
     effects: list[Ticket | Refusal] = field(default_factory=list)
     flows: dict[str, Window] = field(default_factory=dict)
@@ -61,7 +63,8 @@ class Shared:
         answer_time = self._answers(took, now)
         self.trailing *= 0.5 ** ((now - self.learned_at) / _HALF_LIFE)
         self.learned_at = now
-        self.settle_time = min(self.policy.settle_max, max(self.policy.settle_time, self.trailing * answer_time))
+        least = max(self.policy.settle_time, _BUSY * (answer_time - _PROMPT))
+        self.settle_time = min(self.policy.settle_max, max(least, self.trailing * answer_time))
 
     def settle_longer(self, sent: float, now: float) -> None:
         """Learn that the server had not seen our news yet.

@@ -121,14 +121,18 @@ class Outcome:
 
 
 class Created(Outcome):
-    """The server stored it. ``charged`` is what the stored object is charged, where the answer tells."""
+    """The server stored it. ``charged`` is what the stored object is charged, where the answer tells.
 
-    __slots__ = ("charged",)
+    ``stored`` is the name that its end is told by (``Controller.ended``); empty where it is not.
+    """
+
+    __slots__ = ("charged", "stored")
     event: ClassVar[RequestEvent] = "created"
 
-    def __init__(self, charged: Demand | None = None) -> None:
+    def __init__(self, charged: Demand | None = None, stored: str = "") -> None:
         """Keep what the answer tells."""
         self.charged = charged
+        self.stored = stored
 
 
 class Rejected(Outcome):

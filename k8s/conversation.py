@@ -22,6 +22,7 @@ from .answers import (
     found_as_created,
     refused_here,
 )  # fmt: skip
+from .charged_kinds import PODS
 from .creation import Creation
 from .footprint import FootprintError
 from .naming import CREATE_ID, name_create
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping
 
-    from backoff_ctrl.demand import Demand
 
 __all__ = ["TABLE", "Answer", "Conversation", "Creation", "NotSent", "OutcomeUnknown", "State"]
 
@@ -167,7 +167,7 @@ class Conversation:
         self.last = event.answer
         if event.answer.ok:
             self.rejection = None
-            return Return(event.answer, Created(self._charge(event.answer)))
+            return Return(event.answer, self._created(event.answer))
         self.rejection = read_rejection(event.answer.status, event.answer.headers, event.answer.body)
         lane = self.rejection.lane
         treatment = TREATMENTS[lane]
@@ -261,7 +261,7 @@ class Conversation:
             return self._terminating()
         annotations = metadata.get("annotations")
         if isinstance(annotations, dict) and annotations.get(CREATE_ID) == self.named.create_id:
-            return Return(found_as_created(answer), Created(self._charge(answer)))
+            return Return(found_as_created(answer), self._created(answer))
         return self._taken()
 
     def _terminating(self) -> Action:
@@ -331,15 +331,18 @@ class Conversation:
 
     # -- small things ---------
 
-    def _charge(self, answer: Answer) -> Demand | None:
+    def _created(self, answer: Answer) -> Created:
         """What the stored object is charged: after defaults and webhooks it may differ from what was sent."""
         stored = answer.json()
         if stored is None or stored.get("kind") != self.named.body.get("kind"):
-            return None  # asked for as a table, or not an object at all
+            return Created()  # asked for as a table, or not an object at all
+        metadata = stored.get("metadata")
+        uid = metadata.get("uid") if isinstance(metadata, dict) and self.creation.resource == PODS else None
+        name = uid if isinstance(uid, str) else ""  # the ends of pods are told by it, of nothing else
         try:
-            return remembered_footprint(stored, self.creation.resource)
+            return Created(remembered_footprint(stored, self.creation.resource), name)
         except FootprintError:
-            return None  # stored all the same; the engine then keeps to the estimate
+            return Created(None, name)  # stored all the same; the engine then keeps to the estimate
 
 
 # ruff: noqa: SLF001 - the tables are the machine's own, below it only because Python reads from the top

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 LEVEL_HEADER = "X-Kubernetes-Pf-Prioritylevel-Uid"
 LEVELS_MAX = 4096
+ENDS = ""  # what is told of a namespace beside its quotas; none of them has an empty name
 
 log = logging.getLogger(__name__)
 
@@ -254,6 +255,18 @@ class Desk:
         self._told.pop(about, None)  # a new engine is told in the order in which this one was
         self._told[about] = news
         self._act(news)
+
+    def ends_told(self, namespace: str, *, told: bool) -> None:
+        """Tell the engine that the end of every pod of the namespace will be told, or that some may be missed."""
+        if told:
+            self._tell((namespace, ENDS), lambda engine, now: engine.ends_told(namespace, now, told=True))
+        else:
+            self._told.pop((namespace, ENDS), None)
+            self._act(lambda engine, now: engine.ends_told(namespace, now, told=False))
+
+    def ended(self, namespace: str, uid: str) -> None:
+        """Tell the engine that a pod ended."""
+        self._act(lambda engine, now: engine.ended(namespace, uid, now))
 
     def hint_release(self, namespace: str) -> None:
         """Tell the engine that something of ours ended or went."""

@@ -38,8 +38,14 @@ class Ledger(Protocol):
     def watch_lost(self, namespace: str | None) -> None:
         """Hear that changes may be missed."""
 
+    def ends_told(self, namespace: str, *, told: bool) -> None:
+        """Hear that the end of every pod of a namespace will be told, or that some may be missed."""
+
+    def ended(self, namespace: str, uid: str) -> None:
+        """Hear that a pod ended or went."""
+
     def hint_release(self, namespace: str) -> None:
-        """Hear that something ended or went."""
+        """Hear that something may have ended."""
 
 
 class QuotasTold:
@@ -154,17 +160,21 @@ class QuotaObserver:
 
 
 class PodObserver:
-    """The ends of pods in a namespace where quotas can't be watched: each is a reason to ask soon. It keeps nothing."""
+    """The ends of pods in a namespace; it keeps nothing.
+
+    Each is a reason to ask soon where quotas can't be watched; where they are, used is not below what has not ended.
+    """
 
     kind = LIVE_PODS
 
-    def __init__(self, ledger: Ledger, book: WatchBook, namespace: str) -> None:
-        """Begin with nothing seen."""
+    def __init__(self, ledger: Ledger, book: WatchBook | None, namespace: str) -> None:
+        """Begin with nothing seen. Without a book it is not noted how well it sees."""
         self.namespace: str | None = namespace
         self._name = namespace
         self._ledger = ledger
         self._book = book
         self._missed = False
+        self._healthy = False
         self.refusals = 0
 
     def begin(self) -> None:
@@ -175,21 +185,37 @@ class PodObserver:
 
     def listed(self, version: str) -> None:  # noqa: ARG002 - nothing of it is kept
         """The watch is healthy; pods may have ended meanwhile."""
-        self._book.pods(self._name, seen=True)
+        if self._book is not None:
+            self._book.pods(self._name, seen=True)
         self.refusals = 0
+        self._healthy = True
+        self._ledger.ends_told(self._name, told=True)
         if self._missed:
             self._missed = False
             self._ledger.hint_release(self._name)
 
     def take(self, event: Event) -> None:
-        """Hint at each pod that is gone, or has come to its end."""
+        """Tell of each pod that is gone, or has come to its end."""
         if event.type == "DELETED":
-            self._ledger.hint_release(self._name)
+            self._ledger.ended(self._name, event.told.uid)
 
     def lost(self, error: BaseException) -> None:
         """Ends may be missed from now on."""
         self._missed = True
-        self._book.pods(self._name, seen=False, why=str(error) or "stopped", patient=True)
+        if self._healthy:
+            self._healthy = False
+            self._ledger.ends_told(self._name, told=False)
+        if self._book is not None:
+            self._book.pods(self._name, seen=False, why=str(error) or "stopped", patient=True)
+
+    def refused(self, error: Exception) -> None:
+        """Note that the ends of pods may not be seen."""
+        if self._book is not None:
+            self._book.pods(self._name, seen=False, why=str(error))
+
+    def retire(self) -> None:
+        """Note nothing more: another one does, or nobody asks."""
+        self._book = None
 
 
 class ClusterQuotaObserver:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.backoff import delay
@@ -72,6 +73,8 @@ class QuotaWatch:
         self._told = QuotasTold(desk)
         self._cluster = ClusterQuotaObserver(self._told, self.book, self._wants)
         self._tasks: dict[str, tuple[asyncio.Task[None], QuotaObserver]] = {}
+        self._pods: dict[str, tuple[asyncio.Task[None], PodObserver]] = {}
+        self._all_listed = False
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
@@ -100,6 +103,8 @@ class QuotaWatch:
             return
         if self._one_by_one and namespace not in self._tasks:
             self._start(namespace)
+        elif self._all_listed:
+            self._start_pods(namespace, None)
         if new:
             self._cluster.follow(namespace)
 
@@ -110,21 +115,28 @@ class QuotaWatch:
 
     def _start(self, namespace: str) -> None:
         assert self._group is not None
-        pods: list[asyncio.Task[None]] = []
-
-        def listed() -> None:
-            while pods:
-                pods.pop().cancel()
-
-        observer = QuotaObserver(self._told, self.book, namespace, listed)
-        task = self._group.create_task(self._follow(namespace, observer, pods))
-        self._tasks[namespace] = task, observer
+        self._stop_pods(namespace)
+        observer = QuotaObserver(self._told, self.book, namespace, partial(self._start_pods, namespace, self.book))
+        self._tasks[namespace] = self._group.create_task(self._follow(namespace, observer)), observer
 
     def _stop(self, namespace: str) -> None:
         if (found := self._tasks.pop(namespace, None)) is not None:
             found[1].retire()
             found[0].cancel()
+            self._stop_pods(namespace)
             self.book.close(namespace)
+
+    def _start_pods(self, namespace: str, book: WatchBook | None) -> None:
+        """Follow the ends of pods too, once it is known how well quotas are seen."""
+        if namespace not in self._pods:
+            assert self._group is not None
+            observer = PodObserver(self._ledger, book, namespace)
+            self._pods[namespace] = self._group.create_task(self._follow_pods(observer)), observer
+
+    def _stop_pods(self, namespace: str) -> None:
+        if (found := self._pods.pop(namespace, None)) is not None:
+            found[1].retire()
+            found[0].cancel()
 
     def _drop(self, namespace: str) -> None:
         """Leave a namespace to learning."""
@@ -133,40 +145,28 @@ class QuotaWatch:
             self._tasks[namespace][1].forget()
             self._stop(namespace)
             self._ledger.watch_lost(namespace)
+        self._stop_pods(namespace)
         if not self._everywhere:
             self._cluster.unfollow(namespace)
 
-    async def _follow(self, namespace: str, observer: QuotaObserver, pods: list[asyncio.Task[None]]) -> None:
-        assert self._group is not None
-        try:
-            while True:
-                try:
-                    await self._follower(observer).run()
-                except (WatchForbiddenError, WatchAbsentError) as error:
-                    self._refused(observer, namespace, error)
-                if not pods:
-                    pods.append(self._group.create_task(self._follow_pods(namespace)))
-                await self._pause(observer.refusals)
-        finally:
-            while pods:
-                pods.pop().cancel()
+    async def _follow(self, namespace: str, observer: QuotaObserver) -> None:
+        while True:
+            try:
+                await self._follower(observer).run()
+            except (WatchForbiddenError, WatchAbsentError) as error:
+                self._refused(observer, namespace, error)
+            self._start_pods(namespace, self.book)
+            await self._pause(observer.refusals)
 
-    async def _follow_pods(self, namespace: str) -> None:
-        observer = PodObserver(self._ledger, self.book, namespace)
-        try:
-            while True:
-                try:
-                    await self._follower(observer).run()
-                except (WatchForbiddenError, WatchAbsentError) as error:
-                    self.book.counts.forbidden += 1
-                    self.book.pods(namespace, seen=False, why=str(error))
-                observer.refusals += 1
-                await self._pause(observer.refusals)
-        finally:
-            if namespace in self._tasks:
-                self.book.pods(namespace, seen=False, patient=True)
-            else:
-                self.book.close(namespace)
+    async def _follow_pods(self, observer: PodObserver) -> None:
+        while True:
+            try:
+                await self._follower(observer).run()
+            except (WatchForbiddenError, WatchAbsentError) as error:
+                self.book.counts.forbidden += 1
+                observer.refused(error)
+            observer.refusals += 1
+            await self._pause(observer.refusals)
 
     # -- all namespaces ---------
 
@@ -176,7 +176,7 @@ class QuotaWatch:
                 await self._follower(observer).run()
             except (WatchForbiddenError, WatchAbsentError) as error:
                 self._refused(observer, EVERYWHERE, error)
-            self._one_by_one = True
+            self._one_by_one, self._all_listed = True, False
             for namespace in list(self._in_use):
                 if namespace not in self._tasks:
                     self._start(namespace)
@@ -184,9 +184,11 @@ class QuotaWatch:
 
     def _leave_to_one(self) -> None:
         """Stop watching namespaces one by one: all are watched. What was told of them stays told."""
-        self._one_by_one = False
+        self._one_by_one, self._all_listed = False, True
         for namespace in list(self._tasks):
             self._stop(namespace)
+        for namespace in self._in_use:
+            self._start_pods(namespace, None)
 
     def _refused(self, observer: QuotaObserver, place: str, error: Exception) -> None:
         self.book.counts.forbidden += 1

@@ -104,29 +104,30 @@ class ScriptedServer:
         """Make a pod."""
         self.put("pods", namespace, name, {"kind": "PartialObjectMetadata"})
 
+    def uid(self, plural: str, namespace: str, name: str) -> str:
+        """Return the uid of an object."""
+        return str(self._objects[plural][namespace, name]["metadata"]["uid"])
+
     # -- what happens to streams ---------
 
-    def tell(self, *lines: Any) -> None:
-        """Write to every stream, whatever it is."""
-        for _, _, queue in self._streams:
-            for line in lines:
+    def tell(self, *lines: Any, plural: str = "") -> None:
+        """Write to every stream of a kind, whatever it is; by default to those that tell of quotas."""
+        for watched, _, queue in self._streams:
+            for line in lines if watched == plural or (not plural and watched != "pods") else ():
                 queue.put_nowait(line)
 
-    def bookmark(self) -> None:
-        """Tell every stream of the present version."""
-        for plural, _, queue in self._streams:
-            metadata = {"resourceVersion": str(self.version)}
-            queue.put_nowait({"type": "BOOKMARK", "object": {"kind": plural, "metadata": metadata}})
+    def bookmark(self, plural: str = "") -> None:
+        """Tell every stream of a kind the present version."""
+        metadata = {"resourceVersion": str(self.version)}
+        self.tell({"type": "BOOKMARK", "object": {"kind": plural, "metadata": metadata}}, plural=plural)
 
-    def end(self) -> None:
-        """End every stream in good order."""
-        for _, _, queue in self._streams:
-            queue.put_nowait(StopAsyncIteration)
+    def end(self, plural: str = "") -> None:
+        """End every stream of a kind in good order."""
+        self.tell(StopAsyncIteration, plural=plural)
 
-    def cut(self, error: Exception | None = None) -> None:
-        """Break every stream."""
-        for _, _, queue in self._streams:
-            queue.put_nowait(error or WatchBrokenError("connection reset"))
+    def cut(self, error: Exception | None = None, plural: str = "") -> None:
+        """Break every stream of a kind."""
+        self.tell(error or WatchBrokenError("connection reset"), plural=plural)
 
     def forget_history(self) -> None:
         """Let versions before this one be forgotten."""
@@ -198,6 +199,7 @@ class RecordingDesk(Desk):
     def __init__(self) -> None:
         super().__init__(LoopTimers(), Policy(), "enforce", random.Random(1))
         self.news: list[str] = []
+        self.ends_told_of: dict[str, bool] = {}
 
     def observe_quota(self, namespace: str, quota: str, seen: ObservedQuota) -> None:
         self.news.append(f"{namespace}/{quota}")
@@ -214,6 +216,14 @@ class RecordingDesk(Desk):
     def watch_lost(self, namespace: str | None) -> None:
         self.news.append(f"lost {namespace or 'all'}")
         super().watch_lost(namespace)
+
+    def ends_told(self, namespace: str, *, told: bool) -> None:
+        self.ends_told_of[namespace] = told
+        super().ends_told(namespace, told=told)
+
+    def ended(self, namespace: str, uid: str) -> None:
+        self.news.append(f"{namespace}: something ended")
+        super().ended(namespace, uid)
 
     def hint_release(self, namespace: str) -> None:
         self.news.append(f"{namespace}: something ended")

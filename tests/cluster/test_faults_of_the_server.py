@@ -91,14 +91,15 @@ async def test_the_controller_manager_stands_still(bed: Bed) -> None:
 async def test_two_api_servers_meet_at_one_quota(bed: Bed) -> None:
     """Each admits from its own cache and one of them loses the race for the quota: that create is sent again."""
     with second_server(bed) as other:
-        for race in range(RACES):
-            account = await _raced(bed.server, other, f"raced-{race}")
-            account.must_be_whole()
-            if conflicts := account.refused["quota-conflict"]:
-                break
-    record("test_two_api_servers_meet_at_one_quota", account, recovery=None, noted=f"{conflicts} conflicts")
+        races = [await _raced(bed.server, other, "raced-0")]
+        while not races[-1].refused["quota-conflict"] and len(races) < RACES:
+            races.append(await _raced(bed.server, other, f"raced-{len(races)}"))
+    conflicts = races[-1].refused["quota-conflict"]
+    record("test_two_api_servers_meet_at_one_quota", races[-1], recovery=None, noted=f"{conflicts} conflicts")
 
-    assert conflicts
+    for race in races:
+        race.must_be_whole()
+    assert conflicts > 0
 
 
 async def _raced(one: Server, other: Server, namespace: str) -> Account:

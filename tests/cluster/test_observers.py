@@ -15,7 +15,7 @@ from k8s.gate import AsyncGate
 from k8s.gated_async import AsyncGatedApiClient, waiting
 from k8s.places import find_place
 from k8s.quota_source import ClientSource
-from k8s.watch_events import CLUSTER_QUOTAS
+from k8s.watch_events import CLUSTER_QUOTAS, QUOTAS
 from k8s.watch_status import EVERYWHERE, Seeing
 from k8s.watch_thread import aio_configuration
 from k8s.watching import QuotaWatch
@@ -29,6 +29,7 @@ from tests.watch_script import ONE, until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from backoff_ctrl.explaining import NamespaceSnapshot
     from k8s.watch_events import Kind
     from tests.cluster.binaries import Binaries
     from tests.cluster.servers import Server
@@ -39,14 +40,15 @@ ROLES = "/apis/rbac.authorization.k8s.io/v1"
 
 
 class Noting(ClientSource):
-    """Notes which version each stream began with."""
+    """Notes which version each stream of quotas began with."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.versions: list[int] = []
 
     async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncIterator[object]:
-        self.versions.append(int(version))
+        if kind is QUOTAS:
+            self.versions.append(int(version))
         async for each in super().watch(kind, namespace, version):
             yield each
 
@@ -65,6 +67,10 @@ class Observing:
         found = self.desk.snapshot().namespaces.get(namespace)
         ceiling = found and found.quotas.get(quota, {}).get(resource)
         return (ceiling.limited - ceiling.used) // ONE if ceiling and ceiling.source == "observed" else None
+
+    def of(self, namespace: str) -> NamespaceSnapshot:
+        """What the engine knows of a namespace."""
+        return self.desk.snapshot().namespaces[namespace]
 
     def state(self, namespace: str) -> Seeing | None:
         """How the namespace is seen."""
@@ -170,8 +176,33 @@ async def test_a_quiet_watch_goes_on_from_its_bookmarks(server: Server, room: Ro
 
         if server.kind == "sandbox":  # a real one tells a newer version once its cache has heard of one
             assert seen.source.versions[-1] > seen.source.versions[0]
-        assert (counts.relists, counts.reconnects, counts.expired) == (1, 0, 0)
+        assert (counts.relists, counts.reconnects, counts.expired) == (2, 0, 0)  # of quotas and of pods
         assert counts.resumed >= 2
+
+
+@pytest.mark.parametrize("how", ["deleted", "finished"])
+async def test_a_count_that_lacks_what_lives_lets_nobody_in(server: Server, room: Room, how: str) -> None:
+    """The status says that nothing is used; the gate knows of two pods that live, and waits for the end of one."""
+    await room.quota("q", {"pods": "2", "configmaps": "9"})
+    async with observing(server, [room.namespace]) as seen:
+        await until(lambda: seen.left(room.namespace) == 2 and seen.of(room.namespace).ends_told)
+        for name in ("first", "second"):
+            await seen.core.create_namespaced_pod(room.namespace, pod(name))
+        await until(lambda: seen.left(room.namespace) == seen.of(room.namespace).answered_holds == 0)
+        task = await seen.waiter(room.namespace, pod("third"))
+
+        less = {"status": {"used": {"pods": "0", "configmaps": "7"}}}
+        reply = await room.api.patch(room.path("resourcequotas", "q", "status"), less, MERGE)
+        assert reply.status == 200, reply.text
+        await until(lambda: seen.left(room.namespace, resource="configmaps") == 2)
+        assert seen.left(room.namespace) == 0
+        assert not task.done()
+
+        if how == "deleted":
+            await room.delete("pods", "first", gracePeriodSeconds="0")
+        else:
+            await room.finish("first", "Succeeded")
+        await asyncio.wait_for(task, 10)
 
 
 async def test_all_namespaces_are_one_watch(server: Server, room: Room) -> None:

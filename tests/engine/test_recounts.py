@@ -9,7 +9,7 @@ from backoff_ctrl.demand import Selector
 from backoff_ctrl.holds import RECENT_FOR
 from tests.timeline import NS, ONE, QUOTA, Timeline, amounts_of, tickets
 
-ANSWER = 0.02
+ANSWER = 0.01
 LAG = 1.5 * ANSWER
 """How long a recount is doubted, with answers that take so long."""
 

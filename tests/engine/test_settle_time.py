@@ -61,14 +61,29 @@ def test_what_a_busy_moment_taught_of_the_settle_time_is_forgotten_again() -> No
     seen = []
     for _ in range(100):
         ticket = line.next_ticket()
-        line.later(0.9)
+        line.later(0.005)
         line.observe(4, 4)
         line.created(ticket)
+        line.later(0.895)
         line.observe(3, 4)
         seen.append(line.controller.snapshot(line.now).settle_time)
     assert seen == sorted(seen, reverse=True)
     assert seen[-1] == Policy().settle_time
     assert 90 < line.now - full_at < 110
+
+
+def test_a_busy_server_is_believed_to_trail_before_it_has_refused() -> None:
+    """Two fifths of what answers take beyond 5 ms, up to the limit; nothing is added for one that answers at once."""
+    for took, wanted in ((0.005, 0.0), (0.01, 0.002), (0.03, 0.01), (0.055, 0.02), (1.0, Policy().settle_max)):
+        line = Timeline()
+        line.observe(3, 4)
+        line.watching()
+        ticket = line.ticket_of(line.submit(1))
+        line.submit(1)
+        line.later(took)
+        line.created(ticket)
+
+        assert line.controller.snapshot(line.now).settle_time == pytest.approx(max(Policy().settle_time, wanted)), took
 
 
 @pytest.mark.parametrize("each", [0.1, 2.0])

@@ -85,8 +85,8 @@ class Telling:
     def __getattr__(self, name: str) -> Any:
         told = getattr(self._desk, name)
 
-        def tell(*args: Any) -> None:
-            told(*args)
+        def tell(*args: Any, **options: Any) -> None:
+            told(*args, **options)
             task = asyncio.ensure_future(self._ring())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

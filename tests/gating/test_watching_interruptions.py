@@ -28,7 +28,10 @@ def test_a_stream_that_ends_in_good_order_is_resumed_where_it_ended() -> None:
 
             assert seen.desk.left() == 5
             assert server.count("list") == 1
-            assert [ask.version for ask in server.asked if ask.what == "watch"] == ["101", "102"]
+            assert [ask.version for ask in server.asked if (ask.what, ask.plural) == ("watch", "resourcequotas")] == [
+                "101",
+                "102",
+            ]
             assert "lost team" not in seen.desk.news
             assert seen.book.counts.resumed == 1
 
@@ -49,7 +52,10 @@ def test_a_quiet_watch_is_resumed_from_its_bookmark() -> None:
             server.end()
             await elapse(1)
 
-            assert [ask.version for ask in server.asked if ask.what == "watch"] == ["101", "5000"]
+            assert [ask.version for ask in server.asked if (ask.what, ask.plural) == ("watch", "resourcequotas")] == [
+                "101",
+                "5000",
+            ]
             assert seen.book.counts.expired == 0
             assert server.count("list") == 1
 
@@ -131,6 +137,7 @@ def test_a_server_that_is_away_is_asked_ever_more_rarely_and_found_again() -> No
         async with observed(server, longest_pause=30) as seen:
             server.down = True
             server.cut()
+            server.cut(plural="pods")
             await elapse(3600)
             asked = server.times("list")
             away = seen.book.of("team")
@@ -218,6 +225,7 @@ def test_a_break_that_is_over_at_once_is_not_logged_and_a_lasting_one_once(caplo
 
             server.down = True
             server.cut()
+            server.cut(plural="pods")
             await elapse(600)
             server.down = False
             await elapse(60)
@@ -245,6 +253,6 @@ def test_a_long_list_comes_in_pages_and_is_compared_as_a_whole() -> None:
             await elapse(2)
 
             assert [each for each in seen.desk.news if each.endswith("gone")] == ["team/q7 is gone"]
-            assert seen.book.counts.relists == 2
+            assert seen.book.counts.relists == 3  # one of them of pods
 
     run_virtual(main())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.demand import Demand
@@ -55,7 +56,7 @@ def test_a_watch_of_pods_that_broke_hints_once_when_it_is_back() -> None:
             server.pod(f"p{number}")
         async with observed(server) as seen:
             await elapse(30)
-            server.cut()
+            server.cut(plural=PODS)
             for number in range(100):
                 server.remove(PODS, "team", f"p{number}")
             await elapse(2)
@@ -65,10 +66,10 @@ def test_a_watch_of_pods_that_broke_hints_once_when_it_is_back() -> None:
     run_virtual(main())
 
 
-def test_a_permission_given_back_is_found_and_the_pods_are_left_alone() -> None:
+def test_a_permission_given_back_is_found() -> None:
     """Asked again soon, then ever more rarely up to `ask_again`, with jitter.
 
-    Then quotas count and the watch of pods ends.
+    Then quotas count; the ends of pods are told as before.
     """
 
     async def main() -> None:
@@ -89,7 +90,7 @@ def test_a_permission_given_back_is_found_and_the_pods_are_left_alone() -> None:
             assert len({round(gap / longest, 3) for gap, longest in zip(gaps, ASKED, strict=False)}) > 3
             assert seen.book.of("team").state is Seeing.QUOTAS  # type: ignore[union-attr]
             assert seen.desk.left() == 3
-            assert server.open_streams == {(QUOTAS, "team"): 1}
+            assert server.open_streams == {(QUOTAS, "team"): 1, (PODS, "team"): 1}
 
     run_virtual(main())
 
@@ -105,6 +106,7 @@ def test_a_permission_taken_away_makes_the_gate_forget_what_it_may_not_see() -> 
             assert seen.desk.left() == 3
             server.forbidden = {(QUOTAS, "team"), (PODS, "team")}
             server.cut()
+            server.cut(plural=PODS)
             await elapse(3)
 
             assert seen.desk.left() is None
@@ -129,6 +131,8 @@ def test_each_change_of_state_is_one_line(caplog: pytest.LogCaptureFixture) -> N
             await elapse(7200)
             server.forbidden.remove((QUOTAS, "team"))
             await elapse(120)
+            server.forbidden.clear()
+            await elapse(120)
             server.forbidden = {(QUOTAS, "team")}
             server.cut()
             await elapse(3600)
@@ -152,11 +156,11 @@ def test_all_namespaces_that_may_not_be_watched_are_watched_one_by_one_as_they_a
         async with observed(server, None) as seen:
             seen.watch.add("a")
             await elapse(1)
-            assert server.open_streams == {(QUOTAS, "a"): 1}
+            assert server.open_streams == {(QUOTAS, "a"): 1, (PODS, "a"): 1}
             seen.watch.add("b")
             await elapse(1000)
 
-            assert server.open_streams == {(QUOTAS, "a"): 1, (QUOTAS, "b"): 1}
+            assert server.open_streams == {(kind, name): 1 for kind in (QUOTAS, PODS) for name in "ab"}
             assert seen.desk.left(namespace="a") == seen.desk.left(namespace="b") == 2
             assert seen.book.of("a").state is Seeing.QUOTAS  # type: ignore[union-attr]
             assert seen.book.status()[EVERYWHERE].state is Seeing.LEARNING
@@ -183,7 +187,8 @@ def test_when_all_namespaces_may_be_watched_again_one_stream_takes_over() -> Non
             server.forbidden.clear()
             await elapse(200)
 
-            assert server.open_streams == {(QUOTAS, None): 1}
+            assert server.open_streams == {(QUOTAS, None): 1, (PODS, "a"): 1}
+            assert seen.desk.ends_told_of == {"a": True}
             assert seen.desk.left("kept", namespace="a") == 2
             assert seen.desk.left("gone", namespace="a") is None
             assert seen.desk.observes("a")
@@ -191,12 +196,15 @@ def test_when_all_namespaces_may_be_watched_again_one_stream_takes_over() -> Non
             server.quota("kept", hard="9", namespace="a")
             await elapse(1)
             assert seen.desk.left("kept", namespace="a") == 9
+            server.cut(plural=PODS)
+            await elapse(10)
+            assert set(seen.book.status()) == {EVERYWHERE}
 
     run_virtual(main())
 
 
-def test_where_all_are_watched_nothing_is_asked_of_the_single_ones() -> None:
-    """One list, one stream, whatever comes into use."""
+def test_where_all_are_watched_only_the_ends_of_pods_are_asked_of_the_single_ones() -> None:
+    """One list, one stream of quotas, whatever comes into use; and nothing is noted of pods: quotas are seen."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -206,7 +214,8 @@ def test_where_all_are_watched_nothing_is_asked_of_the_single_ones() -> None:
             seen.watch.add("b")
             await elapse(10)
 
-            assert server.open_streams == {(QUOTAS, None): 1}
+            assert server.open_streams == {(QUOTAS, None): 1, (PODS, "a"): 1, (PODS, "b"): 1}
+            assert set(seen.book.status()) == {EVERYWHERE}
             assert seen.book.of("b").state is Seeing.QUOTAS  # type: ignore[union-attr]
 
     run_virtual(main())
@@ -226,12 +235,30 @@ def test_the_namespaces_watched_one_by_one_are_bounded() -> None:
                     seen.watch.add("n0")  # it is used all the time
                 await elapse(0.01)
 
-            assert sum(server.open_streams.values()) == 256
+            assert Counter(kind for kind, _ in server.open_streams) == {QUOTAS: 256, PODS: 256}
             assert server.open_streams[QUOTAS, "n0"] == 1
-            assert server.open_streams[QUOTAS, "n1"] == 0
+            assert server.open_streams[QUOTAS, "n1"] == server.open_streams[PODS, "n1"] == 0
+            assert not seen.desk.ends_told_of["n1"]
             assert seen.desk.left(namespace="n1") is None
             assert not seen.desk.observes("n1")
             assert len(seen.book.status()) == 256
+
+    run_virtual(main())
+
+
+def test_the_namespaces_whose_pods_are_watched_beside_all_quotas_are_bounded() -> None:
+    """The one least used is let go, and nobody believes any more that its ends are told."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        async with observed(server, None) as seen:
+            for number in range(257):
+                seen.watch.add(f"n{number}")
+                await elapse(0.01)
+            await elapse(1)
+
+            assert Counter(kind for kind, _ in server.open_streams) == {QUOTAS: 1, PODS: 256}
+            assert [name for name, told in seen.desk.ends_told_of.items() if not told] == ["n0"]
 
     run_virtual(main())
 

@@ -23,6 +23,7 @@ def test_each_change_of_state_is_told_with_its_time_and_reason() -> None:
         book = WatchBook(on_change=lambda place, sight: told.append((place, sight)))
         server = ScriptedServer()
         server.quota()
+        server.forbidden = {("pods", "team")}
         async with observed(server, book=book):
             await elapse(100)
             server.down = True
@@ -41,7 +42,7 @@ def test_each_change_of_state_is_told_with_its_time_and_reason() -> None:
     assert states[:5] == [quotas, learning, quotas, learning, pods]
     lost = told[1][1]
     assert 100 <= lost.since < 101
-    assert lost.why == "connection reset"
+    assert lost.why == "connection reset; 403: may not list pods"
     assert told[4][1].why == "403: may not list resourcequotas"
 
 
@@ -61,7 +62,7 @@ def test_what_is_counted() -> None:
             server.cut()
             await elapse(30)
 
-            assert (counts.relists, counts.resumed, counts.reconnects, counts.events) == (2, 1, 1, 3)
+            assert (counts.relists, counts.resumed, counts.reconnects, counts.events) == (3, 1, 1, 3)
             assert (counts.forbidden, counts.expired, counts.failures, counts.ignored) == (0, 0, 0, {})
 
     run_virtual(main())

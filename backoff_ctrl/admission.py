@@ -1,0 +1,238 @@
+"""Who of one namespace may go now, who waits for what, and until when: the line is offered its chances."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final
+
+from .keeping import Keeping
+from .knowledge import Knowledge
+from .line import Line, rank_of
+from .pace import Pace
+from .probing import FOREVER, Probing
+from .settling import Settling
+from .tickets import Refusal, Ticket
+
+if TYPE_CHECKING:
+    from .blocks import Block
+    from .line import Shape
+    from .overload import Window
+    from .shared import Shared
+    from .tickets import RefusalReason, Request
+
+_NO_BLOCKS: Final[list[Block]] = []
+UNHURRIED: Final = 1.0  # seconds: while nobody waits, answered holds end in bundles
+
+
+class Admission:
+    """The waiting line of one namespace, and what stands in its way. What is learned comes from the subclass."""
+
+    __slots__ = (
+        "_resume", "_scan_due", "_shared", "_waiters_max", "keeping", "knowledge", "line", "namespace", "pace",
+        "policy", "probing", "seq", "settling", "wake_at",
+    )  # fmt: skip
+
+    def __init__(self, namespace: str, shared: Shared, *, observing: bool, ends_told: bool = False) -> None:
+        """Start with nothing known and nobody waiting."""
+        self.namespace = namespace
+        self.policy = shared.policy
+        self._shared = shared
+        self.knowledge = Knowledge(observing=observing, ends_told=ends_told)
+        self.line = Line()
+        self.keeping = Keeping(self.policy)
+        self.probing = Probing(namespace, self.knowledge, shared)
+        self.settling = Settling()
+        self.pace = Pace(self.policy, shared.rng)
+        self.seq = 0
+        self.wake_at = FOREVER
+        self._resume: tuple[float, int] | None = None
+        self._scan_due = False
+        self._waiters_max = self.policy.waiters_max
+
+    def submit(self, request: Request, now: float) -> None:
+        """Take a new request: it goes, waits, or is refused, as ``advance`` then says."""
+        if request.state != "new":
+            request.happens("submit")
+        line = self.line
+        knowledge = self.knowledge
+        shape = knowledge.shapes.get(request.demand.key) or knowledge.shape_of(request.demand)
+        request.joined = now
+        request.rank = now - request.priority * self.policy.age_step if request.priority else now
+        self.seq = request.seq = self.seq + 1
+        if shape.rows:
+            row = shape.rows.get((request.priority, request.flow))
+            if row is not None and line.size < self._waiters_max:
+                # Its equals wait already: it goes after them, and nothing needs to be weighed.
+                request.state = "waiting"
+                request.demand = shape.demand
+                request.row = row
+                row.waiting.append(request)
+                line.size += 1
+                return
+        if (
+            line.size
+            or shape.version != knowledge.version
+            or shape.never is not None
+            or not self._offer(request, shape, now)
+        ):
+            self._arrive(request, shape, now)
+
+    def withdraw(self, request: Request, now: float) -> None:
+        """Let a waiting request leave the line."""
+        request.happens("withdraw")
+        self.line.leave(request)
+        self._look(now)  # room that was kept for it is free
+
+    def advance(self, now: float) -> None:
+        """Do all that is due: room settles, holds end, blocks open, waiters are offered their chance."""
+        if self.settling.release(now):
+            self._scan_due = True
+        if self.knowledge.end_holds(now, self.policy):
+            self._scan_due = True
+        living = self.knowledge.living
+        if (living.doubtful or now >= living.look_at) and living.look([*self.knowledge.ceilings()], now):
+            self._scan_due = True
+        for request in self.line.overdue(now, self.policy.wait_max):
+            self._refuse(request, "waited-too-long", f"waited {self.policy.wait_max:g} s in {self.namespace}")
+            self._scan_due = True
+        if self.line.order and (self._scan_due or self._resume is not None or self._is_time(now)):
+            self.scan(now)
+        elif not self.line.order:
+            self.probing.rest()
+        self._set_alarm(now)
+
+    def _arrive(self, request: Request, shape: Shape, now: float) -> None:
+        """Weigh a request whose equals do not wait: it goes at once, or opens a row."""
+        knowledge = self.knowledge
+        shape.used_at = now
+        if shape.version != knowledge.version:
+            knowledge.know(shape)
+        if self.line.size >= self.policy.waiters_max:
+            self._refuse(request, "too-many-waiting", f"{self.line.size} requests wait in {self.namespace} already")
+        elif shape.never is not None and self.policy.on_never_fits == "fail":
+            self._refuse(request, "never-fits", shape.never_sentence())
+        elif not (
+            self._offer(request, shape, now)
+            or (knowledge.end_holds(now, self.policy) and self._offer(request, shape, now))
+        ):
+            request.happens("submit")
+            row = shape.row_of(request)
+            self.line.join(request, row)
+            self.keeping.weigh(row, now)  # from now on it is overtaken, not only from the next look on
+            self._set_alarm(now)
+
+    def _offer(self, request: Request, shape: Shape, now: float) -> bool:
+        """Admit the request if it may go now, as a probe if need be; say whether it went."""
+        if self.keeping.kept and self.keeping.closes(shape, request):
+            return False
+        blocks = _NO_BLOCKS
+        for ceiling, amount in shape.meets:
+            if amount > ceiling.room:
+                found = self.probing.ready_blocks(shape, now)
+                if found is None:
+                    return False
+                blocks = found
+                break
+        pace = self.pace
+        unproven = not shape.meets and not self.knowledge.observing
+        if unproven and pace.unproven >= pace.window:
+            return False
+        shared = self._shared
+        window = shared.flows.get(request.flow) or shared.flow(request.flow)
+        free = window.in_flight + 1 <= window.size and now >= window.not_before and not window.turns
+        free = free and pace.brake is None
+        if not free:
+            place = (request.rank, request.seq)
+            if not pace.allows(self, window, shared.contended, len(self.knowledge.outstanding), place, now):
+                return False
+        ticket = Ticket(request, shape, now, bool(blocks), unproven)
+        for block in blocks:
+            block.sends(ticket)
+        outstanding = self.knowledge.outstanding
+        if not outstanding and self.wake_at > now + self.policy.ticket_max:
+            shared.wake(self, now + self.policy.ticket_max)
+        outstanding[ticket] = None
+        window.in_flight += 1
+        if unproven:
+            pace.unproven += 1
+        shared.effects.append(ticket)
+        if self.line.size:
+            self._overtake(ticket, now)
+        return True
+
+    def _overtake(self, ticket: Ticket, now: float) -> None:
+        """Let the admitted leave the line, and count whom it overtook; a probe's room was nobody's yet."""
+        request = ticket.request
+        if request.row is not None:
+            self.line.leave(request)
+        if self.keeping.next_for and not ticket.probe and self.keeping.overtook(ticket.shape, request, now):
+            self._look(now)
+
+    def _refuse(self, request: Request, reason: RefusalReason, detail: str) -> None:
+        request.happens("refuse")
+        if request.row is not None:
+            self.line.leave(request)
+        self._shared.effects.append(Refusal(request, reason, detail))
+
+    def _look(self, now: float) -> None:
+        """Have the line looked over at the next advance."""
+        self._scan_due = True
+        self._shared.wake(self, now)
+
+    def _is_time(self, now: float) -> bool:
+        """Say whether time alone may let somebody go."""
+        return self.probing.open_due(now) or now >= self.keeping.next_change or self.pace.is_over(now)
+
+    def _set_alarm(self, now: float) -> None:
+        """Ask to be woken at the next thing that time alone brings about."""
+        patience = self.policy.answered_hold if self.line.size else UNHURRIED
+        at = min(self.settling.next_at(), self.knowledge.next_end(patience, self.policy.ticket_max))
+        at = min(at, self.knowledge.living.look_at)
+        if self.line.order:
+            too_long = self.line.oldest + self.policy.wait_max
+            at = min(at, too_long, self.keeping.next_change, self.probing.next_due(), self.pace.next_open(now))
+            if self._resume is not None or self._scan_due:
+                at = now
+        if at < FOREVER:
+            self._shared.wake(self, max(now, at))
+
+    def take_turn(self, window: Window, place: tuple[float, int], now: float) -> None:
+        """Take a turn at a contended window, from the place that asked: a look from the head may not get there."""
+        cut, self._resume = self._resume, place
+        self.pace.turn = window
+        self.scan(now)
+        self.pace.turn = None
+        self._resume = min((place for place in (cut, self._resume) if place is not None), default=None)
+        self._set_alarm(now)
+
+    def scan(self, now: float) -> None:
+        """Go over the line in order and admit whoever may go; stop after ``scan_max`` rows and go on next time."""
+        order = self.line.order
+        if self._scan_due:
+            self._resume = None  # news since a look was cut short: the first in line come first
+        at = 0 if self._resume is None else bisect_left(order, self._resume, key=rank_of)
+        if self._resume is None:
+            self.keeping.begin()
+            self._scan_due = False
+            self.probing.suspect_at = FOREVER
+        self._resume = None
+        budget = self.policy.scan_max
+        while at < len(order):
+            if budget == 0:
+                self._resume = order[at][:2]
+                break
+            budget -= 1
+            row = order[at][2]
+            shape = row.shape
+            if shape.version != self.knowledge.version:
+                self.knowledge.know(shape)
+            if shape.never is not None and self.policy.on_never_fits == "fail":
+                for request in [request for request in row.waiting if request.row is row]:
+                    self._refuse(request, "never-fits", shape.never_sentence())
+            elif not self._offer(row.waiting[0], shape, now):
+                self.keeping.weigh(row, now)
+                at += 1
+            elif self._scan_due:  # somebody is overtaken to the full: keep for them before going on
+                self.keeping.begin()
+                self._scan_due = False
+                at = 0
