@@ -193,6 +193,19 @@ def test_the_oldest_answered_hold_is_confirmed_first() -> None:
     assert replay.held() == 0
 
 
+def test_an_answer_whose_charge_was_seen_before_makes_room_at_once() -> None:
+    """Until then it counts twice, held and used; nobody waits for its time to be over."""
+    line = Timeline()
+    line.observe(0, 4)
+    line.watching()
+    ticket = line.ticket_of(line.submit(2))
+    line.observe(2, 4)
+    waiter = line.submit(2)
+    assert waiter.state == "waiting"
+
+    assert [each.request for each in tickets(line.created(ticket))] == [waiter]
+
+
 def test_a_fall_confirms_nothing() -> None:
     """News of room end no hold: the charge that a hold stands for is yet to be seen."""
     line = Timeline()

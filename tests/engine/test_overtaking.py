@@ -201,6 +201,20 @@ def test_keeping_ends_when_the_kept_for_leaves() -> None:
     assert state_of(small) == "sent"
 
 
+def test_keeping_ends_when_the_kept_for_has_waited_too_long() -> None:
+    """In that moment: what was kept for it is for those behind."""
+    line = busy(Policy(overtakes_max=0, overtaken_for_max=0, keep_stalled=1000, wait_max=100))
+    large = line.submit(3)
+    line.later(50)
+    small = line.submit(1)
+    assert small.state == "waiting"
+    line.until(large.joined + 99.9)
+    assert small.state == "waiting"
+
+    line.until(large.joined + 100.1)
+    assert (large.state, small.state) == ("over", "sent")
+
+
 @pytest.mark.parametrize("on_never_fits", ["fail", "wait"])
 def test_keeping_ends_when_the_kept_for_can_never_fit(on_never_fits: str) -> None:
     """The quota shrank below it: it is refused or waits on, and nothing is kept for it."""
