@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from backoff_ctrl import Created, Demand, ObservedQuota, Policy, Rejected, Ticket
 from tests.engine_twin import TwinQuota, TwinServer
+from tests.examples import examples
 from tests.timeline import NS, Timeline
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ CREATES = st.lists(
 
 
 @given(creates=CREATES, seed=st.integers(0, 10_000), pods=st.integers(1, 10))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_alone_and_observing_it_is_never_refused(
     creates: list[tuple[float, dict[str, int], float]], seed: int, pods: int
 ) -> None:
@@ -131,7 +132,7 @@ def test_alone_and_observing_it_is_never_refused(
 
 
 @given(creates=CREATES, seed=st.integers(0, 10_000), pods=st.integers(1, 10))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_learning_from_refusals_alone_everyone_gets_in_once(
     creates: list[tuple[float, dict[str, int], float]], seed: int, pods: int
 ) -> None:

@@ -27,6 +27,7 @@ from backoff_ctrl import (
     Ticket,
 )
 from tests.engine_twin import TwinCreate, TwinLaws, TwinQuota, TwinRefusal, TwinServer
+from tests.examples import examples
 from tests.timeline import Effect, Timeline
 
 NAMESPACES = ("team-a", "team-b")
@@ -322,7 +323,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
 TestController = ControllerMachine.TestCase
 TestController.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(60), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 

@@ -30,6 +30,7 @@ from k8s.steps import (
     WaitUntil,
     Woke,
 )
+from tests.examples import examples
 from tests.playbook import answered, full, lost, never_sent, status
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def next_event(machine: Conversation, data: st.DataObject, at: float) -> Any:
             return draw(st.sampled_from(ANSWERS))(at)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), minted=st.booleans(), keyed=st.booleans())
 def test_every_conversation_ends_its_tickets_and_keeps_its_name(data: st.DataObject, minted: bool, keyed: bool) -> None:
     """No send without a ticket, none after a cancellation, one name for all, and no ticket is left at the end."""
