@@ -45,14 +45,14 @@ class Ceiling:
 
     ``room`` = limited - used - unsettled - held; a request fits when its amount <= room. ``unsettled`` is room that
     was heard of less than the settle time ago. ``credit`` is rise of ``used`` that no hold has claimed yet.
-    ``used`` is what the others leave of ``limited``: a hold that ends while ``room`` stays has become used. It is
-    never believed below what of ours is ``living``: what the newest fact said below that is ``doubt``.
+    ``used`` is what the others leave of ``limited``: a hold that ends while ``room`` stays has become used. What a
+    fact says of it below what of ours is ``living`` is ``doubt``, and no room.
     """
 
     __slots__ = (
         "answered",
-        "block", "credit", "doubt", "epoch", "heard", "held", "keep_best", "keep_grown", "keeper", "least_doubt",
-        "limited", "living", "quota", "resource", "room", "seen", "unsettled",
+        "block", "credit", "doubt", "epoch", "heard", "held", "keep_best", "keep_grown", "keeper",
+        "limited", "living", "lowest", "lowest_before", "quota", "resource", "room", "seen", "unsettled",
     )  # fmt: skip
 
     def __init__(self, quota: Quota, resource: str, limited: int, used: int) -> None:
@@ -63,7 +63,8 @@ class Ceiling:
         self.credit = 0
         self.living = 0  # charges of our creates that live and are handed over
         self.doubt = 0
-        self.least_doubt = 0  # since somebody looked
+        self.lowest = 0  # that was living since the last turn
+        self.lowest_before = 0  # between that and the turn before
         self.epoch = 0
         self.block: Block | None = None
         self.keeper: Request | None = None
@@ -121,14 +122,23 @@ class Ceiling:
     def live(self, amount: int) -> bool:
         """Count so much more of ours as living, or less; say whether that leaves less to doubt."""
         self.living += amount
+        self.lowest = min(self.lowest, self.living)
         return self._doubt()
+
+    def turn(self) -> None:
+        """Begin a new span of time for the least that was living in it."""
+        self.lowest_before, self.lowest = self.lowest, self.living
+
+    @property
+    def belied(self) -> bool:
+        """Whether less is used than was living at any time of the present span and the one before."""
+        return self.heard < min(self.lowest, self.lowest_before)
 
     def _doubt(self) -> bool:
         """Doubt what the newest fact says of ``used`` below what lives; say whether it is less than before."""
         less = self.doubt - max(0, self.living - self.heard)
         self.doubt -= less
         self.room += less
-        self.least_doubt = min(self.least_doubt, self.doubt)
         return less > 0
 
     def settles(self, room: int) -> None:

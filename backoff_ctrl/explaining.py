@@ -49,10 +49,14 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class CeilingSnapshot:
-    """One ceiling: amounts in nano-units, ages and times in seconds from now."""
+    """One ceiling: amounts in nano-units, ages and times in seconds from now.
+
+    ``doubt`` is how much of ``used`` no quota says, but the creates of ours that are known to live.
+    """
 
     limited: int
     used: int
+    doubt: int
     held: int
     headroom: int
     source: Literal["learned", "observed"]
@@ -170,6 +174,7 @@ def _ceiling(handler: ComputeResourceAwareBackOffHandler, ceiling: Ceiling, now:
     return CeilingSnapshot(
         limited=ceiling.limited,
         used=ceiling.used,
+        doubt=ceiling.doubt,
         held=ceiling.held,
         headroom=ceiling.left,
         source="observed" if ceiling.quota.observed else "learned",

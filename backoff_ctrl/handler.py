@@ -69,13 +69,13 @@ class ComputeResourceAwareBackOffHandler(Admission):
         rooms = knowledge.observe(name, seen, now)
         settled_at = now + self._shared.settle_time
         for ceiling, room in rooms:
-            doubtful = ceiling.resource in seen.recounted and not knowledge.living.told
-            lag = self._shared.recount_lag if doubtful else 0.0
+            lag = self._shared.recount_lag if ceiling.resource in seen.recounted else 0.0
             self.settling.add_observed(settled_at, ceiling, room, now - lag, lag)
         if rooms:
             self.keeping.note_release(now)
-            knowledge.living.doubtful = True  # perhaps: at the next advance
             self._shared.wake(self, self.settling.next_at())
+        if any(ceiling.doubt for ceiling in knowledge.quotas[name].ceilings.values()):
+            knowledge.living.doubtful = True  # new ones come with room, or with another limit: we are woken
         self.probing.dissolve()
         if knowledge.quotas[name].holds.confirm() or knowledge.version != version:
             self._look(now)
@@ -99,7 +99,7 @@ class ComputeResourceAwareBackOffHandler(Admission):
 
     def follow_ends(self, now: float, *, told: bool) -> None:
         """Take in that every end from here on will be told, or that some may be missed."""
-        self.knowledge.living.follow(told=told)
+        self.knowledge.living.follow(self.knowledge.ceilings(), told=told)
         self._look(now)
 
     def ended(self, stored: str, now: float) -> None:
@@ -112,6 +112,7 @@ class ComputeResourceAwareBackOffHandler(Admission):
     def learn(self, rejected: Rejected, scopes: frozenset[str], sent: float, now: float) -> None:
         """Take in a refusal that an ungated request met."""
         fresh = self.knowledge.accept(rejected, scopes, sent, now)
+        self.knowledge.living.doubtful = True  # perhaps
         self.probing.refused(rejected, fresh, None, now)
         self._look(now)
 
@@ -173,6 +174,7 @@ class ComputeResourceAwareBackOffHandler(Admission):
                 return
         knowledge.correct(shape, rejected.requested)
         fresh = knowledge.accept(rejected, shape.scopes, sent, now)
+        knowledge.living.doubtful = True  # perhaps
         if fresh:
             shape.suspect(rejected, now, self.policy)
         if shape.version != knowledge.version:

@@ -81,10 +81,15 @@ class Holds:
             recent.popleft()
 
     def ended_since(self, ceiling: Ceiling, since: float) -> Iterator[tuple[float, int]]:
-        """Go through the ended holds of a ceiling that were answered after ``since``, newest first: when, how much."""
-        for at, charges, _ in reversed(self._recent):
+        """Go through the ended holds of a ceiling that were answered after ``since``, newest first: when, how much.
+
+        Without those known to live, or to have ended: of them there is no doubt.
+        """
+        for at, charges, life in reversed(self._recent):
             if at <= since:
                 return
+            if life is not None and life.known:
+                continue
             for charged, amount in charges:
                 if charged is ceiling:
                     yield at, amount

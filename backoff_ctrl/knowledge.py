@@ -152,7 +152,7 @@ class Knowledge:
             elif sent <= ceiling.answered:
                 continue
             structural = structural or limited != ceiling.limited  # verdicts of never-fits hang on it
-            fresh[name] = (limited - used) - (ceiling.left + ceiling.held)
+            fresh[name] = (limited - used) - (ceiling.left + ceiling.doubt + ceiling.held)
             ceiling.believe(limited, used)
             ceiling.answered = now
         if structural:

@@ -2,9 +2,10 @@
 
 The quota controller counts what its own cache holds, and in a busy second that lacks what was created a moment ago.
 Where the ends of what we create are told, ``used`` is at least the charges of what has not ended: what a quota says
-below that is *doubt*, no room. Told of every end, we are wrong only where something is charged less than we believe
-or is given back before its end. Then the doubt does not go away: after a second of it nothing is doubted any more,
-and what lives is counted anew from the next create on.
+below that is *doubt*, no room. We are wrong where something is charged less than we believe, or is given back before
+its end is told. That shows: no recount lacks a create for more than a second, so none is lower than the least that
+lived within the last one. Then nothing is taken to live any more but what is created from there on. In a busy namespace
+it may not show, since what comes and goes hides it: after half a minute of doubts we begin anew as well.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from .ceilings import Ceiling
     from .holds import Charges
@@ -21,22 +22,29 @@ FOREVER: Final = float("inf")
 LIVES_MAX: Final = 50_000  # of one namespace; what is created beyond is not counted, so that less is doubted
 ENDED_MAX: Final = 1024  # ends that came before their answer: more do not come between a create and its answer
 LASTING: Final = 1.0  # seconds: no recount lacks a create for longer
+DOUBTED_MAX: Final = 30.0  # seconds of doubts that come and go
 
 
 class Life:
     """One create of ours, from its 201 to its end. It counts once its charge is handed over to ``used``."""
 
-    __slots__ = ("_charged", "_living", "_over")
+    __slots__ = ("_charged", "_living", "_over", "_since")
 
     def __init__(self, living: Living) -> None:
         """Begin; nothing is handed over yet."""
         self._living = living
+        self._since = living.forgotten
         self._charged: Charges = ()
         self._over = False
 
+    @property
+    def known(self) -> bool:
+        """Whether it is known to live, or to have ended."""
+        return self._over or self._since == self._living.forgotten
+
     def count(self, charges: Charges) -> None:
         """Count what one quota charges it, now that no hold stands for it any more."""
-        if self._over:
+        if self._over or not self.known:
             return
         self._charged += charges
         for ceiling, amount in charges:
@@ -56,29 +64,35 @@ class Life:
 class Living:
     """The creates of one namespace that live, by the name that their ends will be told by.
 
-    ``doubtful`` asks for a ``look``; ``look_at`` is when the next one is due anyway.
+    ``doubtful`` asks for a ``look``; ``look_at`` is when the next one is due anyway. ``forgotten`` counts how often
+    everything was forgotten.
     """
 
-    __slots__ = ("_ended", "_lives", "doubtful", "look_at", "told")
+    __slots__ = ("_calm_at", "_doubted", "_ended", "_lives", "_turned_at", "doubtful", "forgotten", "look_at", "told")
 
     def __init__(self, *, told: bool) -> None:
         """Begin with none."""
         self.told = told
         self.doubtful = False
         self.look_at = FOREVER
+        self.forgotten = 0
+        self._turned_at = -FOREVER
+        self._calm_at = 0.0  # the last turn after a span without a doubt
+        self._doubted = False  # in the present span
         self._lives: dict[str, Life] = {}
         self._ended: dict[str, None] = {}
 
-    def follow(self, *, told: bool) -> None:
+    def follow(self, ceilings: Iterable[Ceiling], *, told: bool) -> None:
         """Take in that every end from here on will be told, or that some may be missed."""
         self.told = told
-        self._forget()
+        self._forget(ceilings)
 
     def begin(self, stored: str) -> Life | None:
-        """Take in a create that was answered; None: its end was told already, or will not be."""
-        if not self.told or not stored or stored in self._ended or len(self._lives) >= LIVES_MAX:
+        """Take in a create that was answered; None: it counts already, its end was told, or it will not be."""
+        lives = self._lives
+        if not self.told or not stored or stored in lives or stored in self._ended or len(lives) >= LIVES_MAX:
             return None
-        life = self._lives[stored] = Life(self)
+        life = lives[stored] = Life(self)
         return life
 
     def end(self, stored: str) -> bool:
@@ -92,18 +106,29 @@ class Living:
         return False
 
     def look(self, ceilings: Collection[Ceiling], now: float) -> bool:
-        """Let a doubt go that has lasted; say whether one did."""
+        """Forget what lives where a quota shows that it does not; say whether it does."""
         self.doubtful = False
-        lasted = now >= self.look_at and any(ceiling.least_doubt > 0 for ceiling in ceilings)
-        if lasted:
-            self._forget()
-        if now >= self.look_at or self.look_at == FOREVER:
-            self.look_at = now + LASTING if any(ceiling.doubt for ceiling in ceilings) else FOREVER
-            for ceiling in ceilings:
-                ceiling.least_doubt = ceiling.doubt
-        return lasted
+        if now >= self._turned_at + LASTING:
+            self._turn(ceilings, now)
+        wrong = now >= self._calm_at + DOUBTED_MAX or any(ceiling.belied for ceiling in ceilings)
+        if wrong:
+            self._calm_at = now
+            self._forget(ceilings)
+        doubted = any(ceiling.doubt for ceiling in ceilings)
+        self._doubted = self._doubted or doubted
+        self.look_at = self._turned_at + LASTING if doubted else FOREVER
+        return wrong
 
-    def _forget(self) -> None:
-        for life in self._lives.values():
-            life.end()
-        self._lives.clear()
+    def _turn(self, ceilings: Iterable[Ceiling], now: float) -> None:
+        """Begin a new span of a second, or of as long as there was no doubt."""
+        if not self._doubted or now >= self._turned_at + 2 * LASTING:
+            self._calm_at = now
+        self._turned_at, self._doubted = now, False
+        for ceiling in ceilings:
+            ceiling.turn()
+
+    def _forget(self, ceilings: Iterable[Ceiling]) -> None:
+        self.forgotten += 1
+        self._lives = {}
+        for ceiling in ceilings:
+            ceiling.live(-ceiling.living)

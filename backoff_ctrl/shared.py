@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _HALF_LIFE = 10.0  # seconds: a storm's wake-ups in vain stay 1 in 900 at 150/s, and 100 creates at 10/s forget it
 _BUSY = 0.4  # what the settle time is at least, as a share of what answers take beyond _PROMPT; docs/decisions/news.md
+_BUSY_MAX = 0.04  # seconds: slower still may be a webhook, of which no cache trails
 _PROMPT = 0.005  # seconds: a server that answers so soon has no backlog, and its cache none either
 _SHORTEST = 0.001  # seconds: where learning starts from if the policy says 0, and what no answer is quicker than
 _RECOUNT_LAG = 1.5  # mean answer times that a recount may trail creates, where the ends of pods are not told
@@ -63,7 +64,7 @@ class Shared:
         answer_time = self._answers(took, now)
         self.trailing *= 0.5 ** ((now - self.learned_at) / _HALF_LIFE)
         self.learned_at = now
-        least = max(self.policy.settle_time, _BUSY * (answer_time - _PROMPT))
+        least = max(self.policy.settle_time, min(_BUSY_MAX, _BUSY * (answer_time - _PROMPT)))
         self.settle_time = min(self.policy.settle_max, max(least, self.trailing * answer_time))
 
     def settle_longer(self, sent: float, now: float) -> None:

@@ -338,11 +338,17 @@ class Conversation:
             return Created()  # asked for as a table, or not an object at all
         metadata = stored.get("metadata")
         uid = metadata.get("uid") if isinstance(metadata, dict) and self.creation.resource == PODS else None
-        name = uid if isinstance(uid, str) else ""  # the ends of pods are told by it, of nothing else
+        name = uid if isinstance(uid, str) and not _has_ended(stored) else ""  # the ends of pods are told by it
         try:
             return Created(remembered_footprint(stored, self.creation.resource), name)
         except FootprintError:
             return Created(None, name)  # stored all the same; the engine then keeps to the estimate
+
+
+def _has_ended(pod: Mapping[str, Any]) -> bool:
+    """Say whether a pod that was found has ended: nobody will tell of it any more."""
+    status = pod.get("status")
+    return isinstance(status, dict) and status.get("phase") in ("Succeeded", "Failed")
 
 
 # ruff: noqa: SLF001 - the tables are the machine's own, below it only because Python reads from the top

@@ -214,7 +214,7 @@ class PodObserver:
             self._book.pods(self._name, seen=False, why=str(error))
 
     def retire(self) -> None:
-        """Note nothing more: another one does, or nobody asks."""
+        """Note nothing more of how well it sees: another one does, or nobody asks."""
         self._book = None
 
 

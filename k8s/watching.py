@@ -1,5 +1,5 @@
-"""Observes what tells of room in namespaces: ResourceQuotas, where they may not be seen the ends of pods, and
-OpenShift's ClusterResourceQuotas where the server has them.
+"""Observes what tells of room in namespaces: ResourceQuotas, the ends of pods, and OpenShift's ClusterResourceQuotas
+where the server has them.
 
 A permission that is refused is asked for again from time to time; meanwhile the gate learns from refusals. How well
 it sees is in the book, for status pages and metrics. Nothing that is told or breaks ends the watch.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAMESPACES_MAX: Final = 256
-"""Namespaces that are watched one by one: each is a connection. One more, and the least used is left to learning."""
+"""Namespaces that are watched one by one, over two connections each; of one more the least used is left to learning."""
 FIRST_ASK: Final = 1.0
 """Seconds until a refused permission is asked for again; four times as long after each refusal in a row.
 
@@ -88,7 +88,10 @@ class QuotaWatch:
                     group.create_task(self._follow_everywhere(observer))
                 for namespace in list(self._in_use):
                     self.add(namespace)
-                await asyncio.Event().wait()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    self._group = None  # the tasks of a group that ends can't be joined by others
         finally:
             self._group = None
 
@@ -114,7 +117,8 @@ class QuotaWatch:
     # -- one namespace ---------
 
     def _start(self, namespace: str) -> None:
-        assert self._group is not None
+        if self._group is None:
+            return
         self._stop_pods(namespace)
         observer = QuotaObserver(self._told, self.book, namespace, partial(self._start_pods, namespace, self.book))
         self._tasks[namespace] = self._group.create_task(self._follow(namespace, observer)), observer
@@ -128,8 +132,7 @@ class QuotaWatch:
 
     def _start_pods(self, namespace: str, book: WatchBook | None) -> None:
         """Follow the ends of pods too, once it is known how well quotas are seen."""
-        if namespace not in self._pods:
-            assert self._group is not None
+        if namespace not in self._pods and self._group is not None:
             observer = PodObserver(self._ledger, book, namespace)
             self._pods[namespace] = self._group.create_task(self._follow_pods(observer)), observer
 

@@ -58,6 +58,31 @@ def test_nothing_but_a_pod_is_said_to_live() -> None:
     assert outcome_of("pods", "Pod", {"kind": "Table", "metadata": {"uid": "1-2"}}).stored == ""
 
 
+@pytest.mark.parametrize(("phase", "name"), [("Succeeded", ""), ("Failed", ""), ("Running", "1-2"), (5, "1-2")])
+def test_a_pod_that_has_ended_already_does_not_live(phase: Any, name: str) -> None:
+    """Found again under its idempotency key long after: its end was told before, or never will be."""
+    spec = {"containers": [{"name": "c"}]}
+    found = {"kind": "Pod", "metadata": {"uid": "1-2"}, "spec": spec, "status": {"phase": phase}}
+    assert outcome_of("pods", "Pod", found).stored == name
+
+
+def test_a_namespace_that_comes_into_use_while_the_watch_ends_starts_nothing() -> None:
+    """Between the end of the watch and that of its tasks: nothing is begun that nobody would end."""
+
+    async def main() -> None:
+        for namespaces in (("team",), None):
+            server = ScriptedServer()
+            async with observed(server, namespaces) as seen:
+                seen.task.cancel()
+                await elapse(0)
+                seen.watch.add("late")
+                await asyncio.gather(seen.task, return_exceptions=True)
+            assert not server.count("list", namespace="late")
+            assert not server.count("list", PODS, "late")
+
+    run_virtual(main())
+
+
 def test_a_stored_pod_that_cant_be_read_lives_all_the_same() -> None:
     """Its charge is the estimate then."""
     odd = {"kind": "Pod", "metadata": {"uid": "1-2"}, "spec": {"containers": 5}}
