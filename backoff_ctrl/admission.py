@@ -186,8 +186,9 @@ class Admission:
     def _set_alarm(self, now: float) -> None:
         """Ask to be woken at the next thing that time alone brings about."""
         patience = self.policy.answered_hold if self.line.size else UNHURRIED
-        at = min(self.settling.next_at(), self.knowledge.next_end(patience, self.policy.ticket_max))
-        at = min(at, self.knowledge.living.look_at)
+        knowledge = self.knowledge
+        held_until = knowledge.next_end(patience, self.policy.ticket_max)
+        at = min(self.settling.next_at(), held_until, knowledge.living.look_at)
         if self.line.order:
             too_long = self.line.oldest + self.policy.wait_max
             at = min(at, too_long, self.keeping.next_change, self.probing.next_due(), self.pace.next_open(now))

@@ -85,9 +85,10 @@ class Ceiling:
         self.unsettled = 0
         self.epoch += 1
         self.heard = used
-        self.doubt = 0
         self.room = limited - used - self.held
-        self._doubt()
+        if self.living:
+            self.doubt = 0
+            self._doubt()
 
     @property
     def used(self) -> int:

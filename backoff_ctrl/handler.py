@@ -112,7 +112,7 @@ class ComputeResourceAwareBackOffHandler(Admission):
     def learn(self, rejected: Rejected, scopes: frozenset[str], sent: float, now: float) -> None:
         """Take in a refusal that an ungated request met."""
         fresh = self.knowledge.accept(rejected, scopes, sent, now)
-        self.knowledge.living.doubtful = True  # perhaps
+        self.knowledge.living.doubtful = self.knowledge.living.told  # perhaps
         self.probing.refused(rejected, fresh, None, now)
         self._look(now)
 
@@ -174,7 +174,7 @@ class ComputeResourceAwareBackOffHandler(Admission):
                 return
         knowledge.correct(shape, rejected.requested)
         fresh = knowledge.accept(rejected, shape.scopes, sent, now)
-        knowledge.living.doubtful = True  # perhaps
+        knowledge.living.doubtful = knowledge.living.told  # perhaps
         if fresh:
             shape.suspect(rejected, now, self.policy)
         if shape.version != knowledge.version:
