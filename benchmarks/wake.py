@@ -1,6 +1,6 @@
 """How soon a waiting create goes in once room is made, and how rarely it is refused, on a real API server.
 
-Usage: python -m benchmarks.wake [--quick] [--only 500|defaults] [--part idle|refusals|latency|turnover]
+Usage: python -m benchmarks.wake [--quick] [--only 500|defaults] [--part idle|refusals|latency|turnover|pods]
 Starts test beds of its own: one whose controller manager is at its defaults (20 calls a second, which bounds the
 releases of the whole cluster), one with 500. Beside the gate a bare watch-and-create loop of the same client does
 the same, spell by spell in turns, so that what else the machine does falls on both. Prints each figure with its bar
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
-from benchmarks.wake_rooms import Bare, Blind, Gated, Room, room, server_calls
+from benchmarks.wake_rooms import LEARNER, Bare, Blind, Gated, Room, room, server_calls
 from tests.cluster.bed import Bed
 from tests.cluster.binaries import build, wanted
 from tests.cluster.talking import Api
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 HARD: Final = 50
 """Pods that the quota of each namespace allows."""
-PARTS: Final = ("idle", "refusals", "latency", "turnover")
+PARTS: Final = ("idle", "refusals", "latency", "turnover", "pods")
 TITLES: Final = {"defaults": "its defaults (20 calls a second)", "500": "500 calls a second"}
 RUN_FOR: Final = 0.2
 """Seconds that a pod runs while refusals are counted."""
@@ -108,6 +108,8 @@ class Run:
                 await self._latency(rate)
             if "turnover" in parts:
                 await self._turnover(judged=fast_releases)
+            if "pods" in parts:
+                await self._pods_only()
             settle = self._gated.client.gate.desk.snapshot().settle_time
             self._add("settle time that the gate has learned by the end", 1000 * settle, "ms")
 
@@ -126,9 +128,13 @@ class Run:
     async def _refusals(self, *, strangers: bool) -> None:
         """Let thousands in, each of which runs for a moment, and count what the quota refused."""
         title = "with a stranger's creates, 20 % of all" if strangers else "as the only creator"
+        await self._count_refusals(self._gated, self._sizes.admissions, title, None if strangers else 1.0, strangers)
+
+    async def _count_refusals(
+        self, who: Gated, admissions: int, title: str, bar: float | None, strangers: bool = False
+    ) -> None:
         self._tell(f"refusals {title}")
         async with self._room() as place, asyncio.TaskGroup() as runs:
-            admissions = self._sizes.admissions
 
             async def run(pod: str) -> None:
                 await asyncio.sleep(RUN_FOR)
@@ -143,12 +149,11 @@ class Run:
                 await run(await self._blind.create(place))
 
             counted = iter(range(admissions))
-            refused, blind, began = self._gated.refused, self._blind.refused, time.perf_counter()
-            await self._gated.fill(place, admissions, tell_in)
-        refused, seconds = self._gated.refused - refused, time.perf_counter() - began
+            refused, blind, began = who.refused, self._blind.refused, time.perf_counter()
+            await who.fill(place, admissions, tell_in)
+        refused, seconds = who.refused - refused, time.perf_counter() - began
         per_thousand = 1000 * refused / admissions
-        self._add(f"refusals per 1,000 of {admissions:,} admissions, {title}", per_thousand, "",
-                  None if strangers else 1.0)  # fmt: skip
+        self._add(f"refusals per 1,000 of {admissions:,} admissions, {title}", per_thousand, "", bar)
         self._add(f"admissions per second, {title}", admissions / seconds, "/s")
         if strangers:
             others = (self._blind.refused - blind) * 1000 / (admissions / 4)
@@ -210,6 +215,30 @@ class Run:
     async def _release(where: Room, went: list[tuple[float, float]], *, by_status: bool) -> None:
         sent = time.perf_counter()
         went.append((sent, await where.release(by_status=by_status)))
+
+    async def _pods_only(self) -> None:
+        """Do as before, in short, for somebody who may watch pods and no quotas: it learns, and asks in time."""
+        title = "where only pods may be watched"
+        learner = Gated(self._server, LEARNER)
+        try:
+            await self._count_refusals(learner, self._sizes.turnover, title, None)
+            self._tell(f"wake latency {title}")
+            releases = round(10 * self._sizes.seconds * self._sizes.spells / 3)
+            refused = learner.refused
+            async with self._room() as place:
+                await learner.fill(place, HARD, place.pods.append)
+                latencies, _ = await self._spell(learner, place, 10, releases)
+        finally:
+            await learner.close()
+        for share in (0.5, 0.99):
+            name = f"wake latency of {releases:,} releases at 10/s, {title}, p{100 * share:.0f}"
+            self._add(name, quantile(latencies, share) * 1000, "ms")
+        self._add(
+            f"refusals per 1,000 of these {releases:,} admissions, {title}",
+            1000 * (learner.refused - refused) / releases,
+            "",
+        )
+        self.raw[f"latency at 10/s, {title}"] = latencies
 
     # -- turnover ---------
 
@@ -314,7 +343,7 @@ def main() -> None:
     build(wanted(), lambda line: print(line, file=sys.stderr))
     found: dict[str, Run] = {}
     with Progress(console=Console(stderr=True)) as progress:
-        task = progress.add_task("", total=len(chosen) * (5 + len(sizes.rates)))
+        task = progress.add_task("", total=len(chosen) * (7 + len(sizes.rates)))
         for name in chosen:
             found[name] = measure(sizes, options.part or PARTS, qps_of[name], progress, task)
     missed = 0

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 USER: Final = "creator"
 """Who creates: may watch quotas, as anybody with the role `view`."""
+LEARNER: Final = "learner"
+"""Who creates, too: may watch pods, but not quotas."""
 CONNECTIONS: Final = 64
 AFTER_REFUSAL: Final = 0.05
 """Seconds until the bare loop looks again at what it knows, should no news come."""
@@ -107,8 +109,8 @@ class Gated:
 
     label = "gate"
 
-    def __init__(self, server: Server) -> None:
-        self.client = AsyncGatedApiClient(configuration(server))
+    def __init__(self, server: Server, user: str = USER) -> None:
+        self.client = AsyncGatedApiClient(configuration(server, user))
         self._core: Any = aio.CoreV1Api(self.client)
 
     @property
@@ -230,9 +232,9 @@ class Blind:
         await self._client.close()
 
 
-def configuration(server: Server) -> Any:
-    """Return how the creating user reaches the server, for aio clients."""
-    found = aio_configuration(find_place(None, str(server.kubeconfig(USER)), None, None).configuration)
+def configuration(server: Server, user: str = USER) -> Any:
+    """Return how a creating user reaches the server, for aio clients."""
+    found = aio_configuration(find_place(None, str(server.kubeconfig(user)), None, None).configuration)
     found.connection_pool_maxsize = CONNECTIONS
     return found
 
