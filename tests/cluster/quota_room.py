@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.quantities import parse_quantity
 from k8s.rejections import Lane, read_rejection
-from tests.cluster.talking import MERGE
+from tests.cluster.talking import MERGE, PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -210,7 +210,7 @@ class Room:
         amounts: JSON = reply.json["status"]["used"]
         return amounts
 
-    async def until_used(self, amounts: JSON, name: str = "q", within: float = 20) -> None:
+    async def until_used(self, amounts: JSON, name: str = "q", within: float = PATIENCE) -> None:
         """Wait until ``status.used`` of a quota is exactly this."""
         await self.api.until(
             self.path("resourcequotas", name), lambda found: bool(found["status"].get("used") == amounts), within

@@ -38,7 +38,7 @@ ROW: Final = "row"
 """The label that says which create a pod is of."""
 QUOTA: Final = "team"
 PATIENCE: Final = 60.0
-"""Seconds in which something has to happen: on a busy machine a controller that lost its server pauses so long."""
+"""Seconds in which something has to happen: the quota controller may stand still for 30 (``talking.PATIENCE``)."""
 
 
 def small_pod(row: int) -> dict[str, Any]:

@@ -22,8 +22,12 @@ MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
 
-PATIENCE: Final = 20.0
-"""Seconds until a watch that says nothing, or a state that does not come, is a failure."""
+PATIENCE: Final = 50.0
+"""Seconds until a watch that says nothing, or a state that does not come, is a failure.
+
+The quota controller may stand still for 30 s: it learns of new kinds every 30 s and counts nothing until it has listed
+them; of one that is gone by then it waits in vain (``Sync`` of ``resource_quota_controller.go``).
+"""
 _POLL: Final = 0.02
 
 

@@ -245,7 +245,7 @@ async def test_who_may_not_write_events_still_creates(
         creating = Creating(sync.CoreV1Api(client), real_namespace)
         creating.begin(pod())
         creating.begin(pod())
-        await asyncio.wait_for(said.wait(), 20)
+        await asyncio.wait_for(said.wait(), 50)
         await room.delete("pods", first["metadata"]["name"], gracePeriodSeconds="0")
         await room.delete("pods", str(await creating.next()), gracePeriodSeconds="0")
         name = await creating.next()

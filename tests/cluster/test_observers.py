@@ -23,7 +23,7 @@ from tests.cluster.bed import API, Bed
 from tests.cluster.custom_kinds import DEFINITIONS, establish
 from tests.cluster.objects import of_core, pod
 from tests.cluster.quota_room import Room
-from tests.cluster.talking import MERGE, Api
+from tests.cluster.talking import MERGE, PATIENCE, Api
 from tests.watch_script import ONE, until
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ async def test_a_quota_edited_up_lets_a_waiter_in_at_once(server: Server, room: 
         task = await seen.waiter(room.namespace, pod("first"))
         await edit(room, "1")
 
-        made = await asyncio.wait_for(task, 10)
+        made = await asyncio.wait_for(task, PATIENCE)
         assert made.metadata.name == "first"
 
 
@@ -143,7 +143,7 @@ async def test_a_quota_edited_down_is_the_verdict_on_who_waits(server: Server, r
         assert reply.status == 200, reply.text
 
         with pytest.raises(client.ApiException, match=r"requests\.cpu") as refused:
-            await asyncio.wait_for(task, 10)
+            await asyncio.wait_for(task, PATIENCE)
         assert refused.value.status == 403
 
 
@@ -155,13 +155,13 @@ async def test_a_quota_deleted_and_made_again_is_seen_each_time(server: Server, 
         task = await seen.waiter(room.namespace, pod("first"))
         reply = await room.api.delete(room.path("resourcequotas", "q"))
         assert reply.status == 200, reply.text
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, PATIENCE)
 
         await room.quota("q", {"pods": "1"})
         await until(lambda: seen.left(room.namespace) == 0)
         task = await seen.waiter(room.namespace, pod("second"))
         await edit(room, "2")
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, PATIENCE)
 
 
 async def test_a_quiet_watch_goes_on_from_its_bookmarks(server: Server, room: Room) -> None:
@@ -171,7 +171,7 @@ async def test_a_quiet_watch_goes_on_from_its_bookmarks(server: Server, room: Ro
         await until(lambda: seen.left(room.namespace) == 3)
         for number in range(5):
             await room.create("configmaps", {"metadata": {"name": f"c{number}"}})
-        await until(lambda: len(seen.source.versions) >= 3, 20)
+        await until(lambda: len(seen.source.versions) >= 3, PATIENCE)
         counts = seen.watch.book.counts
 
         if server.kind == "sandbox":  # a real one tells a newer version once its cache has heard of one
@@ -202,7 +202,7 @@ async def test_a_count_that_lacks_what_lives_lets_nobody_in(server: Server, room
             await room.delete("pods", "first", gracePeriodSeconds="0")
         else:
             await room.finish("first", "Succeeded")
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, PATIENCE)
 
 
 async def test_all_namespaces_are_one_watch(server: Server, room: Room) -> None:
@@ -294,7 +294,7 @@ async def test_who_may_not_see_quotas_sees_pods_end(kubernetes: Server, real_nam
             else:
                 await room.finish("holder", "Succeeded")
 
-            made = await asyncio.wait_for(task, 20)
+            made = await asyncio.wait_for(task, PATIENCE)
             assert made.metadata.name == "next"
 
 
@@ -355,7 +355,7 @@ async def test_a_cluster_resource_quota_counts_in_the_namespaces_that_it_selects
 
             await api.delete(f"{DEFINITIONS}/{DEFINITION['metadata']['name']}")  # type: ignore[index]
             await until(lambda: seen.left(namespace, "over") is None)
-            await until(lambda: CLUSTER_QUOTAS.plural not in seen.watch.book.status(), 20)
+            await until(lambda: CLUSTER_QUOTAS.plural not in seen.watch.book.status(), PATIENCE)
             assert seen.state(namespace) is Seeing.QUOTAS
     finally:
         await api.delete(f"{DEFINITIONS}/{DEFINITION['metadata']['name']}")  # type: ignore[index]
@@ -381,14 +381,14 @@ async def test_a_restarted_api_server_is_found_again(binaries: Binaries, say: Ca
             bed_down = seen.watch.book.of("default")
             await asyncio.to_thread(bed.start, API)
             ready = time.monotonic()
-            await until(lambda: seen.state("default") is Seeing.QUOTAS, 30)
+            await until(lambda: seen.state("default") is Seeing.QUOTAS, PATIENCE)
             say(f"the watch was back {time.monotonic() - ready:.2f} s after the API server was ready")
             assert seen.watch.book.counts.relists > relists
             assert bed_down is not None
 
             reply = await api.patch(room.path("resourcequotas", "q"), {"spec": {"hard": {"pods": "2"}}}, MERGE)
             assert reply.status == 200, reply.text
-            made = await asyncio.wait_for(task, 30)
+            made = await asyncio.wait_for(task, PATIENCE)
             assert made.metadata.name == "next"
             assert [each["metadata"]["name"] for each in (await api.get(of_core("default", "pods"))).json["items"]] == [
                 "holder",
