@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Charges: TypeAlias = "tuple[tuple[Ceiling, int], ...]"
 Answered: TypeAlias = "tuple[float, Charges, Life | None]"
 
-RECENT_FOR: Final = 1.0  # seconds that an ended hold is remembered after its 201: no recount trails by more
+TRAILS_MAX: Final = 1.0  # seconds after its 201: no recount lacks a create for longer
 
 
 class Holds:
@@ -77,7 +77,7 @@ class Holds:
             life.count(charges)
         recent = self._recent
         recent.append(ended)
-        while recent[0][0] < at - RECENT_FOR:
+        while recent[0][0] < at - TRAILS_MAX:
             recent.popleft()
 
     def ended_since(self, ceiling: Ceiling, since: float) -> Iterator[tuple[float, int]]:

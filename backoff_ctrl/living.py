@@ -12,16 +12,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from .holds import TRAILS_MAX
+from .probing import FOREVER
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from .ceilings import Ceiling
     from .holds import Charges
 
-FOREVER: Final = float("inf")
 LIVES_MAX: Final = 50_000  # of one namespace; what is created beyond is not counted, so that less is doubted
 ENDED_MAX: Final = 1024  # ends that came before their answer: more do not come between a create and its answer
-LASTING: Final = 1.0  # seconds: no recount lacks a create for longer
 DOUBTED_MAX: Final = 30.0  # seconds of doubts that come and go
 
 
@@ -108,7 +109,7 @@ class Living:
     def look(self, ceilings: Collection[Ceiling], now: float) -> bool:
         """Forget what lives where a quota shows that it does not; say whether it does."""
         self.doubtful = False
-        if now >= self._turned_at + LASTING:
+        if now >= self._turned_at + TRAILS_MAX:
             self._turn(ceilings, now)
         wrong = now >= self._calm_at + DOUBTED_MAX or any(ceiling.belied for ceiling in ceilings)
         if wrong:
@@ -116,12 +117,12 @@ class Living:
             self._forget(ceilings)
         doubted = any(ceiling.doubt for ceiling in ceilings)
         self._doubted = self._doubted or doubted
-        self.look_at = self._turned_at + LASTING if doubted else FOREVER
+        self.look_at = self._turned_at + TRAILS_MAX if doubted else FOREVER
         return wrong
 
     def _turn(self, ceilings: Iterable[Ceiling], now: float) -> None:
         """Begin a new span of a second, or of as long as there was no doubt."""
-        if not self._doubted or now >= self._turned_at + 2 * LASTING:
+        if not self._doubted or now >= self._turned_at + 2 * TRAILS_MAX:
             self._calm_at = now
         self._turned_at, self._doubted = now, False
         for ceiling in ceilings:

@@ -25,6 +25,7 @@ from .answers import (
 from .charged_kinds import PODS
 from .creation import Creation
 from .footprint import FootprintError
+from .live_charges import ENDED
 from .naming import CREATE_ID, name_create
 from .outcomes import TREATMENTS, Step, Treatment, overloaded, rejected
 from .patience import LOOK_AGAIN, LOOK_TRIES, SERVER_LIMIT, Patience
@@ -348,7 +349,7 @@ class Conversation:
 def _has_ended(pod: Mapping[str, Any]) -> bool:
     """Say whether a pod that was found has ended: nobody will tell of it any more."""
     status = pod.get("status")
-    return isinstance(status, dict) and status.get("phase") in ("Succeeded", "Failed")
+    return isinstance(status, dict) and status.get("phase") in ENDED
 
 
 # ruff: noqa: SLF001 - the tables are the machine's own, below it only because Python reads from the top

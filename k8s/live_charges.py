@@ -31,7 +31,8 @@ _KINDS: Final = {
     "configmaps": "ConfigMap",
     "secrets": "Secret",
 }
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
+ENDED: Final = ("Succeeded", "Failed")
+"""Phases of a pod that has ended."""
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
@@ -119,7 +120,7 @@ def _live_pod(obj: Mapping[str, Any], name: str, owner: str, created: datetime |
     metadata, status = mapping_at(obj, "metadata", ""), mapping_at(obj, "status", "")
     whole = footprint(_as_resized(obj), resource=PODS)
     count = {"count/pods": NANO}
-    ended = status.get("phase") in _ENDED
+    ended = status.get("phase") in ENDED
     since, grace = _time(metadata.get("deletionTimestamp")), _seconds(metadata.get("deletionGracePeriodSeconds"))
     finalizers = _finalizers(metadata)
     node = str(mapping_at(obj, "spec", "").get("nodeName") or "")

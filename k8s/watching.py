@@ -79,21 +79,18 @@ class QuotaWatch:
 
     async def run(self) -> None:
         """Observe until cancelled."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                self._group = group
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            try:
                 group.create_task(self._follow_cluster_quotas())
                 if self._everywhere:
                     observer = QuotaObserver(self._told, self.book, None, self._leave_to_one)
                     group.create_task(self._follow_everywhere(observer))
                 for namespace in list(self._in_use):
                     self.add(namespace)
-                try:
-                    await asyncio.Event().wait()
-                finally:
-                    self._group = None  # the tasks of a group that ends can't be joined by others
-        finally:
-            self._group = None
+                await asyncio.Event().wait()
+            finally:
+                self._group = None  # a group that ends takes no more tasks
 
     def add(self, namespace: str) -> None:
         """Observe one namespace more, or again. Call it in the loop of ``run``."""
@@ -124,10 +121,10 @@ class QuotaWatch:
         self._tasks[namespace] = self._group.create_task(self._follow(namespace, observer)), observer
 
     def _stop(self, namespace: str) -> None:
+        self._stop_pods(namespace)
         if (found := self._tasks.pop(namespace, None)) is not None:
             found[1].retire()
             found[0].cancel()
-            self._stop_pods(namespace)
             self.book.close(namespace)
 
     def _start_pods(self, namespace: str, book: WatchBook | None) -> None:
@@ -146,9 +143,8 @@ class QuotaWatch:
         del self._in_use[namespace]
         if namespace in self._tasks:
             self._tasks[namespace][1].forget()
-            self._stop(namespace)
             self._ledger.watch_lost(namespace)
-        self._stop_pods(namespace)
+        self._stop(namespace)
         if not self._everywhere:
             self._cluster.unfollow(namespace)
 

@@ -22,6 +22,7 @@ from k8s.places import find_place
 from k8s.stories import Happening, Listener, Owner, Story
 from k8s.watch_thread import aio_configuration
 from tests.cluster.quota_room import Room
+from tests.cluster.talking import PATIENCE
 from tests.cluster.terminals import Terminal
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ async def test_who_may_not_write_events_still_creates(
         creating = Creating(sync.CoreV1Api(client), real_namespace)
         creating.begin(pod())
         creating.begin(pod())
-        await asyncio.wait_for(said.wait(), 50)
+        await asyncio.wait_for(said.wait(), PATIENCE)
         await room.delete("pods", first["metadata"]["name"], gracePeriodSeconds="0")
         await room.delete("pods", str(await creating.next()), gracePeriodSeconds="0")
         name = await creating.next()

@@ -6,7 +6,7 @@ import pytest
 
 from backoff_ctrl import ObservedQuota, Ticket
 from backoff_ctrl.demand import Selector
-from backoff_ctrl.holds import RECENT_FOR
+from backoff_ctrl.holds import TRAILS_MAX
 from tests.timeline import NS, ONE, QUOTA, Timeline, amounts_of, tickets
 
 ANSWER = 0.01
@@ -111,7 +111,7 @@ def test_only_creates_of_the_same_ceiling_raise_doubt_and_only_for_a_moment() ->
     assert list(holds.ended_since(elsewhere, 0.0)) == []
 
     told(line, 3, recounted=False)
-    line.later(RECENT_FOR + 0.1)
+    line.later(TRAILS_MAX + 0.1)
     line.created(line.next_ticket(0))
     told(line, 4, recounted=False)
 

@@ -58,7 +58,9 @@ def test_nothing_but_a_pod_is_said_to_live() -> None:
     assert outcome_of("pods", "Pod", {"kind": "Table", "metadata": {"uid": "1-2"}}).stored == ""
 
 
-@pytest.mark.parametrize(("phase", "name"), [("Succeeded", ""), ("Failed", ""), ("Running", "1-2"), (5, "1-2")])
+@pytest.mark.parametrize(
+    ("phase", "name"), [("Succeeded", ""), ("Failed", ""), ("Running", "1-2"), (5, "1-2"), ([], "1-2")]
+)
 def test_a_pod_that_has_ended_already_does_not_live(phase: Any, name: str) -> None:
     """Found again under its idempotency key long after: its end was told before, or never will be."""
     spec = {"containers": [{"name": "c"}]}

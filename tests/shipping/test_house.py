@@ -34,6 +34,12 @@ def test_a_module_is_short_and_named_for_what_it_holds(module: str) -> None:
     )
 
 
+def test_tests_and_benchmarks_are_as_short() -> None:
+    """They are read as much."""
+    paths = [path for room in ("tests", "benchmarks") for path in (ROOT / room).rglob("*.py")]
+    assert [path.name for path in paths if len(path.read_text().splitlines()) > 400] == []
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_a_module_says_what_it_is_for(module: str) -> None:
     """The first line is a docstring that says something."""

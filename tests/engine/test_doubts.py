@@ -1,0 +1,239 @@
+"""Law 8: what a quota says below what lives is doubted, and for how long."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from backoff_ctrl import Created, Rejected, Ticket
+from backoff_ctrl.ceilings import Ceiling, Quota
+from backoff_ctrl.holds import TRAILS_MAX
+from backoff_ctrl.living import DOUBTED_MAX, Living
+from tests.followed import SETTLED, Followed, full
+from tests.timeline import NS, ONE, QUOTA, tickets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def test_a_recount_is_doubted_for_nothing_else_where_ends_are_told() -> None:
+    """Told of each end it is known what lives: no room waits for the time that a recount may trail."""
+    for told, free in ((True, 4), (False, 0)):
+        line = Followed(told=told)
+        sent = [line.ticket_of(line.submit(1)) for _ in range(4)]
+        line.wait_in_line()
+        line.later(0.01)
+        line.observe(4, 4)
+        for ticket, name in zip(sent, "abcd", strict=True):
+            line.settle(ticket, Created(stored=name))
+            line.end(name)
+        assert len(line.count_again(0)) == free
+
+
+def test_a_doubt_that_lasts_is_let_go_and_begins_anew_with_the_next_create() -> None:
+    """Charged less than we believe, or given back before its end: the server decides, after a second."""
+    line = full()
+    assert line.count_again(2) == []
+    assert tickets(line.later(TRAILS_MAX - 2 * SETTLED)) == []
+    went = tickets(line.later(2 * SETTLED))
+    assert len(went) == 2
+    line.observe(4, 4)
+    for ticket, name in zip(went, "ef", strict=True):
+        line.settle(ticket, Created(stored=name))
+
+    assert line.end("a") == line.end("b") == []  # they count no more, and their ends do not make the others count less
+    assert len(line.count_again(1)) == 2  # e and f are known to live, whatever is counted
+
+
+def test_a_doubt_that_grows_has_lasted_for_no_longer() -> None:
+    """More news in the same second is no reason to let it go sooner."""
+    line = full()
+    assert line.count_again(3) == []
+    line.later(TRAILS_MAX / 2)
+    assert line.count_again(1) == []
+    assert tickets(line.later(TRAILS_MAX / 4)) == []
+
+
+def test_doubts_that_come_and_go_are_not_let_go() -> None:
+    """A busy second is full of recounts that lack what was created in it; each is found again soon."""
+    line = full()
+    alive = ["a", "b", "c", "d"]
+    line.wait_more(95)
+    for number in range(90):  # six seconds
+        line.end(alive.pop(0))
+        (ticket,) = line.count_again(3)
+        line.observe(4, 4)
+        line.settle(ticket, Created(stored=f"new-{number}"))
+        alive.append(f"new-{number}")
+        assert line.count_again(3) == []
+        line.later(0.06)
+        assert line.count_again(4) == []
+
+
+@pytest.mark.parametrize("each", [0.05, 0.3, 0.9])
+def test_in_a_busy_namespace_too_a_doubt_is_let_go_in_the_end(each: float) -> None:
+    """One that is taken to live and is not charged costs its room for half a minute, however much comes and goes."""
+    line = Followed()
+    line.create("false")
+    line.observe(0, 4)
+    line.later(SETTLED)
+    alive = ["a", "b", "c"]
+    sent = [line.ticket_of(line.submit(1)) for _ in alive]
+    line.observe(3, 4)
+    for ticket, name in zip(sent, alive, strict=True):
+        line.settle(ticket, Created(stored=name))
+    line.wait_more(1000)
+    began, went = line.now, list[Ticket]()
+    while line.now < began + DOUBTED_MAX + 2:
+        went += line.end(alive.pop(0))
+        line.observe(len(alive) + len(went), 4)
+        went += tickets(line.later(SETTLED))
+        line.observe(len(alive) + len(went), 4)
+        for ticket in went:
+            line.settle(ticket, Created(stored=ticket.request.id))
+            alive.append(ticket.request.id)
+        went = tickets(line.later(each))
+
+    assert len(alive) + len(went) == 4
+
+
+def test_a_doubt_is_looked_at_though_no_news_comes() -> None:
+    """What the quota never counts, since it is none of its business, ends its hold by time and is let go in the end."""
+    line = Followed()
+    sent = [line.ticket_of(line.submit(1)) for _ in range(4)]
+    for ticket, name in zip(sent, "abcd", strict=True):
+        line.settle(ticket, Created(stored=name))
+    line.wait_in_line()
+    assert tickets(line.later(TRAILS_MAX)) == []
+
+    assert len(tickets(line.later(0.1))) == 4
+    assert line.controller.next_deadline() is not None
+
+
+def test_a_refusal_that_says_more_is_believed_over_the_doubt() -> None:
+    """Its figures are newer: what they leave is no less for what was doubted before."""
+    line = Followed()
+    line.create("a", "b")
+    line.count_again(1)
+    ticket = line.ticket_of(line.submit(2))
+    line.later(0.001)
+    line.refused(ticket, 3, 4)
+
+    assert (line.cpu().used, line.cpu().headroom) == (3 * ONE, ONE)
+
+
+def test_a_refusal_that_says_less_than_lives_is_doubted_too() -> None:
+    """It speaks of the same count: an edited limit is believed, and no less used than what lives."""
+    line = Followed()
+    line.create("a", "b", "c")
+    line.later(0.01)
+    line.refused(line.ticket_of(line.submit(1)), 1, 1)
+
+    assert (line.cpu().limited, line.cpu().used) == (ONE, 3 * ONE)
+
+
+def test_a_doubt_that_a_refusal_brings_is_let_go_too() -> None:
+    """It came before the news of the watch, which are of the same amounts, and nothing more comes."""
+    line = full()
+    line.later(5)
+    forced = line.controller.force(line.request(4), line.now)
+    line.later(0.01)
+    line.settle(forced, Rejected(QUOTA, {"cpu": 4 * ONE}, {"cpu": ONE}, {"cpu": 4 * ONE}))
+    line.controller.withdraw(forced.request, line.now)
+    line.later(2 * TRAILS_MAX + SETTLED)
+
+    assert line.waiting() == 5 - 3
+
+
+def test_a_doubt_that_a_refusal_on_an_ungated_path_brings_is_let_go_too() -> None:
+    """As ``learn`` hears of it."""
+    line = full()
+    line.later(5)
+    rejected = Rejected(QUOTA, {"cpu": 4 * ONE}, {"cpu": ONE}, {"cpu": 4 * ONE})
+    line.controller.learn(NS, frozenset(), rejected, line.now - 0.01, line.now)
+    line.later(2 * TRAILS_MAX + SETTLED)
+
+    assert line.waiting() == 5 - 3
+
+
+def test_a_doubt_that_comes_with_less_room_is_let_go_too() -> None:
+    """A quota is edited down, and with the same news it says that less is used."""
+    line = Followed()
+    line.observe(0, 8)
+    line.later(SETTLED)
+    sent = [line.ticket_of(line.submit(1)) for _ in range(6)]
+    line.observe(6, 8)
+    for ticket, name in zip(sent, "abcdef", strict=True):
+        line.settle(ticket, Created(stored=name))
+    line.later(5)
+    waiter = line.submit(3)
+    line.observe(0, 4)
+    line.later(2 * TRAILS_MAX)
+
+    assert waiter.state == "sent"
+
+
+@pytest.mark.parametrize("why", ["not followed", "nameless", "forgotten"])
+def test_what_is_not_known_to_live_raises_doubt_for_a_moment(why: str) -> None:
+    """A claim, or a pod from before the watch began: a recount may lack it as well."""
+    line = Followed(told=why != "not followed")
+    sent = [line.ticket_of(line.submit(1)) for _ in range(4)]
+    line.wait_in_line()
+    line.later(0.04)
+    line.observe(4, 4)
+    for ticket, name in zip(sent, "abcd", strict=True):
+        line.settle(ticket, Created(stored="" if why == "nameless" else name))
+    if why == "forgotten":
+        line.controller.ends_told(NS, line.now, told=False)
+        line.controller.ends_told(NS, line.now, told=True)
+        line.advance()
+
+    assert line.count_again(1) == []
+    assert tickets(line.later(0.02)) == []  # its settle time is over
+    assert len(tickets(line.later(0.1))) == 3
+
+
+def test_a_doubt_is_no_fresh_room_to_probe_for() -> None:
+    """With the watch of quotas lost, refusals that repeat themselves are met ever more rarely."""
+    probes = []
+    for told in (True, False):
+        line = Followed(told=told)
+        line.create("a", "b", "c")
+        line.watch_lost()
+        line.submit(4)
+        count = 0
+        while line.now < 300:
+            for ticket in tickets(line.later(0.1)):
+                count += 1
+                line.refused(ticket, 1, 4)
+        probes.append(count)
+
+    assert probes[0] == probes[1] < 30
+
+
+def looked_at(doubts: Callable[[float], bool], *, every: float, until: float) -> int:
+    """Look every so often at a ceiling where something lives that is doubted at some times; count what is forgotten."""
+    living, ceiling = Living(told=True), Ceiling(Quota("q"), "cpu", 4, 2)
+    number, moment = 0, 0.0
+    while moment < until:
+        if not ceiling.living:
+            number += 1
+            life = living.begin(f"pod-{number}")
+            assert life is not None
+            life.count(((ceiling, 1),))
+        ceiling.lowest = 0  # what comes and goes hides it
+        ceiling.observe(4, 0 if doubts(moment) else 2)
+        living.look([ceiling], moment)
+        moment += every
+    return living.forgotten
+
+
+def test_half_a_minute_of_doubts_that_come_and_go_is_too_much_and_then_it_begins_anew() -> None:
+    """Some in every second: once in half a minute. None in one second of ten: never, nor in looks without a doubt."""
+    assert looked_at(lambda moment: round(moment * 10) % 5 == 0, every=0.1, until=DOUBTED_MAX - 1) == 0
+    assert looked_at(lambda moment: round(moment * 10) % 5 == 0, every=0.1, until=DOUBTED_MAX + 1) == 1
+    assert looked_at(lambda moment: round(moment * 10) % 5 == 0, every=0.1, until=2 * DOUBTED_MAX - 1) == 1
+    assert looked_at(lambda moment: moment % 10 < 8, every=0.1, until=5 * DOUBTED_MAX) == 0
+    assert looked_at(lambda moment: moment % 10 < 1, every=5, until=5 * DOUBTED_MAX) == 0
+    assert looked_at(lambda _: True, every=3, until=5 * DOUBTED_MAX) == 0

@@ -1,0 +1,90 @@
+"""Law 8 as a property: who alone creates, and is told of all ends, has no more alive than the quota allows."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backoff_ctrl import Created, ObservedQuota, Ticket
+from tests.followed import Followed
+from tests.timeline import NS, QUOTA, amounts_of
+
+
+class OnlyCreator:
+    """A server whose quota controller counts from an old view, told to an engine that alone creates there."""
+
+    LIMIT = 4
+
+    def __init__(self) -> None:
+        self.line = Followed()
+        self.sent: list[Ticket] = []
+        self.charged: list[Ticket] = []
+        self.alive: dict[str, None] = {}
+        self.views = [0]  # pods alive, by what happened to pods so far
+        self.view = 0  # up to which of these the controller has read
+        self.used = 0
+        for _ in range(40):
+            self.line.submit(1)
+        self.take_sent()
+
+    def take_sent(self) -> None:
+        """Notice whom the engine has let go."""
+        known = {*self.sent, *self.charged}
+        self.sent += [
+            each for _, each in self.line.log if isinstance(each, Ticket) and not each.ended and each not in known
+        ]
+
+    def tell(self, *, recounted: bool) -> None:
+        """Tell of the quota."""
+        four, by = amounts_of(self.LIMIT), frozenset({"cpu"} if recounted else ())
+        self.line.controller.observe_quota(
+            NS, QUOTA, ObservedQuota(four, four, amounts_of(self.used), recounted=by), self.line.now
+        )
+
+    def step(self, what: str, which: int) -> None:
+        """Let something happen, where it can."""
+        line = self.line
+        if what == "charge" and self.sent:
+            self.charged.append(ticket := self.sent.pop(which % len(self.sent)))
+            self.used += 1
+            self.alive[ticket.request.id] = None
+            self.views.append(len(self.alive))
+            self.tell(recounted=False)
+        elif what == "answer" and self.charged:
+            ticket = self.charged.pop(which % len(self.charged))
+            line.controller.settle(ticket, Created(stored=ticket.request.id), line.now)
+        elif what == "end" and (over := [pod for pod in self.alive if self.is_answered(pod)]):
+            pod = over[which % len(over)]
+            del self.alive[pod]
+            self.views.append(len(self.alive))
+            line.controller.ended(NS, pod, line.now)
+        elif what == "recount":
+            self.view = min(len(self.views) - 1, self.view + which)
+            self.used = self.views[self.view]
+            self.tell(recounted=True)
+        line.later(0.003)
+        self.take_sent()
+
+    def is_answered(self, pod: str) -> bool:
+        """Say whether its create was answered."""
+        return all(ticket.request.id != pod for ticket in self.charged)
+
+
+STEPS = st.lists(st.tuples(st.sampled_from(["charge", "answer", "end", "recount"]), st.integers(0, 9)), max_size=120)
+
+
+@given(STEPS)
+def test_the_only_creator_never_has_more_alive_and_under_way_than_the_quota_allows(
+    steps: list[tuple[str, int]],
+) -> None:
+    """However old the view is that a recount was made from; and once all are counted, everybody gets in."""
+    world = OnlyCreator()
+    for what, which in steps:
+        world.step(what, which)
+        assert len(world.alive) + len(world.sent) <= world.LIMIT
+
+    for _ in range(60):
+        for what in ("charge", "answer", "end"):
+            world.step(what, 0)
+        world.step("recount", 9)
+    assert world.line.waiting() == 0

@@ -1,0 +1,68 @@
+"""A namespace whose quota and ends are told: what the tests of what lives, and of doubts, begin with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from backoff_ctrl import Created, ObservedQuota, Ticket
+from tests.timeline import NS, ONE, QUOTA, Timeline, amounts_of, tickets
+
+if TYPE_CHECKING:
+    from backoff_ctrl.explaining import CeilingSnapshot
+
+SETTLED = 0.0025
+
+
+class Followed(Timeline):
+    """A watched namespace with a quota of four, whose ends are told. Creates are called a, b, c and so on."""
+
+    def __init__(self, *, told: bool = True) -> None:
+        super().__init__()
+        self.observe(0, 4)
+        self.watching()
+        if told:
+            self.controller.ends_told(NS, self.now, told=True)
+        self.advance()
+
+    def create(self, *names: str, cpu: float = 1) -> None:
+        """Have so many created and answered, with their charges seen."""
+        used = self.cpu().used
+        sent = [self.ticket_of(self.submit(cpu)) for _ in names]
+        self.observe((used + sum(ticket.request.demand.amounts["cpu"] for ticket in sent)) / ONE, 4)
+        for ticket, name in zip(sent, names, strict=True):
+            self.settle(ticket, Created(stored=name))
+
+    def wait_in_line(self, waiters: int = 5) -> None:
+        """Have somebody wait."""
+        for _ in range(waiters):
+            self.submit(1)
+        assert self.waiting() == waiters
+
+    def wait_more(self, waiters: int) -> None:
+        """Have more wait, whoever of them goes at once."""
+        for _ in range(waiters):
+            self.submit(1)
+
+    def count_again(self, used: float) -> list[Ticket]:
+        """Tell of a recount, and let it settle."""
+        four, by = amounts_of(4), frozenset({"cpu"})
+        seen = ObservedQuota(four, four, amounts_of(used), recounted=by)
+        self.controller.observe_quota(NS, QUOTA, seen, self.now)
+        return [*tickets(self.advance()), *tickets(self.later(SETTLED))]
+
+    def end(self, name: str) -> list[Ticket]:
+        """Tell of an end."""
+        self.controller.ended(NS, name, self.now)
+        return tickets(self.advance())
+
+    def cpu(self) -> CeilingSnapshot:
+        """Show the one there is."""
+        return self.controller.snapshot(self.now).namespaces[NS].quotas[QUOTA]["cpu"]
+
+
+def full(*, told: bool = True) -> Followed:
+    """Return one that is full of a, b, c and d, with five in line."""
+    line = Followed(told=told)
+    line.create("a", "b", "c", "d")
+    line.wait_in_line()
+    return line
