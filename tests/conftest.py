@@ -1,10 +1,16 @@
-"""Profiles of the property tests: the same examples everywhere, more of them on demand."""
+"""Profiles of the property tests: the same examples everywhere, more of them on demand; reports always written."""
 
 from __future__ import annotations
 
+import gc
 import os
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 # A property that fails must fail again: examples are derived from the test, not from the clock.
 settings.register_profile(
@@ -13,3 +19,17 @@ settings.register_profile(
 settings.register_profile("quick", parent=settings.get_profile("default"), max_examples=20)
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=5_000, derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let nothing be collected while a report is written: a task that dies there logs a traceback of its own.
+
+    To write a traceback Python parses source, and some CPythons fail on parsing within parsing: a SystemError that
+    ends the run without a word of the tests that failed (https://github.com/python/cpython/issues/106905).
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
