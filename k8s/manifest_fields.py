@@ -77,8 +77,8 @@ def amounts_at(parent: Mapping[str, Any], key: str, path: str) -> dict[str, int]
     for name, value in mapping_at(parent, key, path).items():
         try:
             amount = parse_quantity(value)
-        except QuantityError:
-            raise FootprintError(f"{_joined(path, key)}.{name}: {_shown(value)} is not a quantity") from None
+        except QuantityError as error:
+            raise FootprintError(f"{_joined(path, key)}.{name}: {error}") from None
         if amount < 0:
             raise FootprintError(f"{_joined(path, key)}.{name}: {_shown(value)} is negative")
         amounts[str(name)] = -(-amount // MILLI) * MILLI

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import queue
 import ssl
+import threading
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -15,11 +17,13 @@ from .places import OTHER, Place, ReachError, find_place, one_line
 from .printing import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 __all__ = ["Check", "Place", "Reach", "ReachError", "Right", "find_place"]
 
-PATIENCE: Final = (5, 10)  # seconds to connect, to be answered
+PATIENCE: Final = (5, 10)  # seconds to connect, and between two pieces of an answer
+ANSWER_LIMIT: Final = 60
+"""Seconds for a whole answer, long lists too: a server that sends byte after byte holds nobody for longer."""
 REVIEW: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
@@ -54,8 +58,9 @@ RIGHTS: Final = (
 class Reach:
     """Asks the cluster. Raises ``ReachError`` where it cannot be reached at all."""
 
-    def __init__(self, place: Place) -> None:
-        """Ask once, without retries: a doctor should not take minutes."""
+    def __init__(self, place: Place, *, limit: float = ANSWER_LIMIT) -> None:
+        """Ask once, without retries: a doctor should not take minutes. ``limit``: seconds for a whole answer."""
+        self._limit = limit
         place.configuration.retries = False  # urllib3's way to say none
         if not place.configuration.verify_ssl:  # asked for in the kubeconfig: a warning for every call says no more
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
@@ -161,15 +166,41 @@ class Reach:
                 body=body,
                 auth_settings=["BearerToken"],
             )
-            response = self._client.call_api(*request, _request_timeout=PATIENCE)
-            text = response.read()
+            status, text = _within(self._limit, lambda: self._call(*request))
         except (urllib3.exceptions.HTTPError, ApiException, OSError, ValueError) as error:
             raise ReachError(f"{self.place.url} can't be reached: {_why(error)}") from error
         try:
             answer = json.loads(text)
         except (ValueError, RecursionError):  # nested ever deeper: nobody's object
             answer = {}
-        return response.status, answer if isinstance(answer, dict) else {}
+        return status, answer if isinstance(answer, dict) else {}
+
+    def _call(self, method: str, url: str, headers: Any, body: Any, form: Any) -> tuple[int, bytes]:
+        response = self._client.call_api(method, url, headers, body, form, PATIENCE)
+        return response.status, response.read()
+
+
+def _within(seconds: float, call: Callable[[], tuple[int, bytes]]) -> tuple[int, bytes]:
+    """Return what a call returns or raise what it raises; ``TimeoutError`` where it takes longer, and it is left.
+
+    A thread, since urllib3 limits only the wait for the next piece of an answer.
+    """
+    ends: queue.SimpleQueue[tuple[int, bytes] | BaseException] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            ends.put(call())
+        except BaseException as error:  # noqa: BLE001 - raised below
+            ends.put(error)
+
+    threading.Thread(target=run, name="backoff-ctrl-ask", daemon=True).start()
+    try:
+        end = ends.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError(f"not whole after {seconds:g} s") from None
+    if isinstance(end, BaseException):
+        raise end
+    return end
 
 
 def _names(listed: dict[str, Any]) -> Iterator[str]:
@@ -190,6 +221,7 @@ _WHYS: Final = (
     (urllib3.exceptions.NewConnectionError, "nothing listens there", "check the address, and that the server runs"),
     (urllib3.exceptions.ConnectTimeoutError, "no connection in time", _CHECK),
     (urllib3.exceptions.ReadTimeoutError, "no answer in time", "is it an API server, and is it well?"),
+    (TimeoutError, "no answer in time", "is it an API server, and is it well?"),
     (Exception, "the connection fails", _CHECK),
 )
 """What a connection may fail of, what to call it and what to do: the first that is among the causes."""

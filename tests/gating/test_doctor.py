@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
 from api.main import run
+from k8s.reach import Reach, ReachError, find_place
 from tests.scripted_server import Seen, failure, scripted_server
 
 if TYPE_CHECKING:
@@ -173,6 +175,22 @@ def test_an_answer_nested_ever_deeper_is_nobodys_object(capsys: pytest.CaptureFi
 
     assert code == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_server_that_never_comes_to_an_end_is_left() -> None:
+    """It may send a byte now and then for ever: the whole answer has its limit, not each piece alone."""
+    over = threading.Event()
+
+    def answer(_: Seen) -> Any:
+        over.wait(30)
+        return 200, {}
+
+    with scripted_server(answer) as server:
+        reach = Reach(find_place(server.url, None, None, None), limit=0.1)
+        with pytest.raises(ReachError, match=r"no answer in time \(not whole after 0\.1 s\); is it an API server"):
+            reach.version()
+        over.set()
+        reach.close()
 
 
 def test_a_token_with_a_line_break_is_said_and_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,6 +31,7 @@ spec:
   - name: app
     resources: {requests: {cpu: 1500m}, limits: {memory: 1.5Gi}}
 """
+WRITE_ONE = "write a number such as 2, 500m or 4Gi"
 JOB = """
 apiVersion: batch/v1
 kind: Job
@@ -224,12 +225,12 @@ def test_footprint_shows_people_a_block_for_each_manifest(
         (
             ["footprint", "-f", "-"],
             POD.replace("1500m", "abc"),
-            'stdin: spec.containers[0].resources.requests.cpu: "abc" is not a quantity',
+            'stdin: spec.containers[0].resources.requests.cpu: "abc" is not a quantity: ' + WRITE_ONE,
         ),
         (
             ["footprint", "-f", "-"],
             f"{JOB}---{POD.replace('1500m', 'abc')}",
-            'stdin, manifest 2: spec.containers[0].resources.requests.cpu: "abc" is not a quantity',
+            'stdin, manifest 2: spec.containers[0].resources.requests.cpu: "abc" is not a quantity: ' + WRITE_ONE,
         ),
     ],
 )
