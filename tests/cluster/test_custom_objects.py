@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.custom_kinds import DEFINITIONS, definition, establish, fresh_group, thing
+from tests.cluster.custom_kinds import definition, establish, fresh_group, retire, thing
 from tests.cluster.objects import causes, made, names, read_token, refusal, written_token
 from tests.cluster.talking import APPLY, JSON_PATCH, MERGE, STRATEGIC, Api
 
@@ -38,7 +38,7 @@ async def serve(server: Server, name: str) -> None:
 async def drop(server: Server, name: str) -> None:
     """Take the definition away."""
     async with Api(server) as api:
-        await api.delete(f"{DEFINITIONS}/things.{name}")
+        await retire(api, f"things.{name}")
 
 
 @pytest.fixture(scope="module")

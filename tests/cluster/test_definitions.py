@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cluster.custom_kinds import DEFINITIONS, definition, establish, fresh_group, is_established, thing
+from tests.cluster.custom_kinds import DEFINITIONS, definition, establish, fresh_group, is_established, retire, thing
 from tests.cluster.objects import JSON, causes, made, names
 from tests.cluster.talking import JSON_PATCH, MERGE
 
@@ -36,7 +36,7 @@ async def test_a_definition_is_soon_established(api: Api) -> None:
     conditions = {each["type"]: (each["status"], each["reason"]) for each in found["status"]["conditions"]}
     assert conditions["NamesAccepted"] == ("True", "NoConflicts")
     assert conditions["Established"] == ("True", "InitialNamesAccepted")
-    await api.delete(f"{DEFINITIONS}/things.{group}")
+    await retire(api, f"things.{group}")
 
 
 async def test_a_definition_takes_its_objects_with_it(api: Api, namespace: str) -> None:
@@ -69,8 +69,7 @@ async def test_names_that_are_taken_are_not_accepted(api: Api) -> None:
 
     assert conditions["NamesAccepted"] == ("False", "ListKindConflict", '"ThingList" is already in use')
     assert conditions["Established"] == ("False", "NotAccepted", "not all names are accepted")
-    for each in (name, f"things.{group}"):
-        await api.delete(f"{DEFINITIONS}/{each}")
+    await retire(api, name, f"things.{group}")
 
 
 async def test_a_change_of_a_definition_is_followed(api: Api, namespace: str) -> None:
@@ -90,7 +89,7 @@ async def test_a_change_of_a_definition_is_followed(api: Api, namespace: str) ->
 
     assert found == [(INVALID, "spec.scope", 'Invalid value: "Cluster": field is immutable')]
     made(await api.post(things, thing(things, "a", {"size": 20})))
-    await api.delete(path)
+    await retire(api, f"things.{group}")
 
 
 def without(path: str, value: object = None) -> Any:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cluster.custom_kinds import establish, retire
 from tests.cluster.quota_room import claim, container, pod, service, told
 from tests.cluster.talking import MERGE
 
@@ -87,7 +88,7 @@ async def test_custom_resources_are_counted(room: Room, api: Api) -> None:
     """A kind that a CustomResourceDefinition adds is counted like any other, as soon as the controller knows it."""
     names = {"plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList"}
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    definition = {
+    definition: JSON = {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": "gadgets.quota.example.com"},
@@ -98,23 +99,20 @@ async def test_custom_resources_are_counted(room: Room, api: Api) -> None:
             "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
         },
     }
-    made = await api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
-    assert made.status == 201, made.text
+    await establish(api, definition)
     gadget = {"apiVersion": "quota.example.com/v1", "kind": "Gadget"}
     name = "count/gadgets.quota.example.com"
-    try:
-        await room.api.until(room.path("gadgets.quota.example.com"), lambda found: found["kind"] == "GadgetList")
-        await room.known_to_quota(name, within=60)
-        await room.quota("q", {name: "1"})
-        await room.create("gadgets.quota.example.com", {**gadget, "metadata": {"name": "a"}})
-        assert await room.refused("gadgets.quota.example.com", {**gadget, "metadata": {"name": "x"}}) == (
-            f'gadgets.quota.example.com "x" is forbidden: exceeded quota: q, requested: {name}=1, used: {name}=1, '
-            f"limited: {name}=1"
-        )
-        await room.delete("gadgets.quota.example.com", "a")
-        await room.until_used({name: "0"})
-    finally:
-        await api.delete("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gadgets.quota.example.com")
+    await room.api.until(room.path("gadgets.quota.example.com"), lambda found: found["kind"] == "GadgetList")
+    await room.known_to_quota(name, within=60)
+    await room.quota("q", {name: "1"})
+    await room.create("gadgets.quota.example.com", {**gadget, "metadata": {"name": "a"}})
+    assert await room.refused("gadgets.quota.example.com", {**gadget, "metadata": {"name": "x"}}) == (
+        f'gadgets.quota.example.com "x" is forbidden: exceeded quota: q, requested: {name}=1, used: {name}=1, '
+        f"limited: {name}=1"
+    )
+    await room.delete("gadgets.quota.example.com", "a")
+    await room.until_used({name: "0"})
+    await retire(api, definition["metadata"]["name"])
 
 
 SERVICES = [

@@ -92,16 +92,35 @@ async def test_a_pod_that_is_being_deleted_gives_back_when_it_finishes(room: Roo
 async def test_an_expired_grace_counts_twice_and_only_at_the_next_release(room: Room) -> None:
     """A pod that its node never confirms is held until deletionTimestamp, which already holds the grace, plus the
     grace once more; and even then nothing fires by itself: the namespace's next release gives it back."""
-    await charged(room, nodeName="lost-node")
-    grace = 4
-    reply = await room.delete("pods", "x", gracePeriodSeconds=str(grace))
-    ends = datetime.fromisoformat(reply.json["metadata"]["deletionTimestamp"]).timestamp()
-    await still_charged(room, until=ends + 0.5)
-    await nudge(room, ONE)
-    assert datetime.now(UTC).timestamp() < ends + grace, "too slow to tell"
+    await room.quota("q", EVERYTHING)
+    expired = None
+    for grace in (4, 12, 40):  # a busy machine may be too slow to tell what happens within a short one
+        expired = expired or await held_while_in_grace(room, grace)
+    assert expired is not None, "too slow to tell"
 
-    await still_charged(room, until=ends + grace + 1.5)
+    await still_charged(room, until=expired + 1.5)
     await nudge(room, ONLY_COUNTED)
+
+
+async def held_while_in_grace(room: Room, grace: int) -> float | None:
+    """Delete a pod on a node that never answers: the charge stays, release or not. Returns when its grace is over
+    for the second time (Unix seconds), or None where the look came too late; then the pod is taken away."""
+    await room.create("pods", pod("x", {"cpu": "1"}, spec={"nodeName": "lost-node"}))
+    assert await room.used() == ONE
+    reply = await room.delete("pods", "x", gracePeriodSeconds=str(grace))
+    expired = datetime.fromisoformat(reply.json["metadata"]["deletionTimestamp"]).timestamp() + grace
+    await still_charged(room, until=expired - grace + 0.5)
+    await room.create("pods", pod("spare", {"cpu": "1"}))
+    await room.delete("pods", "spare")
+    quota = room.path("resourcequotas", "q")
+    await room.api.until(quota, lambda found: bool(found["status"]["used"] in (ONE, ONLY_COUNTED)))
+    held = await room.used()
+    if datetime.now(UTC).timestamp() < expired:
+        assert held == ONE
+        return expired
+    await room.delete("pods", "x", gracePeriodSeconds="0")
+    await room.until_used(NOTHING)
+    return None
 
 
 async def still_charged(room: Room, until: float) -> None:
