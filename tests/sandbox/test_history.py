@@ -47,7 +47,7 @@ async def test_bookmarks_come_to_those_who_ask() -> None:
 
 async def test_an_event_may_come_after_the_answer() -> None:
     """As often as asked for; nothing is lost and nothing overtakes."""
-    async with Sandbox(late_events=1, late_event_max=0.05) as sandbox, aiohttp.ClientSession(sandbox.url) as session:
+    async with Sandbox(late_events=1, late_event_max=1) as sandbox, aiohttp.ClientSession(sandbox.url) as session:
         sandbox.create_namespace("team")
         sandbox.create_quota("team", "q", {"pods": "9"})
         answered: list[str] = []

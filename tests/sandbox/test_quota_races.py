@@ -19,8 +19,8 @@ SUCCEEDED = {"status": {"phase": "Succeeded"}}
 
 @pytest.fixture
 async def slow() -> AsyncIterator[tuple[Sandbox, aiohttp.ClientSession]]:
-    """A server whose quota controller is late: 0.2 s after each release, 0.2 s after each new quota."""
-    async with Sandbox(release_delay=0.2, fill_delay=0.2, late_events=0) as sandbox:
+    """A server whose quota controller is late: 0.5 s after each release, 0.5 s after each new quota."""
+    async with Sandbox(release_delay=0.5, fill_delay=0.5, late_events=0) as sandbox:
         sandbox.create_namespace("team")
         async with aiohttp.ClientSession(sandbox.url) as session:
             yield sandbox, session
