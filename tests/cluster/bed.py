@@ -37,13 +37,12 @@ CONTROLLERS: Final = "kube-controller-manager"
 COMPONENTS: Final = (ETCD, API, CONTROLLERS)
 """In the order of their start."""
 
-_CONTROLLERS: Final = (
+_CONTROLLERS: Final = (  # not the one that collects pods: it would take away what tests put on nodes that are none
     "resourcequota-controller",
     "garbage-collector-controller",
     "namespace-controller",
     "job-controller",
     "serviceaccount-controller",
-    "pod-garbage-collector-controller",
     "clusterrole-aggregation-controller",  # without it the role `view` is empty
     "persistentvolumeclaim-protection-controller",  # without it no claim ever goes: admission gives each a finalizer
 )
