@@ -18,6 +18,8 @@ class Answer:
     headers: Mapping[str, str]
     body: bytes
     made_here: bool = field(default=False, compare=False)
+    read: list[dict[str, Any] | None] = field(default_factory=list, init=False, repr=False, compare=False)
+    """What ``json`` has found, once somebody asked."""
 
     @property
     def ok(self) -> bool:
@@ -25,12 +27,14 @@ class Answer:
         return 200 <= self.status < 300
 
     def json(self) -> dict[str, Any] | None:
-        """Return the body as an object, or nothing if it is not one."""
-        try:
-            value = json.loads(self.body)
-        except ValueError:
-            return None
-        return value if isinstance(value, dict) else None
+        """Return the body as an object, or nothing if it is not one: the same object each time."""
+        if not self.read:
+            try:
+                value = json.loads(self.body)
+            except ValueError:
+                value = None
+            self.read.append(value if isinstance(value, dict) else None)
+        return self.read[0]
 
 
 class NotSent(Exception):  # noqa: N818 - the engine's word for it
