@@ -32,8 +32,8 @@ NEEDS_BINARIES = {"kubernetes", "binaries"}
 
 WHY_NOT = pytest.StashKey[str]()
 """Why there are no binaries."""
-REAL_TIMEOUT = 300
-"""Seconds for a test that is `real`: it may start a server, or break one; both take long on a busy machine."""
+REAL_TIMEOUT = 900
+"""Seconds until a test that is `real` hangs: it may start a server, or break one, on a machine ten times as slow."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

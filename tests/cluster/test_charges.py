@@ -44,7 +44,6 @@ async def meter(server: Server) -> AsyncIterator[Meter]:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.timeout(180)
 @settings(
     max_examples=EXAMPLES,
     phases=(Phase.generate,),  # each example costs requests: to look for a smaller one would take minutes

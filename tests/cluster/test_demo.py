@@ -188,7 +188,6 @@ async def test_a_namespace_that_lost_its_label_is_left_alone(
     assert found["status"]["phase"] == "Active"
 
 
-@pytest.mark.timeout(180)
 async def test_ctrl_c_while_the_cluster_deletes_does_not_cost_the_results(
     server: Server, api: Api, tmp_path: Path
 ) -> None:

@@ -22,7 +22,6 @@ LATER = 1.05  # of the reference's makespan
 ATTEMPTS = 2  # time is the machine's too: a run beside something else that takes its cores proves nothing
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("with_threads", [True, False], ids=["sync", "async"])
 @pytest.mark.parametrize(
     ("user", "bar"), [("learner", LEARNING), ("creator", OBSERVING)], ids=["learning", "observing"]

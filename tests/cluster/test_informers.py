@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tests.cluster.binaries import Binaries
     from tests.cluster.servers import Server
 
-pytestmark = pytest.mark.timeout(180)
-
 
 class Scene:
     """One server, a namespace on it, and informers that follow it through a tap."""

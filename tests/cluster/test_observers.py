@@ -364,7 +364,6 @@ async def test_a_cluster_resource_quota_counts_in_the_namespaces_that_it_selects
 # -- a server that goes and comes ---------
 
 
-@pytest.mark.timeout(180)
 async def test_a_restarted_api_server_is_found_again(binaries: Binaries, say: Callable[[str], None]) -> None:
     """Killed and started: the loss is told, the list comes back by itself, and what waits goes in on the next news."""
     with Bed(binaries, say=say) as bed:
