@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from tests.cluster.servers import Server
 
 OBSERVER: Final = "creator"  # the user who may watch quotas
-FACTOR: Final = 120.0
-"""What durations of the trace are divided by."""
 _CREATES = re.compile(
     r'^apiserver_request_total\{code="(\d+)".*resource="pods".*subresource="".*verb="POST".*\} (\d+)$', re.MULTILINE
 )
@@ -78,8 +76,10 @@ def slice_of_the_trace(pods: int, seed: int) -> Workload:
     return make_workload(read_trace(PACKAGED), pods=pods, seed=seed)
 
 
-async def run_gated(server: Server, user: str, workload: Workload, *, with_threads: bool) -> Figures:
-    """Put the workload through a gated client as ``user``; what has to be set up, "tester" does.
+async def run_gated(server: Server, user: str, workload: Workload, factor: float, *, with_threads: bool) -> Figures:
+    """Put the workload through a gated client as ``user``, its durations divided by ``factor``.
+
+    What has to be set up, "tester" does.
 
     The gate is wired as the one that clients share by default: it observes the quotas of a namespace from the
     moment that a create has to wait there, where ``user`` may.
@@ -87,16 +87,16 @@ async def run_gated(server: Server, user: str, workload: Workload, *, with_threa
     place = find_place(None, str(server.kubeconfig("tester")), None, None)
     rooms = await asyncio.to_thread(Rooms(place).__enter__)
     try:
-        there, _ = await asyncio.to_thread(rooms.furnish, "gated", workload.faster(FACTOR))
+        there, _ = await asyncio.to_thread(rooms.furnish, "gated", workload.faster(factor))
         async with Api(server) as api, AsyncExitStack() as kubelets:
             for namespace in there.quotas:
                 at = KubeletServer(server.url, place.headers(), server.ssl())
                 await kubelets.enter_async_context(Kubelet(at, namespace=namespace, starts=False))
             before = await _creates(api)
-            drive = (
-                asyncio.to_thread(_with_threads, server, user, there) if with_threads else _on_loop(server, user, there)
+            drive = (server, user, there, factor)
+            went_in, failed_open = await (
+                asyncio.to_thread(_with_threads, *drive) if with_threads else _on_loop(*drive)
             )
-            went_in, failed_open = await drive
             answers = await _creates(api)
             answers.subtract(before)
             stored: Counter[str] = Counter()
@@ -105,7 +105,7 @@ async def run_gated(server: Server, user: str, workload: Workload, *, with_threa
                 stored.update(pod["metadata"]["labels"][POD_LABEL] for pod in listed["items"])
     finally:
         await asyncio.to_thread(rooms.__exit__, None, None, None)
-    at_scale = {name: when * FACTOR for name, when in went_in.items()}
+    at_scale = {name: when * factor for name, when in went_in.items()}
     reference = bounds_of(workload).makespan_s
     return Figures(+answers, stored, measure(workload, at_scale).makespan, reference, failed_open)
 
@@ -154,10 +154,10 @@ def _sees(gate: Gate | AsyncGate, namespaces: Collection[str]) -> bool:
     return all(namespace in found and found[namespace].observing for namespace in namespaces)
 
 
-def _with_threads(server: Server, user: str, workload: Workload) -> tuple[dict[str, float], int]:
+def _with_threads(server: Server, user: str, workload: Workload, factor: float) -> tuple[dict[str, float], int]:
     """A thread for each pod, as a synchronous platform has them."""
     configuration = _configuration(server, user)
-    gate = Gate(policy=faster(Policy(), FACTOR))
+    gate = Gate(policy=faster(Policy(), factor))
     went_in: dict[str, float] = {}
     never = threading.Event()
     with (
@@ -178,10 +178,10 @@ def _with_threads(server: Server, user: str, workload: Workload) -> tuple[dict[s
     return {name: when - began for name, when in went_in.items()}, gate.counts.failed_open
 
 
-async def _on_loop(server: Server, user: str, workload: Workload) -> tuple[dict[str, float], int]:
+async def _on_loop(server: Server, user: str, workload: Workload, factor: float) -> tuple[dict[str, float], int]:
     """A task for each pod."""
     configuration = _configuration(server, user)
-    gate = AsyncGate(policy=faster(Policy(), FACTOR), clock=time.monotonic)
+    gate = AsyncGate(policy=faster(Policy(), factor), clock=time.monotonic)
     went_in: dict[str, float] = {}
     with _observed(gate, configuration, user, workload.quotas):
         async with AsyncGatedApiClient(aio_configuration(configuration), gate=gate) as made:
