@@ -115,7 +115,9 @@ def test_a_program_that_ends_with_creates_waiting_ends(sandbox: BackgroundSandbo
     sandbox.create_quota("team", "q", {"pods": "1"})
     program = start(sandbox, BEGINNING + LEAVING)
 
-    _, errors = program.communicate(timeout=20)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "waiting\n"
+    _, errors = program.communicate(timeout=45)
 
     assert "pods team/second" in errors
     assert program.returncode == 0
@@ -128,7 +130,7 @@ def interrupted(program: subprocess.Popen[str]) -> str:
     waits interrupts nothing: 2 of 500 runs of a bare `Event().wait()` beside a busy thread showed it.
     """
     with program:
-        for patience in (10, 40):
+        for patience in (30, 40):
             program.send_signal(signal.SIGINT)
             try:
                 return program.communicate(timeout=patience)[1]
@@ -156,7 +158,7 @@ def test_a_main_thread_that_returns_leaves_other_threads_their_waits(sandbox: Ba
 
     with sync.ApiClient(sync.Configuration(host=sandbox.url)) as api:
         sync.CoreV1Api(api).delete_namespaced_pod("first", "team", grace_period_seconds=0)
-    out, errors = program.communicate(timeout=20)
+    out, errors = program.communicate(timeout=45)
 
     assert errors == ""
     assert out.endswith("created second\n")
