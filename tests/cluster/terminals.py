@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Lines = Callable[[int], list[str]]
 
-PATIENCE: Final = 45.0
+PATIENCE: Final = 120.0
 """Seconds until a command that does not end is a failure."""
 
 _AGE: Final = r"(?:\d+[smhdy]){1,2}"

@@ -58,7 +58,7 @@ def demo(kubeconfig: Path, folder: Path, *arguments: str) -> Iterator[subprocess
 
 async def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     """Wait for it: exit code, stdout, stderr."""
-    out, err = await asyncio.to_thread(process.communicate, timeout=50)
+    out, err = await asyncio.to_thread(process.communicate, timeout=250)
     return process.returncode, out, err
 
 
@@ -87,7 +87,7 @@ async def before(real_api: Api) -> set[str]:
 
 async def until_demo_runs(api: Api, before: set[str], process: subprocess.Popen[str]) -> str:
     """Wait until the demo has a pod; return its namespace."""
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(120):
         while True:
             assert process.poll() is None, process.communicate()
             for namespace in set(await of_demos(api)) - before:
@@ -98,7 +98,7 @@ async def until_demo_runs(api: Api, before: set[str], process: subprocess.Popen[
 
 async def until_deleted(api: Api, namespace: str, process: subprocess.Popen[str]) -> None:
     """Wait until the demo has had its namespaces deleted."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         while (await of_demos(api)).get(namespace) != "Terminating":
             assert process.poll() is None, process.communicate()
             await asyncio.sleep(0.05)  # between two looks at a server

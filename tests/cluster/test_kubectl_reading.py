@@ -90,7 +90,7 @@ def test_other_kinds_have_their_columns(kubectl: Terminals) -> None:
         ("quota", "x", "--hard=pods=5,requests.cpu=2,limits.memory=1Gi"),
     ):
         kubectl("create", *arguments)
-    kubectl("wait", "--for=jsonpath={.status.hard.pods}=5", "quota/x", "--timeout=20s")
+    kubectl("wait", "--for=jsonpath={.status.hard.pods}=5", "quota/x", "--timeout=60s")
 
     kinds = "configmaps secrets deployments cronjobs services roles rolebindings poddisruptionbudgets ingresses quota"
     for kind in kinds.split():

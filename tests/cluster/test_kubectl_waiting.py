@@ -46,22 +46,22 @@ def test_a_watch_shows_each_change_as_a_row(kubectl: Terminals) -> None:
 def test_wait_ends_when_it_holds(kubectl: Terminals) -> None:
     """For a condition, for a field, for an end; and says when it has waited in vain."""
     kubectl("create", "-f", "-", stdin=pod("a"))
-    assert "timed out" in kubectl("wait", "--for=condition=Ready", "pod/a", "--timeout=1s", code=1)
+    assert "timed out" in kubectl("wait", "--for=condition=Ready", "pod/a", "--timeout=5s", code=1)
     _begin(kubectl, "a")
 
-    assert kubectl("wait", "--for=condition=Ready", "pod/a", "--timeout=20s") == "pod/a condition met\n"
+    assert kubectl("wait", "--for=condition=Ready", "pod/a", "--timeout=60s") == "pod/a condition met\n"
     assert (
-        kubectl("wait", "--for=jsonpath={.status.phase}=Running", "pod/a", "--timeout=20s") == "pod/a condition met\n"
+        kubectl("wait", "--for=jsonpath={.status.phase}=Running", "pod/a", "--timeout=60s") == "pod/a condition met\n"
     )
     kubectl("delete", "pod", "a", "--grace-period=0", "--force")
-    kubectl("wait", "--for=delete", "pod/a", "--timeout=20s")
-    assert "not found" in kubectl("wait", "--for=condition=Ready", "pod/a", "--timeout=1s", code=1)
+    kubectl("wait", "--for=delete", "pod/a", "--timeout=60s")
+    assert "not found" in kubectl("wait", "--for=condition=Ready", "pod/a", "--timeout=5s", code=1)
 
 
 def test_wait_sees_what_happens_meanwhile(kubectl: Terminals) -> None:
     """It is told of the change that it waits for."""
     kubectl("create", "-f", "-", stdin=pod("a"))
-    with kubectl.follow("wait", "--for=condition=Ready", "pod/a", "--timeout=30s") as said:
+    with kubectl.follow("wait", "--for=condition=Ready", "pod/a", "--timeout=60s") as said:
         _begin(kubectl, "a")
         assert said(1) == ["pod/a condition met"]
 
@@ -71,7 +71,7 @@ def test_a_full_quota_is_told_whatever_the_command(kubectl: Terminals) -> None:
     kubectl("create", "quota", "few", "--hard=pods=1,requests.cpu=1,limits.memory=1Gi")
     limits = [{"type": "Container", "default": {"memory": "128Mi"}}]
     kubectl("create", "-f", "-", stdin=manifest("LimitRange", "l", {"limits": limits}))
-    kubectl("wait", "--for=jsonpath={.status.hard.pods}=1", "quota/few", "--timeout=20s")
+    kubectl("wait", "--for=jsonpath={.status.hard.pods}=1", "quota/few", "--timeout=60s")
     kubectl("create", "-f", "-", stdin=pod("a"))
 
     for command in (("create",), ("apply",), ("apply", "--server-side")):
@@ -79,7 +79,7 @@ def test_a_full_quota_is_told_whatever_the_command(kubectl: Terminals) -> None:
         assert "exceeded quota: few, requested: " in said
         assert "used: " in said
     assert "must specify requests.cpu" in kubectl("run", "c", "--image=busybox", code=1)
-    kubectl("wait", "--for=jsonpath={.status.used.pods}=1", "quota/few", "--timeout=20s")
+    kubectl("wait", "--for=jsonpath={.status.used.pods}=1", "quota/few", "--timeout=60s")
     assert "pods: 1/1, requests.cpu: 100m/1 limits.memory: 128Mi/1Gi" in kubectl("get", "quota", "few")
     assert "pods 1 1" in kubectl("describe", "quota", "few")
     assert "limits.memory 128Mi 1Gi" in kubectl("describe", "namespace", kubectl.namespace)
@@ -89,7 +89,7 @@ def test_a_full_quota_is_told_whatever_the_command(kubectl: Terminals) -> None:
 def test_scopes_are_explained(kubectl: Terminals) -> None:
     """``kubectl describe quota`` says what a scope means."""
     kubectl("create", "quota", "short", "--hard=pods=1", "--scopes=Terminating,NotBestEffort")
-    kubectl("wait", "--for=jsonpath={.status.hard.pods}=1", "quota/short", "--timeout=20s")
+    kubectl("wait", "--for=jsonpath={.status.hard.pods}=1", "quota/short", "--timeout=60s")
 
     assert "Matches all pods that have an active deadline" in kubectl("describe", "quota", "short")
 

@@ -142,12 +142,12 @@ def test_delete_waits_for_what_holds_an_object(kubectl: Terminals) -> None:
         kubectl("create", "-f", "-", stdin=pod(name))
     kubectl("create", "-f", "-", stdin=manifest("ConfigMap", "held", metadata={"finalizers": ["example.com/keep"]}))
 
-    assert "deleted" in kubectl("delete", "pod", "a", "--timeout=20s")
+    assert "deleted" in kubectl("delete", "pod", "a", "--timeout=60s")
     assert "force deleted" in kubectl("delete", "pod", "b", "--grace-period=0", "--force")
     assert "deleted" in kubectl("delete", "pods", "--all", "--now")
     assert "not found" in kubectl("delete", "pod", "a", code=1)
     assert kubectl("delete", "pod", "a", "--ignore-not-found") == ""
-    assert "timed out waiting" in kubectl("delete", "configmap", "held", "--timeout=1s", code=1)
+    assert "timed out waiting" in kubectl("delete", "configmap", "held", "--timeout=5s", code=1)
     assert "deletionTimestamp" in kubectl("get", "configmap", "held", "-o", "yaml")
     kubectl("patch", "configmap", "held", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
     assert "not found" in kubectl("get", "configmap", "held", code=1)
