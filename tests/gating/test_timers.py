@@ -23,19 +23,21 @@ def test_a_call_that_fails_does_not_stop_the_clock(caplog: pytest.LogCaptureFixt
 
     timers.call_at(timers.now(), fails)
     timers.call_at(timers.now(), came.set)
-    assert came.wait(10)
+    assert came.wait(45)
     assert "a timer's call failed" in caplog.text
 
 
 def test_what_is_cancelled_is_not_called() -> None:
     """A cancelled call stays away, also when its time has come."""
-    timers = ThreadTimers()
+    now = 0.0
+    timers = ThreadTimers(lambda: now)
     called: list[str] = []
     came = threading.Event()
-    cancel = timers.call_at(timers.now() + 0.05, lambda: called.append("cancelled"))
-    timers.call_at(timers.now() + 0.06, came.set)
+    cancel = timers.call_at(10.0, lambda: called.append("cancelled"))
+    timers.call_at(11.0, came.set)
     cancel()
-    assert came.wait(10)
+    now = 12.0
+    assert came.wait(45)
     assert called == []
 
 
@@ -47,7 +49,7 @@ async def test_an_alarm_that_a_clock_jumped_over_rings_soon() -> None:
     timers.call_at(timers.now() + 600.0, came.set)
     offset = 3600.0
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(45):
         await came.wait()
 
 
@@ -55,24 +57,24 @@ async def test_a_clock_that_goes_back_does_not_stop_time() -> None:
     """An hour back: time goes on from where it was, and alarms ring as if nothing had happened."""
     offset = 0.0
     timers = LoopTimers(lambda: time.monotonic() + offset)
-    before = timers.now()
+    started, before = time.monotonic(), timers.now()
     offset = -3600.0
     came = asyncio.Event()
     timers.call_at(timers.now() + 0.01, came.set)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(45):
         await came.wait()
-    assert 0.0 < timers.now() - before < 5.0
+    assert 0.0 < timers.now() - before < time.monotonic() - started + 0.01
 
 
 def test_threads_see_a_clock_that_went_back_go_on() -> None:
     """The same for the clock that threads share."""
     offset = 0.0
     timers = ThreadTimers(lambda: time.monotonic() + offset)
-    before = timers.now()
+    started, before = time.monotonic(), timers.now()
     offset = -3600.0
     came = threading.Event()
     timers.call_at(timers.now() + 0.01, came.set)
 
-    assert came.wait(10)
-    assert 0.0 < timers.now() - before < 10.0
+    assert came.wait(45)
+    assert 0.0 < timers.now() - before < time.monotonic() - started + 0.01
