@@ -99,14 +99,14 @@ def test_a_shared_ledger_watches_where_a_create_waits(sandbox: BackgroundSandbox
         first = core.create_namespaced_pod("team", pod("first"))
         with waiting(on_wait=lambda _: met.set()):
             second = core.create_namespaced_pod("team", pod("second"), async_req=True)
-        assert met.wait(10)
-        assert observed.wait(10)
+        assert met.wait(45)
+        assert observed.wait(45)
         source = api.gate.desk.snapshot().namespaces["team"].quotas["q"]["pods"].source
         sight = api.gate.desk.sight
         seen = sight and sight.of("team")
 
         core.delete_namespaced_pod(first.metadata.name, "team", grace_period_seconds=0)
-        second.get(10)
+        second.get(45)
 
     assert source == "observed"
     assert seen is not None
@@ -117,9 +117,11 @@ def test_a_watch_that_cannot_begin_stops_no_create(sandbox: BackgroundSandbox) -
     """It only helps: the create waits for its turn all the same, and the failure is counted."""
     sandbox.create_quota("team", "q", {"pods": "1"})
     asked: list[str] = []
+    told = threading.Event()
 
     def broken(namespace: str) -> None:
         asked.append(namespace)
+        told.set()
         raise RuntimeError("can't start new thread")
 
     gate = Gate(policy=Policy(base=0.02, cap=0.1))
@@ -128,10 +130,9 @@ def test_a_watch_that_cannot_begin_stops_no_create(sandbox: BackgroundSandbox) -
         core: Any = sync.CoreV1Api(api)
         first = core.create_namespaced_pod("team", pod("first"))
         second = core.create_namespaced_pod("team", pod("second"), async_req=True)
-        second.wait(0.2)
+        assert told.wait(45)
         core.delete_namespaced_pod(first.metadata.name, "team", grace_period_seconds=0)
-        made = second.get(10)
+        made = second.get(45)
 
     assert made.metadata.name.startswith("second-")
     assert asked == ["team"] * gate.counts.failed_open
-    assert asked
