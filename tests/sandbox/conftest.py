@@ -24,5 +24,5 @@ async def sandbox() -> AsyncIterator[Sandbox]:
 @pytest.fixture
 async def session(sandbox: Sandbox) -> AsyncIterator[aiohttp.ClientSession]:
     """Plain HTTP."""
-    async with aiohttp.ClientSession(sandbox.url, timeout=aiohttp.ClientTimeout(total=20)) as made:
+    async with aiohttp.ClientSession(sandbox.url, timeout=aiohttp.ClientTimeout(total=45)) as made:
         yield made
