@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 JSON = dict[str, Any]
 
-ATTEMPTS = 300
-"""Of a create that admission, a few milliseconds behind, may answer by what was."""
 _MARKED = "quota-suite-mark"
 _MARKS = itertools.count(1)
 _VERSIONS = {"batch": "v1", "apps": "v1", "coordination.k8s.io": "v1", "networking.k8s.io": "v1"}
@@ -96,14 +95,17 @@ class Room:
         mark, base = await self._marked("mark")
         amounts = {"configmaps": str(mark)}
         status = {"status": {"hard": amounts, "used": amounts}}
-        for attempt in range(ATTEMPTS):
-            if attempt % 50 == 0:
+        clock = asyncio.get_running_loop().time
+        deadline, marked = clock() + PATIENCE, float("-inf")
+        while clock() < deadline:
+            if clock() >= marked + 0.25:
+                marked = clock()
                 reply = await self.api.patch(f"{base}/resourcequotas/mark/status", status, MERGE)
                 assert reply.status == 200, reply.text
             reply = await self.api.post(f"{base}/configmaps", {"metadata": {"name": "x"}}, params={"dryRun": "All"})
             if f"limited: configmaps={mark}" in reply.text:
                 return
-        raise AssertionError(f"admission did not see the mark {mark}")
+        raise AssertionError(f"admission did not see the mark {mark} within {PATIENCE:g} s")
 
     async def create(self, resource: str, body: JSON) -> JSON:
         """Make what the server must accept."""
@@ -143,20 +145,20 @@ class Room:
         await self.until_used(used, name)
         await self.admission_is_current()
 
-    async def known_to_quota(self, name: str, within: int) -> None:
+    async def known_to_quota(self, name: str, within: float = 120) -> None:
         """Wait until the controller can count a name: it looks for new kinds every now and then."""
-        for attempt in range(within):
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + within
+        for attempt in itertools.count():
             made = await self.api.post(self.path("resourcequotas"), quota(f"try-{attempt}", {name: "1"}))
             assert made.status == 201, made.text
             place = self.path("resourcequotas", f"try-{attempt}")
-            try:
-                await self.api.until(place, lambda seen: name in ((seen.get("status") or {}).get("used") or {}), 1)
-            except AssertionError:
-                continue
-            finally:
-                await self.api.delete(place)
-            return
-        raise AssertionError(f"{name} was not counted within {within} s")
+            filled = await self.api.until(place, lambda seen: (seen.get("status") or {}).get("hard"))
+            await self.api.delete(place)
+            if name in (filled["status"].get("used") or {}):
+                return
+            assert clock() < deadline, f"{name} was not counted within {within:g} s"
+            await asyncio.sleep(0.5)  # between two looks at a server
 
     async def until_created(self, resource: str, body: JSON, **params: str) -> None:
         """Try until the server takes it: its admission may be a moment behind."""
@@ -182,13 +184,15 @@ class Room:
     async def _ask_until(self, status: int, resource: str, body: JSON, **params: str) -> Reply:
         """Repeat a create until it is answered so."""
         seen = ""
-        for _ in range(ATTEMPTS):
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + PATIENCE
+        while clock() < deadline:
             reply = await self.api.post(self.path(resource), body, params=params or None)
             if reply.status == status:
                 return reply
             assert reply.status in {201, 403}, reply.text
             seen = reply.text
-        raise AssertionError(f"not answered {status} in {ATTEMPTS} attempts: {seen}")
+        raise AssertionError(f"not answered {status} within {PATIENCE:g} s: {seen}")
 
     async def delete(self, resource: str, name: str, **params: str) -> Reply:
         """Delete an object, whose charge is known to the controller."""

@@ -9,6 +9,7 @@ import pytest
 
 from tests.cluster.custom_kinds import DEFINITIONS, definition, establish, fresh_group, is_established, retire, thing
 from tests.cluster.objects import JSON, causes, made, names
+from tests.cluster.quota_room import Room
 from tests.cluster.talking import JSON_PATCH, MERGE
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ async def test_a_definition_takes_its_objects_with_it(api: Api, namespace: str) 
     await api.until(f"/apis/{group}/v1", lambda found: found["resources"])
     path = f"/apis/{group}/v1/namespaces/{namespace}/things"
     made(await api.post(path, thing(path, "a", {"size": 1})))
+    await Room(api, namespace).known_to_quota(f"count/things.{group}")  # see ``custom_kinds.retire``
     going = (await api.delete(f"{DEFINITIONS}/things.{group}")).json
 
     assert going["metadata"]["deletionTimestamp"]

@@ -102,7 +102,7 @@ async def test_custom_resources_are_counted(room: Room, api: Api) -> None:
     gadget = {"apiVersion": "quota.example.com/v1", "kind": "Gadget"}
     name = "count/gadgets.quota.example.com"
     await room.api.until(room.path("gadgets.quota.example.com"), lambda found: found["kind"] == "GadgetList")
-    await room.known_to_quota(name, within=60)
+    await room.known_to_quota(name)
     await room.quota("q", {name: "1"})
     await room.create("gadgets.quota.example.com", {**gadget, "metadata": {"name": "a"}})
     assert await room.refused("gadgets.quota.example.com", {**gadget, "metadata": {"name": "x"}}) == (
