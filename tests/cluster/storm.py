@@ -174,6 +174,13 @@ class Storm:
         """Delete it."""
         await self.admin.delete(f"{self._quotas}/{QUOTA}")
 
+    async def admission_sees(self, hard: int) -> None:
+        """Wait until a create is refused by this quota: admission follows quotas by a watch of its own."""
+        pods, asked = f"/api/v1/namespaces/{self.namespace}/pods", {"dryRun": "All"}
+        async with asyncio.timeout(PATIENCE):
+            while f"limited: pods={hard}" not in (await self.admin.post(pods, small_pod(0), params=asked)).text:
+                pass
+
     async def _enforced(self, hard: int) -> None:
         def holds(quota: dict[str, Any]) -> bool:
             return bool(quota.get("status", {}).get("hard", {}).get("pods") == str(hard))
@@ -226,6 +233,18 @@ class Storm:
         """Wait for the next create that is in after that moment; return how many seconds after."""
         await self._until(lambda: bool(self.came) and self.came[-1] > since)
         return next(each for each in self.came if each > since) - since
+
+    async def quiet(self) -> None:
+        """Wait until no create is under way, and for a second none has got in."""
+        async with asyncio.timeout(2 * PATIENCE):
+            came = -1
+            while came < len(self.came) or self._under_way:
+                came = len(self.came)
+                await asyncio.sleep(1.0)
+
+    @property
+    def _under_way(self) -> int:
+        return self.client.gate.desk.snapshot().namespaces[self.namespace].outstanding
 
     async def _until(self, holds: Callable[[], bool]) -> None:
         try:

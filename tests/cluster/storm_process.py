@@ -1,14 +1,16 @@
 """A process that creates pods through a gated client, so that it can be killed.
 
 It notes in a book what it begins and what is in, a line each: ``begun 17``, ``in 17``. A line that was written
-outlives the process.
+outlives the process. It kills itself once so many are in: whoever read that in the book might be too late.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ async def create(asked: dict[str, Any]) -> None:
     async with AsyncGatedApiClient(aio_configuration(place.configuration)) as made:
         core: Any = aio.CoreV1Api(made)
         left = iter(asked["rows"])
+        came = itertools.count(1)
 
         async def work() -> None:
             for row in left:
@@ -35,6 +38,8 @@ async def create(asked: dict[str, Any]) -> None:
                 with waiting(key=f"row-{row}" if asked["keyed"] else None):
                     await core.create_namespaced_pod(asked["namespace"], small_pod(row))
                 os.write(book, f"in {row}\n".encode())
+                if next(came) == asked["dies_after"]:
+                    os.kill(os.getpid(), signal.SIGKILL)
 
         async with asyncio.TaskGroup() as group:
             for _ in range(asked["at_a_time"]):

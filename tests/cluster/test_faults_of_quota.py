@@ -33,8 +33,8 @@ async def test_the_quota_is_edited_under_load(bed: Bed) -> None:
         await storm.edit_quota(5)
         await storm.until_in(150)
         await storm.edit_quota(0)
-        async with meanwhile(0.5):
-            pass
+        await storm.admission_sees(0)
+        await storm.quiet()
         before = len(storm.came)
         async with meanwhile(2.0):
             pass

@@ -30,6 +30,7 @@ AT_A_TIME = 40
 AT_FIRST = 120
 """Pods that the quota allows: more than are in when the process is killed, so that creates are in flight then."""
 HOUR = 3600.0
+MINUTES = 4 * PATIENCE
 
 
 async def test_the_process_is_killed_and_started_again_with_keys(bed: Bed, tmp_path: Path) -> None:
@@ -91,10 +92,9 @@ class Killed:
 
 
 async def killed_midway(storm: Storm, book: Path, *, keyed: bool) -> Killed:
-    """Let a process begin all creates, and kill it once a hundred are in."""
-    async with creating(storm, book, range(CREATES), keyed=keyed) as process:
-        await enough(book, 100)
-        process.send_signal(signal.SIGKILL)
+    """Let a process begin all creates; it is killed once a hundred are in."""
+    async with creating(storm, book, range(CREATES), keyed=keyed, dies_after=100) as process, asyncio.timeout(MINUTES):
+        assert await process.wait() == -signal.SIGKILL
     noted = entries(book)
     begun, answered = ({row for word, row in noted if word == wanted} for wanted in ("begun", "in"))
     return Killed(time.monotonic(), begun, answered)
@@ -117,9 +117,9 @@ async def account_of(storm: Storm, began: float) -> Account:
 
 @asynccontextmanager
 async def creating(
-    storm: Storm, book: Path, rows: Iterable[int], *, keyed: bool
+    storm: Storm, book: Path, rows: Iterable[int], *, keyed: bool, dies_after: int | None = None
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a process that creates these rows, and end it."""
+    """Run a process that creates these rows, and end it; ``dies_after`` so many are in it is killed."""
     asked = {
         "kubeconfig": str(storm.server.kubeconfig("creator")),
         "namespace": storm.namespace,
@@ -127,6 +127,7 @@ async def creating(
         "keyed": keyed,
         "at_a_time": AT_A_TIME,
         "book": str(book),
+        "dies_after": dies_after,
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.cluster.storm_process", json.dumps(asked), cwd=ROOT, start_new_session=True
