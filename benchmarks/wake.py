@@ -279,6 +279,7 @@ class Run:
         async with self._room(1) as place, asyncio.TaskGroup() as group:
             filled = group.create_task(self._gated.fill(place, 1 + waiting, place.pods.append))
             await asyncio.sleep(3.0)
+            await self._unasked()
             before, sent = await server_calls(self._api), self._gated.client.gate.counts.sent
             began, busy = time.perf_counter(), time.process_time()
             await asyncio.sleep(self._sizes.idle_seconds)
@@ -290,6 +291,13 @@ class Run:
         self.raw["calls while nothing changed"] = {" ".join(call): number for call, number in (calls - before).items()}
         self._add(f"{waiting:,} waiting, nothing changes: share of a core", 100 * share, "%", 1.0)
         self._add(f"{waiting:,} waiting, nothing changes: calls", max(seen, sent), "", 0.0)
+
+    async def _unasked(self) -> None:
+        """Wait until the server was asked nothing for a second: what had to be done to wait is done."""
+        async with asyncio.timeout(60):
+            before = None
+            while before != (before := await server_calls(self._api)):  # noqa: ASYNC110 - polled
+                await asyncio.sleep(1.0)
 
     def _add(self, name: str, value: float, unit: str, bar: float | None = None, at_least: bool = False) -> None:
         self.figures.append(Figure(name, value, unit, bar, at_least))

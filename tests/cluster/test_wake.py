@@ -25,7 +25,7 @@ async def test_a_quick_run_measures_everything(binaries: Binaries, tmp_path: Pat
     assert b"admissions that each need a release" in said
     found = {each["name"]: each["value"] for each in json.loads(out.read_text())["500"]["figures"]}
     for who in ("gate", "bare loop"):
-        assert 0 < found[f"wake latency at 10/s for 1 s, {who}, p50"] < 5000
+        assert 0 <= found[f"wake latency at 10/s for 1 s, {who}, p50"] < 5000
         assert found[f"admissions that each need a release, {who}"] > 0
     assert found["50 waiting, nothing changes: calls"] == 0
-    assert 0 < found["wake latency of 3 releases at 10/s, where only pods may be watched, p50"] < 5000
+    assert 0 <= found["wake latency of 3 releases at 10/s, where only pods may be watched, p50"] < 5000
