@@ -47,7 +47,17 @@ async def test_bookmarks_come_to_those_who_ask() -> None:
 
 async def test_an_event_may_come_after_the_answer() -> None:
     """As often as asked for; nothing is lost and nothing overtakes."""
-    async with Sandbox(late_events=1, late_event_max=1) as sandbox, aiohttp.ClientSession(sandbox.url) as session:
+    for longest in (1, 5, 20):  # a slow machine may need more than a second to answer
+        seen = await late_events(longest)
+        assert [count for count, _ in seen] == ["1", "2", "3"]
+        if seen[0][1] != "":
+            return
+    raise AssertionError("the first event was never late")
+
+
+async def late_events(longest: float) -> list[tuple[str, str]]:
+    """Three creates, and what a watch of their quota saw: what is used, and who had been answered by then."""
+    async with Sandbox(late_events=1, late_event_max=longest) as sandbox, aiohttp.ClientSession(sandbox.url) as session:
         sandbox.create_namespace("team")
         sandbox.create_quota("team", "q", {"pods": "9"})
         answered: list[str] = []
@@ -65,6 +75,4 @@ async def test_an_event_may_come_after_the_answer() -> None:
             await create(session, pod(f"p{number}"))
             answered.append(str(number))
         await watching
-
-        assert [count for count, _ in seen] == ["1", "2", "3"]
-        assert seen[0][1] != ""
+        return seen
