@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
-    Reply = tuple[int, Mapping[str, Any] | bytes]
+    Reply = tuple[int, Mapping[str, Any] | bytes | Iterator[bytes]]
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,10 @@ class Script:
 
 @contextmanager
 def scripted_server(answer: Callable[[Seen], Reply]) -> Iterator[Script]:
-    """Serve ``answer(request) -> (status, object or bytes)`` from threads of its own."""
+    """Serve ``answer(request) -> (status, object or bytes)`` from threads of its own.
+
+    An iterator of bytes is a body whose pieces go out one by one, and whose end is that of the connection.
+    """
     script = Script("")
 
     class Handler(BaseHTTPRequestHandler):
@@ -56,12 +60,18 @@ def scripted_server(answer: Callable[[Seen], Reply]) -> Iterator[Script]:
             seen = Seen(self.command, self.path, headers, json.loads(data) if data else None)
             script.seen.append(seen)
             status, body = answer(seen)
-            payload = body if isinstance(body, bytes) else json.dumps(body).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(payload)))
+            if isinstance(body, Iterator):
+                pieces = body
+                self.send_header("Connection", "close")  # which ends it: http.server sees this header, too
+            else:
+                payload = body if isinstance(body, bytes) else json.dumps(body).encode()
+                pieces = iter([payload])
+                self.send_header("Content-Length", str(len(payload)))
             self.end_headers()
-            self.wfile.write(payload)
+            for piece in pieces:
+                self.wfile.write(piece)
 
         def log_message(self, *_: Any) -> None:
             """Say nothing."""
@@ -75,7 +85,7 @@ def scripted_server(answer: Callable[[Seen], Reply]) -> Iterator[Script]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(timeout=10)
+        thread.join(timeout=45)
 
 
 class _Server(ThreadingHTTPServer):
