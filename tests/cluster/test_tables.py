@@ -83,7 +83,7 @@ async def test_writes_answer_as_tables_too(api: Api, namespace: str) -> None:
 async def test_a_watch_as_tables(api: Api, namespace: str) -> None:
     """One row an event; the columns are told once."""
     path = await filled(api, namespace)
-    reply = await api.get(path, params={"watch": "1", "timeoutSeconds": "1"}, accept=TABLE)
+    reply = await api.get(path, params={"watch": "1", "timeoutSeconds": "5"}, accept=TABLE)
     events = [json.loads(line) for line in reply.text.splitlines()]
 
     assert [(each["type"], each["object"]["kind"]) for each in events] == [("ADDED", "Table")] * 2
@@ -142,7 +142,7 @@ async def test_the_metadata_of_a_list_alone(api: Api, namespace: str) -> None:
 async def test_a_watch_of_metadata_alone(api: Api, namespace: str) -> None:
     """As a metadata informer asks."""
     path = await filled(api, namespace)
-    reply = await api.get(path, params={"watch": "1", "timeoutSeconds": "1"}, accept=PARTIAL)
+    reply = await api.get(path, params={"watch": "1", "timeoutSeconds": "5"}, accept=PARTIAL)
     events = [json.loads(line) for line in reply.text.splitlines()]
 
     assert [(each["type"], each["object"]["kind"]) for each in events] == [("ADDED", "PartialObjectMetadata")] * 2
