@@ -23,6 +23,7 @@ from tests.cluster.bed import API, Bed
 from tests.cluster.custom_kinds import DEFINITIONS, establish
 from tests.cluster.objects import of_core, pod
 from tests.cluster.quota_room import Room
+from tests.cluster.storm import hung_up
 from tests.cluster.talking import MERGE, PATIENCE, Api
 from tests.watch_script import ONE, until
 
@@ -82,7 +83,7 @@ class Observing:
         waits = asyncio.Event()
         with waiting(on_wait=lambda _: waits.set()):
             task: asyncio.Task[Any] = asyncio.ensure_future(self.core.create_namespaced_pod(namespace, body))
-        await asyncio.wait({asyncio.ensure_future(waits.wait()), task}, return_when="FIRST_COMPLETED", timeout=10)
+        await asyncio.wait({asyncio.ensure_future(waits.wait()), task}, return_when="FIRST_COMPLETED", timeout=45)
         assert waits.is_set()
         return task
 
@@ -103,12 +104,13 @@ async def observing(
             assert not task.done()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-    await connections_end()
 
 
-async def connections_end() -> None:
+@pytest.fixture(autouse=True)
+async def _connections_end() -> AsyncIterator[None]:
     """Let TLS connections end: they do a moment after their session, and what lives on at the end of a loop warns."""
-    await asyncio.sleep(0.25)
+    yield
+    await hung_up()
 
 
 async def edit(room: Room, pods: str) -> None:
@@ -393,4 +395,4 @@ async def test_a_restarted_api_server_is_found_again(binaries: Binaries, say: Ca
                 "holder",
                 "next",
             ]
-        await connections_end()
+        await hung_up()
