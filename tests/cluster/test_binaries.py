@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -55,11 +56,22 @@ def test_each_program_is_built_once_and_found_again(compiler: Path) -> None:
 
 def test_two_runs_at_once_take_turns(compiler: Path) -> None:
     """The second waits for the first, says so, and then has nothing to build."""
-    _executable(compiler, COMPILER % "/bin/sleep 0.3")
+    go_on = compiler.parent / "go-on"
+    os.mkfifo(go_on)
+    _executable(compiler, COMPILER % f': < "{go_on}"')  # which waits until somebody opens the other end
     told: list[str] = []
-    with ThreadPoolExecutor(2) as pool:
-        for each in [pool.submit(build, wanted(), told.append) for _ in range(2)]:
-            each.result(timeout=50)
+    with ExitStack() as opened, ThreadPoolExecutor(2) as pool:
+
+        def tell(line: str) -> None:
+            told.append(line)
+            if line.startswith("waiting for another test run"):
+                opened.enter_context(go_on.open("rb+", buffering=0))
+
+        try:
+            for each in [pool.submit(build, wanted(), tell) for _ in range(2)]:
+                each.result(timeout=100)
+        finally:
+            opened.enter_context(go_on.open("rb+", buffering=0))  # a test that fails ends, too
     assert sorted((compiler.parent / "calls").read_text().split()) == sorted(PACKAGES.values())
     assert [line for line in told if line.startswith("waiting for another test run")]
 
@@ -93,7 +105,7 @@ def test_without_its_programs_a_run_fails_and_says_so(tmp_path: Path) -> None:
     """Not one test runs, the exit code is not 0, and the last words name what is missing and what runs without it."""
     environment = {**os.environ, "BACKOFF_CTRL_BINARIES": str(tmp_path)}
     command = [sys.executable, "-m", "pytest", "-q", "--no-cov", "-p", "no:cacheprovider", "tests/cluster/test_bed.py"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == pytest.ExitCode.INTERNAL_ERROR
     assert f"BACKOFF_CTRL_BINARIES names a folder without {tmp_path}/etcd" in done.stdout + done.stderr
     assert "nothing was tested; `make test-quick` runs what needs no Kubernetes server" in done.stdout + done.stderr
