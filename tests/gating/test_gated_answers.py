@@ -78,9 +78,10 @@ FULL = failure(
 )
 def test_each_send_takes_a_fresh_token_unless_the_caller_gave_one(request_auth: Any, want: list[str]) -> None:
     """A token put into the header before a long wait has expired after it."""
+    policy = Policy(base=0.2, cap=0.2)  # a token is asked for anew after 50 ms
     with scripted_server(quota_once([FULL])) as server:
         configuration = client.Configuration(host=server.url, api_key={"authorization": "Bearer token-1"})
-        with GatedApiClient(configuration, gate=Gate(policy=QUICK)) as api:
+        with GatedApiClient(configuration, gate=Gate(policy=policy)) as api:
             renew = lambda _: configuration.api_key.update(authorization="Bearer token-2")  # noqa: E731
             with waiting(on_wait=renew):
                 core_of(api).create_namespaced_pod("team", pod("x"), _request_auth=request_auth)
@@ -120,7 +121,7 @@ def test_a_create_that_never_fits_raises_the_clients_error_with_what_the_gate_kn
     policy = Policy(base=0.05, cap=0.1, never_confirm=0.1)
     with GatedApiClient(client.Configuration(host=sandbox.url), gate=Gate(policy=policy)) as api:
         core = core_of(api)
-        with pytest.raises(ApiException) as caught, waiting(timeout=20):
+        with pytest.raises(ApiException) as caught, waiting(timeout=45):
             core.create_namespaced_pod("team", pod(cpu="4"))
 
     assert caught.value.status == 403
