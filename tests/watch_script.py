@@ -32,7 +32,7 @@ elapse = asyncio.sleep
 """On virtual time nothing is waited for: the clock jumps."""
 
 
-async def until(holds: Callable[[], object], within: float = 45) -> None:
+async def until(holds: Callable[[], object], within: float = 100) -> None:
     """On real time: look every few milliseconds, for what happens in other tasks and threads."""
     async with asyncio.timeout(within):
         while not holds():  # noqa: ASYNC110 - the ledger has no event for it

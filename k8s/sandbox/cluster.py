@@ -159,7 +159,7 @@ class Sandbox:
         else:
             self._core.controller.recount(namespace)
 
-    async def until(self, condition: Callable[[], bool], within: float = 5.0) -> None:
+    async def until(self, condition: Callable[[], bool], within: float = 45.0) -> None:
         """Wait until something about the stored objects has become true; looks after each change.
 
         Raises ``TimeoutError`` after ``within`` seconds.

@@ -46,7 +46,7 @@ _CONTROLLERS: Final = (  # not the one that collects pods: it would take away wh
     "clusterrole-aggregation-controller",  # without it the role `view` is empty
     "persistentvolumeclaim-protection-controller",  # without it no claim ever goes: admission gives each a finalizer
 )
-_PATIENCE: Final = 50.0
+_PATIENCE: Final = 150.0
 """Seconds until a component that is not ready is given up; 2 to 4 is what it takes."""
 _POLL: Final = 0.05
 _TAIL: Final = 12
@@ -108,7 +108,7 @@ class Bed:
     def _ask_etcd(self, what: str, body: dict[str, Any]) -> dict[str, Any]:
         """Ask etcd over its JSON gateway."""
         url = f"http://127.0.0.1:{self._ports[ETCD]}/v3/{what}"
-        with urllib.request.urlopen(url, data=json.dumps(body).encode(), timeout=20) as answer:
+        with urllib.request.urlopen(url, data=json.dumps(body).encode(), timeout=60) as answer:
             found: dict[str, Any] = json.load(answer)
         return found
 
@@ -287,7 +287,7 @@ class Bed:
         data = json.dumps(body).encode() if body else None
         request = urllib.request.Request(self.server.url + path, data, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=20, context=self.server.ssl()) as answer:
+            with urllib.request.urlopen(request, timeout=60, context=self.server.ssl()) as answer:
                 found: dict[str, Any] = json.load(answer)
         except urllib.error.HTTPError as error:
             with error:

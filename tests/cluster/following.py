@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Line = dict[str, Any]
 
-PATIENCE: Final = 40.0
+PATIENCE: Final = 90.0
 """Seconds until what an informer should have seen is missed; after a loss it tries again within 2."""
 _TOLD_OF_OBJECTS: Final = frozenset({"add", "update", "delete"})
 
@@ -64,7 +64,7 @@ class Informers:
 @asynccontextmanager
 async def informers(server: Server, namespace: str, *, streaming: bool, url: str = "") -> AsyncIterator[Informers]:
     """Run the program, through ``url`` where that is given, until the block ends."""
-    command = [f"--kubeconfig={server.kubeconfig()}", f"--namespace={namespace}", "--for=2m", f"--server={url}"]
+    command = [f"--kubeconfig={server.kubeconfig()}", f"--namespace={namespace}", "--for=15m", f"--server={url}"]
     process = await asyncio.create_subprocess_exec(
         server.binaries.informers,
         *command,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-_PATIENCE: Final = 5.0
+_PATIENCE: Final = 30.0
 """Seconds for the killed to be gone; longer is for the machine's init, not for us."""
 _POLL: Final = 0.01
 
@@ -43,7 +43,7 @@ class Guardian:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the pipe and wait until it is done."""
-        self._process.communicate(timeout=20)
+        self._process.communicate(timeout=45)
 
     def watch(self, pid: int) -> None:
         """Kill this process when the writer is no more."""

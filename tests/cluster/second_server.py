@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.cluster.servers import Server
 
-_PATIENCE: Final = 50.0
+_PATIENCE: Final = 150.0
 
 
 @contextmanager

@@ -62,7 +62,7 @@ class Api:
             self.server.url,
             headers={"Authorization": f"Bearer {self.server.token(self.user)}", "User-Agent": "backoff-ctrl-tests"},
             connector=aiohttp.TCPConnector(limit=0, ssl=self._tls or True),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=45),
         )
         return self
 

@@ -80,7 +80,7 @@ def listening(answer: bytes | None) -> Iterator[str]:
         thread.start()
         yield f"127.0.0.1:{server.getsockname()[1]}"
         server.shutdown(socket.SHUT_RDWR)
-        thread.join(timeout=5)
+        thread.join(timeout=45)
 
 
 def free_port() -> int:

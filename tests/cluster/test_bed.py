@@ -142,7 +142,7 @@ def test_nothing_outlives_the_process_that_started_it(person: subprocess.Popen[s
 
     person.send_signal(end)
 
-    assert person.wait(30) == (-signal.SIGKILL if end == signal.SIGKILL else 0)
+    assert person.wait(90) == (-signal.SIGKILL if end == signal.SIGKILL else 0)
     guardian_is_done = person.stdout.read()  # the guardian holds this pipe open until it is done
     assert guardian_is_done == ""
     assert not _working_in(kubeconfig.parent)

@@ -46,7 +46,7 @@ async def test_an_empty_namespace_goes(api: Api) -> None:
     assert going["status"]["phase"] == "Terminating"
     assert going["metadata"]["deletionTimestamp"]
     assert "deletionGracePeriodSeconds" not in going["metadata"]
-    await api.until("/api/v1/namespaces", lambda listed: name not in names(listed))
+    await api.until("/api/v1/namespaces", lambda listed: name not in names(listed), within=150)
 
 
 async def test_a_going_namespace_takes_nothing_new(api: Api) -> None:
@@ -75,7 +75,7 @@ async def test_a_going_namespace_takes_nothing_new(api: Api) -> None:
     await api.until(of_core(name, "pods"), lambda listed: not listed["items"])
     await api.until(f"{path}/stays", lambda obj: obj["metadata"].get("deletionTimestamp"))
     made(await api.patch(f"{path}/stays", {"metadata": {"finalizers": None}}, MERGE))
-    await api.until("/api/v1/namespaces", lambda listed: name not in names(listed))
+    await api.until("/api/v1/namespaces", lambda listed: name not in names(listed), within=150)
 
 
 async def test_what_is_in_a_going_namespace_can_be_changed(api: Api) -> None:

@@ -75,8 +75,8 @@ async def test_a_pod_deleted_without_grace_is_given_back_at_once(room: Room) -> 
 async def test_a_pod_that_is_being_deleted_holds_what_it_has(room: Room) -> None:
     """Within its grace a pod on a node is charged as before."""
     await charged(room, nodeName="some-node")
-    reply = await room.delete("pods", "x", gracePeriodSeconds="30")
-    assert reply.json["metadata"]["deletionGracePeriodSeconds"] == 30
+    reply = await room.delete("pods", "x", gracePeriodSeconds="600")
+    assert reply.json["metadata"]["deletionGracePeriodSeconds"] == 600
 
     await nudge(room, ONE)
 
@@ -84,7 +84,7 @@ async def test_a_pod_that_is_being_deleted_holds_what_it_has(room: Room) -> None
 async def test_a_pod_that_is_being_deleted_gives_back_when_it_finishes(room: Room) -> None:
     """The node says that it has ended: its phase counts, not its grace."""
     await charged(room, nodeName="some-node")
-    await room.delete("pods", "x", gracePeriodSeconds="30")
+    await room.delete("pods", "x", gracePeriodSeconds="600")
     await room.finish("x", "Succeeded")
 
     await room.until_used(ONLY_COUNTED)

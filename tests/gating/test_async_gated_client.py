@@ -69,7 +69,7 @@ async def test_a_create_waits_for_the_delete_that_makes_room(
 
     await core.delete_namespaced_pod(name, "team", grace_period_seconds=0)
 
-    made = await asyncio.wait_for(second, 10)
+    made = await asyncio.wait_for(second, 45)
     assert made.metadata.name == "second"
 
 
@@ -109,13 +109,13 @@ async def test_cancelled_after_it_was_sent_a_create_goes_on_and_keeps_its_hold()
 
     def answer(seen: Seen) -> Any:
         arrived.set()
-        assert go_on.wait(10)
+        assert go_on.wait(45)
         return 201, seen.body
 
     with scripted_server(answer) as server:
         async with AsyncGatedApiClient(client.Configuration(host=server.url), gate=AsyncGate()) as api:
             task = asyncio.ensure_future(core_of(api).create_namespaced_pod("team", pod("ghost")))
-            await asyncio.to_thread(arrived.wait, 10)
+            await asyncio.to_thread(arrived.wait, 45)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -162,7 +162,7 @@ async def test_an_async_client_on_a_gate_for_threads_is_woken_in_its_loop(sandbo
             core = core_of(other)
             await asyncio.to_thread(core.delete_namespaced_pod, name, "team", grace_period_seconds=0)
 
-        assert (await asyncio.wait_for(task, 10)).metadata.name == "woken"
+        assert (await asyncio.wait_for(task, 45)).metadata.name == "woken"
 
 
 async def test_the_async_dynamic_client_works(api: AsyncGatedApiClient) -> None:

@@ -135,6 +135,6 @@ async def test_the_status_may_be_read_from_any_thread_while_it_changes() -> None
         if number % 100 == 0:
             await asyncio.sleep(0)
     stop.set()
-    thread.join(10)
+    thread.join(45)
 
     assert not errors

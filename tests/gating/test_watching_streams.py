@@ -121,7 +121,7 @@ async def test_a_stream_that_is_cut_is_broken_and_half_a_line_is_none() -> None:
 
 async def test_a_stream_that_says_nothing_for_too_long_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection cut without a word would be waited on for ever: it ends in good order, to be resumed."""
-    monkeypatch.setattr(quota_source, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(quota_source, "SILENT_SECONDS", 3)
     held = asyncio.Event()
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -132,7 +132,7 @@ async def test_a_stream_that_says_nothing_for_too_long_is_over(monkeypatch: pyte
         return response
 
     async with served(answer) as source:
-        assert await asyncio.wait_for(taken(source), 5) == [{"a": 1}]
+        assert await asyncio.wait_for(taken(source), 45) == [{"a": 1}]
         held.set()
 
 
@@ -223,7 +223,7 @@ async def test_of_pods_only_the_metadata_and_of_their_list_only_its_version_is_a
         await core.patch_namespaced_pod_status("p0", "team", {"status": {"phase": "Succeeded"}})
         await core.delete_namespaced_pod("p1", "team", grace_period_seconds=0)
         events: list[Any] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(45):
             async for event in source.watch(LIVE_PODS, "team", version):
                 events.append(event)
                 if [each["type"] for each in events].count("DELETED") == 2:

@@ -67,9 +67,9 @@ def test_any_answer_is_read_as_some_rejection(status: int, headers: dict[str, st
 def test_a_text_made_to_hurt_is_read_in_linear_time(unit: str, status: int) -> None:
     """No repetition of anything makes the reader think: a megabyte is cut and read in a moment."""
     body = (unit * (1_048_576 // len(unit))).encode()
-    started = time.process_time()
+    started = time.thread_time()
     read_rejection(status, {}, body)
-    assert time.process_time() - started < 1.0
+    assert time.thread_time() - started < 1.0
 
 
 def test_a_list_of_amounts_of_any_length_is_read_in_linear_time() -> None:

@@ -69,7 +69,7 @@ def send(server: BackgroundSandbox, method: str, path: str, data: bytes, content
     """One request with http.client: raw bytes, raw path."""
     import http.client  # noqa: PLC0415
 
-    connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=10)
+    connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=45)
     connection.request(method, path, body=data, headers={"Content-Type": content_type or "application/json"})
     answer = connection.getresponse()
     text = answer.read()

@@ -39,14 +39,14 @@ class Running:
 
     def get(self, path: str) -> dict[str, object]:
         """One answer as JSON."""
-        with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+        with urllib.request.urlopen(self.url + path, timeout=45) as answer:
             found: dict[str, object] = json.loads(answer.read())
         return found
 
     def end(self, number: signal.Signals) -> tuple[int, str, str]:
         """Send a signal: exit code, the rest of stdout, stderr."""
         self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=15)
+        out, err = self.process.communicate(timeout=45)
         return self.process.returncode, out, err
 
 
@@ -67,7 +67,7 @@ def test_it_says_how_to_use_it_and_ends_cleanly(running: Running, number: signal
     quotas = running.get("/api/v1/namespaces/team/resourcequotas")["items"]
     assert isinstance(quotas, list)
     assert quotas[0]["status"] == {"hard": {"pods": "1"}, "used": {"pods": "0"}}
-    with urllib.request.urlopen(f"{running.url}/api/v1/pods?watch=1", timeout=10):
+    with urllib.request.urlopen(f"{running.url}/api/v1/pods?watch=1", timeout=45):
         code, out, err = running.end(number)
 
     assert (code, err) == (0, "")
@@ -80,8 +80,8 @@ def test_pods_finish_after_the_time_given(running: Running) -> None:
     body = {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     url = f"{running.url}/api/v1/namespaces/team/pods"
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    urllib.request.urlopen(request, timeout=10).close()
-    with urllib.request.urlopen(f"{url}?watch=1&resourceVersion=0", timeout=10) as watch:
+    urllib.request.urlopen(request, timeout=45).close()
+    with urllib.request.urlopen(f"{url}?watch=1&resourceVersion=0", timeout=45) as watch:
         phases = []
         while "Succeeded" not in phases:
             phases.append(json.loads(watch.readline())["object"]["status"]["phase"])
