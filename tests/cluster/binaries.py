@@ -170,7 +170,6 @@ def build(binaries: Binaries, say: Say) -> None:
 
 def _build_one(go: Path, recipe: Recipe, name: str, target: Path, say: Say, guardian: Guardian) -> None:
     """Run the compiler, saying every half a minute that it still does."""
-    say(f"building {name} of Kubernetes v{recipe.version}, once per machine: all take 4 to 8 minutes ...")
     environment = {**os.environ, **dict(each.split("=", 1) for each in _AS_KUBERNETES_DOES)}
     command = [str(go), "build", *recipe.flags, "-o", str(target), PACKAGES[name]]
     started = time.monotonic()
@@ -185,6 +184,7 @@ def _build_one(go: Path, recipe: Recipe, name: str, target: Path, say: Say, guar
             start_new_session=True,
         )
         guardian.watch(process.pid)
+        say(f"building {name} of Kubernetes v{recipe.version}, once per machine: all take 4 to 8 minutes ...")
         try:
             while process.poll() is None:
                 try:
