@@ -148,14 +148,14 @@ def test_a_port_in_use_gives_one_sentence() -> None:
 )
 def test_wrong_use_exits_with_2(arguments: list[str]) -> None:
     """As click says it."""
-    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=100, check=False)
 
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
 
 
 def _refuses(arguments: list[str], sentence: str) -> None:
-    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith("backoff-ctrl: ")
     assert sentence in done.stderr
