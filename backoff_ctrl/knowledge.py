@@ -111,7 +111,7 @@ class Knowledge:
     def answered(self, shape: Shape, stored: str, now: float) -> bool:
         """Hand a created ticket's hold over: to the watch, else into ``used``. Say whether holds ended by it."""
         handed = False
-        life = self.living.begin(stored) if self.observing else None
+        life = self.living.begin(stored, now) if self.observing else None
         for quota, charges in shape.quotas:
             if quota.observed:
                 handed = quota.holds.add(charges, now, life) or handed

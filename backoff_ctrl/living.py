@@ -5,7 +5,7 @@ Where the ends of what we create are told, ``used`` is at least the charges of w
 below that is *doubt*, no room. We are wrong where something is charged less than we believe, or is given back before
 its end is told. That shows: no recount lacks a create for more than a second, so none is lower than the least that
 lived within the last one. Then nothing is taken to live any more but what is created from there on. In a busy namespace
-it may not show, since what comes and goes hides it: after half a minute of doubts we begin anew as well.
+it may not show, since what comes and goes hides it: after half a minute of doubts the old are taken to live no more.
 """
 
 from __future__ import annotations
@@ -24,15 +24,18 @@ if TYPE_CHECKING:
 LIVES_MAX: Final = 50_000  # of one namespace; what is created beyond is not counted, so that less is doubted
 ENDED_MAX: Final = 1024  # ends that came before their answer: more do not come between a create and its answer
 DOUBTED_MAX: Final = 30.0  # seconds of doubts that come and go
+OLD: Final = 10.0  # seconds since its 201: what is younger may well be what the doubts are about
+NOBODY_KNOWS: Final = -1
 
 
 class Life:
     """One create of ours, from its 201 to its end. It counts once its charge is handed over to ``used``."""
 
-    __slots__ = ("_charged", "_living", "_over", "_since")
+    __slots__ = ("_charged", "_living", "_over", "_since", "began")
 
-    def __init__(self, living: Living) -> None:
+    def __init__(self, living: Living, now: float) -> None:
         """Begin; nothing is handed over yet."""
+        self.began = now
         self._living = living
         self._since = living.forgotten
         self._charged: Charges = ()
@@ -54,8 +57,16 @@ class Life:
                 self._living.doubtful = True
 
     def end(self) -> bool:
-        """Count it no more; say whether that leaves less to doubt."""
+        """Count it no more, since it has ended; say whether that leaves less to doubt."""
         self._over = True
+        return self._uncount()
+
+    def forget(self) -> None:
+        """Count it no more: whether it lives is not known."""
+        self._since = NOBODY_KNOWS
+        self._uncount()
+
+    def _uncount(self) -> bool:
         less = False
         for ceiling, amount in self._charged:
             less = ceiling.live(-amount) or less
@@ -88,12 +99,12 @@ class Living:
         self.told = told
         self._forget(ceilings)
 
-    def begin(self, stored: str) -> Life | None:
+    def begin(self, stored: str, now: float) -> Life | None:
         """Take in a create that was answered; None: it counts already, its end was told, or it will not be."""
         lives = self._lives
         if not self.told or not stored or stored in lives or stored in self._ended or len(lives) >= LIVES_MAX:
             return None
-        life = lives[stored] = Life(self)
+        life = lives[stored] = Life(self, now)
         return life
 
     def end(self, stored: str) -> bool:
@@ -111,10 +122,15 @@ class Living:
         self.doubtful = False
         if now >= self._turned_at + TRAILS_MAX:
             self._turn(ceilings, now)
-        wrong = now >= self._calm_at + DOUBTED_MAX or any(ceiling.belied for ceiling in ceilings)
-        if wrong:
+        wrong = True
+        if any(ceiling.belied for ceiling in ceilings):
             self._calm_at = now
             self._forget(ceilings)
+        elif now >= self._calm_at + DOUBTED_MAX:
+            self._calm_at = now
+            self._forget_old(now - OLD)
+        else:
+            wrong = False
         doubted = any(ceiling.doubt for ceiling in ceilings)
         self._doubted = self._doubted or doubted
         self.look_at = self._turned_at + TRAILS_MAX if doubted else FOREVER
@@ -133,3 +149,11 @@ class Living:
         self._lives = {}
         for ceiling in ceilings:
             ceiling.live(-ceiling.living)
+
+    def _forget_old(self, limit: float) -> None:
+        """Forget what began before the limit; the oldest come first."""
+        for name, life in list(self._lives.items()):
+            if life.began > limit:
+                return
+            del self._lives[name]
+            life.forget()

@@ -9,7 +9,7 @@ import pytest
 from backoff_ctrl import Created, Rejected, Ticket
 from backoff_ctrl.ceilings import Ceiling, Quota
 from backoff_ctrl.holds import TRAILS_MAX
-from backoff_ctrl.living import DOUBTED_MAX, Living
+from backoff_ctrl.living import DOUBTED_MAX, OLD, Living
 from tests.followed import SETTLED, Followed, full
 from tests.timeline import NS, ONE, QUOTA, tickets
 
@@ -219,14 +219,14 @@ def looked_at(doubts: Callable[[float], bool], *, every: float, until: float) ->
     while moment < until:
         if not ceiling.living:
             number += 1
-            life = living.begin(f"pod-{number}")
+            life = living.begin(f"pod-{number}", moment)
             assert life is not None
             life.count(((ceiling, 1),))
         ceiling.lowest = 0  # what comes and goes hides it
         ceiling.observe(4, 0 if doubts(moment) else 2)
         living.look([ceiling], moment)
         moment += every
-    return living.forgotten
+    return number - 1
 
 
 def test_half_a_minute_of_doubts_that_come_and_go_is_too_much_and_then_it_begins_anew() -> None:
@@ -237,3 +237,24 @@ def test_half_a_minute_of_doubts_that_come_and_go_is_too_much_and_then_it_begins
     assert looked_at(lambda moment: moment % 10 < 8, every=0.1, until=5 * DOUBTED_MAX) == 0
     assert looked_at(lambda moment: moment % 10 < 1, every=5, until=5 * DOUBTED_MAX) == 0
     assert looked_at(lambda _: True, every=3, until=5 * DOUBTED_MAX) == 0
+
+
+def test_after_half_a_minute_of_doubts_the_young_count_on() -> None:
+    """They are what a recount may lack; all of them given away at once were a burst of refusals each half a minute."""
+    living, ceiling = Living(told=True), Ceiling(Quota("q"), "cpu", 4, 2)
+    lives = [living.begin(str(began), began) for began in (0.0, 1.0, DOUBTED_MAX - OLD + 1, DOUBTED_MAX - 1)]
+    for moment in range(round(DOUBTED_MAX) + 1):
+        assert ceiling.living == 4 * (moment > 0)
+        if not moment:
+            for life in lives:
+                assert life is not None
+                life.count(((ceiling, 1),))
+        ceiling.lowest = 0
+        ceiling.observe(4, 0)
+        living.look([ceiling], float(moment))
+
+    assert ceiling.living == 2
+    assert [life is not None and life.known for life in lives] == [False, False, True, True]
+    assert living.end("0.0") is False
+    assert living.end(str(DOUBTED_MAX - 1)) is True
+    assert ceiling.living == 1

@@ -167,19 +167,19 @@ def test_an_end_is_a_hint_where_quotas_are_not_watched() -> None:
 def test_what_is_kept_is_bounded() -> None:
     """Creates beyond the limit are not counted; ends that nobody knows are kept for a while."""
     living = Living(told=True)
-    assert all(isinstance(living.begin(f"pod-{n}"), Life) for n in range(LIVES_MAX))
-    assert living.begin("one more") is None
+    assert all(isinstance(living.begin(f"pod-{n}", 0.0), Life) for n in range(LIVES_MAX))
+    assert living.begin("one more", 0.0) is None
     living.end("pod-0")
-    assert living.begin("one more") is not None
+    assert living.begin("one more", 0.0) is not None
 
     for n in range(ENDED_MAX + 1):
         living.end(f"stranger-{n}")
     living.end("pod-1")
     living.end("pod-2")
-    assert living.begin("stranger-1") is None
-    assert living.begin("stranger-0") is not None
-    assert living.begin("") is None
-    assert Living(told=False).begin("a") is None
+    assert living.begin("stranger-1", 0.0) is None
+    assert living.begin("stranger-0", 0.0) is not None
+    assert living.begin("", 0.0) is None
+    assert Living(told=False).begin("a", 0.0) is None
 
 
 def test_nothing_is_kept_of_creates_where_quotas_are_not_watched() -> None:
@@ -193,7 +193,7 @@ def test_nothing_is_kept_of_creates_where_quotas_are_not_watched() -> None:
 def test_whoever_looks_is_asked_to_only_where_there_is_a_doubt() -> None:
     """An end says whether it left less to doubt; without a doubt nothing is due."""
     living, ceiling = Living(told=True), Ceiling(Quota("q"), "cpu", 4, 2)
-    lives = [living.begin(name) for name in "abc"]
+    lives = [living.begin(name, 0.0) for name in "abc"]
     for number, life in enumerate(lives):
         assert life is not None
         life.count(((ceiling, 1),))
@@ -210,7 +210,7 @@ def test_whoever_looks_is_asked_to_only_where_there_is_a_doubt() -> None:
 def test_what_has_ended_stays_known_whatever_is_forgotten() -> None:
     """A recount that lacks it is right."""
     living = Living(told=True)
-    over, alive = living.begin("over"), living.begin("alive")
+    over, alive = living.begin("over", 0.0), living.begin("alive", 0.0)
     assert over is not None
     assert alive is not None
     living.end("over")
