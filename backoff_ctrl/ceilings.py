@@ -46,13 +46,13 @@ class Ceiling:
     ``room`` = limited - used - unsettled - held; a request fits when its amount <= room. ``unsettled`` is room that
     was heard of less than the settle time ago. ``credit`` is rise of ``used`` that no hold has claimed yet.
     ``used`` is what the others leave of ``limited``: a hold that ends while ``room`` stays has become used. What a
-    fact says of it below what of ours is ``living`` is ``doubt``, and no room.
+    fact says of it below what of ours is ``living`` or ``lingers`` is ``doubt``, and no room.
     """
 
     __slots__ = (
         "answered",
         "block", "credit", "doubt", "epoch", "heard", "held", "keep_best", "keep_grown", "keeper",
-        "limited", "living", "lowest", "lowest_before", "quota", "resource", "room", "seen", "unsettled",
+        "limited", "lingers", "living", "lowest", "lowest_before", "quota", "resource", "room", "seen", "unsettled",
     )  # fmt: skip
 
     def __init__(self, quota: Quota, resource: str, limited: int, used: int) -> None:
@@ -62,6 +62,7 @@ class Ceiling:
         self.held = 0
         self.credit = 0
         self.living = 0  # charges of our creates that live and are handed over
+        self.lingers = 0  # of ours that has ended since, where the last recount may have lacked it
         self.doubt = 0
         self.lowest = 0  # that was living since the last turn
         self.lowest_before = 0  # between that and the turn before
@@ -86,7 +87,7 @@ class Ceiling:
         self.epoch += 1
         self.heard = used
         self.room = limited - used - self.held
-        if self.living:
+        if self.living or self.lingers:
             self.doubt = 0
             self._doubt()
 
@@ -108,7 +109,9 @@ class Ceiling:
         """
         rise = used - self.seen
         self.seen = used
-        if rise > 0 and not recounted:
+        if recounted or rise < 0:  # nothing else makes it fall, whether or not the object tells who wrote it
+            self.lingers = 0
+        else:
             self.credit = min(self.credit + rise, self.held)
         added = (limited - used) - (self.left + self.doubt + self.held)
         self.limited = limited
@@ -117,14 +120,26 @@ class Ceiling:
             self.unsettled += added
         else:
             self.room += added  # what goes takes from the settled room, and never more than there is of the unsettled
-        self._doubt()
-        return max(0, added)
+        free = max(0, self._doubt() + min(0, added))  # what was doubted and no longer is
+        self.room -= free
+        self.unsettled += free
+        return max(0, added) + free
 
     def live(self, amount: int) -> bool:
         """Count so much more of ours as living, or less; say whether that leaves less to doubt."""
         self.living += amount
         self.lowest = min(self.lowest, self.living)
-        return self._doubt()
+        return self._doubt() > 0
+
+    def linger(self, amount: int) -> None:
+        """Let what has ended stand for itself until the next recount: that may find it again."""
+        self.lingers += amount
+        self.live(-amount)
+
+    def leave(self) -> None:
+        """Let nothing linger any more."""
+        self.lingers = 0
+        self._doubt()
 
     def turn(self) -> None:
         """Begin a new span of time for the least that was living in it."""
@@ -135,12 +150,12 @@ class Ceiling:
         """Whether less is used than was living at any time of the present span and the one before."""
         return self.heard < min(self.lowest, self.lowest_before)
 
-    def _doubt(self) -> bool:
-        """Doubt what the newest fact says of ``used`` below what lives; say whether it is less than before."""
-        less = self.doubt - max(0, self.living - self.heard)
+    def _doubt(self) -> int:
+        """Doubt what the newest fact says of ``used`` below what lives or lingers; return how much less that is."""
+        less = self.doubt - max(0, self.living + self.lingers - self.heard)
         self.doubt -= less
         self.room += less
-        return less > 0
+        return less
 
     def settles(self, room: int) -> None:
         """Let unsettled room count."""

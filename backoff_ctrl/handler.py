@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from .admission import UNHURRIED, Admission
 from .errors import TicketError
+from .probing import FOREVER
 from .tickets import REQUESTS, Created, Expired, Overloaded, Rejected, Ticket
 
 if TYPE_CHECKING:
@@ -104,8 +105,11 @@ class ComputeResourceAwareBackOffHandler(Admission):
 
     def ended(self, stored: str, now: float) -> None:
         """Hear that something ended: a hint, and one less of ours that lives."""
-        if self.knowledge.living.end(stored):
+        living = self.knowledge.living
+        if living.end(stored, now, self._shared.recount_lag):
             self._look(now)
+        elif living.look_at < FOREVER:
+            self._shared.wake(self, living.look_at)
         if not self.knowledge.observing:
             self.hint(now)
 

@@ -6,6 +6,9 @@ below that is *doubt*, no room. We are wrong where something is charged less tha
 its end is told. That shows: no recount lacks a create for more than a second, so none is lower than the least that
 lived within the last one. Then nothing is taken to live any more but what is created from there on. In a busy namespace
 it may not show, since what comes and goes hides it: after half a minute of doubts the old are taken to live no more.
+
+What ends while a recount is in doubt may be what that lacked: the next one finds it, if it has not heard of the end. So
+the young *linger* until there is a next one, or for a moment where nothing changes.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ LIVES_MAX: Final = 50_000  # of one namespace; what is created beyond is not cou
 ENDED_MAX: Final = 1024  # ends that came before their answer: more do not come between a create and its answer
 DOUBTED_MAX: Final = 30.0  # seconds of doubts that come and go
 OLD: Final = 10.0  # seconds since its 201: what is younger may well be what the doubts are about
+LINGERS_MAX: Final = 0.2  # seconds after an end: a controller that may write 20 times a second has come round again
+SHORT: Final = 0.05  # seconds of a life: of what lived for less, the controller hears of both ends at once
 NOBODY_KNOWS: Final = -1
 
 
@@ -56,21 +61,24 @@ class Life:
             if ceiling.doubt:
                 self._living.doubtful = True
 
-    def end(self) -> bool:
+    def end(self, now: float, lag: float) -> bool:
         """Count it no more, since it has ended; say whether that leaves less to doubt."""
         self._over = True
-        return self._uncount()
+        young = max(SHORT, lag) < now - self.began < TRAILS_MAX
+        less = False
+        for ceiling, amount in self._charged:
+            if young and ceiling.doubt:
+                ceiling.linger(amount)
+                self._living.lingers_since(now)
+            else:
+                less = ceiling.live(-amount) or less
+        return less
 
     def forget(self) -> None:
         """Count it no more: whether it lives is not known."""
         self._since = NOBODY_KNOWS
-        self._uncount()
-
-    def _uncount(self) -> bool:
-        less = False
         for ceiling, amount in self._charged:
-            less = ceiling.live(-amount) or less
-        return less
+            ceiling.live(-amount)
 
 
 class Living:
@@ -80,7 +88,10 @@ class Living:
     everything was forgotten.
     """
 
-    __slots__ = ("_calm_at", "_doubted", "_ended", "_lives", "_turned_at", "doubtful", "forgotten", "look_at", "told")
+    __slots__ = (
+        "_calm_at", "_doubted", "_ended", "_leave_at", "_lives", "_turned_at",
+        "doubtful", "forgotten", "look_at", "told",
+    )  # fmt: skip
 
     def __init__(self, *, told: bool) -> None:
         """Begin with none."""
@@ -89,6 +100,7 @@ class Living:
         self.look_at = FOREVER
         self.forgotten = 0
         self._turned_at = -FOREVER
+        self._leave_at = FOREVER  # when what lingers has done so for long enough
         self._calm_at = 0.0  # the last turn after a span without a doubt
         self._doubted = False  # in the present span
         self._lives: dict[str, Life] = {}
@@ -107,19 +119,29 @@ class Living:
         life = lives[stored] = Life(self, now)
         return life
 
-    def end(self, stored: str) -> bool:
-        """Take in an end; say whether it leaves less to doubt."""
+    def end(self, stored: str, now: float, lag: float) -> bool:
+        """Take in an end; say whether it leaves less to doubt. ``lag``: what a recount may trail by, in seconds."""
         life = self._lives.pop(stored, None)
         if life is not None:
-            return life.end()
+            return life.end(now, lag)
         self._ended[stored] = None
         if len(self._ended) > ENDED_MAX:
             del self._ended[next(iter(self._ended))]
         return False
 
+    def lingers_since(self, now: float) -> None:
+        """Take in that something lingers; it goes with the first that does."""
+        self._leave_at = min(self._leave_at, now + LINGERS_MAX)
+        self.look_at = min(self.look_at, self._leave_at)
+
     def look(self, ceilings: Collection[Ceiling], now: float) -> bool:
-        """Forget what lives where a quota shows that it does not; say whether it does."""
+        """Forget what lives where a quota shows that it does not, and what lingers; say whether there was such."""
         self.doubtful = False
+        left = now >= self._leave_at
+        if left:
+            self._leave_at = FOREVER
+            for ceiling in ceilings:
+                ceiling.leave()
         if now >= self._turned_at + TRAILS_MAX:
             self._turn(ceilings, now)
         wrong = True
@@ -133,8 +155,8 @@ class Living:
             wrong = False
         doubted = any(ceiling.doubt for ceiling in ceilings)
         self._doubted = self._doubted or doubted
-        self.look_at = self._turned_at + TRAILS_MAX if doubted else FOREVER
-        return wrong
+        self.look_at = min(self._leave_at, self._turned_at + TRAILS_MAX) if doubted else self._leave_at
+        return wrong or left
 
     def _turn(self, ceilings: Iterable[Ceiling], now: float) -> None:
         """Begin a new span of a second, or of as long as there was no doubt."""
@@ -149,6 +171,7 @@ class Living:
         self._lives = {}
         for ceiling in ceilings:
             ceiling.live(-ceiling.living)
+            ceiling.leave()
 
     def _forget_old(self, limit: float) -> None:
         """Forget what began before the limit; the oldest come first."""

@@ -255,6 +255,6 @@ def test_after_half_a_minute_of_doubts_the_young_count_on() -> None:
 
     assert ceiling.living == 2
     assert [life is not None and life.known for life in lives] == [False, False, True, True]
-    assert living.end("0.0") is False
-    assert living.end(str(DOUBTED_MAX - 1)) is True
+    assert living.end("0.0", 0.0, 0.0) is False
+    assert living.end(str(DOUBTED_MAX - 1), DOUBTED_MAX, 0.0) is True
     assert ceiling.living == 1

@@ -1,0 +1,204 @@
+"""Law 8: what ends while a recount is in doubt may be what that lacked; only the next recount gives it back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backoff_ctrl import Created
+from backoff_ctrl.ceilings import Ceiling, Quota
+from backoff_ctrl.holds import TRAILS_MAX
+from backoff_ctrl.living import LINGERS_MAX, SHORT, Living
+from tests.followed import SETTLED, Followed, full
+from tests.timeline import NS, ONE, QUOTA, tickets
+
+YOUNG = (SHORT + TRAILS_MAX) / 2
+
+
+def doubted(age: float = YOUNG) -> Followed:
+    """A full quota with five in line, of which a recount has just lacked two of four, which are so old."""
+    line = full()
+    line.later(age - SETTLED)
+    assert line.count_again(2) == []
+    return line
+
+
+def test_what_ends_in_doubt_is_no_room_until_the_next_recount() -> None:
+    """That finds it again, if the controller has not heard of the end."""
+    line = doubted()
+    for name in "abcd":
+        assert line.end(name) == []
+    assert line.cpu().used == 4 * ONE
+
+    assert line.count_again(4) == []
+    assert len(line.count_again(1)) == 3
+
+
+def test_news_of_charges_gives_nothing_back() -> None:
+    """Only a recount looks at what is there."""
+    line = doubted()
+    line.end("c")
+    line.end("d")
+    line.observe(3, 4)
+
+    assert tickets(line.later(SETTLED)) == []
+
+
+def test_a_fall_is_a_recount_whoever_wrote_it() -> None:
+    """Objects without managedFields do not tell."""
+    line = doubted()
+    line.end("c")
+    line.end("d")
+    line.observe(1, 4)
+
+    assert len(tickets(line.later(SETTLED))) == 2  # two live
+
+
+def test_a_recount_that_leaves_less_to_doubt_lets_somebody_in_though_it_counts_more() -> None:
+    """What it found again is used; what it did not find is room, once that has settled."""
+    line = doubted()
+    for name in "bcd":
+        line.end(name)
+
+    assert len(line.count_again(3)) == 1
+
+
+def test_where_nothing_changes_it_lingers_for_a_moment_only() -> None:
+    """A recount that finds what the last one found writes nothing."""
+    line = doubted()
+    line.end("c")
+    line.later(LINGERS_MAX / 2)
+    line.end("d")
+    assert tickets(line.later(LINGERS_MAX / 2 - 0.001)) == []
+
+    assert len(tickets(line.later(0.002))) == 2
+    assert (line.cpu().used, line.cpu().held) == (2 * ONE, 2 * ONE)
+
+
+@pytest.mark.parametrize("age", [SHORT, TRAILS_MAX], ids=["as good as at once", "long ago"])
+def test_what_no_recount_finds_again_makes_room_at_once(age: float) -> None:
+    """Of a short life the controller hears all at once; a long one it had heard of."""
+    line = doubted(age)
+
+    assert len(line.end("c")) == 1
+
+
+@pytest.mark.parametrize(("lag", "less"), [(0.0, False), (0.3, True)])
+def test_what_is_short_follows_how_far_recounts_trail(lag: float, less: bool) -> None:
+    """On a busy server both ends of a longer life come at once."""
+    living, ceiling = Living(told=True), Ceiling(Quota("q"), "cpu", 4, 2)
+    for name in "abc":
+        life = living.begin(name, 0.0)
+        assert life is not None
+        life.count(((ceiling, 1),))
+
+    assert living.end("a", 0.2, lag) is less
+    assert (ceiling.doubt, ceiling.lingers) == ((0, 0) if less else (1, 1))
+
+
+def test_a_server_that_answers_slowly_is_taken_to_hear_of_both_at_once() -> None:
+    """Its controller trails by more than such a life."""
+    line = Followed()
+    sent = [line.ticket_of(line.submit(1)) for _ in range(4)]
+    line.wait_in_line()
+    line.later(0.3)
+    line.observe(4, 4)
+    for ticket, name in zip(sent, "abcd", strict=True):
+        line.settle(ticket, Created(stored=name))
+    line.later(0.2)
+    line.count_again(2)
+    assert tickets(line.later(0.05)) == []  # news settles later on such a server
+
+    assert len(line.end("c")) == 1
+
+
+def test_whoever_looks_is_asked_to_when_it_has_lingered_for_long_enough() -> None:
+    """With a doubt or without."""
+    living, ceiling = Living(told=True), Ceiling(Quota("q"), "cpu", 4, 0)
+    life = living.begin("a", 0.0)
+    assert life is not None
+    life.count(((ceiling, 1),))
+    living.look([ceiling], 0.0)
+    living.end("a", 0.2, 0.0)
+    assert living.look_at == 0.2 + LINGERS_MAX
+    assert living.look([ceiling], 0.2) is False
+    assert living.look_at == 0.2 + LINGERS_MAX
+    ceiling.observe(4, 1)
+    assert ceiling.doubt == 0
+    assert living.look([ceiling], 0.3) is False
+    assert living.look_at == 0.2 + LINGERS_MAX
+
+    assert living.look([ceiling], living.look_at) is True
+    assert living.look_at == float("inf")
+
+
+def test_a_refusal_that_says_less_than_lingers_is_doubted_too() -> None:
+    """It speaks of the same count."""
+    ceiling = Ceiling(Quota("q"), "cpu", 4, 0)
+    ceiling.live(2)
+    ceiling.linger(2)
+    ceiling.believe(4, 1)
+
+    assert (ceiling.living, ceiling.doubt, ceiling.room) == (0, 1, 2)
+
+
+def test_without_a_doubt_nothing_lingers() -> None:
+    """What the last recount contains it does not lack."""
+    line = full()
+    line.later(YOUNG)
+    line.end("a")
+    assert line.controller._handlers[NS].knowledge.quotas[QUOTA].ceilings["cpu"].lingers == 0
+    assert len(line.count_again(3)) == 1
+
+
+def test_where_ends_are_no_longer_told_nothing_lingers() -> None:
+    """What was known of ends is forgotten as a whole."""
+    line = full()
+    line.later(YOUNG)
+    assert line.count_again(0) == []
+    for name in "abcd":
+        assert line.end(name) == []
+    line.controller.ends_told(NS, line.now, told=False)
+
+    assert len(tickets(line.advance())) == 4
+
+
+DEEDS = st.lists(
+    st.tuples(
+        st.sampled_from(["charge", "recount", "begin", "end", "linger", "leave", "limit", "refusal"]), st.integers(0, 9)
+    ),
+    max_size=30,
+)
+
+
+@given(DEEDS)
+def test_the_books_of_a_ceiling_balance(deeds: list[tuple[str, int]]) -> None:
+    """Nothing is lost or made of nothing: what is limited is used, held, doubted, settling or free."""
+    ceiling = Ceiling(Quota("q"), "cpu", 20, 2)
+    alive = [3, 2, 1]
+    ceiling.live(6)
+    for what, amount in deeds:
+        left, heard = ceiling.left, ceiling.heard
+        if what == "charge":
+            ceiling.observe(ceiling.limited, ceiling.heard + amount)
+        elif what == "recount":
+            freed = ceiling.observe(ceiling.limited, amount, recounted=True)
+            assert ceiling.left - left <= freed  # else nobody would look at it
+            if amount >= heard:
+                assert freed == max(0, ceiling.left - left)
+        elif what == "refusal":
+            ceiling.believe(20, amount)
+        elif what == "limit":
+            ceiling.observe(10 + amount, ceiling.heard)
+        elif what == "begin":
+            alive.append(amount)
+            ceiling.live(amount)
+        elif what == "leave":
+            ceiling.leave()
+        elif alive:
+            (ceiling.linger if what == "linger" else lambda amount: ceiling.live(-amount))(alive.pop())
+
+        assert ceiling.limited == ceiling.heard + ceiling.held + ceiling.doubt + ceiling.unsettled + ceiling.room
+        assert ceiling.doubt == max(0, sum(alive) + ceiling.lingers - ceiling.heard)
+        assert ceiling.unsettled >= 0
