@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 HISTORY: Final = 16  # observed states kept to tell a stale refusal; at 200 changes/s that is 80 ms
 STALE_FOR: Final = 1.0  # seconds: a state replaced longer ago than this is no server's present any more
 NEVER_HEARD: Final = float("-inf")
+NEVER: Final = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Ceiling:
 
     __slots__ = (
         "answered",
-        "block", "credit", "doubt", "epoch", "heard", "held", "keep_best", "keep_grown", "keeper",
+        "block", "credit", "doubt", "epoch", "heard", "held", "keep_best", "keep_grown", "keeper", "leave_at",
         "limited", "lingers", "living", "lowest", "lowest_before", "quota", "resource", "room", "seen", "unsettled",
     )  # fmt: skip
 
@@ -63,6 +64,7 @@ class Ceiling:
         self.credit = 0
         self.living = 0  # charges of our creates that live and are handed over
         self.lingers = 0  # of ours that has ended since, where the last recount may have lacked it
+        self.leave_at = NEVER
         self.doubt = 0
         self.lowest = 0  # that was living since the last turn
         self.lowest_before = 0  # between that and the turn before
@@ -109,9 +111,9 @@ class Ceiling:
         """
         rise = used - self.seen
         self.seen = used
-        if recounted or rise < 0:  # nothing else makes it fall, whether or not the object tells who wrote it
-            self.lingers = 0
-        else:
+        if rise < 0 or (recounted and rise):  # nothing else makes it fall, whether or not the object tells who wrote it
+            self.lingers, self.leave_at = 0, NEVER
+        elif rise:
             self.credit = min(self.credit + rise, self.held)
         added = (limited - used) - (self.left + self.doubt + self.held)
         self.limited = limited
@@ -131,14 +133,19 @@ class Ceiling:
         self.lowest = min(self.lowest, self.living)
         return self._doubt() > 0
 
-    def linger(self, amount: int) -> None:
-        """Let what has ended stand for itself until the next recount: that may find it again."""
+    def linger(self, amount: int, until: float) -> None:
+        """Let what has ended stand for itself until the next recount, which may find it again.
+
+        Without one nothing lingers on from ``until`` of the first that did.
+        """
+        if not self.lingers:
+            self.leave_at = until
         self.lingers += amount
         self.live(-amount)
 
     def leave(self) -> None:
         """Let nothing linger any more."""
-        self.lingers = 0
+        self.lingers, self.leave_at = 0, NEVER
         self._doubt()
 
     def turn(self) -> None:

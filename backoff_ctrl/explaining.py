@@ -51,7 +51,8 @@ class Explanation:
 class CeilingSnapshot:
     """One ceiling: amounts in nano-units, ages and times in seconds from now.
 
-    ``doubt`` is how much of ``used`` no quota says, but the creates of ours that are known to live.
+    ``doubt`` is how much of ``used`` no quota says, but the creates of ours that are known to live, or have
+    ended since the last recount.
     """
 
     limited: int

@@ -68,8 +68,8 @@ class Life:
         less = False
         for ceiling, amount in self._charged:
             if young and ceiling.doubt:
-                ceiling.linger(amount)
-                self._living.lingers_since(now)
+                ceiling.linger(amount, now + LINGERS_MAX)
+                self._living.look_at = min(self._living.look_at, ceiling.leave_at)
             else:
                 less = ceiling.live(-amount) or less
         return less
@@ -89,7 +89,7 @@ class Living:
     """
 
     __slots__ = (
-        "_calm_at", "_doubted", "_ended", "_leave_at", "_lives", "_turned_at",
+        "_calm_at", "_doubted", "_ended", "_lives", "_turned_at",
         "doubtful", "forgotten", "look_at", "told",
     )  # fmt: skip
 
@@ -100,7 +100,6 @@ class Living:
         self.look_at = FOREVER
         self.forgotten = 0
         self._turned_at = -FOREVER
-        self._leave_at = FOREVER  # when what lingers has done so for long enough
         self._calm_at = 0.0  # the last turn after a span without a doubt
         self._doubted = False  # in the present span
         self._lives: dict[str, Life] = {}
@@ -129,19 +128,12 @@ class Living:
             del self._ended[next(iter(self._ended))]
         return False
 
-    def lingers_since(self, now: float) -> None:
-        """Take in that something lingers; it goes with the first that does."""
-        self._leave_at = min(self._leave_at, now + LINGERS_MAX)
-        self.look_at = min(self.look_at, self._leave_at)
-
     def look(self, ceilings: Collection[Ceiling], now: float) -> bool:
         """Forget what lives where a quota shows that it does not, and what lingers; say whether there was such."""
         self.doubtful = False
-        left = now >= self._leave_at
-        if left:
-            self._leave_at = FOREVER
-            for ceiling in ceilings:
-                ceiling.leave()
+        due = [ceiling for ceiling in ceilings if ceiling.leave_at <= now]
+        for ceiling in due:
+            ceiling.leave()
         if now >= self._turned_at + TRAILS_MAX:
             self._turn(ceilings, now)
         wrong = True
@@ -155,8 +147,9 @@ class Living:
             wrong = False
         doubted = any(ceiling.doubt for ceiling in ceilings)
         self._doubted = self._doubted or doubted
-        self.look_at = min(self._leave_at, self._turned_at + TRAILS_MAX) if doubted else self._leave_at
-        return wrong or left
+        turn_at = self._turned_at + TRAILS_MAX if doubted else FOREVER
+        self.look_at = min(turn_at, *(ceiling.leave_at for ceiling in ceilings), FOREVER)
+        return wrong or bool(due)
 
     def _turn(self, ceilings: Iterable[Ceiling], now: float) -> None:
         """Begin a new span of a second, or of as long as there was no doubt."""

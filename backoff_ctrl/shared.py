@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .backoff import full_jitter
+from .holds import TRAILS_MAX
 from .overload import Window
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Shared:
     @property
     def recount_lag(self) -> float:
         """How long after its 201 a create may be missed by the quota controller's recount, in seconds."""
-        return _RECOUNT_LAG * self.answer_time
+        return min(TRAILS_MAX, _RECOUNT_LAG * self.answer_time)
 
     def settle_shorter(self, took: float, now: float) -> None:
         """Learn that the server had seen our news in time, and how long it took to answer.

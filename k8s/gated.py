@@ -146,7 +146,8 @@ class GatedApiClient(ApiClient):
 
     def response_deserialize(self, response_data: Any, response_types_map: Any = None) -> Any:
         """Do as ``ApiClient`` does; an error for a gated create says what the gate knows of it."""
-        self._local.read = response_data.read_already if isinstance(response_data, UnreadResponse) else None
+        ours = isinstance(response_data, UnreadResponse) and type(self).deserialize is GatedApiClient.deserialize
+        self._local.read = response_data.take() if ours else None
         try:
             return super().response_deserialize(response_data, response_types_map)
         except ApiException as error:
@@ -175,8 +176,8 @@ class GatedApiClient(ApiClient):
         request_auth: Any = None,
     ) -> None:
         """Do as ``ApiClient`` does, and mark a header that came from the configuration; ask for that once a second."""
-        configured = request_auth is None
-        known = self._token.of(self.configuration) if configured and auth_settings == ["BearerToken"] else None
+        configured = request_auth is None and auth_settings == ["BearerToken"]
+        known = self._token.of(self.configuration) if configured else None
         if known is not None:
             headers["authorization"] = known
             return
@@ -237,6 +238,8 @@ class GatedApiClient(ApiClient):
     def _pass(self, target: Target | None, method: str, url: str, headers: Any, body: Any, *rest: Any) -> RESTResponse:
         sent = self.gate.desk.timers.now()
         response = super().call_api(method, url, headers, body, *rest)
+        if response.status == 401:
+            self._token.forget()
         if target is None:
             return response
         if response.status == 403:
@@ -262,7 +265,7 @@ class _Transport:
         self._namespace = namespace
         self._url = url
         self._headers = headers or {}
-        self._fresh_until = time.monotonic() + FRESH  # the client has just asked for them
+        self._fresh_until = time.monotonic() + FRESH  # the client has asked for them, or did so a moment ago
         self._timeout = timeout or (SERVER_LIMIT, SERVER_LIMIT)  # a create is over on the server by then
 
     def send(self, body: dict[str, Any]) -> Answer:

@@ -43,11 +43,10 @@ class UnreadResponse(RESTResponse):
         self.reason = http.client.responses.get(answer.status, "")
         self.data = answer.body  # type: ignore[assignment]  # the client's own begins with None
 
-    @property
-    def read_already(self) -> dict[str, Any] | None:
-        """Return the JSON object in it, if the gate has read it as the client would."""
+    def take(self) -> dict[str, Any] | None:
+        """Hand out the JSON object in it, once, if the gate has read it as the client would."""
         read = self._answer.read
-        return read[0] if read and self.headers.get("content-type") == "application/json" else None
+        return read.pop() if read and self.headers.get("content-type") == "application/json" else None
 
     @property
     def response(self) -> urllib3.HTTPResponse:

@@ -45,9 +45,14 @@ class LastToken:
         return header if fresh else None
 
     def note(self, configuration: Configuration, header: ConfiguredToken) -> None:
-        """Remember it, if it is of the configuration's token at all."""
+        """Remember it, if the configuration's token explains it: that may be another already, or a subclass's own."""
         token, prefix = _token(configuration)
-        self._given = None if token is None else (self._clock(), token, prefix, header)
+        explained = token is not None and header == (f"{prefix} {token}" if prefix else token)
+        self._given = (self._clock(), token, prefix, header) if explained else None
+
+    def forget(self) -> None:
+        """Have the configuration asked for the next one: the server refused this."""
+        self._given = None
 
 
 def _token(configuration: Configuration) -> tuple[object, object]:

@@ -11,7 +11,7 @@ from backoff_ctrl.ceilings import Ceiling, Quota
 from backoff_ctrl.holds import TRAILS_MAX
 from backoff_ctrl.living import DOUBTED_MAX, OLD, Living
 from tests.followed import SETTLED, Followed, full
-from tests.timeline import NS, ONE, QUOTA, tickets
+from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -258,3 +258,11 @@ def test_after_half_a_minute_of_doubts_the_young_count_on() -> None:
     assert living.end("0.0", 0.0, 0.0) is False
     assert living.end(str(DOUBTED_MAX - 1), DOUBTED_MAX, 0.0) is True
     assert ceiling.living == 1
+
+
+def test_no_server_is_so_slow_that_a_recount_trails_by_more_than_a_second() -> None:
+    """Answers may take half a minute for reasons of their own, such as a webhook."""
+    shared = Timeline().controller._shared
+    for took, lag in ((0.01, 0.015), (10.0, TRAILS_MAX)):
+        shared.answer_time = took
+        assert shared.recount_lag == pytest.approx(lag)

@@ -45,6 +45,32 @@ def test_news_of_charges_gives_nothing_back() -> None:
     assert tickets(line.later(SETTLED)) == []
 
 
+def test_the_same_news_told_again_gives_nothing_back() -> None:
+    """A list begun anew, or a change of something else: who wrote the amount last is no news."""
+    line = doubted()
+    line.end("c")
+    line.end("d")
+
+    assert line.count_again(2) == []
+
+
+def test_what_lingers_after_a_recount_does_so_for_its_own_moment() -> None:
+    """What that recount has ended is no reason to end it sooner."""
+    living, ceiling = Living(told=True), Ceiling(Quota("q"), "cpu", 4, 0)
+    for name in "abc":
+        life = living.begin(name, 0.0)
+        assert life is not None
+        life.count(((ceiling, 1),))
+    living.end("a", 0.2, 0.0)
+    ceiling.observe(4, 1, recounted=True)
+    assert (ceiling.lingers, ceiling.doubt) == (0, 1)
+    living.end("b", 0.39, 0.0)
+
+    assert living.look([ceiling], 0.2 + LINGERS_MAX) is False
+    assert (ceiling.lingers, living.look_at) == (1, 0.39 + LINGERS_MAX)
+    assert living.look([ceiling], living.look_at) is True
+
+
 def test_a_fall_is_a_recount_whoever_wrote_it() -> None:
     """Objects without managedFields do not tell."""
     line = doubted()
@@ -137,7 +163,7 @@ def test_a_refusal_that_says_less_than_lingers_is_doubted_too() -> None:
     """It speaks of the same count."""
     ceiling = Ceiling(Quota("q"), "cpu", 4, 0)
     ceiling.live(2)
-    ceiling.linger(2)
+    ceiling.linger(2, 1.0)
     ceiling.believe(4, 1)
 
     assert (ceiling.living, ceiling.doubt, ceiling.room) == (0, 1, 2)
@@ -197,7 +223,8 @@ def test_the_books_of_a_ceiling_balance(deeds: list[tuple[str, int]]) -> None:
         elif what == "leave":
             ceiling.leave()
         elif alive:
-            (ceiling.linger if what == "linger" else lambda amount: ceiling.live(-amount))(alive.pop())
+            over = alive.pop()
+            ceiling.live(-over) if what == "end" else ceiling.linger(over, 1.0)
 
         assert ceiling.limited == ceiling.heard + ceiling.held + ceiling.doubt + ceiling.unsettled + ceiling.room
         assert ceiling.doubt == max(0, sum(alive) + ceiling.lingers - ceiling.heard)

@@ -56,9 +56,11 @@ def test_what_was_read_is_not_read_again() -> None:
     for content_type, shared in (("application/json", True), ("application/json;charset=latin-1", False), ("", False)):
         answer = Answer(201, {"content-type": content_type}, json.dumps(STORED).encode())
         response = UnreadResponse(answer)
-        assert response.read_already is None
-        assert answer.json() is answer.json()
-        assert (response.read_already is answer.json()) is shared
+        assert response.take() is None
+        read = answer.json()
+        assert answer.json() is read
+        assert (response.take() is read) is shared
+        assert response.take() is None or not shared  # the caller's own now
 
 
 def test_a_text_that_somebody_has_read_elsewhere_is_taken_as_it_is() -> None:
@@ -70,3 +72,18 @@ def test_a_text_that_somebody_has_read_elsewhere_is_taken_as_it_is() -> None:
         assert core_of(gated).create_namespaced_pod("team", pod("x")).metadata.name == "x"
         other: Any = gated.deserialize('{"metadata": {"name": "other"}}', "V1Pod", "application/json")
     assert other.metadata.name == "other"
+
+
+def test_a_subclass_that_reads_texts_in_its_own_way_is_asked() -> None:
+    """As ``ApiClient`` asks it."""
+
+    class Hiding(GatedApiClient):
+        def deserialize(self, response_text: str, response_type: str, content_type: str | None) -> Any:
+            return super().deserialize(response_text.replace("secret", "hidden"), response_type, content_type)
+
+    stored = {**STORED, "metadata": {"name": "x", "labels": {"a": "secret"}}}
+    with (
+        scripted_server(lambda _: (201, stored)) as server,
+        Hiding(client.Configuration(host=server.url), gate=Gate()) as gated,
+    ):
+        assert core_of(gated).create_namespaced_pod("team", pod("x")).metadata.labels == {"a": "hidden"}

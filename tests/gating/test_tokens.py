@@ -46,6 +46,48 @@ def test_another_token_or_prefix_counts_at_once() -> None:
     assert last.of(asked) is None
 
 
+def test_a_header_that_is_not_of_the_configured_token_is_not_remembered() -> None:
+    """Set by another thread meanwhile, or made by a subclass in its own way."""
+    last, asked = LastToken(), configuration("b")
+    last.note(asked, HEADER)
+
+    assert last.of(asked) is None
+
+
+def test_the_token_of_one_call_stays_with_that_call() -> None:
+    """A raw call as somebody else, made with a header of its own, lends it to nobody."""
+    with scripted_server(lambda _: (200, {})) as server:
+        made = configuration("mine")
+        made.host = server.url
+        with GatedApiClient(made, gate=Gate()) as api:
+            for headers, settings in (({}, ["BearerToken"]), ({"authorization": "Bearer hers"}, [])) * 2:
+                request = api.param_serialize("GET", "/version", header_params=dict(headers), auth_settings=settings)
+                api.call_api(*request).read()
+
+    sent = [each.headers["authorization"] for each in server.of("GET")]
+    assert sent == ["Bearer mine", "Bearer hers"] * 2
+
+
+def test_a_refused_token_is_not_sent_again() -> None:
+    """Who tries again after a 401 has the configuration asked first, as with the plain client."""
+    with scripted_server(lambda seen: (401 if seen.headers["authorization"] == "Bearer old" else 200, {})) as server:
+        made = configuration("old")
+        made.host = server.url
+        tokens = iter(["old", "new"])
+
+        def renew(given: Any) -> None:
+            given.api_key["BearerToken"] = next(tokens)
+
+        made.refresh_api_key_hook = renew  # type: ignore[assignment]  # the client's own says None
+        with GatedApiClient(made, gate=Gate()) as api:
+            statuses = []
+            for _ in range(3):
+                request = api.param_serialize("GET", "/version", auth_settings=["BearerToken"])
+                statuses.append(api.call_api(*request).status)
+
+    assert statuses == [401, 200, 200]
+
+
 def test_where_no_token_is_configured_nothing_is_remembered() -> None:
     """A header of the caller's own is not the configuration's."""
     last, bare = LastToken(), client.Configuration()
