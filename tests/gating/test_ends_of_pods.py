@@ -128,7 +128,7 @@ def test_what_the_watch_tells_of_pods_makes_room_and_keeps_it() -> None:
             uids = [server.uid(PODS, "team", name) for name in "ab"]
             for number, uid in enumerate(uids, 1):
                 create(seen, uid, used=str(number))
-            await elapse(0.1)
+            await elapse(1.1)  # so old that no recount finds them again after their end
             server.quota(hard="3", used="1")
             await elapse(0.1)
             assert desk.left() == 1
