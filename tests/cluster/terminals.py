@@ -44,9 +44,11 @@ _LOGGED: Final = r"^([IWEF])\d{4} \d\d:\d\d:\d\d\.\d+ +\d+"
 
 _DIFFERENT: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (
-        re.compile(rf"{_LOGGED} reflector\.go:\d+\] .*\bvery short watch: .*\n", re.MULTILINE),
+        re.compile(
+            rf"{_LOGGED} reflector\.go:\d+\] .*\b(very short watch: |context deadline exceeded).*\n", re.MULTILINE
+        ),
         "",
-    ),  # by chance, from either
+    ),  # by chance, from either: a watch that ends at once, or in the moment that --timeout is over
     (re.compile(_LOGGED, re.MULTILINE), r"\1 LOG"),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "TIME"),
     (re.compile(r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d [+-]\d{4}"), "DATE"),
