@@ -37,9 +37,10 @@ class LastToken:
 
     def of(self, configuration: Configuration) -> ConfiguredToken | None:
         """Return it, if it was given a moment ago and the configuration has the same token and prefix as then."""
-        if self._given is None:
+        given = self._given
+        if given is None:
             return None
-        at, token, prefix, header = self._given
+        at, token, prefix, header = given
         now_token, now_prefix = _token(configuration)
         fresh = token is now_token and prefix is now_prefix and self._clock() <= at + ASKED_EVERY
         return header if fresh else None
