@@ -5,11 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
+from .backoff import FOREVER
 from .keeping import Keeping
 from .knowledge import Knowledge
 from .line import Line, rank_of
 from .pace import Pace
-from .probing import FOREVER, Probing
+from .probing import Probing
 from .settling import Settling
 from .tickets import Refusal, Ticket
 

@@ -7,11 +7,13 @@ wait uniform(0, d), "full jitter" (AWS Architecture Blog, Exponential Backoff An
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import random
 
+FOREVER: Final = float("inf")
+"""A time that does not come."""
 _EXPONENT_SAFE = 1000  # any float of this binary exponent is above every cap that a policy allows
 
 

@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from .backoff import FOREVER
 from .demand import Selector
 from .holds import Holds
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 HISTORY: Final = 16  # observed states kept to tell a stale refusal; at 200 changes/s that is 80 ms
 STALE_FOR: Final = 1.0  # seconds: a state replaced longer ago than this is no server's present any more
 NEVER_HEARD: Final = float("-inf")
-NEVER: Final = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Ceiling:
         self.credit = 0
         self.living = 0  # charges of our creates that live and are handed over
         self.lingers = 0  # of ours that has ended since, where the last recount may have lacked it
-        self.leave_at = NEVER
+        self.leave_at = FOREVER
         self.doubt = 0
         self.lowest = 0  # that was living since the last turn
         self.lowest_before = 0  # between that and the turn before
@@ -112,7 +112,7 @@ class Ceiling:
         rise = used - self.seen
         self.seen = used
         if rise < 0 or (recounted and rise):  # nothing else makes it fall, whether or not the object tells who wrote it
-            self.lingers, self.leave_at = 0, NEVER
+            self.lingers, self.leave_at = 0, FOREVER
         elif rise:
             self.credit = min(self.credit + rise, self.held)
         added = (limited - used) - (self.left + self.doubt + self.held)
@@ -145,7 +145,7 @@ class Ceiling:
 
     def leave(self) -> None:
         """Let nothing linger any more."""
-        self.lingers, self.leave_at = 0, NEVER
+        self.lingers, self.leave_at = 0, FOREVER
         self._doubt()
 
     def turn(self) -> None:

@@ -10,11 +10,11 @@ import heapq
 import random
 from typing import TYPE_CHECKING
 
+from .backoff import FOREVER
 from .explaining import Explanation, Snapshot, explain, namespace_snapshot
 from .handler import ComputeResourceAwareBackOffHandler
 from .memory import Memory, recall, remember
 from .policy import Policy
-from .probing import FOREVER
 from .shared import Shared
 
 if TYPE_CHECKING:

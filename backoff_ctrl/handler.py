@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .admission import UNHURRIED, Admission
+from .backoff import FOREVER
 from .errors import TicketError
-from .probing import FOREVER
 from .tickets import REQUESTS, Created, Expired, Overloaded, Rejected, Ticket
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from .probing import FOREVER, blocking
+from .backoff import FOREVER
+from .probing import blocking
 
 if TYPE_CHECKING:
     from .ceilings import Ceiling

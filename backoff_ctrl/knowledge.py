@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from .backoff import FOREVER
 from .ceilings import Ceiling, ObservedQuota, Quota
 from .line import Shape
 from .living import Living
@@ -278,7 +279,7 @@ class Knowledge:
 
     def next_end(self, answered_hold: float, ticket_max: float) -> float:
         """Return when time alone ends a hold next; infinity if it ends none."""
-        at = float("inf")
+        at = FOREVER
         if self.outstanding:
             at = next(iter(self.outstanding)).sent + ticket_max
         lasting = answered_hold if self.observing else ticket_max

@@ -13,6 +13,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from typing import TYPE_CHECKING
 
+from .backoff import FOREVER
 from .quantities import format_quantity
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class Line:
         """Start empty."""
         self.order: list[tuple[float, int, Row]] = []
         self.size = 0
-        self.oldest = float("inf")  # nobody joined before; infinity: nobody waits
+        self.oldest = FOREVER  # nobody joined before; infinity: nobody waits
 
     def join(self, request: Request, row: Row) -> None:
         """Put a request at its place: a new one last of its row, a returning one where it was."""
@@ -153,7 +154,7 @@ class Line:
         if self.oldest + wait_max > now:
             return []
         late = []
-        self.oldest = float("inf")
+        self.oldest = FOREVER
         for _, _, row in self.order:
             for request in row.waiting:
                 if request.row is row and request.joined + wait_max > now:

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from .backoff import FOREVER
 from .holds import TRAILS_MAX
-from .probing import FOREVER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -30,26 +30,20 @@ DOUBTED_MAX: Final = 30.0  # seconds of doubts that come and go
 OLD: Final = 10.0  # seconds since its 201: what is younger may well be what the doubts are about
 LINGERS_MAX: Final = 0.2  # seconds after an end: a controller that may write 20 times a second has come round again
 SHORT: Final = 0.05  # seconds of a life: of what lived for less, the controller hears of both ends at once
-NOBODY_KNOWS: Final = -1
 
 
 class Life:
     """One create of ours, from its 201 to its end. It counts once its charge is handed over to ``used``."""
 
-    __slots__ = ("_charged", "_living", "_over", "_since", "began")
+    __slots__ = ("_charged", "_living", "_over", "began", "known")
 
     def __init__(self, living: Living, now: float) -> None:
         """Begin; nothing is handed over yet."""
         self.began = now
         self._living = living
-        self._since = living.forgotten
         self._charged: Charges = ()
         self._over = False
-
-    @property
-    def known(self) -> bool:
-        """Whether it is known to live, or to have ended."""
-        return self._over or self._since == self._living.forgotten
+        self.known = True  # to live, or to have ended
 
     def count(self, charges: Charges) -> None:
         """Count what one quota charges it, now that no hold stands for it any more."""
@@ -76,7 +70,7 @@ class Life:
 
     def forget(self) -> None:
         """Count it no more: whether it lives is not known."""
-        self._since = NOBODY_KNOWS
+        self.known = False
         for ceiling, amount in self._charged:
             ceiling.live(-amount)
 
@@ -84,13 +78,12 @@ class Life:
 class Living:
     """The creates of one namespace that live, by the name that their ends will be told by.
 
-    ``doubtful`` asks for a ``look``; ``look_at`` is when the next one is due anyway. ``forgotten`` counts how often
-    everything was forgotten.
+    ``doubtful`` asks for a ``look``; ``look_at`` is when the next one is due anyway.
     """
 
     __slots__ = (
         "_calm_at", "_doubted", "_ended", "_lives", "_turned_at",
-        "doubtful", "forgotten", "look_at", "told",
+        "doubtful", "look_at", "told",
     )  # fmt: skip
 
     def __init__(self, *, told: bool) -> None:
@@ -98,7 +91,6 @@ class Living:
         self.told = told
         self.doubtful = False
         self.look_at = FOREVER
-        self.forgotten = 0
         self._turned_at = -FOREVER
         self._calm_at = 0.0  # the last turn after a span without a doubt
         self._doubted = False  # in the present span
@@ -108,7 +100,7 @@ class Living:
     def follow(self, ceilings: Iterable[Ceiling], *, told: bool) -> None:
         """Take in that every end from here on will be told, or that some may be missed."""
         self.told = told
-        self._forget(ceilings)
+        self._forget_all(ceilings)
 
     def begin(self, stored: str, now: float) -> Life | None:
         """Take in a create that was answered; None: it counts already, its end was told, or it will not be."""
@@ -139,10 +131,10 @@ class Living:
         wrong = True
         if any(ceiling.belied for ceiling in ceilings):
             self._calm_at = now
-            self._forget(ceilings)
+            self._forget_all(ceilings)
         elif now >= self._calm_at + DOUBTED_MAX:
             self._calm_at = now
-            self._forget_old(now - OLD)
+            self._forget(now - OLD)
         else:
             wrong = False
         doubted = any(ceiling.doubt for ceiling in ceilings)
@@ -159,15 +151,14 @@ class Living:
         for ceiling in ceilings:
             ceiling.turn()
 
-    def _forget(self, ceilings: Iterable[Ceiling]) -> None:
-        self.forgotten += 1
-        self._lives = {}
+    def _forget_all(self, ceilings: Iterable[Ceiling]) -> None:
+        """Forget what lives, and what lingers."""
+        self._forget(FOREVER)
         for ceiling in ceilings:
-            ceiling.live(-ceiling.living)
             ceiling.leave()
 
-    def _forget_old(self, limit: float) -> None:
-        """Forget what began before the limit; the oldest come first."""
+    def _forget(self, limit: float) -> None:
+        """Forget what began until then; the oldest come first."""
         for name, life in list(self._lives.items()):
             if life.began > limit:
                 return

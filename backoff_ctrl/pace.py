@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .backoff import FOREVER
 from .overload import Window
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Pace:
         """Return when the brake lets go; infinity if it does not hold."""
         if self.brake is not None and self.brake.not_before > now:
             return self.brake.not_before
-        return float("inf")
+        return FOREVER
 
     def is_over(self, now: float) -> bool:
         """Say whether the brake's pause has ended."""

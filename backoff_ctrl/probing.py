@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from .backoff import probe_delay
+from .backoff import FOREVER, probe_delay
 from .blocks import Block
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from .shared import Shared
     from .tickets import Rejected, Ticket
 
-FOREVER: Final = float("inf")
 _LAG_MAX: Final = 5.0  # seconds that the release lag learns to be, at most
 
 

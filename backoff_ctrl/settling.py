@@ -5,6 +5,8 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from .backoff import FOREVER
+
 if TYPE_CHECKING:
     from .ceilings import Ceiling, Quota
     from .tickets import Rejected
@@ -47,7 +49,7 @@ class Settling:
 
     def next_at(self) -> float:
         """Return when room settles next; infinity if none is unsettled."""
-        return self._heap[0][0] if self._heap else float("inf")
+        return self._heap[0][0] if self._heap else FOREVER
 
     def release(self, now: float) -> bool:
         """Let what is due count; say whether any did."""

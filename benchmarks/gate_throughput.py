@@ -6,7 +6,8 @@ Without a kubeconfig the test bed's own server is started. 16 creates are in fli
 namespaces is far from full. A pair is made of short slices, gated and ungated by turns (which goes first alternates
 too), so that what else the machine and the server do falls on both alike. The client's CPU time a create is
 printed beside it. The gated aio client does not ask the environment for proxies at each request, which the plain one
-does (k8s/aio_session.py): that is why it may be faster. Ends with 1 if the gate keeps less than the bar.
+does (k8s/aio_session.py): that is why it may be faster; the one for threads asks a kubeconfig for its token once a
+second. Ends with 1 if the gate keeps less than the bar.
 """
 
 from __future__ import annotations

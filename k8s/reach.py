@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import queue
 import ssl
 import threading
 import warnings
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import urllib3
 from kubernetes.client import ApiClient, ApiException
@@ -19,8 +19,9 @@ from .printing import printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["Check", "Place", "Reach", "ReachError", "Right", "find_place"]
+__all__ = ["Check", "Place", "Reach", "ReachError", "Right", "answer_later", "find_place"]
 
+T = TypeVar("T")
 PATIENCE: Final = (5, 10)  # seconds to connect, and between two pieces of an answer
 ANSWER_LIMIT: Final = 60
 """Seconds for a whole answer, long lists too: a server that sends byte after byte holds nobody for longer."""
@@ -180,27 +181,30 @@ class Reach:
         return response.status, response.read()
 
 
-def _within(seconds: float, call: Callable[[], tuple[int, bytes]]) -> tuple[int, bytes]:
+def answer_later(answer: Future[T], call: Callable[[], T]) -> None:
+    """Have a daemon thread call, and answer with what comes of it: whoever waits for that may stop waiting."""
+
+    def run() -> None:
+        if not answer.set_running_or_notify_cancel():
+            return
+        try:
+            answer.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - whoever waits for the answer raises it
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="backoff-ctrl-ask", daemon=True).start()
+
+
+def _within(seconds: float, call: Callable[[], T]) -> T:
     """Return what a call returns or raise what it raises; ``TimeoutError`` where it takes longer, and it is left.
 
     A thread, since urllib3 limits only the wait for the next piece of an answer.
     """
-    ends: queue.SimpleQueue[tuple[int, bytes] | BaseException] = queue.SimpleQueue()
-
-    def run() -> None:
-        try:
-            ends.put(call())
-        except BaseException as error:  # noqa: BLE001 - raised below
-            ends.put(error)
-
-    threading.Thread(target=run, name="backoff-ctrl-ask", daemon=True).start()
-    try:
-        end = ends.get(timeout=seconds)
-    except queue.Empty:
-        raise TimeoutError(f"not whole after {seconds:g} s") from None
-    if isinstance(end, BaseException):
-        raise end
-    return end
+    answer: Future[T] = Future()
+    answer_later(answer, call)
+    if not wait([answer], timeout=seconds).done:
+        raise TimeoutError(f"not whole after {seconds:g} s")
+    return answer.result()
 
 
 def _names(listed: dict[str, Any]) -> Iterator[str]:

@@ -32,6 +32,15 @@ class Followed(Timeline):
         for ticket, name in zip(sent, names, strict=True):
             self.settle(ticket, Created(stored=name))
 
+    def fill(self, *, answered_after: float) -> None:
+        """Have a, b, c and d answered so much after they were sent, while others wait."""
+        sent = [self.ticket_of(self.submit(1)) for _ in range(4)]
+        self.wait_in_line()
+        self.later(answered_after)
+        self.observe(4, 4)
+        for ticket, name in zip(sent, "abcd", strict=True):
+            self.settle(ticket, Created(stored=name))
+
     def wait_in_line(self, waiters: int = 5) -> None:
         """Have somebody wait."""
         for _ in range(waiters):

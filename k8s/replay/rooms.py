@@ -7,14 +7,13 @@ with the label and the uid that it was made with.
 from __future__ import annotations
 
 import secrets
-import threading
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from k8s.reach import Reach, ReachError
+from k8s.reach import Reach, ReachError, answer_later
 from k8s.rejections import read_rejection
 
 from .apart import PREFIX, RUN_LABEL, set_apart
@@ -134,17 +133,9 @@ class Rooms:
         made = _Made(name, Future())
         self._made.append(made)  # first: an answer may be lost, and the namespace be there
         # In a thread of its own: Ctrl-C ends the wait, not the call, and so clearing up hears how it ended.
-        threading.Thread(target=self._create, args=(made.answer, body), daemon=True).start()
+        answer_later(made.answer, lambda: self._reach.ask("POST", "/api/v1/namespaces", body))
         status, answer = made.answer.result()
         self._check("create", "namespaces", "/api/v1/namespaces", status, answer)
-
-    def _create(self, answer: Future[tuple[int, dict[str, Any]]], body: Any) -> None:
-        if not answer.set_running_or_notify_cancel():
-            return
-        try:
-            answer.set_result(self._reach.ask("POST", "/api/v1/namespaces", body))
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the answer raises it
-            answer.set_exception(error)
 
     def _enforced(self, namespace: str) -> bool:
         path = f"/api/v1/namespaces/{namespace}/resourcequotas/{QUOTA_NAME}"

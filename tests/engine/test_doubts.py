@@ -21,12 +21,8 @@ def test_a_recount_is_doubted_for_nothing_else_where_ends_are_told() -> None:
     """Told of each end it is known what lives: no room waits for the time that a recount may trail."""
     for told, free in ((True, 4), (False, 0)):
         line = Followed(told=told)
-        sent = [line.ticket_of(line.submit(1)) for _ in range(4)]
-        line.wait_in_line()
-        line.later(0.01)
-        line.observe(4, 4)
-        for ticket, name in zip(sent, "abcd", strict=True):
-            line.settle(ticket, Created(stored=name))
+        line.fill(answered_after=0.01)
+        for name in "abcd":
             line.end(name)
         assert len(line.count_again(0)) == free
 

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl import Created
 from backoff_ctrl.ceilings import Ceiling, Quota
 from backoff_ctrl.holds import TRAILS_MAX
 from backoff_ctrl.living import LINGERS_MAX, SHORT, Living
@@ -126,12 +125,7 @@ def test_what_is_short_follows_how_far_recounts_trail(lag: float, less: bool) ->
 def test_a_server_that_answers_slowly_is_taken_to_hear_of_both_at_once() -> None:
     """Its controller trails by more than such a life."""
     line = Followed()
-    sent = [line.ticket_of(line.submit(1)) for _ in range(4)]
-    line.wait_in_line()
-    line.later(0.3)
-    line.observe(4, 4)
-    for ticket, name in zip(sent, "abcd", strict=True):
-        line.settle(ticket, Created(stored=name))
+    line.fill(answered_after=0.3)
     line.later(0.2)
     line.count_again(2)
     assert tickets(line.later(0.05)) == []  # news settles later on such a server

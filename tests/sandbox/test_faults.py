@@ -12,8 +12,9 @@ from k8s.sandbox import FaultError, Sandbox, running_sandbox
 from tests.sandbox.talking import PODS, ask, create, events, pod, refused
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Callable
 
+    from k8s.sandbox.counters import CreateCounts
     from tests.sandbox.talking import JSON
 
 
@@ -94,12 +95,7 @@ async def test_answers_can_be_delayed_and_creates_in_flight_are_counted(
     sandbox: Sandbox, session: aiohttp.ClientSession
 ) -> None:
     """Twenty at once, none answered before the delay is over."""
-    counts = sandbox.counters.of("team")
-    for delay in DELAYS:
-        sandbox.counters.reset()
-        await all_delayed(sandbox, delay, [create(session, pod()) for _ in range(20)])
-        if counts.max_in_flight == 20:
-            break
+    counts = await all_at_once(sandbox, 20, lambda: create(session, pod()))
 
     assert (counts.seen, counts.created, counts.max_in_flight, counts.in_flight) == (20, 20, 20, 0)
 
@@ -107,22 +103,23 @@ async def test_answers_can_be_delayed_and_creates_in_flight_are_counted(
 async def test_refusals_are_delayed_too(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
     """An unknown namespace that is full answers as slowly as a roomy one."""
     sandbox.create_quota("team", "q", {"pods": "0"})
-    counts = sandbox.counters.of("team")
-    for delay in DELAYS:
-        sandbox.counters.reset()
-        await all_delayed(sandbox, delay, [refused(session, pod()) for _ in range(8)])
-        if counts.max_in_flight == 8:
-            break
+    counts = await all_at_once(sandbox, 8, lambda: refused(session, pod()))
 
     assert (counts.refused, counts.max_in_flight) == (8, 8)
 
 
-async def all_delayed(sandbox: Sandbox, delay: float, creates: Sequence[Awaitable[object]]) -> None:
-    """Send creates that all must be answered, and not before the delay is over."""
-    sandbox.faults.answer_delay_s = delay
-    started = asyncio.get_running_loop().time()
-    await asyncio.gather(*creates)
-    assert asyncio.get_running_loop().time() - started >= delay
+async def all_at_once(sandbox: Sandbox, creates: int, send: Callable[[], Awaitable[object]]) -> CreateCounts:
+    """Send so many, until all are there within the delay; none may be answered before that is over."""
+    counts = sandbox.counters.of("team")
+    for delay in DELAYS:
+        sandbox.counters.reset()
+        sandbox.faults.answer_delay_s = delay
+        started = asyncio.get_running_loop().time()
+        await asyncio.gather(*(send() for _ in range(creates)))
+        assert asyncio.get_running_loop().time() - started >= delay
+        if counts.max_in_flight == creates:
+            break
+    return counts
 
 
 async def test_admission_can_trail_the_watch(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
