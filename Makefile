@@ -10,6 +10,10 @@ BIN := .venv/bin
 STAMP := .venv/.made
 ARGS ?=
 
+# Bytecode is kept, and apart from the tree: the tests start hundreds of short programs.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/bytecode
+
 .PHONY: help demo run test test-quick test-oldest cluster check bench throughput wake faults soak figures clean
 
 help: ## show the targets
