@@ -50,9 +50,12 @@ NOT_PROMISED: Final = """\
   made on demand, as faults: `/sandbox/faults`.
 - **Lasting.** All is in memory, and gone when it ends.
 - **Protobuf answers.** Protobuf is understood in requests; answers are JSON, which every client takes.
-- **Every kind's own rules.** Bodies are held to their schema, and pods, quotas and limit ranges to all of Kubernetes'
-  validation; a CronJob's schedule or a PriorityClass's value may be anything. `kubectl autoscale` (a body in protobuf
-  of a kind that is only stored) and `kubectl create token` are refused.
+- **Every rule of every kind.** Bodies are held to their schema. Of pods, services, claims, quotas and limit ranges what
+  they are charged for is checked, and what the cases above name; the rest of Kubernetes' validation is not done. A pod
+  whose volumes, probes, tolerations or affinity make no sense is refused by a real server with 422 and accepted here;
+  so are a CronJob's schedule and a PriorityClass's value, whatever they are. `kubectl autoscale` (a body in protobuf of
+  a kind that is only stored) and `kubectl create token` are refused.
+- **Warnings.** Answers have no `Warning` headers, which kubectl would show.
 - **Amounts beyond reason.** A quantity of a thousand digits is cut at 10^60 where the real server computes with it.
 """
 

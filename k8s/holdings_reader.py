@@ -130,6 +130,7 @@ class HoldingsReader:
         while True:
             query = [("limit", str(PAGE)), *([("continue", token)] if token else [])]
             status, page = self._reach.ask("GET", f"{place}/{plural}", query=query, accept=accept)
+            self._reach.insist_on_credentials(status, page)
             if status == 404:
                 raise _NotServedError
             if status == 403:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import yaml
@@ -13,13 +16,14 @@ from kubernetes.client import Configuration
 from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
 from kubernetes.config.kube_config import list_kube_config_contexts
 
-from .printing import printable
+from .printing import printable, without_passwords
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterator, Mapping
 
-OTHER = "name another with --kubeconfig"
+OTHER: Final = "name another with --kubeconfig"
+_CONTENTS: Final = re.compile(r"\{.*\}")
 
 
 class ReachError(Exception):
@@ -36,8 +40,8 @@ class Place:
 
     @property
     def url(self) -> str:
-        """The API server's address."""
-        return str(self.configuration.host)
+        """The API server's address, as it may be shown."""
+        return without_passwords(str(self.configuration.host))
 
     def headers(self) -> dict[str, str]:
         """Return the credentials of this moment, as HTTP headers: none where a certificate is all."""
@@ -73,6 +77,8 @@ def find_place(server: str | None, kubeconfig: str | None, context: str | None, 
     if server is not None:
         configuration.host = _address(server)
         return Place(configuration, namespace or "default", f"{configuration.host}, as given")
+    if kubeconfig is not None and os.pathsep not in kubeconfig and not Path(kubeconfig).exists():
+        raise ReachError(f"there is no kubeconfig {printable(kubeconfig)}: {OTHER}")
     try:
         with _complaints() as complaints:
             load_kube_config(kubeconfig, context, configuration)
@@ -118,7 +124,8 @@ def _complaints() -> Iterator[list[str]]:
 def _address(server: str) -> str:
     """Check a URL as far as the client would trip over it."""
     if not _is_url(server):
-        raise ReachError(f"--server must be a URL such as http://127.0.0.1:8001, not {server!r}")
+        shown = without_passwords(server)
+        raise ReachError(f"--server must be a URL such as http://127.0.0.1:8001, not {shown!r}")
     return server.rstrip("/")
 
 
@@ -133,26 +140,31 @@ def _is_url(server: object) -> bool:
 def _usable(configuration: Configuration, context: str) -> None:
     """Check what the client would trip over only later, and then show: the address, and the token."""
     if not _is_url(configuration.host):
+        shown = without_passwords(str(configuration.host))
         raise ReachError(
-            f"the server of context {context} must be a URL such as https://10.0.0.1:6443, not {configuration.host!r}; "
+            f"the server of context {context} must be a URL such as https://10.0.0.1:6443, not {shown!r}; "
             "mend the kubeconfig"
         )
-    if any(not str(secret).isprintable() for secret in configuration.api_key.values()):
+    secrets = [str(secret) for secret in configuration.api_key.values()]
+    if any(not (secret.isprintable() and secret.isascii()) for secret in secrets):
         raise ReachError(
-            f"the token of context {context} has a line break or another control character in it: write it on one "
-            "line of the kubeconfig"
+            f"the token of context {context} has a line break or another character in it that no token has: write it "
+            "on one line of the kubeconfig"
         )
 
 
 def one_line(error: BaseException) -> str:
     """Return the sentence of an error that may go over several lines."""
-    return printable(" ".join(str(error).split()))
+    return printable(without_passwords(" ".join(str(error).split())))
 
 
 def _what(error: Exception) -> str:
-    """Say what is wrong with it: the client's own sentence, or that its shape is not that of a kubeconfig."""
+    """Say what is wrong with it: the client's own sentence, or that its shape is not that of a kubeconfig.
+
+    The client's may show the part of the file that it is about, with all secrets that are in there.
+    """
     if isinstance(error, ConfigException | OSError):
-        return one_line(error)
+        return _CONTENTS.sub("...", one_line(error))
     return f"it does not have the shape of one ({type(error).__name__}: {one_line(error)})"
 
 

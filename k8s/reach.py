@@ -14,15 +14,17 @@ import urllib3
 from kubernetes.client import ApiClient, ApiException
 
 from .places import OTHER, Place, ReachError, find_place, one_line
-from .printing import printable
+from .printing import printable, without_passwords
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 __all__ = ["Check", "Place", "Reach", "ReachError", "Right", "answer_later", "find_place"]
 
 T = TypeVar("T")
 PATIENCE: Final = (5, 10)  # seconds to connect, and between two pieces of an answer
+_ANONYMOUS: Final = "system:anonymous"
+"""Whom the server takes somebody for who shows it nothing that it knows."""
 ANSWER_LIMIT: Final = 60
 """Seconds for a whole answer, long lists too: a server that sends byte after byte holds nobody for longer."""
 REVIEW: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -70,12 +72,10 @@ class Reach:
             with warnings.catch_warnings():  # of the package that a SOCKS proxy needs: said below
                 warnings.simplefilter("ignore", urllib3.exceptions.DependencyWarning)
                 self._client = ApiClient(place.configuration)
+        except (urllib3.exceptions.LocationValueError, ImportError) as error:
+            raise _unusable(str(place.configuration.proxy), error) from error
         except (OSError, ValueError) as error:  # a certificate that is none
             raise ReachError(f"{place.found} can't be used: {one_line(error)}; {OTHER}") from error
-        except ImportError as error:
-            raise ReachError(
-                f"{place.found} names a SOCKS proxy, which needs a package: pip install pysocks"
-            ) from error
 
     def checks(self) -> Iterator[Check]:
         """Answer, check by check."""
@@ -97,17 +97,18 @@ class Reach:
     def version(self) -> str:
         """Return what the server says it is. Raises ``ReachError`` where the credentials are refused, too."""
         status, answer = self.ask("GET", "/version")
-        if status == 401:
-            raise self._stranger()
+        self.insist_on_credentials(status, answer)
         if status != 200:
             raise ReachError(f"{self.place.url} answers {status} to /version: is it an API server?")
         return printable(str(answer.get("gitVersion", "version unknown")))
 
-    def _stranger(self) -> ReachError:
-        return ReachError(
-            f"{self.place.url} refuses the credentials of {self.place.found}: they are missing, have expired or are "
-            "another cluster's; log in again or take a fresh token, then try again"
-        )
+    def insist_on_credentials(self, status: int, answer: Mapping[str, Any]) -> None:
+        """Raise ``ReachError`` where this answer says that the server does not know who asks."""
+        if status == 401 or (status == 403 and _ANONYMOUS in str(answer.get("message"))):
+            raise ReachError(
+                f"{self.place.url} refuses the credentials of {self.place.found}: they are missing, have expired or "
+                "are another cluster's; log in again or take a fresh token, then try again"
+            )
 
     def allowed(self, verb: str, resource: str, namespace: str = "") -> bool | None:
         """Say whether this account may (all resources are of the core group); None: the server does not say."""
@@ -119,8 +120,7 @@ class Reach:
             "spec": {"resourceAttributes": attributes},
         }
         status, answer = self.ask("POST", REVIEW, body)
-        if status == 401:
-            raise self._stranger()
+        self.insist_on_credentials(status, answer)
         said = answer.get("status")
         return bool(said.get("allowed")) if status in (200, 201) and isinstance(said, dict) else None
 
@@ -214,6 +214,14 @@ def _names(listed: dict[str, Any]) -> Iterator[str]:
         metadata = item.get("metadata") if isinstance(item, dict) else None
         if isinstance(metadata, dict) and metadata.get("name"):
             yield str(metadata["name"])
+
+
+def _unusable(proxy: str, error: Exception) -> ReachError:
+    """Say why a proxy can't be used, and that it need not be the kubeconfig that names it."""
+    named = f"the proxy {printable(without_passwords(proxy))!r} (of HTTPS_PROXY, or proxy-url in the kubeconfig)"
+    if isinstance(error, ImportError):
+        return ReachError(f"{named} is a SOCKS proxy, which needs a package: pip install pysocks")
+    return ReachError(f"{named} can't be used: it must be a URL such as http://127.0.0.1:3128")
 
 
 _CHECK: Final = "check the address and the network"

@@ -30,8 +30,6 @@ def cluster_options(command: F) -> F:
 
 
 def check_cluster_options(server: str | None, kubeconfig: str | None, context: str | None) -> None:
-    """Refuse what names no cluster, or two. Raises ``BadInput``."""
+    """Refuse what names two clusters. Raises ``BadInput``."""
     if server is not None and (kubeconfig is not None or context is not None):
         raise BadInput("--server and --kubeconfig or --context name two clusters: give one of them")
-    if server is not None and not server.startswith(("http://", "https://")):
-        raise BadInput(f"--server must be a URL such as http://127.0.0.1:8001, not {server!r}")

@@ -212,4 +212,5 @@ def _progress() -> Progress:
     """Make a progress display on stderr, which goes away at the end."""
 
     columns = (TextColumn("{task.description:15}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_interactive)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from api.commands.cluster_options import check_cluster_options
 from api.exits import DONE, FAILED, BadInput
 from backoff_ctrl.__main__ import intrusions
 
@@ -29,10 +30,7 @@ def command(
     """
     from k8s.reach import Reach, ReachError, find_place  # noqa: PLC0415 - loads the client: 0.25 s
 
-    if server is not None and (kubeconfig is not None or context is not None):
-        raise BadInput("--server and --kubeconfig or --context name two clusters: give one of them")
-    if server is not None and not server.startswith(("http://", "https://")):
-        raise BadInput(f"--server must be a URL such as http://127.0.0.1:8001, not {server!r}")
+    check_cluster_options(server, kubeconfig, context)
     checks = [_installation()]
     if not as_json:
         _show(checks[0])

@@ -80,7 +80,7 @@ def run_on_cluster(
         on_placed(placed)
 
     there, names = rooms.furnish(client.replace("_", "-"), workload)
-    work = run_over_http(rooms.place.url, client, there, factor, step, place=rooms.place)
+    work = run_over_http(str(rooms.place.configuration.host), client, there, factor, step, place=rooms.place)
     result, usage, admitted_at = asyncio.run(work)
     known = [(when, names[space], used) for when, space, used in usage]
     return Run(result, Panel(client, result.creates_sent, result.refused, known, admitted_at))

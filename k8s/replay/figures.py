@@ -255,7 +255,8 @@ def _progress(total: int) -> Iterator[Callable[[], object]]:
     """Show a progress bar on stderr."""
 
     columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_interactive) as progress:
         task = progress.add_task("replaying", total=total)
         yield lambda: progress.advance(task)
 

@@ -135,6 +135,8 @@ class Rooms:
         # In a thread of its own: Ctrl-C ends the wait, not the call, and so clearing up hears how it ended.
         answer_later(made.answer, lambda: self._reach.ask("POST", "/api/v1/namespaces", body))
         status, answer = made.answer.result()
+        if 400 <= status < 500 and status != 408:  # none of ours is there: only 408 may be a proxy's word
+            self._made.remove(made)
         self._check("create", "namespaces", "/api/v1/namespaces", status, answer)
 
     def _enforced(self, namespace: str) -> bool:

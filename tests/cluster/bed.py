@@ -161,6 +161,15 @@ class Bed:
             process.wait()
         self._guardian.forget(process.pid)
 
+    def renew_controllers(self) -> None:
+        """Start the controllers anew after the API server was lost.
+
+        What they make of that is not ours to test: now and then the quota controller counts nothing for minutes,
+        perhaps since it learns the kinds anew (see ``talking.PATIENCE``).
+        """
+        self.stop(CONTROLLERS, grace=0)
+        self.start(CONTROLLERS)
+
     def keep_logs(self) -> Path:
         """Copy the logs to where they outlive the bed, in place of what was there, and return that folder."""
         assert self._kept_logs is not None, "Bed(..., logs=FOLDER) says where"

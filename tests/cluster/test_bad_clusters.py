@@ -39,7 +39,7 @@ def command(request: pytest.FixtureRequest) -> list[str]:
 
 def said(capsys: pytest.CaptureFixture[str], code: int) -> str:
     """Return the one sentence on stderr of a command that ended with 2."""
-    lines = capsys.readouterr().err.strip().splitlines()
+    lines = capsys.readouterr().err.splitlines()
     assert code == 2, lines
     assert len(lines) == 1, lines
     assert lines[0].startswith("backoff-ctrl: ")
@@ -217,6 +217,7 @@ def test_a_kubeconfig_that_is_not_there(
     path = tmp_path if what == "a folder" else tmp_path / "nowhere"
     sentence = said(capsys, run([*command, "--kubeconfig", str(path)]))
 
+    assert str(path) in sentence
     assert sentence.endswith("name another with --kubeconfig")
 
 
@@ -282,6 +283,22 @@ async def test_a_token_that_is_no_longer_good(
 
     assert "refuses the credentials" in sentence
     assert "take a fresh token" in sentence
+
+
+def test_no_credentials_at_all(
+    kubernetes: Server, command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The server takes whom it does not know for anonymous, and lets it ask its version and nothing else."""
+    document = yaml.safe_load(kubernetes.kubeconfig().read_text())
+    document["users"][0]["user"] = {"username": "u", "password": "p"}
+    path = tmp_path / "k"
+    path.write_text(yaml.safe_dump(document))
+    code = run([*command, "--kubeconfig", str(path)])
+    lines = capsys.readouterr().err.splitlines()
+
+    assert code == 2
+    assert [line for line in lines if "credentials" in line] == lines[-1:]
+    assert not any("delet" in line for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ async def test_the_right_to_watch_is_taken_away_and_given_back(bed: Bed) -> None
         try:
             await asyncio.to_thread(bed.stop, API, grace=0)  # an open watch goes on, whatever the roles say by now
             await asyncio.to_thread(bed.start, API)
+            await asyncio.to_thread(bed.renew_controllers)
             await storm.until_observed(seen=False)
             storm.begin(range(FEW, CREATES))
             await storm.until_in(FEW + 1)

@@ -30,10 +30,7 @@ async def test_the_api_server_is_killed_and_started_again(bed: Bed) -> None:
             before = len(storm.came)
         await asyncio.to_thread(bed.start, API)
         back = time.monotonic()
-        # What the others make of a lost server is not ours to test: now and then the quota controller counts nothing
-        # for a minute, perhaps since it learns the kinds anew (see ``talking.PATIENCE``).
-        await asyncio.to_thread(bed.stop, CONTROLLERS, grace=0)
-        await asyncio.to_thread(bed.start, CONTROLLERS)
+        await asyncio.to_thread(bed.renew_controllers)
         await storm.start_kubelet()
         recovery = await storm.recovered(back)
         account = await storm.account()

@@ -160,7 +160,7 @@ def test_a_namespace_whose_create_was_never_answered_is_looked_for(tmp_path: Pat
 
 
 def test_a_namespace_that_was_refused_is_not_waited_for(tmp_path: Path) -> None:
-    """One look is enough: a server that said no has made nothing."""
+    """Nor looked for: a server that said no has made nothing, and nothing is left."""
 
     def before(seen: Seen) -> Reply | None:
         return failure(422, "Invalid", "not such a name") if makes_a_namespace(seen) else None
@@ -168,7 +168,8 @@ def test_a_namespace_that_was_refused_is_not_waited_for(tmp_path: Path) -> None:
     with scripted_server(Cluster(before).answer) as script:
         with pytest.raises(ReachError, match="422"), rooms_at(script) as rooms:
             rooms.furnish("test", small(tmp_path))
-        assert len([seen for seen in script.seen if looks_at_a_namespace(seen)]) == 1
+        assert rooms.left == []
+        assert not [seen for seen in script.seen if looks_at_a_namespace(seen)]
 
 
 def test_cleaning_up_ends_at_the_first_call_that_reaches_nobody(tmp_path: Path) -> None:
