@@ -71,12 +71,13 @@ def amounts_at(parent: Mapping[str, Any], key: str, path: str) -> dict[str, int]
     """Return a list of quantities (``requests``, ``limits``, ``overhead``) in nano-units.
 
     The API server rounds each up to whole thousandths when it reads the object (``SetDefaults_ResourceList``
-    of ``pkg/apis/core/v1/defaults.go``): so do we.
+    of ``pkg/apis/core/v1/defaults.go``): so do we. It reads null as zero (``Quantity.UnmarshalJSON``), not as left
+    out: beside a limit, a null request asks for nothing.
     """
     amounts = {}
     for name, value in mapping_at(parent, key, path).items():
         try:
-            amount = parse_quantity(value)
+            amount = 0 if value is None else parse_quantity(value)
         except QuantityError as error:
             raise FootprintError(f"{_joined(path, key)}.{name}: {error}") from None
         if amount < 0:

@@ -14,6 +14,7 @@ from k8s.footprint import footprint, footprint_of
 from k8s.quota_objects import read_quota
 from tests.charged import cases, cluster_objects, recorded
 from tests.cluster.charging import Meter, all_names, make_quota, path_of, prepare, tidy
+from tests.cluster.objects import pod
 from tests.cluster.talking import Api
 from tests.drawn_pods import valid_pods
 
@@ -56,6 +57,26 @@ async def test_any_pod_is_charged_its_footprint(meter: Meter, manifest: JSON) ->
     demand = footprint(manifest)
     amounts = {name: parse_quantity(text) for name, text in charged.amounts.items()}
     assert amounts == _known_to(meter, demand.amounts, NEWER[:1])
+    assert charged.held_by == _held_by(demand)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    ("resources", "amounts"),
+    [
+        ({"requests": {"cpu": None, "memory": "3"}}, {"memory": "3", "requests.memory": "3"}),
+        ({"requests": {"cpu": None}, "limits": {"cpu": "2"}}, {"limits.cpu": "2"}),
+        ({"limits": {"cpu": None}}, {}),
+    ],
+    ids=["request", "request-beside-a-limit", "limit"],
+)  # fmt: skip
+async def test_a_null_is_charged_as_zero(meter: Meter, resources: JSON, amounts: dict[str, str]) -> None:
+    """Not as left out: a limit does not stand in for a request that is null."""
+    manifest = pod("p", {"containers": [{"name": "a", "image": "i", "resources": resources}]})
+    charged, demand = await meter.charge(manifest), footprint(manifest)
+
+    assert charged.amounts == {"count/pods": "1", "pods": "1", **amounts}
+    assert {name: format_quantity(amount) for name, amount in demand.amounts.items()} == charged.amounts
     assert charged.held_by == _held_by(demand)
 
 

@@ -57,6 +57,9 @@ POD = {"count/pods": "1", "pods": "1"}
         ),
         (pod(container({"cpu": 1}, {"cpu": 2})), {"cpu": "1", "requests.cpu": "1", "limits.cpu": "2"}),
         (pod(container({"cpu": 0}, {"cpu": 2})), {"limits.cpu": "2"}),
+        (pod(container({"cpu": None, "memory": "3"})), {"memory": "3", "requests.memory": "3"}),
+        (pod(container({"cpu": None}, {"cpu": 2})), {"limits.cpu": "2"}),
+        (pod(container(None, {"cpu": None})), {}),
         (pod(container({"cpu": "100u"})), {"cpu": "1m", "requests.cpu": "1m"}),
         (
             pod(container({"ephemeral-storage": "2M"}, {"ephemeral-storage": "3M"})),
@@ -70,7 +73,7 @@ POD = {"count/pods": "1", "pods": "1"}
     ids=str,
 )  # fmt: skip
 def test_a_pod_is_charged_its_containers_by_every_name(manifest: Manifest, amounts: dict[str, str]) -> None:
-    """Aliases, limits that stand in for requests, extended resources, huge pages, thousandths rounded up."""
+    """Aliases, limits in place of requests, nulls that are zeros, extended resources, huge pages, thousandths up."""
     assert charged(manifest) == POD | amounts
 
 
@@ -352,7 +355,6 @@ def test_a_plain_kind_is_not_an_estimate() -> None:
         (pod(container(), initContainers={}), "spec.initContainers: must be a list, not a set of fields"),
         (pod(container({"cpu": "abc"})), 'spec.containers[0].resources.requests.cpu: "abc" is not a quantity: write a number such as 2, 500m or 4Gi'),
         (pod(container(), container(None, {"memory": True})), "spec.containers[1].resources.limits.memory: True is not a quantity: write a number or a text such as 500m or 4Gi"),
-        (pod(container({"cpu": None})), "spec.containers[0].resources.requests.cpu: None is not a quantity: write a number or a text such as 500m or 4Gi"),
         (pod(container({"cpu": "9e999"})), 'spec.containers[0].resources.requests.cpu: "9e999" is too large: a quantity may be at most 1e+30'),
         (pod(container({"cpu": -1})), "spec.containers[0].resources.requests.cpu: -1 is negative"),
         (pod(container({"cpu": "x" * 100})), f'spec.containers[0].resources.requests.cpu: "{"x" * 76}... is not a quantity: write a number such as 2, 500m or 4Gi'),
