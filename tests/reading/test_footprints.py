@@ -57,9 +57,7 @@ POD = {"count/pods": "1", "pods": "1"}
         ),
         (pod(container({"cpu": 1}, {"cpu": 2})), {"cpu": "1", "requests.cpu": "1", "limits.cpu": "2"}),
         (pod(container({"cpu": 0}, {"cpu": 2})), {"limits.cpu": "2"}),
-        (pod(container({"cpu": None, "memory": "3"})), {"memory": "3", "requests.memory": "3"}),
-        (pod(container({"cpu": None}, {"cpu": 2})), {"limits.cpu": "2"}),
-        (pod(container(None, {"cpu": None})), {}),
+        (pod(container({"cpu": None, "memory": "3"}, {"cpu": 2})), {"memory": "3", "requests.memory": "3", "limits.cpu": "2"}),
         (pod(container({"cpu": "100u"})), {"cpu": "1m", "requests.cpu": "1m"}),
         (
             pod(container({"ephemeral-storage": "2M"}, {"ephemeral-storage": "3M"})),
