@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .amounts import amount_of, canonical_list
 from .answers import forbidden, not_found
@@ -74,8 +74,17 @@ def _give_priority(core: Core, name: str, pod: JSON) -> None:
         else:
             raise forbidden(PODS, name, f"no PriorityClass with name {wanted} was found")
         spec["priorityClassName"] = wanted
-    spec["priority"] = value
-    spec.setdefault("preemptionPolicy", policy)
+    _set_computed(name, spec, "priority", "integer value of priority", value)
+    _set_computed(name, spec, "preemptionPolicy", "string value of PreemptionPolicy", policy)
+
+
+def _set_computed(name: str, spec: JSON, field: str, called: str, value: Any) -> None:
+    """A pod may repeat what its class says, and say nothing else. Raises 403."""
+    given = spec.get(field)
+    if given is not None and given != value:
+        why = f"the {called} ({given}) must not be provided in pod spec; priority admission controller computed {value}"
+        raise forbidden(PODS, name, f"{why} from the given PriorityClass name")
+    spec[field] = value
 
 
 def _default_class(core: Core) -> str:

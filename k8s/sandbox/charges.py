@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .amounts import DECIMAL, NANO, ONE, Amount, amount_of
 from .device_charges import device_charge, names_of_devices
 from .kinds import CLAIMS, DEVICE_CLAIMS, PODS, SERVICES
-from .pod_resources import HUGE_PAGES, asked, containers_of, has_pod_level, pod_limits, pod_requests
+from .pod_resources import asked, containers_of, has_pod_level, pod_limits, pod_requests
+from .resource_name_rules import HUGE_PAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .amounts import ONE, Amount, amounts_of
-from .pod_resources import HUGE_PAGES
-from .quota_validation import resource_name_problems
+from .resource_name_rules import HUGE_PAGES, container_resource_problems, resource_name_problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     Problem = tuple[str, str, str]
 
 _TYPES = frozenset({"Container", "Pod", "PersistentVolumeClaim"})
-_OF_CONTAINERS = frozenset({"cpu", "memory", "ephemeral-storage"})
 _FIELDS = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
 
 # What may not be greater than what, where the API server says so, whose amount it names, and its words for both.
@@ -73,13 +71,11 @@ def _item(where: str, kind: str, item: JSON) -> Iterator[Problem]:
 def _names(
     where: str, kind: str, bounds: Mapping[str, Mapping[str, Amount]], fields: tuple[str, ...]
 ) -> Iterator[Problem]:
+    problems_of = container_resource_problems if kind in {"Pod", "Container"} else resource_name_problems
     for field in fields:
         for name in bounds[field]:
-            for told in resource_name_problems(name):
+            for told in problems_of(name):
                 yield _invalid(f"{where}.{field}[{name}]", name, told)
-            known = "/" in name or name in _OF_CONTAINERS or name.startswith(HUGE_PAGES)
-            if kind in {"Pod", "Container"} and not known:
-                yield _invalid(f"{where}.{field}[{name}]", name, "must be a standard resource for containers")
 
 
 def _amounts(where: str, name: str, given: Mapping[str, Amount]) -> Iterator[Problem]:

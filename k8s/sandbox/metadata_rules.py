@@ -45,7 +45,7 @@ def key_problem(key: str) -> str:
     if "/" in name:
         optional = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
         return f"a valid label key {_NAME_TEXT} {optional}"
-    told = _prefix_problem(prefix) if slash else ""
+    told = prefix_problem(prefix) if slash else ""
     if told:
         return f"prefix part {told}"
     name = name if slash else key
@@ -56,7 +56,8 @@ def key_problem(key: str) -> str:
     return "" if _NAME.fullmatch(name) else f"name part {_NAME_TEXT}"
 
 
-def _prefix_problem(prefix: str) -> str:
+def prefix_problem(prefix: str) -> str:
+    """What is wrong with the domain in front of a qualified name. Empty where nothing is."""
     if not prefix:
         return "must be non-empty"
     if len(prefix) > _LONGEST_PREFIX:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .amounts import NANO, Amount, amount_of, canonical_list
+from .amounts import Amount, canonical_list
 from .charges import charge_of
 from .kinds import PODS
-from .pod_resources import HUGE_PAGES, add_to, asked, container_total, containers_of, for_whole_pods
+from .pod_resources import add_to, asked, container_total, containers_of, for_whole_pods
+from .resource_name_rules import HUGE_PAGES
 
 if TYPE_CHECKING:
     from .encoding import JSON
@@ -119,8 +120,3 @@ def _quality(pod: JSON) -> str:
     requests, limits = totals["requests"], totals["limits"]
     same = len(requests) == len(limits) and all(limits[name].nano == a.nano for name, a in requests.items())
     return "Guaranteed" if same else "Burstable"
-
-
-def is_whole(text: object) -> bool:
-    """Whether a quantity is an integer: huge pages and extended resources can't be split."""
-    return amount_of(text).nano % NANO == 0

@@ -8,13 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .amounts import Amount, amounts_of
+from .resource_name_rules import HUGE_PAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     Amounts = dict[str, Amount]
-
-HUGE_PAGES = "hugepages-"
 
 
 def containers_of(spec: Mapping[str, Any]) -> Iterable[dict[str, Any]]:

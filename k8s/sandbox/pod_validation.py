@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .amounts import amount_of
 from .identity import LABEL, LABEL_TEXT
-from .pod_defaults import is_whole
 from .problems import bad, in_range, missing, unsupported
+from .resource_validation import problems_of_container_resources, problems_of_pod_resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,16 +26,27 @@ _DNS = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 _ENV_TEXT = "a valid environment variable name must consist only of printable ASCII characters other than '='"
 
 
+def problems_of_new_pod(spec: JSON) -> list[Problem]:
+    """Everything that is wrong with the spec of a pod that does not run yet. Raises ``AmountError``."""
+    problems = problems_of_pod(spec)
+    if spec.get("ephemeralContainers"):
+        problems.append(("FieldValueForbidden", "spec.ephemeralContainers", "Forbidden: cannot be set on create"))
+    return problems
+
+
 def problems_of_pod(spec: JSON) -> list[Problem]:
     """Everything that is wrong with the spec of a pod. Raises ``AmountError``."""
     if not spec.get("containers"):
         return [missing("spec.containers")]
     problems: list[Problem] = []
     volumes = {each.get("name") for each in spec.get("volumes") or ()}
+    claims = {each.get("name") or "" for each in spec.get("resourceClaims") or ()}
     seen: set[str] = set()
     for path, container in _with_paths(spec):
         problems += _name_problems(path, container.get("name"), seen)
         problems += _container_problems(path, container, volumes)
+        problems += problems_of_container_resources(f"{path}.resources", container.get("resources") or {}, claims)
+    problems += problems_of_pod_resources(spec, claims)
     if spec.get("restartPolicy") not in {"Always", "OnFailure", "Never"}:
         problems.append(unsupported("spec.restartPolicy", spec.get("restartPolicy"), "Always", "OnFailure", "Never"))
     if spec.get("dnsPolicy") not in _DNS:
@@ -128,31 +138,3 @@ def _container_problems(path: str, container: JSON, volumes: set[Any]) -> Iterat
         if mount.get("name") not in volumes:
             where = f"{path}.volumeMounts[{index}].name"
             yield ("FieldValueNotFound", where, f'Not found: "{mount.get("name")}"')
-    yield from _resource_problems(f"{path}.resources", container.get("resources") or {})
-
-
-def _resource_problems(path: str, resources: JSON) -> Iterator[Problem]:
-    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-    for side, values in (("limits", limits), ("requests", requests)):
-        for name, text in values.items():
-            where = f"{path}.{side}[{name}]"
-            if amount_of(text).nano < 0:
-                yield bad(where, str(text), "must be greater than or equal to 0")
-            if ("/" in name or name.startswith("hugepages-")) and not is_whole(text):
-                yield bad(where, str(text), "must be an integer")
-    for name, text in requests.items():
-        yield from _pair_problems(path, name, text, limits.get(name))
-
-
-def _pair_problems(path: str, name: str, request: Any, limit: Any) -> Iterator[Problem]:
-    """A request may not be above its limit; what can't be overcommitted must be limited to the same."""
-    extended = "/" in name or name.startswith("hugepages-")
-    if limit is None:
-        if extended:
-            yield missing(f"{path}.limits", "Limit must be set for non overcommitable resources")
-        return
-    asked, bound = amount_of(request).nano, amount_of(limit).nano
-    if extended and asked != bound:
-        yield bad(f"{path}.requests", str(request), f"must be equal to {name} limit of {limit}")
-    elif asked > bound:
-        yield bad(f"{path}.requests", str(request), f"must be less than or equal to {name} limit of {limit}")

@@ -7,10 +7,10 @@ that check its updates.
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING, Any
 
 from .amounts import amount_of
+from .resource_name_rules import COUNTS, is_standard, resource_name_problems
 from .scopes import SCOPES
 
 if TYPE_CHECKING:
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 
     Problem = tuple[str, str, str]
 
-_COUNTS = frozenset({"pods", "services", "secrets", "configmaps", "persistentvolumeclaims", "resourcequotas",
-                     "replicationcontrollers", "services.nodeports", "services.loadbalancers"})  # fmt: skip
-_COMPUTE = ("cpu", "memory", "ephemeral-storage")
-_NAMES = frozenset({*_COUNTS, *_COMPUTE, *(f"requests.{n}" for n in (*_COMPUTE, "storage")),
-                    *(f"limits.{n}" for n in _COMPUTE)})  # fmt: skip
 _OF_PODS = frozenset({"pods", "cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"})
 _NAMES_OF_SCOPE = {
     **dict.fromkeys(("Terminating", "NotTerminating", "NotBestEffort", "PriorityClass"), _OF_PODS),
@@ -37,13 +32,6 @@ _NAMED = frozenset({"PriorityClass", "VolumeAttributesClass"})
 _ONLY_EXISTS = (
     "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "
     "ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"
-)
-_LONGEST = 63
-_QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
-_PART = (
-    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
-    "(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
 
 
@@ -72,44 +60,21 @@ def _amounts(field: str, amounts: JSON) -> Iterator[Problem]:
         amount = amount_of(text)
         if amount.nano < 0:
             yield _invalid(where, str(amount), "must be greater than or equal to 0")
-        whole = name in _COUNTS or ("/" in name and "kubernetes.io/" not in name and not name.startswith("requests."))
+        whole = name in COUNTS or ("/" in name and "kubernetes.io/" not in name and not name.startswith("requests."))
         if whole and amount.nano % 10**9:
             yield _invalid(where, str(amount), "must be an integer")
 
 
 def _name_problems(name: str) -> Iterator[str]:
     yield from resource_name_problems(name)
-    if "/" not in name and not _is_standard(name):
+    if "/" not in name and not is_standard(name):
         yield "must be a standard resource for quota"
-
-
-def resource_name_problems(name: str) -> list[str]:
-    """What is wrong with the name of a resource, anywhere (``validateResourceName``)."""
-    prefix, slash, last = name.rpartition("/")
-    if "/" in prefix:
-        return [f"a valid label key {_PART} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
-    problems = []
-    if slash and not prefix:
-        problems.append("prefix part must be non-empty")
-    if not last:
-        problems.append("name part must be non-empty")
-    elif len(last) > _LONGEST:
-        problems.append("name part must be no more than 63 bytes")
-    if not _QUALIFIED.fullmatch(last):
-        problems.append(f"name part {_PART}")
-    if not problems and not slash and name != "storage" and not _is_standard(name):
-        problems.append("must be a standard resource type or fully qualified")
-    return problems
-
-
-def _is_standard(name: str) -> bool:
-    return name in _NAMES or name.startswith(("hugepages-", "requests.hugepages-"))
 
 
 def _misapplied(scope: str, hard: JSON) -> int:
     """How many names of a quota are known, and not for this scope."""
     fitting = _NAMES_OF_SCOPE.get(scope, frozenset(hard))
-    return sum(1 for name in hard if _is_standard(name) and name not in fitting)
+    return sum(1 for name in hard if is_standard(name) and name not in fitting)
 
 
 def _scopes(spec: JSON) -> Iterator[Problem]:

@@ -17,7 +17,7 @@ from .kind_validation import (
 from .kinds import QUOTAS
 from .limit_range_validation import problems_of_limit_range
 from .metadata_rules import kept_problems, metadata_problems
-from .pod_validation import problems_of_pod, problems_of_pod_update
+from .pod_validation import problems_of_new_pod, problems_of_pod_update
 from .quota_validation import problems_of_quota, problems_of_quota_status
 from .structural import problems_of
 
@@ -77,7 +77,7 @@ def _changed_data(plural: str) -> ChangeRule:
 
 
 _NEW: dict[str, Rule] = {
-    "pods": lambda obj: problems_of_pod(_spec(obj)),
+    "pods": lambda obj: problems_of_new_pod(_spec(obj)),
     "resourcequotas": problems_of_quota,
     "limitranges": problems_of_limit_range,
     "persistentvolumeclaims": lambda obj: problems_of_claim(_spec(obj)),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cluster.objects import JSON, causes, made, of_core, pod, refusal
+from tests.cluster.objects import JSON, SUBDOMAIN_TEXT, causes, made, of_core, pod, refusal
 from tests.cluster.talking import MERGE, STRATEGIC
 
 if TYPE_CHECKING:
@@ -88,9 +88,42 @@ C = "spec.containers[0]"
          'Invalid value: "2": must be less than or equal to cpu limit of 1')]),
         (container(resources={"requests": {"nvidia.com/gpu": "1"}}), [(REQUIRED, f"{C}.resources.limits",
          "Required value: Limit must be set for non overcommitable resources")]),
+        (container(resources={"requests": {"foo": "1"}}), [
+            (INVALID, f"{C}.resources.requests[foo]",
+             'Invalid value: "foo": must be a standard resource type or fully qualified'),
+            (INVALID, f"{C}.resources.requests[foo]",
+             'Invalid value: "foo": must be a standard resource for containers')]),
+        (container(resources={"requests": {"pods": "1"}}), [(INVALID, f"{C}.resources.requests[pods]",
+         'Invalid value: "pods": must be a standard resource for containers')]),
+        (container(resources={"requests": {"A/b": "1"}}), [
+            (INVALID, f"{C}.resources.requests[A/b]", f'Invalid value: "A/b": prefix part {SUBDOMAIN_TEXT}'),
+            (INVALID, f"{C}.resources.requests[A/b]",
+             'Invalid value: "A/b": doesn\'t follow extended resource name standard'),
+            (REQUIRED, f"{C}.resources.limits", "Required value: Limit must be set for non overcommitable resources")]),
+        (container(resources={"limits": {"hugepages-2Mi": "2Mi"}}),
+         [(FORBIDDEN, f"{C}.resources", "Forbidden: HugePages require cpu or memory")]),
+        (container(resources={"limits": {"cpu": "1", "hugepages-2Mi": "3Mi"}}), [
+            (INVALID, f"{C}.resources.{side}[hugepages-2Mi]",
+             'Invalid value: "3Mi": 3Mi is not positive integer multiple of hugepages-2Mi')
+            for side in ("limits", "requests")]),
+        (container(resources={"limits": {"cpu": "1", "hugepages-x": "3Mi"}}), [
+            (INVALID, f"{C}.resources.{side}[hugepages-x]",
+             'Invalid value: "3Mi": 3Mi is not positive integer multiple of hugepages-x')
+            for side in ("limits", "requests")]),
+        (container(resources={"claims": [{"name": "x"}]}), [("FieldValueNotFound", f"{C}.resources.claims[0]",
+         'Not found: "x": must be one of the names in pod.spec.resourceClaims which is empty')]),
+        ({**container(resources={"claims": [{"name": "x"}, {"name": "c"}, {"name": "c", "request": "r"}]}),
+          "resourceClaims": [{"name": "c", "resourceClaimName": "some"}]}, [
+            ("FieldValueNotFound", f"{C}.resources.claims[0]",
+             'Not found: "x": must be one of the names in pod.spec.resourceClaims: c'),
+            ("FieldValueDuplicate", f"{C}.resources.claims[2]", 'Duplicate value: "c"')]),
+        ({**container(), "ephemeralContainers": [{"name": "e", "image": "i"}]},
+         [(FORBIDDEN, "spec.ephemeralContainers", "Forbidden: cannot be set on create")]),
     ],
     ids=["no-spec", "no-containers", "no-image", "no-name", "twice", "name", "pull-policy", "ports", "env", "mount",
-         "restart-policy", "dns-policy", "deadline", "request-above-limit", "gpu-without-limit"],
+         "restart-policy", "dns-policy", "deadline", "request-above-limit", "gpu-without-limit",
+         "resource-without-domain", "resource-of-quotas", "resource-in-capitals", "pages-alone", "part-of-a-page",
+         "pages-of-no-size", "unknown-claim", "claims", "ephemeral"],
 )  # fmt: skip
 async def test_a_pod_must_make_sense(
     api: Api, namespace: str, spec: JSON | None, found: list[tuple[str, str, str]]
@@ -99,6 +132,86 @@ async def test_a_pod_must_make_sense(
     body = {"metadata": {"name": "p"}, **({} if spec is None else {"spec": spec})}
 
     assert causes(await api.post(of_core(namespace, "pods"), body)) == found
+
+
+W = "spec.resources"
+
+
+@pytest.mark.parametrize(
+    ("asked", "whole", "found"),
+    [
+        ({"requests": {"cpu": "2"}}, {"requests": {"cpu": "1"}}, [(INVALID, f"{W}.requests[cpu]",
+         'Invalid value: "1": must be greater than or equal to aggregate container requests of 2')]),
+        ({"requests": {"cpu": "2"}}, {"limits": {"cpu": "1"}}, [(INVALID, f"{W}.requests",
+         'Invalid value: "2": must be less than or equal to cpu limit of 1')]),
+        ({"requests": {"cpu": "1"}, "limits": {"cpu": "3"}}, {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}},
+         [(INVALID, f"{W}.containers[0][cpu].limits",
+           'Invalid value: "3": must be less than or equal to pod limits of 2')]),
+        ({}, {"requests": {"ephemeral-storage": "1"}}, [(UNSUPPORTED, f"{W}.requests[ephemeral-storage]",
+         'Unsupported value: "ephemeral-storage": supported values: "cpu", "hugepages-", "memory"')]),
+        ({}, {"limits": {"nvidia.com/gpu": "1"}}, [(UNSUPPORTED, f"{W}.limits[nvidia.com/gpu]",
+         'Unsupported value: "nvidia.com/gpu": supported values: "cpu", "hugepages-", "memory"')]),
+        ({}, {"requests": {"cpu": "-1"}},
+         [(INVALID, f"{W}.requests[cpu]", 'Invalid value: "-1": must be greater than or equal to 0')]),
+        ({}, {"requests": {"foo": "1"}}, [(INVALID, f"{W}.requests[foo]",
+         'Invalid value: "foo": must be a standard resource type or fully qualified')]),
+        ({}, {"limits": {"hugepages-2Mi": "2Mi"}}, [(FORBIDDEN, W, "Forbidden: HugePages require cpu or memory")]),
+        ({}, {"requests": {"cpu": "1"}, "claims": [{"name": "x"}]}, [
+            (FORBIDDEN, f"{W}.claims", "Forbidden: claims may not be set for Resources at pod-level"),
+            ("FieldValueNotFound", f"{W}.claims[0]",
+             'Not found: "x": must be one of the names in pod.spec.resourceClaims which is empty')]),
+        ({"requests": {"cpu": "1"}, "limits": {"hugepages-2Mi": "4Mi"}},
+         {"requests": {"cpu": "1"}, "limits": {"hugepages-2Mi": "2Mi"}}, [
+            (INVALID, f"{W}.requests[hugepages-2Mi]",
+             'Invalid value: "2Mi": must be greater than or equal to aggregate container requests of 4Mi'),
+            (INVALID, f"{W}.limits[hugepages-2Mi]",
+             'Invalid value: "2Mi": must be greater than or equal to aggregate container limits of 4Mi'),
+            (INVALID, f"{W}.containers[0][hugepages-2Mi].limits",
+             'Invalid value: "4Mi": must be less than or equal to pod limits of 2Mi')]),
+    ],
+    ids=["below-containers", "limit-below-containers", "limit-below-a-limit", "disk", "gpu", "negative", "no-domain",
+         "pages-alone", "claims", "pages-below-containers"],
+)  # fmt: skip
+async def test_a_whole_pod_must_ask_for_what_its_containers_do(
+    api: Api, namespace: str, asked: JSON, whole: JSON, found: list[tuple[str, str, str]]
+) -> None:
+    """422: cpu, memory and huge pages only, and as much as the containers together."""
+    body = pod("p", {**container(resources=asked), "resources": whole})
+
+    assert causes(await api.post(of_core(namespace, "pods"), body)) == found
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ({"priority": 5}, ("integer value of priority (5)", "0")),
+        ({"preemptionPolicy": "Never"}, ("string value of PreemptionPolicy (Never)", "PreemptLowerPriority")),
+        ({"priorityClassName": "system-node-critical", "priority": 5}, ("integer value of priority (5)", "2000001000")),
+    ],
+    ids=["priority", "policy", "priority-of-class"],
+)  # fmt: skip
+async def test_only_a_class_gives_a_pod_its_priority(
+    api: Api, namespace: str, spec: JSON, told: tuple[str, str]
+) -> None:
+    """403, before the pod is looked at; what the class says may be repeated."""
+    path = of_core(namespace, "pods")
+    wrong = container(resources={"requests": {"foo": "1"}})
+    refused = await api.post(path, pod("p", {**wrong, **spec}))
+
+    given, computed = told
+    why = f"the {given} must not be provided in pod spec; priority admission controller computed {computed}"
+    message = f'pods "p" is forbidden: {why} from the given PriorityClass name'
+    assert refusal(refused) == (403, "Forbidden", message)
+    repeated = pod("p", {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"})
+    assert made(await api.post(path, repeated))["spec"]["priority"] == 0
+
+
+async def test_resources_of_kubernetes_itself_need_no_limit(api: Api, namespace: str) -> None:
+    """Names in its domain may be overcommitted, unlike those of devices."""
+    resources = {"requests": {"kubernetes.io/x": "1500m"}}
+    created = made(await api.post(of_core(namespace, "pods"), pod("p", container(resources=resources))))
+
+    assert created["spec"]["containers"][0]["resources"] == resources
 
 
 @pytest.mark.parametrize(
