@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from k8s.rejections import Lane
+from tests.cluster.objects import SUBDOMAIN_TEXT
 from tests.cluster.quota_room import claim, container, pod, told
 
 if TYPE_CHECKING:
@@ -244,6 +245,20 @@ async def test_a_default_limit_below_a_request_is_an_invalid_pod(room: Room) -> 
     )
 
 
+async def test_a_default_request_above_what_the_whole_pod_asks_is_an_invalid_pod(room: Room) -> None:
+    """The request that was filled in for a container does not fit into that of the pod: 422."""
+    await room.create("limitranges", limits("Container", defaultRequest={"cpu": "3"}))
+    body = pod()
+    body["spec"]["resources"] = {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}
+    reply = await room.api.post(room.path("pods"), body)
+
+    assert reply.status == 422
+    assert reply.json["message"] == (
+        'Pod "x" is invalid: spec.resources.requests[cpu]: Invalid value: "1": must be greater than or equal to '
+        "aggregate container requests of 3"
+    )
+
+
 async def test_a_limit_range_is_asked_before_quota(room: Room) -> None:
     """What breaks both is told of its LimitRange."""
     await room.create("limitranges", limits("Container", max={"cpu": "1"}))
@@ -291,6 +306,12 @@ INVALID = [
         limits("Container", maxLimitRequestRatio={"cpu": "0.5"}),
         'spec.limits[0].maxLimitRequestRatio[cpu]: Invalid value: "500m": ratio 500m is less than 1',
         id="a-ratio-below-one",
+    ),
+    pytest.param(
+        limits("Pod", max={"A/b": "1"}),
+        f'[spec.limits[0].max[A/b]: Invalid value: "A/b": prefix part {SUBDOMAIN_TEXT}, spec.limits[0].max[A/b]: '
+        'Invalid value: "A/b": doesn\'t follow extended resource name standard]',
+        id="capitals-in-a-domain",
     ),
     pytest.param(
         limits("PersistentVolumeClaim"),

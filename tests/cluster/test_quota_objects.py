@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cluster.objects import SUBDOMAIN_TEXT
 from tests.cluster.of_version import in_words_of
 from tests.cluster.quota_room import pod, quota, selector
 from tests.cluster.talking import MERGE
@@ -61,6 +62,13 @@ INVALID = [
         "scopes",
         '["BestEffort","NotBestEffort"]',
         ("conflicting scopes",),
+    ),
+    ({"hard": {"A/B": "1"}}, "hard[A/B]", '"A/B"', (f"prefix part {SUBDOMAIN_TEXT}",)),
+    (
+        {"hard": {f"{'a' * 254}/b": "1"}},
+        f"hard[{'a' * 254}/b]",
+        f'"{"a" * 254}/b"',
+        ("prefix part must be no more than 253 bytes",),
     ),
     ({"hard": {"cpu": "1"}, "scopes": ["BestEffort"]}, "scopes", '["BestEffort"]', (NOT_FOR_IT,)),
     ({"hard": {"configmaps": "1"}, "scopes": ["Terminating"]}, "scopes", '["Terminating"]', (NOT_FOR_IT,)),
