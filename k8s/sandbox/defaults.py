@@ -75,7 +75,10 @@ def _service(obj: JSON) -> None:
         spec.setdefault("allocateLoadBalancerNodePorts", True)
     for port in spec.get("ports") or ():
         port.setdefault("protocol", "TCP")
-        port.setdefault("targetPort", port.get("port"))
+        if port.get("targetPort") in {None, 0, ""}:
+            port["targetPort"] = port.get("port")
+        if not port.get("nodePort"):
+            port.pop("nodePort", None)
     obj.setdefault("status", {"loadBalancer": {}})
 
 

@@ -109,8 +109,13 @@ def problems_of_service(spec: JSON, before: JSON | None) -> Iterator[Problem]:
         yield missing("spec.ports")
     for index, port in enumerate(ports):
         yield from _port_problems(f"spec.ports[{index}]", port, alone=len(ports) == 1)
+        if type_ == "ClusterIP" and port.get("nodePort"):
+            told = "Forbidden: may not be used when `type` is 'ClusterIP'"
+            yield ("FieldValueForbidden", f"spec.ports[{index}].nodePort", told)
     if type_ not in _SERVICE_TYPES:
         yield unsupported("spec.type", type_, *_SERVICE_TYPES)
+    if type_ == "ExternalName" and (spec.get("clusterIP") or spec.get("clusterIPs")):
+        yield ("FieldValueForbidden", "spec.clusterIPs", "Forbidden: may not be set for ExternalName services")
     if type_ == "ExternalName" and not spec.get("externalName"):
         yield missing("spec.externalName")
 

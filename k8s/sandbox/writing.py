@@ -108,7 +108,7 @@ class Writer:
     def _allocate(self, kind: Kind, obj: JSON, before: JSON | None) -> None:
         """What the server hands out: addresses of Services, the protection of claims."""
         if kind is SERVICES:
-            give_addresses(self._core.store, self._core.rng, obj["spec"], before and before.get("spec"))
+            give_addresses(self._core.store, self._core.rng, obj, before)
         elif kind is CLAIMS and before is None:
             finalizers = obj["metadata"].get("finalizers") or []
             if PROTECTION not in finalizers:

@@ -131,14 +131,77 @@ RANGE = "Invalid value: 0: must be between 1 and 65535, inclusive"
          [(REQUIRED, f"{PORT}.name", "Required value"), (REQUIRED, "spec.ports[1].name", "Required value")]),
         ({"ports": [{"port": 80, "protocol": "FOO"}]}, [(UNSUPPORTED, f"{PORT}.protocol",
          'Unsupported value: "FOO": supported values: "SCTP", "TCP", "UDP"')]),
+        ({"ports": [{"port": 80, "nodePort": 30105}]},
+         [(FORBIDDEN, f"{PORT}.nodePort", "Forbidden: may not be used when `type` is 'ClusterIP'")]),
+        ({"type": "NodePort", "ports": [{"port": 80, "nodePort": 29999}]}, [(INVALID, f"{PORT}.nodePort",
+         "Invalid value: 29999: provided port is not in the valid range. The range of valid ports is 30000-32767")]),
+        ({"type": "ExternalName", "externalName": "a.b", "clusterIP": "10.0.0.9"},
+         [(FORBIDDEN, "spec.clusterIPs", "Forbidden: may not be set for ExternalName services")]),
     ],
-    ids=["no-ports", "type", "no-external-name", "port-0", "unnamed", "protocol"],
+    ids=["no-ports", "type", "no-external-name", "port-0", "unnamed", "protocol", "node-port-inside",
+         "node-port-out-of-range", "address-of-external-name"],
 )  # fmt: skip
 async def test_a_service_must_make_sense(
     api: Api, namespace: str, spec: JSON, found: list[tuple[str, str, str]]
 ) -> None:
     """422."""
     assert causes(await api.post(of_core(namespace, "services"), {"metadata": {"name": "s"}, "spec": spec})) == found
+
+
+def outside(name: str, *ports: JSON) -> JSON:
+    """A Service with node ports."""
+    return {"metadata": {"name": name}, "spec": {"type": "NodePort", "ports": list(ports)}}
+
+
+async def test_a_node_port_is_given_once(api: Api, namespace: str) -> None:
+    """422 for one that is taken, by another Service or by a port of its own; free again once it is left."""
+    path = of_core(namespace, "services")
+    spec = made(await api.post(path, outside("a", {"port": 80})))["spec"]
+    taken = spec["ports"][0]["nodePort"]
+    told = f"Invalid value: {taken}: provided port is already allocated"
+    two = [{"name": name, "port": port, "nodePort": taken} for name, port in (("x", 80), ("y", 81))]
+
+    assert causes(await api.post(path, outside("b", {"port": 80, "nodePort": taken}))) == [
+        (INVALID, f"{PORT}.nodePort", told)
+    ]
+    made(await api.post(path, {"metadata": {"name": "b"}, "spec": {"ports": [{"port": 80}]}}))
+    change = {"spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": taken}]}}
+    assert causes(await api.patch(f"{path}/b", change, MERGE)) == [(INVALID, f"{PORT}.nodePort", told)]
+    made(await api.patch(f"{path}/a", {"spec": {"type": "ClusterIP"}}, MERGE))
+    twice = causes(await api.post(path, outside("c", *two)))
+    assert twice == [(INVALID, "spec.ports[1].nodePort", told)]
+    kept = made(await api.patch(f"{path}/b", change, MERGE))
+    assert kept["spec"]["ports"][0]["nodePort"] == taken
+    same = refusal(await api.patch(f"{path}/b", {"spec": {"ports": two}}, MERGE))
+    assert same == (500, "", f"duplicate nodePort: {{TCP {taken}}}")
+
+
+async def test_two_protocols_may_share_a_node_port(api: Api, namespace: str) -> None:
+    """Of one port of the Service."""
+    path = of_core(namespace, "services")
+    number = made(await api.post(path, outside("a", {"port": 80})))["spec"]["ports"][0]["nodePort"]
+    made(await api.patch(f"{path}/a", {"spec": {"type": "ClusterIP"}}, MERGE))
+    both = [{"name": p.lower(), "port": 80, "protocol": p, "nodePort": number} for p in ("TCP", "UDP")]
+    spec = made(await api.post(path, outside("b", *both)))["spec"]
+
+    assert [each["nodePort"] for each in spec["ports"]] == [number, number]
+
+
+async def test_what_a_port_says_with_nothing_is_left_out(api: Api, namespace: str) -> None:
+    """A targetPort of 0 is that of the Service; a nodePort of 0 is none."""
+    body = {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80, "targetPort": 0, "nodePort": 0}]}}
+    spec = made(await api.post(of_core(namespace, "services"), body))["spec"]
+
+    assert spec["ports"] == [{"protocol": "TCP", "port": 80, "targetPort": 80}]
+
+
+async def test_a_service_that_becomes_a_name_gives_up_its_address(api: Api, namespace: str) -> None:
+    """An address of its own is the only one that it may lose."""
+    path = of_core(namespace, "services")
+    made(await api.post(path, {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}))
+    named = made(await api.patch(f"{path}/s", {"spec": {"type": "ExternalName", "externalName": "a.b"}}, MERGE))
+
+    assert not {"clusterIP", "clusterIPs"} & named["spec"].keys()
 
 
 def claim(**spec: Any) -> JSON:
