@@ -114,6 +114,8 @@ def problems_of_service(spec: JSON, before: JSON | None) -> Iterator[Problem]:
             yield ("FieldValueForbidden", f"spec.ports[{index}].nodePort", told)
     if type_ not in _SERVICE_TYPES:
         yield unsupported("spec.type", type_, *_SERVICE_TYPES)
+    if type_ in {"NodePort", "LoadBalancer"} and spec.get("clusterIP") == "None":
+        yield bad("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {type_} services")
     if type_ == "ExternalName" and (spec.get("clusterIP") or spec.get("clusterIPs")):
         yield ("FieldValueForbidden", "spec.clusterIPs", "Forbidden: may not be set for ExternalName services")
     if type_ == "ExternalName" and not spec.get("externalName"):

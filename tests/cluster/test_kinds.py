@@ -135,11 +135,13 @@ RANGE = "Invalid value: 0: must be between 1 and 65535, inclusive"
          [(FORBIDDEN, f"{PORT}.nodePort", "Forbidden: may not be used when `type` is 'ClusterIP'")]),
         ({"type": "NodePort", "ports": [{"port": 80, "nodePort": 29999}]}, [(INVALID, f"{PORT}.nodePort",
          "Invalid value: 29999: provided port is not in the valid range. The range of valid ports is 30000-32767")]),
+        ({"type": "NodePort", "clusterIP": "None", "ports": [{"port": 80}]}, [(INVALID, "spec.clusterIPs[0]",
+         "Invalid value: \"None\": may not be set to 'None' for NodePort services")]),
         ({"type": "ExternalName", "externalName": "a.b", "clusterIP": "10.0.0.9"},
          [(FORBIDDEN, "spec.clusterIPs", "Forbidden: may not be set for ExternalName services")]),
     ],
     ids=["no-ports", "type", "no-external-name", "port-0", "unnamed", "protocol", "node-port-inside",
-         "node-port-out-of-range", "address-of-external-name"],
+         "node-port-out-of-range", "node-port-without-address", "address-of-external-name"],
 )  # fmt: skip
 async def test_a_service_must_make_sense(
     api: Api, namespace: str, spec: JSON, found: list[tuple[str, str, str]]
