@@ -16,6 +16,7 @@ from .schema import json_word
 if TYPE_CHECKING:
     from typing import Any
 
+    from .answers import ApiError
     from .core import Core
     from .encoding import JSON
     from .kinds import Kind
@@ -30,6 +31,7 @@ _FIELDS: dict[str, tuple[type, str]] = {
     "propagationPolicy": (str, "v1.DeletionPropagation"),
     "dryRun": (list, "[]string"),
 }
+_PRECONDITIONS = {"uid": "types.UID", "resourceVersion": "string"}
 _POLICIES = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
 
 
@@ -53,10 +55,13 @@ class Deleter:
         return dump(obj)
 
     def delete_many(self, target: Target, query: Query, options: Any) -> bytes:
-        """Delete what the selectors choose: the list of it."""
+        """Delete what the selectors choose: the list of it. Raises 409 at the first that does not fit."""
         wanted = options_of(query, options)
         page = list_page(self._core, target, query)
-        items = [self.remove(target.kind, stored, wanted)[0] for stored in page.items]
+        items = []
+        for stored in page.items:  # what went before the first that does not fit is gone, as on a real server
+            self._check(target.kind, stored, wanted)
+            items.append(self.remove(target.kind, stored, wanted)[0])
         if target.kind.strategic:
             items = [{field: item[field] for field in item if field not in {"kind", "apiVersion"}} for item in items]
         head = {"kind": target.kind.list_kind, "apiVersion": target.kind.api_version}
@@ -65,13 +70,13 @@ class Deleter:
     def _check(self, kind: Kind, stored: Stored, options: JSON) -> None:
         preconditions = options.get("preconditions") or {}
         uid, version = preconditions.get("uid"), preconditions.get("resourceVersion")
-        if uid and uid != stored.uid:
+        if uid is not None and uid != stored.uid:
             why = (
                 f"the UID in the precondition ({uid}) does not match the UID in record ({stored.uid}). The object "
                 "might have been deleted and then recreated"
             )
             raise precondition_failed(kind, stored.name, why)
-        if version and version != str(stored.version):
+        if version is not None and version != str(stored.version):
             why = (
                 f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record "
                 f"({stored.version}). The object might have been modified"
@@ -179,10 +184,15 @@ def _check_types(options: JSON) -> None:
     for field, (type_, told) in _FIELDS.items():
         value = options.get(field)
         if value is not None and (not isinstance(value, type_) or (type_ is int and isinstance(value, bool))):
-            word = json_word(value)
-            raise bad_request(
-                f"json: cannot unmarshal {word} into Go struct field DeleteOptions.{field} of type {told}"
-            )
+            raise _mistyped(value, f"DeleteOptions.{field}", told)
+    for field, told in _PRECONDITIONS.items():
+        value = (options.get("preconditions") or {}).get(field)
+        if not isinstance(value, str | None):
+            raise _mistyped(value, f"Preconditions.preconditions.{field}", told)
+
+
+def _mistyped(value: Any, field: str, told: str) -> ApiError:
+    return bad_request(f"json: cannot unmarshal {json_word(value)} into Go struct field {field} of type {told}")
 
 
 def _policy_problems(options: JSON) -> list[tuple[str, str, str]]:

@@ -185,6 +185,36 @@ async def test_a_precondition_must_hold(
     assert await gone(api, f"{path}/x")
 
 
+@pytest.mark.parametrize("field", ["uid", "resourceVersion"])
+async def test_an_empty_precondition_never_holds(api: Api, namespace: str, field: str) -> None:
+    """409: an empty text is a value like another; null asks for nothing."""
+    path = of_core(namespace, "configmaps")
+    made(await api.post(path, config("m")))
+
+    assert refusal(await api.delete(f"{path}/m", {"preconditions": {field: ""}}))[:2] == (409, "Conflict")
+    assert not await gone(api, f"{path}/m")
+    await api.delete(f"{path}/m", {"preconditions": {field: None}})
+    assert await gone(api, f"{path}/m")
+
+
+@pytest.mark.parametrize("field", ["uid", "resourceVersion"])
+async def test_the_preconditions_of_a_collection_hold_for_each(api: Api, namespace: str, field: str) -> None:
+    """409 at the first, by name, that they do not fit; what comes before it is gone, and the rest stays."""
+    path = of_core(namespace, "configmaps")
+    made(await api.post(path, config("a", labels={"app": "x"})))
+    first = (await api.get(f"{path}/a")).json["metadata"]
+    made(await api.post(path, config("b", labels={"app": "x"})))
+
+    for value in ("1", ""):
+        reply = await api.delete(path, {"preconditions": {field: value}}, params={"labelSelector": "app"})
+        assert refusal(reply)[:2] == (409, "Conflict")
+        assert reply.json["details"] == {"name": "a", "kind": "ConfigMap"}
+    assert names((await api.get(path, params={"labelSelector": "app"})).json) == ["a", "b"]
+    reply = await api.delete(path, {"preconditions": {field: first[field]}}, params={"labelSelector": "app"})
+    assert reply.json["details"] == {"name": "b", "kind": "ConfigMap"}
+    assert names((await api.get(path, params={"labelSelector": "app"})).json) == ["b"]
+
+
 def owned(name: str, owner: JSON) -> JSON:
     """A ConfigMap that belongs to another."""
     metadata = owner["metadata"]
@@ -305,10 +335,12 @@ async def test_options_that_make_no_sense_are_refused(
         (pod("x"), 'no kind "Pod" is registered for version "v1" in scheme "pkg/runtime/scheme.go:111"'),
         ({"gracePeriodSeconds": "x"},
          "json: cannot unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of type int64"),
+        ({"preconditions": {"uid": 7}},
+         "json: cannot unmarshal number into Go struct field Preconditions.preconditions.uid of type types.UID"),
         ([], ("couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type struct "
              '{ APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }')),
     ],
-    ids=["another-kind", "grace-of-a-text", "array"],
+    ids=["another-kind", "grace-of-a-text", "uid-of-a-number", "array"],
 )  # fmt: skip
 async def test_a_body_that_is_no_delete_options_is_refused(api: Api, namespace: str, body: object, told: str) -> None:
     """400 (an older server says 500, without a reason), and nothing goes."""
