@@ -101,7 +101,8 @@ def _version_and_start(core: Core, target: Target, query: Query) -> tuple[int, t
         return (core.store.version if version == _NEWEST else version), start
     if asked > core.store.version:
         raise too_large_version(asked, core.store.version)
-    exact = query.text("resourceVersionMatch") == "Exact" or (asked and query.number("limit"))
+    match = query.text("resourceVersionMatch")
+    exact = match == "Exact" or (not match and query.number("limit"))  # a limit alone means exactly that version
     return asked if exact and asked else core.store.version, None
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.objects import causes, config, made, names, of_core, read_token, refusal
+from tests.cluster.talking import MERGE
 
 if TYPE_CHECKING:
     from tests.cluster.talking import Api
@@ -153,6 +154,28 @@ async def test_a_list_may_be_of_an_exact_version(api: Api, namespace: str) -> No
     newer = (await api.get(path, params={"resourceVersion": version, "resourceVersionMatch": "NotOlderThan"})).json
     assert (names(exact), exact["metadata"]["resourceVersion"]) == (["a"], version)
     assert names(newer) == ["b"]
+
+
+@pytest.mark.parametrize("limit", ["1", "5"])
+async def test_a_limit_with_a_version_shows_the_past_unless_told_otherwise(
+    api: Api, namespace: str, limit: str
+) -> None:
+    """A limit and a version alone mean `Exact`; with `NotOlderThan` its pages are of the present."""
+    path = await filled(api, namespace, "a")
+    version = (await api.get(f"{path}/a")).json["metadata"]["resourceVersion"]
+    made(await api.patch(f"{path}/a", {"data": {"new": "yes"}}, MERGE))
+    await filled(api, namespace, "b")
+
+    asked = {"resourceVersion": version, "limit": limit}
+    past = (await api.get(path, params=asked)).json
+    assert [item.get("data") for item in past["items"]] == [None]
+    assert past["metadata"] == {"resourceVersion": version}
+    now = (await api.get(path, params={**asked, "resourceVersionMatch": "NotOlderThan"})).json
+    assert [item.get("data") for item in now["items"]] == [{"new": "yes"}, None][: int(limit)]
+    assert int(now["metadata"]["resourceVersion"]) > int(version)
+    assert ("continue" in now["metadata"], now["metadata"].get("remainingItemCount")) == (
+        (True, 1) if limit == "1" else (False, None)
+    )
 
 
 @pytest.mark.parametrize("version", ["", "0"])
