@@ -162,12 +162,19 @@ def keep_identity(kind: Kind, old: Stored, before: JSON, obj: JSON, *, patched: 
     metadata["resourceVersion"] = known["resourceVersion"]
 
 
+def refuse_version(version: str | None) -> None:
+    """A new object has no version yet: one that is no number above 0 is dropped without a word. Raises 500."""
+    if version and version.isdecimal() and version.isascii() and int(version):
+        raise unexpected("resourceVersion should not be set on objects to be created")
+
+
 def _check_version(kind: Kind, old: Stored, version: str | None) -> None:
-    if version and not version.isdecimal():
+    if version and not (version.isdecimal() and version.isascii()):
         raise unexpected(f'strconv.ParseUint: parsing "{version}": invalid syntax')
-    if version and int(version) != old.version:
+    asked = int(version or 0)  # "0" asks for no version in particular, as an empty one does
+    if asked and asked != old.version:
         raise conflict(kind, old.name)
-    if not version and not kind.strategic:
+    if not asked and not kind.strategic:
         problem = ("FieldValueInvalid", "metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
         raise invalid(kind, old.name, [problem], of_resource=True)
 

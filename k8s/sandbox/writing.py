@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from . import admission
 from .addresses import give_addresses
 from .amounts import AmountError
-from .answers import conflict, invalid, not_found, unexpected
+from .answers import conflict, invalid, not_found
 from .claim_protection import PROTECTION
 from .defaults import fill_in
 from .definition_rules import default_definition
 from .encoding import dump
-from .identity import check_body, check_place, give_identity, keep_identity, timestamp
+from .identity import check_body, check_place, give_identity, keep_identity, refuse_version, timestamp
 from .kinds import CLAIMS, DEFINITIONS, NAMESPACES, PODS, SERVICES
 from .managed_fields import note_create, note_update
 from .pod_defaults import begin_pending
@@ -57,8 +57,7 @@ class Writer:
         obj = check_body(kind, body, strict=options.strict)
         check_place(obj, kind, namespace, target.name)
         metadata = obj["metadata"]
-        if metadata.get("resourceVersion"):
-            raise unexpected("resourceVersion should not be set on objects to be created")
+        refuse_version(metadata.get("resourceVersion"))
         drawn = not metadata.get("name") and bool(metadata.get("generateName"))
         self._avoid_taken_names(target, obj, drawn=drawn)
         name = metadata.get("name") or "Unknown"

@@ -158,6 +158,14 @@ async def test_a_create_may_not_name_a_resource_version(api: Api, namespace: str
     assert refusal(reply) == (500, "", "resourceVersion should not be set on objects to be created")
 
 
+@pytest.mark.parametrize("version", ["0", "00", "abc", "-1"])
+async def test_a_create_drops_a_version_that_is_none(api: Api, namespace: str, version: str) -> None:
+    """201: 0, and what is no number, is as none at all."""
+    created = made(await api.post(of_core(namespace, "configmaps"), config("m", resourceVersion=version)))
+
+    assert int(created["metadata"]["resourceVersion"]) > 0
+
+
 async def test_name_and_namespace_of_a_body_must_be_those_of_the_path(api: Api, namespace: str) -> None:
     """400 in words that name both; a body without them takes the namespace, not the name, from the path."""
     path = of_core(namespace, "configmaps")
@@ -217,6 +225,19 @@ async def test_a_patch_may_name_the_version_that_it_is_for(api: Api, namespace: 
     reply = await api.patch(path, body, content_type=MERGE)
 
     assert refusal(reply) == (409, "Conflict", f'Operation cannot be fulfilled on configmaps "m": {MODIFIED_TEXT}')
+
+
+@pytest.mark.parametrize("version", ["0", "00"])
+async def test_a_write_of_version_0_is_unconditional(api: Api, namespace: str, version: str) -> None:
+    """A replace and a patch: 0 is no version in particular."""
+    path = of_core(namespace, "configmaps")
+    made(await api.post(path, config("m")))
+    replaced = made(await api.put(f"{path}/m", config("m", {"a": "1"}, resourceVersion=version)))
+    patch = {"metadata": {"resourceVersion": version}, "data": {"b": "2"}}
+    patched = made(await api.patch(f"{path}/m", patch, MERGE))
+
+    assert patched["data"] == {"a": "1", "b": "2"}
+    assert int(patched["metadata"]["resourceVersion"]) > int(replaced["metadata"]["resourceVersion"]) > 0
 
 
 async def test_a_replace_without_a_version_is_unconditional(api: Api, namespace: str) -> None:
