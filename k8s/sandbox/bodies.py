@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from .answers import ApiError, bad_request, unsupported_media_type
-from .go_json import NO_MORE, repeated_fields, summary, syntax_error
+from .encoding import dump
+from .go_json import NO_MORE, parse, repeated_fields, summary
 from .protobuf import PROTOBUF_TYPE, read_protobuf
 from .schema import cannot_handle, json_word
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .encoding import JSON
     from .kinds import Kind
 
@@ -27,7 +26,7 @@ PATCH_TYPES = (
     "application/strategic-merge-patch+json",
     "application/apply-patch+yaml",
 )
-_STRATEGIC = PATCH_TYPES[2]
+_PATCH_WORDS = {PATCH_TYPES[2]: "", PATCH_TYPES[3]: "error decoding YAML: error converting YAML to JSON: "}
 _NO_VERSION = "couldn't get version/kind; json parse error: "
 _TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
 
@@ -64,9 +63,9 @@ def read_body(data: bytes, header: str | None) -> JSON:
         found: JSON = read_protobuf(data)
         return found
     try:
-        parsed = _parsed(_yaml if given in YAML_TYPES else json.loads, data)
+        parsed = _yaml(data) if given in YAML_TYPES else parse(data)
     except ValueError as error:
-        raise bad_request(_NO_VERSION + str(error)) from error
+        raise bad_request(("" if given in YAML_TYPES else _NO_VERSION) + str(error)) from error
     if not isinstance(parsed, dict):
         told = f"json: cannot unmarshal {json_word(parsed)} into Go value of type {_TYPE_META}"
         raise bad_request(_NO_VERSION + told)
@@ -81,7 +80,7 @@ def read_body(data: bytes, header: str | None) -> JSON:
 def read_json(data: bytes) -> Any:
     """Parse JSON of any sort. Raises 400."""
     try:
-        return _parsed(json.loads, data)
+        return parse(data)
     except ValueError as error:
         raise bad_request(str(error)) from error
 
@@ -114,30 +113,45 @@ def read_patch(data: bytes, header: str | None) -> Any:
     if given not in PATCH_TYPES:
         raise ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
     try:
-        return _parsed(_yaml if given in YAML_TYPES else json.loads, data)
+        return _yaml(data) if given in YAML_TYPES else parse(data)
     except ValueError as error:
-        words = {_STRATEGIC: "", PATCH_TYPES[3]: "error decoding YAML: "}.get(given, "error decoding patch: ")
-        raise bad_request(f"{words}{error}") from error
-
-
-def _parsed(parse: Callable[[bytes], Any], data: bytes) -> Any:
-    """Parse; every way to fail becomes a ``ValueError`` with a sentence, that of Go for JSON."""
-    if not data.strip():
-        raise ValueError(NO_MORE)
-    try:
-        return parse(data)
-    except UnicodeError as error:
-        raise ValueError(f"invalid UTF-8: {error}") from error
-    except ValueError as error:
-        raise ValueError(syntax_error(error)) from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
+        raise bad_request(f"{_PATCH_WORDS.get(given, 'error decoding patch: ')}{error}") from error
 
 
 def _yaml(data: bytes) -> Any:
-    if data.lstrip()[:1] in {b"{", b"["}:
+    """Read YAML, or JSON that says it is YAML. Raises ``ValueError`` with a sentence like those of Go's library."""
+    if not data.strip():
+        raise ValueError(NO_MORE)
+    try:
+        data.decode()
+        if data.lstrip()[:1] in {b"{", b"["} and b"\\u" not in data:  # YAML knows no pairs of escapes
+            try:
+                return parse(data)
+            except ValueError:
+                return _loaded(data)
+        return _loaded(data)
+    except UnicodeDecodeError as error:
+        raise ValueError("yaml: invalid leading UTF-8 octet") from error
+    except yaml.YAMLError as error:
+        raise ValueError(f"yaml: {_yaml_error(error)}") from error
+    except RecursionError as error:
+        raise ValueError("yaml: exceeded max depth of 10000") from error
+
+
+def _loaded(data: bytes) -> Any:
+    found = yaml.load(data, Loader=_PlainLoader)  # noqa: S506 - a SafeLoader
+    if b"\\" in data:
         try:
-            return json.loads(data)
-        except ValueError:
-            return yaml.load(data, Loader=_PlainLoader)  # noqa: S506 - a SafeLoader
-    return yaml.load(data, Loader=_PlainLoader)  # noqa: S506 - a SafeLoader
+            dump(found)
+        except UnicodeEncodeError as error:
+            raise yaml.YAMLError("found invalid Unicode character escape code") from error
+    return found
+
+
+def _yaml_error(error: yaml.YAMLError) -> str:
+    """Python's library is a port of the one that Go's is a port of: their sentences begin alike."""
+    problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
+    if not problem:
+        return " ".join(str(error).split())
+    said = re.sub(r"^expected (.*?),? but .*", r"did not find expected \1", problem)
+    return f"line {mark.line + 1}: {said}" if mark is not None and mark.line else said

@@ -3,11 +3,73 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _LITERALS = ("null", "true", "false")
 _CLOSED = {"}": "{", "]": "["}
 NO_MORE = "unexpected end of JSON input"
+NO_TEXT = "\ufffd"  # what Go reads in place of a byte or an escape that is no character
+_DEEPEST = 10_000
+_RAW = re.compile("[\udc80-\udcff]")  # bytes that are no UTF-8, as `surrogateescape` keeps them
+_ESCAPES = re.compile(
+    r"\\\\|(?P<pair>\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|(?P<lone>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity|[\[\]{}]')
+
+
+def parse(data: bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """Read JSON as Go does. Raises ``ValueError`` with Go's sentence."""
+    if not data.strip():
+        raise ValueError(NO_MORE)
+    raw = data.decode("utf-8", "surrogateescape")
+    text = _RAW.sub(NO_TEXT, raw)  # both replacements keep each character in its place, for errors to point at
+    if "\\ud" in text or "\\uD" in text:
+        text = _ESCAPES.sub(lambda found: r"\ufffd" if found["lone"] else found[0], text)
+    try:
+        return _loads(text, pairs)
+    except json.JSONDecodeError as error:
+        error.doc = raw
+        raise ValueError(syntax_error(error)) from error
+    except RecursionError as error:
+        raise ValueError(f"invalid character '{_deepest(text)}' exceeded max depth") from error
+
+
+def _loads(text: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None) -> Any:
+    def refused(name: str) -> Any:
+        at = next(found.start() for found in _TOKENS.finditer(text) if found[0] == name)
+        raise json.JSONDecodeError("Infinity" if name[0] == "-" else "Expecting value", text, at + (name[0] == "-"))
+
+    try:
+        return json.loads(text, object_pairs_hook=pairs, parse_constant=refused)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # more digits than Python turns into an integer: Go has a float for them
+        return json.loads(text, object_pairs_hook=pairs, parse_constant=refused, parse_int=_any_number)
+
+
+def _any_number(digits: str) -> int | float:
+    return int(digits) if len(digits) < 20 else max(min(float(digits), sys.float_info.max), -sys.float_info.max)
+
+
+def _deepest(text: str) -> str:
+    """The bracket that is one too many: Python may give up before Go does, so the deepest one where none is."""
+    depth = most = 0
+    found = "["
+    for token in _TOKENS.finditer(text):
+        if token[0] in "]}":
+            depth -= 1
+        elif token[0] in "[{":
+            depth += 1
+            if depth > most:
+                most, found = depth, token[0]
+            if depth > _DEEPEST:
+                break
+    return found
 
 
 def syntax_error(error: ValueError) -> str:
@@ -20,13 +82,18 @@ def syntax_error(error: ValueError) -> str:
     if error.msg.startswith("Expecting value"):
         return _value(text, at)
     place = {
+        "Infinity": "in numeric literal",
         "Expecting property name": "looking for beginning of object key string",
         "Expecting ':'": "after object key",
         "Expecting ','": f"after {'object key:value pair' if _innermost(text[:at]) == '{' else 'array element'}",
         "Extra data": "after top-level value",
         "Invalid control character": "in string literal",
-        "Invalid \\": "in string escape code",
+        "Invalid \\escape": "in string escape code",
     }
+    if error.msg.startswith("Invalid \\uXXXX"):
+        return _hexadecimal(text, at)
+    if error.msg.startswith("Invalid \\escape") and text[at] == "\\":
+        at += 1  # Python points at the backslash
     for start, words in place.items():
         if error.msg.startswith(start):
             return f"invalid character {_quoted(text[at])} {words}"
@@ -46,7 +113,18 @@ def _value(text: str, at: int) -> str:
 
 
 def _quoted(character: str) -> str:
+    byte = character.encode("utf-8", "surrogateescape")[0]  # Go reads bytes, and shows one as if it were Latin-1
+    if byte < 0x20 or byte >= 0x7F:
+        character = chr(byte) if byte > 0xA0 and byte != 0xAD else f"\\x{byte:02x}" if byte < 0x80 else f"\\u{byte:04x}"
     return {"'": r"'\''", "\\": r"'\\'", "\n": r"'\n'", "\t": r"'\t'", "\r": r"'\r'"}.get(character, f"'{character}'")
+
+
+def _hexadecimal(text: str, at: int) -> str:
+    """The first of four characters that is no hexadecimal digit."""
+    for character in text[at + 1 : at + 5] if text[at] == "u" else text[at : at + 4]:
+        if character not in "0123456789abcdefABCDEF":
+            return f"invalid character {_quoted(character)} in \\u hexadecimal character escape"
+    return NO_MORE
 
 
 def _innermost(text: str) -> str:
@@ -88,8 +166,8 @@ def repeated_fields(data: bytes) -> list[str]:
         return made
 
     try:
-        whole = json.loads(data, object_pairs_hook=pairs)
-    except (ValueError, RecursionError):
+        whole = parse(data, pairs)
+    except ValueError:
         return []
     paths: list[str] = []
     _collect(whole, "", twice, paths)

@@ -11,7 +11,11 @@ Problem = tuple[str, str, str]
 
 def bad(field: str, value: Any, told: str) -> Problem:
     """A value that breaks a rule."""
-    return ("FieldValueInvalid", field, f"Invalid value: {json.dumps(value, separators=(',', ':'))}: {told}")
+    return (
+        "FieldValueInvalid",
+        field,
+        f"Invalid value: {json.dumps(value, separators=(',', ':'), ensure_ascii=False)}: {told}",
+    )
 
 
 def missing(field: str, told: str = "") -> Problem:

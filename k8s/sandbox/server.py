@@ -66,7 +66,8 @@ class Front:
         except ApiError as error:
             return _failure(error)
         except _UNFORESEEN as error:  # a body of a shape that no check foresaw: say so instead of hanging up
-            return _failure(internal(f"the sandbox cannot handle this object: {type(error).__name__}: {error}"))
+            why = "it is nested too deeply" if isinstance(error, RecursionError) else f"{type(error).__name__}: {error}"
+            return _failure(internal(f"the sandbox cannot handle this object: {why}"))
 
     async def _resource(self, request: web.BaseRequest, path: str, query: Query) -> web.StreamResponse:
         target = target_of(self._core.kinds, path)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.objects import JSON, SUBDOMAIN_TEXT, causes, config, made, of_core, pod, refusal
 from tests.cluster.of_version import in_words_of
-from tests.cluster.talking import MERGE
+from tests.cluster.talking import APPLY, JSON_PATCH, MERGE, STRATEGIC
 
 if TYPE_CHECKING:
     from tests.cluster.talking import Api
@@ -87,6 +87,11 @@ async def test_a_method_that_a_path_does_not_know(api: Api, namespace: str, meth
         (b"{nope", f"{UNRECOGNIZED}invalid character 'n' looking for beginning of object key string ({{nope)"),
         (b'{"a":1,}', (f"{UNRECOGNIZED}invalid character '}}' looking for beginning of object key string "
                       '({"a":1,})')),
+        (b'{"a":"\\q"}', f"{UNRECOGNIZED}invalid character 'q' in string escape code ({{\"a\":\"\\q\"}})"),
+        (b'{"a":NaN}', f"{UNRECOGNIZED}invalid character 'N' looking for beginning of value ({{\"a\":NaN}})"),
+        (b"\xff{}", f"{UNRECOGNIZED}invalid character '\u00ff' looking for beginning of value (ff7b7d)"),
+        (b'{"a":' + b"[" * 20_000, (f"{UNRECOGNIZED}invalid character '[' exceeded max depth "
+                                   f'({{"a":{"[" * 25} ...)')),
         (b"[]", UNRECOGNIZED + 'json: cannot unmarshal array into Go value of type struct { APIVersion string '
                 '"json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" } (5b5d)'),
         (b'{"kind":7}', UNRECOGNIZED + 'json: cannot unmarshal number into Go struct field .kind of type string '
@@ -104,13 +109,52 @@ async def test_a_method_that_a_path_does_not_know(api: Api, namespace: str, meth
         ({"metadata": 7}, (f"{CANNOT}json: cannot unmarshal number into Go struct field ConfigMap.metadata of type "
                           "v1.ObjectMeta")),
     ],
-    ids=["empty", "no-json", "comma", "array", "kind-of-a-number", "another-kind", "another-version", "unknown-kind",
+    ids=["empty", "no-json", "comma", "escape", "no-number", "no-text", "deep",
+         "array", "kind-of-a-number", "another-kind",
+         "another-version", "unknown-kind",
          "value-of-a-number", "data-of-an-array", "label-of-a-bool", "metadata-of-a-number"],
 )  # fmt: skip
 async def test_a_body_that_cannot_be_read_is_refused(api: Api, namespace: str, body: object, told: str) -> None:
     """400 BadRequest in Go's words."""
     expected = (400, "BadRequest", in_words_of(api.server, told))
     assert refusal(await api.post(of_core(namespace, "configmaps"), body)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (rb"\ud800", "\ufffd"), (rb"\udc00x", "\ufffdx"), (rb"\ud800\ud800", "\ufffd" * 2),
+        (rb"\ud83d\u0041", "\ufffdA"), (rb"\ud83d\ude00", "\U0001f600"), (rb"\\ud800", r"\ud800"),
+        (b"\xff", "\ufffd"), (b"a\xc3", "a\ufffd"), (b"\xed\xa0\x80", "\ufffd" * 3), (b"\xf0\x9f\x98", "\ufffd" * 3),
+    ],
+    ids=["high", "low", "two-high", "high-and-letter", "pair", "no-escape", "byte", "half", "surrogate",
+         "three-of-four"],
+)  # fmt: skip
+async def test_what_is_no_character_is_replaced(api: Api, namespace: str, text: bytes, read: str) -> None:
+    """U+FFFD for half a surrogate pair, and for each byte that is no UTF-8: in a create and in every patch."""
+    path = of_core(namespace, "configmaps")
+    body = b'{"metadata":{"name":"m"},"data":{"a":"%b"}}'
+    created = made(await api.call("POST", path, body % text, content_type="application/json"))
+    assert created["data"] == {"a": read}
+    for form in (MERGE, STRATEGIC):
+        made(await api.patch(f"{path}/m", {"data": {"a": "before"}}, MERGE))
+        assert made(await api.patch(f"{path}/m", body % text, form))["data"] == {"a": read}
+    operations = b'[{"op":"add","path":"/data/a","value":"%b"}]'
+    assert made(await api.patch(f"{path}/m", operations % text, JSON_PATCH))["data"] == {"a": read}
+
+
+async def test_yaml_must_be_utf_8(api: Api, namespace: str) -> None:
+    """400: unlike JSON, where what is none is replaced."""
+    path = of_core(namespace, "configmaps")
+    for text, told in (
+        (b"\xff", "yaml: invalid leading UTF-8 octet"),
+        (rb"\ud800", "yaml: found invalid Unicode character escape code"),
+    ):
+        body = b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m"},"data":{"a":"%b"}}' % text
+        reply = await api.call("POST", path, body, content_type="application/yaml")
+        assert refusal(reply)[:2] == (400, "BadRequest")
+        reply = await api.patch(f"{path}/m", body, APPLY, params={"fieldManager": "x"})
+        assert refusal(reply) == (400, "BadRequest", f"error decoding YAML: error converting YAML to JSON: {told}")
 
 
 async def test_a_secret_must_be_base64(api: Api, namespace: str) -> None:

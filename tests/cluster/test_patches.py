@@ -82,8 +82,10 @@ async def test_a_json_patch_that_does_not_fit_changes_nothing(api: Api, namespac
         ([{"op": "remove", "path": 7}],
          "json: cannot unmarshal number into Go struct field jsonPatchOp.path of type string"),
         (b"", "unexpected end of JSON input"),
+        (b"\xff", "invalid character '\u00ff' looking for beginning of value"),
+        (b"[" * 20_000, "invalid character '[' exceeded max depth"),
     ],
-    ids=["object", "numbers", "path-of-a-number", "empty"],
+    ids=["object", "numbers", "path-of-a-number", "empty", "no-text", "deep"],
 )  # fmt: skip
 async def test_what_is_no_json_patch_is_refused(api: Api, namespace: str, body: object, told: str) -> None:
     """400 with what Go says of it."""
