@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .answers import ApiError, bad_request, expired
+from .continuing import NEWEST, read_token, token_of
 from .encoding import dump, load
 from .history import ADDED
 from .list_options import check_list, too_large_version, version_of_list, version_of_one
@@ -27,7 +25,6 @@ _TOO_OLD = (
     "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
     "deleted between the time the first chunk was returned and now may show up in the list."
 )
-_NEWEST = -1  # the version of a token that goes on with whatever there is
 _TOO_OLD_LIST = "The resourceVersion for the provided list is too old."
 
 
@@ -78,7 +75,7 @@ def list_page(core: Core, target: Target, query: Query) -> Page:
     except ApiError as error:
         if start is None:
             raise expired(_TOO_OLD_LIST) from error
-        raise expired(_TOO_OLD, {"continue": _token(target, _NEWEST, start)}) from error
+        raise expired(_TOO_OLD, {"continue": token_of(target, NEWEST, start)}) from error
     ordered = sorted(items, key=_key)
     if start:
         ordered = [item for item in ordered if _key(item) > start]
@@ -86,7 +83,7 @@ def list_page(core: Core, target: Target, query: Query) -> Page:
     limit = query.number("limit") or 0
     if 0 < limit < len(chosen):
         rest = len(chosen) - limit if selection.everything else None
-        return Page(chosen[:limit], version, _token(target, version, _key(chosen[limit - 1])), rest)
+        return Page(chosen[:limit], version, token_of(target, version, _key(chosen[limit - 1])), rest)
     return Page(chosen, version)
 
 
@@ -97,8 +94,8 @@ def _version_and_start(core: Core, target: Target, query: Query) -> tuple[int, t
     if token:
         if asked:
             raise bad_request("specifying resource version is not allowed when using continue")
-        version, start = _read_token(target, token)
-        return (core.store.version if version == _NEWEST else version), start
+        version, start = read_token(target, token)
+        return (core.store.version if version < 0 else version), start
     if asked > core.store.version:
         raise too_large_version(asked, core.store.version)
     match = query.text("resourceVersionMatch")
@@ -147,19 +144,3 @@ def _selected(selection: Selection, item: Stored) -> bool:
 
 def _key(item: Stored) -> tuple[str, str]:
     return (item.namespace, item.name)
-
-
-def _token(target: Target, version: int, last: tuple[str, str]) -> str:
-    """Where the next page begins, in the words of ``k8s.io/apiserver`` ``pkg/storage/continue.go``."""
-    start = "/".join(part for part in last if part) if target.namespace is None else f"/{last[1]}"
-    token = json.dumps({"v": "meta.k8s.io/v1", "rv": version, "start": f"{start}\0"}, separators=(",", ":"))
-    return base64.urlsafe_b64encode(token.encode()).decode().rstrip("=")
-
-
-def _read_token(target: Target, token: str) -> tuple[int, tuple[str, str]]:
-    try:
-        found = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-        namespace, _, name = str(found["start"]).rstrip("\0").rpartition("/")
-        return int(found["rv"]), (namespace or target.place, name)
-    except (binascii.Error, ValueError, KeyError, TypeError) as error:
-        raise bad_request(f"continue key is not valid: {error}") from error

@@ -116,13 +116,43 @@ async def test_what_is_no_limit_is_refused(api: Api, namespace: str) -> None:
     assert refusal(reply) == (400, "BadRequest", 'strconv.ParseInt: parsing "x": invalid syntax')
 
 
-async def test_what_is_no_continue_token_is_refused(api: Api, namespace: str) -> None:
-    """400, whatever is wrong with it."""
-    path = of_core(namespace, "configmaps")
-    for token in ("x", "!!", base64.urlsafe_b64encode(b"{}").decode(), base64.urlsafe_b64encode(b"x").decode()):
-        code, reason, message = refusal(await api.get(path, params={"continue": token}))
-        assert (code, reason) == (400, "BadRequest"), token
-        assert "continue key is not valid: " in message
+TOKEN = '{"v":"meta.k8s.io/v1","rv":%s,"start":"%s"}'
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("x", "invalid character 'x' looking for beginning of value"),
+        (b"\xff", "invalid character '\u00ff' looking for beginning of value"),
+        ("[]", "json: cannot unmarshal array into Go value of type storage.continueToken"),
+        ("{}", "server does not recognize this encoded version "),
+        ('{"v":"v2","rv":1,"start":"a"}', "server does not recognize this encoded version v2"),
+        ('{"v":"meta.k8s.io/v1"', "unexpected end of JSON input"),
+        (TOKEN % ('"x"', "a"), "json: cannot unmarshal string into Go struct field continueToken.rv of type int64"),
+        (TOKEN % ("1.5", "a"), "json: cannot unmarshal number 1.5 into Go struct field continueToken.rv of type int64"),
+        (TOKEN % (0, "a"), "incorrect encoded start resourceVersion (version meta.k8s.io/v1)"),
+        (TOKEN % (1, ""), "encoded start key empty (version meta.k8s.io/v1)"),
+        (TOKEN % (1, "../x"), "../x"),
+    ],
+    ids=["no-json", "no-text", "array", "nothing", "another-version", "half", "text-for-a-number", "fraction",
+         "version-0", "no-start", "leads-out"],
+)  # fmt: skip
+async def test_what_is_no_continue_token_is_refused(api: Api, namespace: str, said: str | bytes, told: str) -> None:
+    """400 with what is wrong with it."""
+    token = base64.urlsafe_b64encode(said.encode() if isinstance(said, str) else said).decode().rstrip("=")
+    code, reason, message = refusal(await api.get(of_core(namespace, "configmaps"), params={"continue": token}))
+
+    assert (code, reason) == (400, "BadRequest")
+    assert message.endswith(f"continue key is not valid: {told}")
+
+
+@pytest.mark.parametrize(("token", "at"), [("x", 0), ("!!", 0), ("a b", 1), ("YW==", 2), ("YWJjZ", 4), ("abc+", 3)])
+async def test_a_continue_token_is_base64_without_padding(api: Api, namespace: str, token: str, at: int) -> None:
+    """400 with the place where it is not."""
+    code, reason, message = refusal(await api.get(of_core(namespace, "configmaps"), params={"continue": token}))
+
+    assert (code, reason) == (400, "BadRequest")
+    assert message.endswith(f"continue key is not valid: illegal base64 data at input byte {at}")
 
 
 async def test_a_continue_token_goes_with_no_version(api: Api, namespace: str) -> None:
