@@ -165,9 +165,9 @@ def options_of(query: Query, body: JSON | None) -> JSON:
     grace = query.number("gracePeriodSeconds")
     if grace is not None:
         options.setdefault("gracePeriodSeconds", grace)
-    if query.text("propagationPolicy"):
+    if query.has("propagationPolicy"):
         options.setdefault("propagationPolicy", query.text("propagationPolicy"))
-    if query.text("orphanDependents"):
+    if query.has("orphanDependents"):
         options.setdefault("orphanDependents", query.flag("orphanDependents"))
     dry_run = query.values("dryRun") or options.get("dryRun") or []
     problems = [*_policy_problems(options), *dry_run_problems(dry_run)]
@@ -199,10 +199,11 @@ def _policy_problems(options: JSON) -> list[tuple[str, str, str]]:
     policy, orphan = options.get("propagationPolicy"), options.get("orphanDependents")
     if policy is None:
         return []
+    problems = []
     if orphan is not None:
         told = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
-        return [("FieldValueInvalid", "propagationPolicy", told)]
-    if policy in {"Foreground", "Background", "Orphan"}:
-        return []
-    told = f'Unsupported value: "{policy}": supported values: "Foreground", "Background", "Orphan", "nil"'
-    return [("FieldValueNotSupported", "propagationPolicy", told)]
+        problems.append(("FieldValueInvalid", "propagationPolicy", told))
+    if policy not in {"Foreground", "Background", "Orphan"}:
+        told = f'Unsupported value: "{policy}": supported values: "Foreground", "Background", "Orphan", "nil"'
+        problems.append(("FieldValueNotSupported", "propagationPolicy", told))
+    return problems

@@ -16,7 +16,8 @@ _CONTINUED = "resourceVersionMatch is forbidden when continue is provided"
 
 
 def check_list(query: Query) -> None:
-    """Raises 422."""
+    """Raises 400 for what is no number, 422."""
+    _check_numbers(query)
     match, version = query.text(_MATCH), query.text("resourceVersion")
     problems: list[Problem] = []
     if match:
@@ -28,15 +29,16 @@ def check_list(query: Query) -> None:
             problems.append(_unsupported(match, '"Exact", "NotOlderThan", ""'))
         if match == "Exact" and version == "0":
             problems.append(_forbidden('resourceVersionMatch "exact" is forbidden for resourceVersion "0"'))
-    if query.text("sendInitialEvents"):
+    if query.has("sendInitialEvents"):
         problems.append(_forbidden("sendInitialEvents is forbidden for list", "sendInitialEvents"))
     if problems:
         raise invalid_options("ListOptions", *problems)
 
 
 def check_watch(query: Query) -> None:
-    """Raises 422."""
-    match, initial = query.text(_MATCH), query.text("sendInitialEvents")
+    """Raises 400 for what is no number, 422."""
+    _check_numbers(query)
+    match, initial = query.text(_MATCH), query.has("sendInitialEvents")
     problems: list[Problem] = []
     if initial and match != "NotOlderThan":
         problems.append(_forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
@@ -48,6 +50,12 @@ def check_watch(query: Query) -> None:
         problems.append(_forbidden(_CONTINUED))
     if problems:
         raise invalid_options("ListOptions", *problems)
+
+
+def _check_numbers(query: Query) -> None:
+    """All options are read, whether or not they matter to what is asked. Raises 400."""
+    for name in ("timeoutSeconds", "limit"):
+        query.number(name)
 
 
 def version_of_list(text: str) -> int:

@@ -37,7 +37,7 @@ def patch_of(core: Core, writer: Writer, target: Target, query: Query, patch: Pa
     """Patch an object: 200, or 201 where an apply created it."""
     if patch.media_type == _APPLY:
         return _apply(core, writer, target, query, patch)
-    if query.text("force"):
+    if query.has("force"):
         problem = ("FieldValueForbidden", "force", "Forbidden: may not be specified for non-apply patch")
         raise invalid_options("PatchOptions", problem)
     if patch.media_type == _STRATEGIC and not target.kind.strategic:

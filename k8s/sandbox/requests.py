@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,6 +23,10 @@ _OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "Patc
             "deletecollection": "DeleteOptions"}  # fmt: skip
 _VALIDATIONS = ("", "Ignore", "Strict", "Warn")
 _LONGEST_MANAGER = 128
+_NUMBER = re.compile(r"[-+]?[0-9]+")
+_INT64 = range(-(2**63), 2**63)
+_MOST_DIGITS = 1000
+"""No number that Python could not read, or only slowly."""
 _OF_NAMESPACES = frozenset({"status", "finalize"})
 
 
@@ -69,20 +74,24 @@ class Query:
         """All that a parameter was given."""
         return list(self._values.get(name) or ())
 
+    def has(self, name: str) -> bool:
+        """Whether a parameter is given, be it without a value."""
+        return name in self._values
+
     def flag(self, name: str) -> bool:
-        """A boolean parameter; one that is given without a value counts as true."""
-        found = self._values.get(name)
-        return bool(found) and found[0].lower() in {"", "1", "t", "true"}  # type: ignore[index]
+        """A boolean parameter: true for whatever it is given but "false" and "0", also without a value."""
+        return self.has(name) and self.text(name).lower() not in {"false", "0"}
 
     def number(self, name: str) -> int | None:
-        """A whole number. Raises 400."""
-        text = self.text(name)
-        if not text:
+        """A whole number of 64 bits. Raises 400, also where it is given without a value."""
+        if not self.has(name):
             return None
-        try:
-            return int(text)
-        except ValueError as error:
-            raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from error
+        text = self.text(name)
+        if not _NUMBER.fullmatch(text):
+            raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+        if len(text) > _MOST_DIGITS or int(text) not in _INT64:
+            raise bad_request(f'strconv.ParseInt: parsing "{text}": value out of range')
+        return int(text)
 
     def write_options(self, verb: str = "create", user_agent: str = "") -> WriteOptions:
         """``dryRun``, ``fieldValidation`` and ``fieldManager``. Raises 422."""
@@ -107,7 +116,7 @@ class Query:
 
 def dry_run_problems(values: list[str]) -> list[tuple[str, str, str]]:
     """What is wrong with ``dryRun``: All is its only value."""
-    if not values or values == ["All"]:
+    if all(value == "All" for value in values):
         return []
     told = ",".join(f'"{value}"' for value in values)
     text = f'Unsupported value: [{told}]: supported values: "All"'

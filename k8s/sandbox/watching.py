@@ -44,7 +44,7 @@ class Watch:
         self._shape = shape
         self._selection: Selection = selection_of(target, query)
         self._bookmarks = query.flag("allowWatchBookmarks")
-        self._initial = query.flag("sendInitialEvents") if query.text("sendInitialEvents") else None
+        self._initial = query.flag("sendInitialEvents") if query.has("sendInitialEvents") else None
         self._version = query.text("resourceVersion")
         self._query = query
         self._timeout = query.number("timeoutSeconds") or _DEFAULT_TIMEOUT

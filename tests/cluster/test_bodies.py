@@ -350,3 +350,15 @@ async def test_a_create_may_be_tried_without_effect(api: Api, namespace: str) ->
     made(await api.post(path, config("m")))
     taken = (409, "AlreadyExists", 'configmaps "m" already exists')
     assert refusal(await api.post(path, config("m"), params={"dryRun": "All"})) == taken
+
+
+async def test_a_dry_run_may_be_asked_for_twice(api: Api, namespace: str) -> None:
+    """`dryRun=All&dryRun=All` of a create and a delete; any other value beside it is a 422."""
+    path = of_core(namespace, "configmaps")
+    tried = await api.post(f"{path}?dryRun=All&dryRun=All", config("m"))
+    assert (tried.status, (await api.get(f"{path}/m")).status) == (201, 404)
+    made(await api.post(path, config("m")))
+    tried = await api.delete(f"{path}/m?dryRun=All&dryRun=All")
+    assert (tried.status, (await api.get(f"{path}/m")).status) == (200, 200)
+    found = causes(await api.post(f"{path}?dryRun=All&dryRun=", config("n")))
+    assert found == [("FieldValueNotSupported", "dryRun", 'Unsupported value: ["All",""]: supported values: "All"')]

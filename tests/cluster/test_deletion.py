@@ -310,13 +310,16 @@ UNSUPPORTED = "FieldValueNotSupported"
         ({"propagationPolicy": "Foo"},
          (UNSUPPORTED, "propagationPolicy",
           'Unsupported value: "Foo": supported values: "Foreground", "Background", "Orphan", "nil"')),
+        ({"propagationPolicy": ""},
+         (UNSUPPORTED, "propagationPolicy",
+          'Unsupported value: "": supported values: "Foreground", "Background", "Orphan", "nil"')),
         ({"propagationPolicy": "Orphan", "orphanDependents": True},
          ("FieldValueInvalid", "propagationPolicy",
           'Invalid value: "Orphan": orphanDependents and deletionPropagation cannot be both set')),
         ({"dryRun": ["Some"]},
          (UNSUPPORTED, "dryRun", 'Unsupported value: ["Some"]: supported values: "All"')),
     ],
-    ids=["unknown-policy", "two-policies", "dry-run"],
+    ids=["unknown-policy", "empty-policy", "two-policies", "dry-run"],
 )  # fmt: skip
 async def test_options_that_make_no_sense_are_refused(
     api: Api, namespace: str, options: JSON, problem: tuple[str, str, str]
@@ -350,6 +353,30 @@ async def test_a_body_that_is_no_delete_options_is_refused(api: Api, namespace: 
     code = (500, "") if is_older(api.server) else (400, "BadRequest")
     assert refusal(await api.delete(f"{path}/m", body)) == (*code, in_words_of(api.server, told))
     assert not await gone(api, f"{path}/m")
+
+
+@pytest.mark.parametrize("value", ["", "x", "99999999999999999999"])
+async def test_a_grace_in_the_query_must_be_a_number(api: Api, namespace: str, value: str) -> None:
+    """400 with Go's words, and nothing goes."""
+    path = of_core(namespace, "configmaps")
+    made(await api.post(path, config("m")))
+    code, reason, message = refusal(await api.delete(f"{path}/m", params={"gracePeriodSeconds": value}))
+
+    assert (code, reason) == (400, "BadRequest")
+    assert message.startswith(f'strconv.ParseInt: parsing "{value}": ')
+    assert not await gone(api, f"{path}/m")
+
+
+@pytest.mark.parametrize(
+    ("value", "orphans"), [("", True), ("foo", True), ("f", True), ("true", True), ("False", False), ("0", False)]
+)
+async def test_a_truth_in_the_query_is_all_but_false_and_0(api: Api, namespace: str, value: str, orphans: bool) -> None:
+    """`orphanDependents` here: also without a value."""
+    path = of_core(namespace, "configmaps")
+    made(await api.post(path, config("m")))
+    answer = (await api.delete(f"{path}/m", params={"orphanDependents": value})).json
+
+    assert (answer["metadata"].get("finalizers") == ["orphan"]) is orphans
 
 
 async def test_a_claim_is_protected_until_nobody_uses_it(api: Api, namespace: str) -> None:

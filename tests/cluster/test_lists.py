@@ -109,11 +109,23 @@ async def test_a_limit_that_is_not_reached_changes_nothing(api: Api, namespace: 
     assert listed["metadata"].keys() == {"resourceVersion"}
 
 
-async def test_what_is_no_limit_is_refused(api: Api, namespace: str) -> None:
-    """400 with Go's words."""
-    reply = await api.get(of_core(namespace, "configmaps"), params={"limit": "x"})
+@pytest.mark.parametrize("option", ["limit", "timeoutSeconds"])
+@pytest.mark.parametrize("also", [{}, {"watch": "1"}], ids=["list", "watch"])
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("x", "invalid syntax"), ("", "invalid syntax"), (" 1", "invalid syntax"), ("1_0", "invalid syntax"),
+        ("99999999999999999999", "value out of range"), ("-99999999999999999999", "value out of range"),
+    ],
+    ids=["text", "empty", "space", "underscore", "too-large", "too-small"],
+)  # fmt: skip
+async def test_what_is_no_number_is_refused(
+    api: Api, namespace: str, option: str, also: dict[str, str], value: str, told: str
+) -> None:
+    """400 with Go's words: for a list and a watch, whether it matters to them or not."""
+    reply = await api.get(of_core(namespace, "configmaps"), params={**also, option: value})
 
-    assert refusal(reply) == (400, "BadRequest", 'strconv.ParseInt: parsing "x": invalid syntax')
+    assert refusal(reply) == (400, "BadRequest", f'strconv.ParseInt: parsing "{value}": {told}')
 
 
 TOKEN = '{"v":"meta.k8s.io/v1","rv":%s,"start":"%s"}'

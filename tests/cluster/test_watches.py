@@ -293,3 +293,18 @@ async def test_many_watchers_see_the_same(api: Api, namespace: str) -> None:
 
     expected = [(type_, name) for name in "abc" for type_ in ("ADDED", "DELETED")]
     assert found == [expected] * 20
+
+
+@pytest.mark.parametrize("value", ["", "1", "true", "tRue", "foo", "2", "f", "no"])
+async def test_a_watch_is_asked_for_with_anything_but_false_and_0(api: Api, namespace: str, value: str) -> None:
+    """Also without a value, as `?watch`."""
+    path = of_core(namespace, "configmaps")
+    made(await api.post(path, config("m")))
+    async with api.watch(path, {"watch": value}) as events:
+        assert (await anext(events))["type"] == "ADDED"
+
+
+@pytest.mark.parametrize("value", ["0", "false", "False", "fAlse"])
+async def test_a_list_is_what_asks_for_no_watch(api: Api, namespace: str, value: str) -> None:
+    """In whatever letters."""
+    assert (await api.get(of_core(namespace, "configmaps"), params={"watch": value})).json["kind"] == "ConfigMapList"
