@@ -100,8 +100,8 @@ def _owners(metadata: JSON) -> Iterator[Problem]:
     for owner in owners:
         for field in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(field):
-                where = "version" if field == "apiVersion" else field
-                yield _invalid(f"metadata.ownerReferences.{where}", "", "must not be empty")
+                what = "version must not be empty" if field == "apiVersion" else "must not be empty"
+                yield _invalid(f"metadata.ownerReferences.{field}", "", what)
     leading = [owner for owner in owners if owner.get("controller")]
     if len(leading) > 1:
         one, two = (f"{owner.get('kind')}/{owner.get('name')}" for owner in leading[:2])

@@ -47,7 +47,7 @@ def json_patch(target: JSON, operations: Any) -> JSON:
 def _apply(document: Any, operation: JSON) -> Any:
     name, path = operation.get("op"), _steps(operation.get("path"))
     if name == "test":
-        if _read(document, path) != operation.get("value"):
+        if not _holds(document, path, operation.get("value")):
             raise _unfit()
         return document
     if name == "remove":
@@ -61,6 +61,16 @@ def _apply(document: Any, operation: JSON) -> Any:
         value = copy.deepcopy(_read(document, source))
         return _add(_remove(document, source) if name == "move" else document, path, value)
     raise _unfit()
+
+
+def _holds(document: Any, path: list[str], value: Any) -> bool:
+    """A test: a field that is not there is null, where something is that could hold it."""
+    if value is None and path:
+        holder = _read(document, path[:-1])
+        if isinstance(holder, dict):
+            return holder.get(path[-1]) is None
+    found = _read(document, path)
+    return type(found) is type(value) and bool(found == value)
 
 
 def _steps(path: Any) -> list[str]:

@@ -102,7 +102,7 @@ def _merge_list(name: str, target: Any, patch: list[Any], service: bool) -> list
     for each in patch:
         if each.get("$patch") not in {None, "delete", "merge"}:
             raise _unknown(each["$patch"], each)
-        if key not in each:
+        if key not in each and existing:  # with nothing to merge into, nobody looks at the keys
             raise unexpected(f"map: {_shown(each)} does not contain declared merge key: {key}")
         at = next((i for i, old in enumerate(existing) if isinstance(old, dict) and old.get(key) == each[key]), None)
         if each.get("$patch") == "delete":

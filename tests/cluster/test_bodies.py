@@ -253,6 +253,9 @@ META: list[Any] = [
     pytest.param({"ownerReferences": [{"apiVersion": "v1", "kind": "", "name": "", "uid": ""}]},
                  [(INVALID, f"metadata.ownerReferences.{field}", 'Invalid value: "": must not be empty')
                   for field in ("kind", "name", "uid")], id="empty-owner"),
+    pytest.param({"ownerReferences": [{"apiVersion": "", "kind": "Pod", "name": "p", "uid": "1"}]},
+                 [(INVALID, "metadata.ownerReferences.apiVersion", 'Invalid value: "": version must not be empty')],
+                 id="owner-without-version"),
 ]  # fmt: skip
 
 

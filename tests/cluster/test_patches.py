@@ -38,6 +38,8 @@ WORKING = [
         {**BEFORE, "a": "2"},
         id="test-holds",
     ),
+    pytest.param([{"op": "test", "path": f"{NOTES}/none", "value": None}], BEFORE, id="test-of-nothing-for-null"),
+    pytest.param([{"op": "test", "path": "/binaryData"}], BEFORE, id="test-of-nothing-for-no-value"),
     pytest.param([{"op": "replace", "path": NOTES, "value": {"c": "3"}}], {"c": "3"}, id="replace-all"),
 ]
 
@@ -56,6 +58,10 @@ async def test_a_json_patch_works_in_order(api: Api, namespace: str, operations:
     [
         pytest.param([{"op": "test", "path": f"{NOTES}/a", "value": "9"}], id="test-fails"),
         pytest.param([{"op": "test", "path": f"{NOTES}/none", "value": "9"}], id="test-of-nothing"),
+        pytest.param([{"op": "test", "path": f"{NOTES}/a", "value": None}], id="test-of-something-for-null"),
+        pytest.param([{"op": "test", "path": "/none/below", "value": None}], id="test-below-nothing-for-null"),
+        pytest.param([{"op": "test", "path": "/metadata/managedFields/9", "value": None}], id="test-of-no-item"),
+        pytest.param([{"op": "test", "path": "", "value": None}], id="test-of-all-for-null"),
         pytest.param([{"op": "remove", "path": f"{NOTES}/none"}], id="remove-of-nothing"),
         pytest.param([{"op": "add", "path": "/none/below", "value": "1"}], id="add-below-nothing"),
         pytest.param([{"op": "jump", "path": NOTES}], id="unknown-operation"),
@@ -268,6 +274,22 @@ async def test_a_strategic_patch_changes_one_container_by_name(api: Api, namespa
     assert [(each["name"], each["image"]) for each in changed["spec"]["containers"]] == [("a", "one"), ("b", "new")]
     reply = await api.patch(f"{path}/p", {"spec": {"containers": [{"image": "new"}]}}, STRATEGIC)
     assert refusal(reply) == (500, "", "map: map[image:new] does not contain declared merge key: name")
+
+
+async def test_a_first_item_of_a_strategic_patch_needs_no_key(api: Api, namespace: str) -> None:
+    """With nothing to merge into, only the rules of the object refuse it; beside others it is an error."""
+    path = await annotated(api, namespace)
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p"}
+    reply = await api.patch(path, {"metadata": {"ownerReferences": [owner]}}, STRATEGIC)
+    problem = 'metadata.ownerReferences.uid: Invalid value: "": must not be empty'
+    assert refusal(reply) == (422, "Invalid", f'ConfigMap "m" is invalid: {problem}')
+
+    body = config("owned", ownerReferences=[{**owner, "uid": "1"}], finalizers=["x/y"])  # or it would be collected
+    made(await api.post(of_core(namespace, "configmaps"), body))
+    patch = {"metadata": {"ownerReferences": [owner]}}
+    reply = await api.patch(of_core(namespace, "configmaps", "owned"), patch, STRATEGIC)
+    told = "map: map[apiVersion:v1 kind:Pod name:p] does not contain declared merge key: uid"
+    assert refusal(reply) == (500, "", told)
 
 
 async def test_a_strategic_patch_merges_service_ports_by_port(api: Api, namespace: str) -> None:
