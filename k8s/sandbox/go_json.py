@@ -42,7 +42,7 @@ def parse(data: bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | None = No
 def _loads(text: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None) -> Any:
     def refused(name: str) -> Any:
         at = next(found.start() for found in _TOKENS.finditer(text) if found[0] == name)
-        raise json.JSONDecodeError("Infinity" if name[0] == "-" else "Expecting value", text, at + (name[0] == "-"))
+        raise json.JSONDecodeError("Expecting value", text, at)
 
     try:
         return json.loads(text, object_pairs_hook=pairs, parse_constant=refused)
@@ -72,17 +72,16 @@ def _deepest(text: str) -> str:
     return found
 
 
-def syntax_error(error: ValueError) -> str:
+def syntax_error(error: json.JSONDecodeError) -> str:
     """The sentence of ``encoding/json`` for what Python's decoder stumbled over."""
-    if not isinstance(error, json.JSONDecodeError):
-        return " ".join(str(error).split())
     text, at = error.doc, error.pos
+    if at < len(text) and error.msg.startswith("Expecting") and (number := _number(text, at)):
+        return number
     if at >= len(text) or error.msg.startswith("Unterminated"):
         return NO_MORE
     if error.msg.startswith("Expecting value"):
         return _value(text, at)
     place = {
-        "Infinity": "in numeric literal",
         "Expecting property name": "looking for beginning of object key string",
         "Expecting ':'": "after object key",
         "Expecting ','": f"after {'object key:value pair' if _innermost(text[:at]) == '{' else 'array element'}",
@@ -117,6 +116,21 @@ def _quoted(character: str) -> str:
     if byte < 0x20 or byte >= 0x7F:
         character = chr(byte) if byte > 0xA0 and byte != 0xAD else f"\\x{byte:02x}" if byte < 0x80 else f"\\u{byte:04x}"
     return {"'": r"'\''", "\\": r"'\\'", "\n": r"'\n'", "\t": r"'\t'", "\r": r"'\r'"}.get(character, f"'{character}'")
+
+
+def _number(text: str, at: int) -> str:
+    """What is wrong with a number that Python took for shorter, or for none; nothing where there is none."""
+    for opening, words in (
+        (r"-", "in numeric literal"),
+        (r"(?<=[0-9])\.", "after decimal point in numeric literal"),
+        (r"(?<=[0-9])[eE][-+]?", "in exponent of numeric literal"),
+    ):
+        found = re.compile(opening).match(text, at)
+        if found and found.end() < len(text):
+            return f"invalid character {_quoted(text[found.end()])} {words}"
+        if found and found.end() == len(text):
+            return NO_MORE
+    return ""
 
 
 def _hexadecimal(text: str, at: int) -> str:

@@ -121,6 +121,29 @@ async def test_a_body_that_cannot_be_read_is_refused(api: Api, namespace: str, b
 
 
 @pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        ("-", "'}' in numeric literal"), ("-Infinity", "'I' in numeric literal"),
+        ("1.", "'}' after decimal point in numeric literal"), ("1e", "'}' in exponent of numeric literal"),
+        ("1e+", "'}' in exponent of numeric literal"), ("01", "'1' after object key:value pair"),
+        ("+1", "'+' looking for beginning of value"), (".5", "'.' looking for beginning of value"),
+    ],
+)  # fmt: skip
+async def test_what_is_no_number_of_json_is_refused(api: Api, namespace: str, number: str, told: str) -> None:
+    """400 with the character at which it ceases to be one."""
+    body = f'{{"a":{number}}}'
+    expected = (400, "BadRequest", f"{UNRECOGNIZED}invalid character {told} ({body})")
+    assert refusal(await api.post(of_core(namespace, "configmaps"), body.encode())) == expected
+
+
+async def test_a_long_number_in_an_unknown_field_is_dropped_with_it(api: Api, namespace: str) -> None:
+    """However many digits it has."""
+    body = b'{"metadata":{"name":"m"},"unknown":%b}' % (b"9" * 5000)
+
+    assert "unknown" not in made(await api.post(of_core(namespace, "configmaps"), body))
+
+
+@pytest.mark.parametrize(
     ("text", "read"),
     [
         (rb"\ud800", "\ufffd"), (rb"\udc00x", "\ufffdx"), (rb"\ud800\ud800", "\ufffd" * 2),
