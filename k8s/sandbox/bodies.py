@@ -9,7 +9,7 @@ import yaml
 
 from .answers import ApiError, bad_request, unsupported_media_type
 from .encoding import dump
-from .go_json import NO_MORE, parse, repeated_fields, summary
+from .go_json import NO_MORE, TooDeepError, parse, repeated_fields, summary
 from .protobuf import PROTOBUF_TYPE, read_protobuf
 from .schema import cannot_handle, json_word
 
@@ -29,6 +29,13 @@ PATCH_TYPES = (
 _PATCH_WORDS = {PATCH_TYPES[2]: "", PATCH_TYPES[3]: "error decoding YAML: error converting YAML to JSON: "}
 _NO_VERSION = "couldn't get version/kind; json parse error: "
 _TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+
+
+_YAML_WORDS = (
+    (r"^expected (.*?),? but .*", r"did not find expected \1"),
+    (r"^found character .* that cannot", "found character that cannot"),
+    (r"not allowed here$", "not allowed in this context"),
+)
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -127,6 +134,8 @@ def _yaml(data: bytes) -> Any:
         if data.lstrip()[:1] in {b"{", b"["} and b"\\u" not in data:  # YAML knows no pairs of escapes
             try:
                 return parse(data)
+            except TooDeepError:
+                raise  # YAML would take seconds to find out
             except ValueError:
                 return _loaded(data)
         return _loaded(data)
@@ -134,7 +143,7 @@ def _yaml(data: bytes) -> Any:
         raise ValueError("yaml: invalid leading UTF-8 octet") from error
     except yaml.YAMLError as error:
         raise ValueError(f"yaml: {_yaml_error(error)}") from error
-    except RecursionError as error:
+    except (TooDeepError, RecursionError) as error:
         raise ValueError("yaml: exceeded max depth of 10000") from error
 
 
@@ -153,5 +162,7 @@ def _yaml_error(error: yaml.YAMLError) -> str:
     problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
     if not problem:
         return " ".join(str(error).split())
-    said = re.sub(r"^expected (.*?),? but .*", r"did not find expected \1", problem)
-    return f"line {mark.line + 1}: {said}" if mark is not None and mark.line else said
+    for words, others in _YAML_WORDS:
+        problem = re.sub(words, others, problem)
+    scanned = isinstance(error, yaml.scanner.ScannerError)  # Go counts the lines of a parser's errors from 0
+    return f"line {mark.line + scanned}: {problem}" if mark is not None and mark.line else str(problem)

@@ -22,6 +22,10 @@ _ESCAPES = re.compile(
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity|[\[\]{}]')
 
 
+class TooDeepError(ValueError):
+    """JSON that goes deeper than anybody reads."""
+
+
 def parse(data: bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """Read JSON as Go does. Raises ``ValueError`` with Go's sentence."""
     if not data.strip():
@@ -36,7 +40,7 @@ def parse(data: bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | None = No
         error.doc = raw
         raise ValueError(syntax_error(error)) from error
     except RecursionError as error:
-        raise ValueError(f"invalid character '{_deepest(text)}' exceeded max depth") from error
+        raise TooDeepError(f"invalid character '{_deepest(text)}' exceeded max depth") from error
 
 
 def _loads(text: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None) -> Any:

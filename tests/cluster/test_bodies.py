@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cluster.objects import JSON, SUBDOMAIN_TEXT, causes, config, made, of_core, pod, refusal
+from tests.cluster.objects import JSON, SUBDOMAIN_TEXT, UNRECOGNIZED, causes, config, made, of_core, pod, refusal
 from tests.cluster.of_version import in_words_of
-from tests.cluster.talking import APPLY, JSON_PATCH, MERGE, STRATEGIC
+from tests.cluster.talking import MERGE
 
 if TYPE_CHECKING:
     from tests.cluster.talking import Api
@@ -32,9 +32,6 @@ KEY_TEXT = (
 )
 CANNOT = 'ConfigMap in version "v1" cannot be handled as a ConfigMap: '
 UNMARSHAL = "json: cannot unmarshal {} into Go struct field {} of type"
-UNRECOGNIZED = (
-    "the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json parse error: "
-)
 
 
 @pytest.mark.parametrize(
@@ -118,66 +115,6 @@ async def test_a_body_that_cannot_be_read_is_refused(api: Api, namespace: str, b
     """400 BadRequest in Go's words."""
     expected = (400, "BadRequest", in_words_of(api.server, told))
     assert refusal(await api.post(of_core(namespace, "configmaps"), body)) == expected
-
-
-@pytest.mark.parametrize(
-    ("number", "told"),
-    [
-        ("-", "'}' in numeric literal"), ("-Infinity", "'I' in numeric literal"),
-        ("1.", "'}' after decimal point in numeric literal"), ("1e", "'}' in exponent of numeric literal"),
-        ("1e+", "'}' in exponent of numeric literal"), ("01", "'1' after object key:value pair"),
-        ("+1", "'+' looking for beginning of value"), (".5", "'.' looking for beginning of value"),
-    ],
-)  # fmt: skip
-async def test_what_is_no_number_of_json_is_refused(api: Api, namespace: str, number: str, told: str) -> None:
-    """400 with the character at which it ceases to be one."""
-    body = f'{{"a":{number}}}'
-    expected = (400, "BadRequest", f"{UNRECOGNIZED}invalid character {told} ({body})")
-    assert refusal(await api.post(of_core(namespace, "configmaps"), body.encode())) == expected
-
-
-async def test_a_long_number_in_an_unknown_field_is_dropped_with_it(api: Api, namespace: str) -> None:
-    """However many digits it has."""
-    body = b'{"metadata":{"name":"m"},"unknown":%b}' % (b"9" * 5000)
-
-    assert "unknown" not in made(await api.post(of_core(namespace, "configmaps"), body))
-
-
-@pytest.mark.parametrize(
-    ("text", "read"),
-    [
-        (rb"\ud800", "\ufffd"), (rb"\udc00x", "\ufffdx"), (rb"\ud800\ud800", "\ufffd" * 2),
-        (rb"\ud83d\u0041", "\ufffdA"), (rb"\ud83d\ude00", "\U0001f600"), (rb"\\ud800", r"\ud800"),
-        (b"\xff", "\ufffd"), (b"a\xc3", "a\ufffd"), (b"\xed\xa0\x80", "\ufffd" * 3), (b"\xf0\x9f\x98", "\ufffd" * 3),
-    ],
-    ids=["high", "low", "two-high", "high-and-letter", "pair", "no-escape", "byte", "half", "surrogate",
-         "three-of-four"],
-)  # fmt: skip
-async def test_what_is_no_character_is_replaced(api: Api, namespace: str, text: bytes, read: str) -> None:
-    """U+FFFD for half a surrogate pair, and for each byte that is no UTF-8: in a create and in every patch."""
-    path = of_core(namespace, "configmaps")
-    body = b'{"metadata":{"name":"m"},"data":{"a":"%b"}}'
-    created = made(await api.call("POST", path, body % text, content_type="application/json"))
-    assert created["data"] == {"a": read}
-    for form in (MERGE, STRATEGIC):
-        made(await api.patch(f"{path}/m", {"data": {"a": "before"}}, MERGE))
-        assert made(await api.patch(f"{path}/m", body % text, form))["data"] == {"a": read}
-    operations = b'[{"op":"add","path":"/data/a","value":"%b"}]'
-    assert made(await api.patch(f"{path}/m", operations % text, JSON_PATCH))["data"] == {"a": read}
-
-
-async def test_yaml_must_be_utf_8(api: Api, namespace: str) -> None:
-    """400: unlike JSON, where what is none is replaced."""
-    path = of_core(namespace, "configmaps")
-    for text, told in (
-        (b"\xff", "yaml: invalid leading UTF-8 octet"),
-        (rb"\ud800", "yaml: found invalid Unicode character escape code"),
-    ):
-        body = b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m"},"data":{"a":"%b"}}' % text
-        reply = await api.call("POST", path, body, content_type="application/yaml")
-        assert refusal(reply)[:2] == (400, "BadRequest")
-        reply = await api.patch(f"{path}/m", body, APPLY, params={"fieldManager": "x"})
-        assert refusal(reply) == (400, "BadRequest", f"error decoding YAML: error converting YAML to JSON: {told}")
 
 
 async def test_a_secret_must_be_base64(api: Api, namespace: str) -> None:
