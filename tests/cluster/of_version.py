@@ -12,6 +12,7 @@ OLDER: Final = 34
 _OLDER_WORDS: Final = (
     ("a valid label key", "a qualified name"),
     ("no more than 63 bytes", "no more than 63 characters"),
+    ("no more than 253 bytes", "no more than 253 characters"),
     ("pkg/runtime/scheme.go:111", "pkg/runtime/scheme.go:110"),
 )
 
