@@ -134,13 +134,17 @@ class Room:
         return next(_MARKS), base
 
     async def quota_after(self, name: str, hard: JSON, used: JSON, **spec: Any) -> None:
-        """Make a quota over pods that are there already, and wait until it has counted them.
-
-        The controller follows pods and quotas apart, so that it may fill in a new quota before it has heard of the
-        newest pods. The end of one more pod, seen after all others were, makes it count again.
-        """
+        """Make a quota over pods that are there already, and wait until it has counted them."""
         await self.create("pods", pod("spare"))
         await self.quota(name, hard, **spec)
+        await self.without_spare(used, name)
+
+    async def without_spare(self, used: JSON, name: str = "q") -> None:
+        """Delete the pod ``spare``, made after all others, and wait until a new or changed quota has counted those.
+
+        The controller follows pods and quotas apart, so that it may count before it has heard of the newest pods. The
+        end of one more, seen after all others were, makes it count again.
+        """
         await self.delete("pods", "spare")
         await self.until_used(used, name)
         await self.admission_is_current()
