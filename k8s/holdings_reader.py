@@ -67,7 +67,7 @@ class HoldingsReader:
             for item in items:
                 try:
                     objects.append(live(kind, item, now))
-                except FootprintError:
+                except (FootprintError, ValueError, TypeError, AttributeError, OverflowError):  # anybody's nonsense
                     malformed += 1
         return Reading(self._namespace, before, objects, self._quotas(quota), unread, malformed)
 

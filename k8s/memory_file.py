@@ -7,9 +7,12 @@ went back adds nothing. A file that cannot be read is set aside under another na
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
+import stat
+import tempfile
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,7 +44,7 @@ class MemoryFile:
     def load(self) -> Memory | None:
         """Return what was saved, aged; None if there is nothing to be had. Never raises."""
         try:
-            with self.path.open("rb") as file:
+            with open(self.path, "rb", opener=_open_file) as file:
                 text = file.read(LARGEST + 1)
         except FileNotFoundError:
             return None
@@ -50,25 +53,28 @@ class MemoryFile:
             return None
         try:
             return self._read(text)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             self._set_aside(error)
             return None
 
     def save(self, memory: Memory) -> bool:
         """Replace the file by this memory; say whether that went well. A disk that is full is logged, not raised."""
         text = json.dumps(self._written(memory), separators=(",", ":"))
-        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")
+        beside = None
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with beside.open("w", encoding="utf-8") as file:
+            # A name of its own: in containers that share a volume all are process 1.
+            number, beside = tempfile.mkstemp(".new", f"{self.path.name}.", self.path.parent)
+            with open(number, "w", encoding="utf-8") as file:  # noqa: PTH123 - an open file
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())  # else a power cut may leave the new name with nothing in it
-            beside.replace(self.path)
+            os.replace(beside, self.path)  # noqa: PTH105 - a text
         except OSError as error:
             log.warning("the memory file %s can't be written (%s)", self.path, error.strerror)
-            with contextlib.suppress(OSError):
-                beside.unlink()
+            if beside is not None:
+                with contextlib.suppress(OSError):
+                    os.unlink(beside)  # noqa: PTH108 - a text
             return False
         return True
 
@@ -113,6 +119,15 @@ class MemoryFile:
             self.path.replace(aside)
         except OSError as failure:
             log.warning("it could not be set aside (%s)", failure.strerror)
+
+
+def _open_file(path: str, flags: int) -> int:
+    """Open what is a file: a pipe that nobody writes into would be waited for."""
+    number = os.open(path, flags | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(number).st_mode):
+        return number
+    os.close(number)
+    raise OSError(errno.EINVAL, "it is no regular file")
 
 
 def _newest(memory: Memory) -> Iterator[tuple[str, str, RememberedQuota]]:

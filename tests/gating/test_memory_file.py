@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import resource
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -81,6 +82,7 @@ def test_the_first_start_has_no_memory(tmp_path: Path, caplog: pytest.LogCapture
         '{"version":1}',
         '{"version":1,"server":"https://10.0.0.1:6443","saved_at":"x","settle_time":0,"namespaces":{}}',
         '{"version":1,"server":"https://10.0.0.1:6443","saved_at":0,"settle_time":0,"namespaces":{"a":{"q":7}}}',
+        '{"version":1,"server":"https://10.0.0.1:6443","saved_at":1' + "0" * 400 + ',"settle_time":0,"namespaces":{}}',
         "[" * 100_000,
         "\x00\xff",
     ],
@@ -106,6 +108,25 @@ def test_a_file_that_was_cut_is_no_memory(tmp_path_factory: pytest.TempPathFacto
     assert loaded(path) is None
 
 
+def test_a_pipe_is_no_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody writes into it: it is not waited for."""
+    os.mkfifo(tmp_path / "gate.json")
+    assert loaded(tmp_path / "gate.json") is None
+    assert "no regular file" in caplog.text
+
+
+def test_a_save_writes_into_no_file_that_is_there(tmp_path: Path) -> None:
+    """Not into one that another process of the same number writes, nor where somebody laid a link."""
+    victim = tmp_path / "victim"
+    victim.write_text("whole")
+    (tmp_path / f"gate.json.{os.getpid()}.new").symlink_to(victim)
+    path = saved(tmp_path / "gate.json", Memory({}, 0.01))
+    assert victim.read_text() == "whole"
+    assert not path.is_symlink()
+    assert path.stat().st_mode & 0o077 == 0
+    assert len(list(tmp_path.iterdir())) == 3
+
+
 def test_a_huge_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever put it there: the gate's memory is small, and so is the time that it takes to start."""
     monkeypatch.setattr(memory_file, "LARGEST", 100)
@@ -128,8 +149,13 @@ def test_another_versions_or_servers_file_stays(
 def test_a_save_that_fails_leaves_the_old_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A full or forbidden disk is told in the log and costs nothing but the memory."""
     path = saved(tmp_path / "gate.json", memory(used=1))
-    (tmp_path / f"gate.json.{os.getpid()}.new").mkdir()  # the new file's name is taken: writing must fail
-    assert not MemoryFile(path, SERVER).save(memory(used=2))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))  # as full as a disk can be: ten bytes are left
+    try:
+        assert not MemoryFile(path, SERVER).save(memory(used=2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [each.name for each in tmp_path.iterdir()] == ["gate.json"]
     assert "can't be written" in caplog.text
     found = loaded(path)
     assert found is not None
