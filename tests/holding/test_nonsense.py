@@ -1,0 +1,28 @@
+"""Objects that make no sense are counted as such: `holders` answers for the rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kubernetes import client
+
+from api.main import run
+from k8s.sandbox import running_sandbox
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_a_time_without_bound_is_nonsense(capsys: pytest.CaptureFixture[str]) -> None:
+    """A pod that ends after the last year of the calendar: one line says that an object could not be read."""
+    with running_sandbox() as sandbox:
+        sandbox.create_namespace("team")
+        sandbox.create_quota("team", "q", {"pods": "3"})
+        core: Any = client.CoreV1Api(client.ApiClient(client.Configuration(host=sandbox.url)))
+        spec = {"containers": [{"name": "c", "image": "i"}], "activeDeadlineSeconds": 2147483647}
+        core.create_namespaced_pod("team", {"metadata": {"name": "p"}, "spec": spec})
+        core.patch_namespaced_pod_status("p", "team", {"status": {"startTime": "9999-12-31T23:59:59Z"}})
+
+        code = run(["holders", "--server", sandbox.url, "-n", "team"])
+        assert code in (0, 1)
+        assert "1 object" in capsys.readouterr().out
