@@ -67,7 +67,11 @@ class HoldingsReader:
             for item in items:
                 try:
                     objects.append(live(kind, item, now))
-                except (FootprintError, ValueError, TypeError, AttributeError, OverflowError):  # anybody's nonsense
+                except (
+                    FootprintError,
+                    OverflowError,
+                    TypeError,
+                ):  # nonsense: a date after the last year, a list for a name
                     malformed += 1
         return Reading(self._namespace, before, objects, self._quotas(quota), unread, malformed)
 

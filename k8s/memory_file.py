@@ -14,6 +14,7 @@ import os
 import stat
 import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.memory import Memory, RememberedCeiling, RememberedQuota
@@ -21,7 +22,6 @@ from backoff_ctrl.quantities import format_quantity, parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
 log = logging.getLogger(__name__)
 
@@ -64,17 +64,19 @@ class MemoryFile:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # A name of its own: in containers that share a volume all are process 1.
-            number, beside = tempfile.mkstemp(".new", f"{self.path.name}.", self.path.parent)
-            with open(number, "w", encoding="utf-8") as file:  # noqa: PTH123 - an open file
+            with tempfile.NamedTemporaryFile(
+                "w", encoding="utf-8", dir=self.path.parent, prefix=f"{self.path.name}.", suffix=".new", delete=False
+            ) as file:
+                beside = Path(file.name)
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())  # else a power cut may leave the new name with nothing in it
-            os.replace(beside, self.path)  # noqa: PTH105 - a text
+            beside.replace(self.path)
         except OSError as error:
             log.warning("the memory file %s can't be written (%s)", self.path, error.strerror)
             if beside is not None:
                 with contextlib.suppress(OSError):
-                    os.unlink(beside)  # noqa: PTH108 - a text
+                    beside.unlink()
             return False
         return True
 

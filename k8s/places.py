@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -76,9 +74,7 @@ def find_place(server: str | None, kubeconfig: str | None, context: str | None, 
     configuration = Configuration()
     if server is not None:
         configuration.host = _address(server)
-        return Place(configuration, namespace or "default", f"{configuration.host}, as given")
-    if kubeconfig is not None and os.pathsep not in kubeconfig and not Path(kubeconfig).exists():
-        raise ReachError(f"there is no kubeconfig {printable(kubeconfig)}: {OTHER}")
+        return Place(configuration, namespace or "default", f"{without_passwords(configuration.host)}, as given")
     try:
         with _complaints() as complaints:
             load_kube_config(kubeconfig, context, configuration)
@@ -92,7 +88,8 @@ def find_place(server: str | None, kubeconfig: str | None, context: str | None, 
         raise ReachError(f"the kubeconfig {kubeconfig or ''} is not YAML: {one_line(error)}; {OTHER}") from error
     except (ConfigException, OSError, TypeError, KeyError, ValueError, AttributeError) as error:
         if kubeconfig is not None or context is not None or not isinstance(error, ConfigException):
-            raise ReachError(f"the kubeconfig can't be used: {_what(error)}; {OTHER}") from error
+            named = f"the kubeconfig {printable(kubeconfig)}" if kubeconfig else "the kubeconfig"
+            raise ReachError(f"{named} can't be used: {_what(error)}; {OTHER}") from error
     try:
         load_incluster_config(configuration)
     except ConfigException as error:

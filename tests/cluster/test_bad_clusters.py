@@ -8,12 +8,13 @@ import json
 import socket
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
 from api.main import run
+from tests.kubeconfigs import write_kubeconfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,20 +45,6 @@ def said(capsys: pytest.CaptureFixture[str], code: int) -> str:
     assert len(lines) == 1, lines
     assert lines[0].startswith("backoff-ctrl: ")
     return lines[0]
-
-
-def config(path: Path, server: str, **user: Any) -> str:
-    """Write a kubeconfig."""
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": user or {"token": "t"}}],
-    }
-    path.write_text(yaml.safe_dump(document))
-    return str(path)
 
 
 @contextmanager
@@ -95,7 +82,7 @@ def free_port() -> int:
 def test_a_server_that_does_not_run(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The connection is refused: the sentence has the address and says to check it."""
     url = f"https://127.0.0.1:{free_port()}"
-    sentence = said(capsys, run([*command, "--kubeconfig", config(tmp_path / "k", url)]))
+    sentence = said(capsys, run([*command, "--kubeconfig", write_kubeconfig(tmp_path / "k", url)]))
 
     assert url in sentence
     assert "nothing listens there" in sentence
@@ -104,7 +91,9 @@ def test_a_server_that_does_not_run(command: list[str], tmp_path: Path, capsys: 
 
 def test_a_host_that_does_not_exist(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Names ending in .invalid never resolve."""
-    sentence = said(capsys, run([*command, "--kubeconfig", config(tmp_path / "k", "https://cluster.invalid")]))
+    sentence = said(
+        capsys, run([*command, "--kubeconfig", write_kubeconfig(tmp_path / "k", "https://cluster.invalid")])
+    )
 
     assert "cluster.invalid" in sentence
     assert "check the address and the network" in sentence
@@ -130,7 +119,7 @@ def test_what_is_no_api_server(
 ) -> None:
     """Something listens there, but it does not speak as an API server does."""
     with listening(answer) as address:
-        path = config(tmp_path / "k", f"{scheme}://{address}")
+        path = write_kubeconfig(tmp_path / "k", f"{scheme}://{address}")
         sentence = said(capsys, run([*command, "--kubeconfig", path]))
 
     assert words in sentence
@@ -140,7 +129,7 @@ def test_a_certificate_that_is_not_trusted(
     kubernetes: Server, command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A kubeconfig without the cluster's authority: the sentence says where that belongs."""
-    path = config(tmp_path / "k", kubernetes.url, token=kubernetes.token("tester"))
+    path = write_kubeconfig(tmp_path / "k", kubernetes.url, {"token": kubernetes.token("tester")})
     sentence = said(capsys, run([*command, "--kubeconfig", path]))
 
     assert "its certificate is not trusted" in sentence
@@ -225,7 +214,7 @@ def test_a_context_that_the_kubeconfig_does_not_have(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The sentence has its name."""
-    path = config(tmp_path / "k", "https://127.0.0.1:1")
+    path = write_kubeconfig(tmp_path / "k", "https://127.0.0.1:1")
     sentence = said(capsys, run([*command, "--kubeconfig", path, "--context", "elsewhere"]))
 
     assert "elsewhere" in sentence
@@ -236,7 +225,7 @@ def test_a_login_program_that_is_not_installed(
 ) -> None:
     """Managed clusters log in through a program: without it there are no credentials to try."""
     login = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/no/such/login", "interactiveMode": "Never"}
-    path = config(tmp_path / "k", "https://127.0.0.1:1", exec=login)
+    path = write_kubeconfig(tmp_path / "k", "https://127.0.0.1:1", {"exec": login})
     sentence = said(capsys, run([*command, "--kubeconfig", path]))
 
     assert "/no/such/login" in sentence

@@ -7,10 +7,10 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from api.main import run
 from k8s.reach import Reach, ReachError, find_place
+from tests.kubeconfigs import write_kubeconfig
 from tests.scripted_server import Seen, failure, scripted_server
 
 if TYPE_CHECKING:
@@ -34,18 +34,8 @@ def cluster(denied: set[str], *, version: int = 200) -> Any:
 
 
 def kubeconfig(folder: Path, server: str, token: str = "t", **cluster_has: str) -> str:
-    """Write one with a token; return where."""
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
-        "clusters": [{"name": "c", "cluster": {"server": server, **cluster_has}}],
-        "users": [{"name": "u", "user": {"token": token}}],
-    }
-    path = folder / "config"
-    path.write_text(yaml.safe_dump(config), encoding="utf-8")
-    return str(path)
+    """Write one with a token, for the namespace ``team``; return where."""
+    return write_kubeconfig(folder / "config", server, {"token": token}, namespace="team", **cluster_has)
 
 
 def only_error(capsys: pytest.CaptureFixture[str], code: int) -> str:

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-import yaml
 
 from api.main import run
 from k8s.printing import without_passwords
+from tests.kubeconfigs import write_kubeconfig
+from tests.scripted_server import scripted_server
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 SECRET = "hunter2"
 OIDC = {"name": "oidc", "config": {"refresh-token": SECRET, "client-secret": SECRET}}
-
-
-def kubeconfig(folder: Path, user: dict[str, Any], server: str = "https://127.0.0.1:1") -> str:
-    """Write one with this user; return where."""
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": user}],
-    }
-    (folder / "config").write_text(yaml.safe_dump(document), encoding="utf-8")
-    return str(folder / "config")
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -43,7 +30,7 @@ def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_of_a_kubeconfig_only_the_place_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The client's own sentence has all of the user that it misses something of."""
-    path = kubeconfig(tmp_path, {"token": SECRET, "auth-provider": OIDC})
+    path = write_kubeconfig(tmp_path / "k", "https://127.0.0.1:1", {"token": SECRET, "auth-provider": OIDC})
     assert "id-token" in complaint(capsys, "doctor", "--kubeconfig", path)
 
 
@@ -52,7 +39,7 @@ def test_of_a_kubeconfig_only_the_place_is_shown(tmp_path: Path, capsys: pytest.
 )
 def test_of_an_address_no_password_is_shown(server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Whether it can't be reached or is no address at all, of a kubeconfig or as given."""
-    assert "127.0.0.1" in complaint(capsys, "doctor", "--kubeconfig", kubeconfig(tmp_path, {"token": "t"}, server))
+    assert "127.0.0.1" in complaint(capsys, "doctor", "--kubeconfig", write_kubeconfig(tmp_path / "k", server))
     assert "127.0.0.1" in complaint(capsys, "doctor", "--server", server)
 
 
@@ -69,7 +56,7 @@ def test_a_proxy_that_is_none_is_named(
 ) -> None:
     """It need not be the kubeconfig's: the sentence says where else to look, and has no password."""
     monkeypatch.setenv("HTTPS_PROXY", proxy)
-    sentence = complaint(capsys, "doctor", "--kubeconfig", kubeconfig(tmp_path, {"token": "t"}))
+    sentence = complaint(capsys, "doctor", "--kubeconfig", write_kubeconfig(tmp_path / "k", "https://127.0.0.1:1"))
 
     assert f"the proxy '{shown}'" in sentence
     assert "HTTPS_PROXY" in sentence
@@ -78,7 +65,10 @@ def test_a_proxy_that_is_none_is_named(
 def test_a_token_of_other_letters_is_said_and_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No header can carry it: it is the token, not the network."""
     assert "the token of context here" in complaint(
-        capsys, "doctor", "--kubeconfig", kubeconfig(tmp_path, {"token": f"日本{SECRET}"})
+        capsys,
+        "doctor",
+        "--kubeconfig",
+        write_kubeconfig(tmp_path / "k", "https://127.0.0.1:1", {"token": f"日本{SECRET}"}),
     )
 
 
@@ -86,3 +76,12 @@ def test_passwords_with_odd_letters_are_left_out_too() -> None:
     """Up to the last @ of what stands before the path; a text without a user stays as it is."""
     assert without_passwords("see https://u:p@ss@host:1/a@b and http://v@w") == "see https://host:1/a@b and http://w"
     assert without_passwords("mail a@b // c@d https://host/a@b") == "mail a@b // c@d https://host/a@b"
+
+
+def test_a_server_as_given_is_shown_without_its_password(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where all goes well: a doctor's answer is pasted into tickets."""
+    with scripted_server(lambda _: (200, {"gitVersion": "v1.36.3"})) as script:
+        run(["doctor", "--server", script.url.replace("//", f"//u:{SECRET}@")])
+    said = capsys.readouterr()
+    assert "v1.36.3 at http://127.0.0.1" in said.out
+    assert SECRET not in said.out + said.err
