@@ -10,6 +10,7 @@ from .holders import Reading, charged_kinds, quota_name
 from .live_charges import live
 from .manifest_fields import FootprintError
 from .places import ReachError
+from .reach import is_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -141,14 +142,26 @@ class HoldingsReader:
                 raise _ForbiddenError
             if status == 410:
                 raise _ExpiredError
-            if status != 200 or not isinstance(page.get("items") or [], list):
+            if status != 200:
                 said = f" ({page['message']})" if page.get("message") else ""
                 raise ReachError(f"{self._reach.place.url} answers {status} to the list of {kind}{said}: try again")
-            items = [item for item in page.get("items") or () if isinstance(item, dict)]
-            seen += len(items)
             metadata = page.get("metadata") or {}
-            self._progress(kind, seen, seen + (metadata.get("remainingItemCount") or 0))
+            if not is_list(page) or not isinstance(metadata, dict):
+                raise self._no_list(kind)
+            items = [item for item in page["items"] or () if isinstance(item, dict)]
+            seen += len(items)
+            left = metadata.get("remainingItemCount")
+            self._progress(kind, seen, seen + (left if isinstance(left, int) else 0))
             yield items
-            token = metadata.get("continue") or ""
-            if not token:
+            more = metadata.get("continue")
+            if not more:
                 return
+            if more == token or not isinstance(more, str):
+                raise self._no_list(kind)
+            token = more
+
+    def _no_list(self, kind: str) -> ReachError:
+        return ReachError(
+            f"{self._reach.place.url} answers the list of {kind} with something else: is it an API server, or does a "
+            "proxy stand before it?"
+        )

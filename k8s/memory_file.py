@@ -29,7 +29,9 @@ VERSION: Final = 1
 LARGEST: Final = 16 * 1024 * 1024
 """Bytes that are read at most: 16 MiB hold about 40,000 quotas of four resources."""
 MOST_QUOTAS: Final = 20_000
-"""The newest of them are saved, no more."""
+"""The newest of them are saved, no more, and a file that has more was not written here."""
+STRAY: Final = 3600.0
+"""Seconds after which what was begun beside the file is nobody's any more: its writer was killed."""
 
 
 class MemoryFile:
@@ -40,9 +42,11 @@ class MemoryFile:
         self.path = path
         self._server = server
         self._clock = clock
+        self._complaint = ""
 
     def load(self) -> Memory | None:
         """Return what was saved, aged; None if there is nothing to be had. Never raises."""
+        self._sweep()
         try:
             with open(self.path, "rb", opener=_open_file) as file:
                 text = file.read(LARGEST + 1)
@@ -58,7 +62,7 @@ class MemoryFile:
             return None
 
     def save(self, memory: Memory) -> bool:
-        """Replace the file by this memory; say whether that went well. A disk that is full is logged, not raised."""
+        """Replace the file by this memory; say whether that went well. A full disk is logged, once, not raised."""
         text = json.dumps(self._written(memory), separators=(",", ":"))
         beside = None
         try:
@@ -73,12 +77,23 @@ class MemoryFile:
                 os.fsync(file.fileno())  # else a power cut may leave the new name with nothing in it
             beside.replace(self.path)
         except OSError as error:
-            log.warning("the memory file %s can't be written (%s)", self.path, error.strerror)
+            complaint = error.strerror or str(error)
+            if complaint != self._complaint:
+                log.warning("the memory file %s can't be written (%s): logged once", self.path, complaint)
+            self._complaint = complaint
             if beside is not None:
                 with contextlib.suppress(OSError):
                     beside.unlink()
             return False
+        self._complaint = ""
         return True
+
+    def _sweep(self) -> None:
+        """Take away what killed processes had begun to write."""
+        with contextlib.suppress(OSError):
+            for stray in self.path.parent.glob(f"{self.path.name}.*.new"):
+                if stray.lstat().st_mtime < time.time() - STRAY:
+                    stray.unlink()
 
     def _read(self, text: bytes) -> Memory | None:
         if len(text) > LARGEST:
@@ -90,10 +105,13 @@ class MemoryFile:
                 self.path, found["version"], found["server"], VERSION, self._server,
             )  # fmt: skip
             return None
+        if sum(map(len, found["namespaces"].values())) > MOST_QUOTAS:
+            raise ValueError(f"it has more than {MOST_QUOTAS} quotas")
         passed = max(0.0, self._clock() - float(found["saved_at"]))
         quotas = {
             str(namespace): {str(name): _quota(quota, passed) for name, quota in named.items()}
             for namespace, named in found["namespaces"].items()
+            if named
         }
         return Memory(quotas, float(found["settle_time"]))
 

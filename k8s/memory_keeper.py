@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import threading
@@ -38,6 +39,7 @@ class MemoryKeeper:
         """Save for the last time; twice does no harm."""
         if not self._closed.is_set():
             self._closed.set()
+            self._thread.join()  # so that what is written last is what was known last; a forked child has no thread
             self._save()
 
     def _run(self) -> None:
@@ -55,4 +57,6 @@ def memory_file_of(server: str) -> MemoryFile | None:
     directory = os.environ.get(ENVIRONMENT)
     if not directory:
         return None
+    with contextlib.suppress(RuntimeError):  # nobody's home is known: the name stands as it is
+        directory = str(Path(directory).expanduser())
     return MemoryFile(Path(directory) / f"{hashlib.sha256(server.encode()).hexdigest()[:16]}.json", server)

@@ -71,9 +71,11 @@ class ClientSource:
         while True:
             page = await self._page(kind, namespace, [*query, ("continue", more)] if more else query)
             yield page
-            more = page["metadata"].get("continue")
+            more, before = page["metadata"].get("continue"), more
             if kind.metadata_only or not isinstance(more, str) or not more:
                 return
+            if more == before:
+                raise WatchBrokenError("the list goes on with the page that it has just given")
 
     async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncIterator[object]:
         """Yield events, or ``Ignored`` for a line that is none, until the server ends the stream, or is silent."""

@@ -140,6 +140,9 @@ class Reach:
             return Check("quotas", ok=False, detail=f"there is no namespace {namespace}", remedy=remedy)
         if status != 200:
             return Check("quotas", ok=False, detail=f"the list answers {status}", remedy=RIGHTS[3].without)
+        if not is_list(answer):
+            remedy = "is this an API server, or does a proxy stand before it?"
+            return Check("quotas", ok=False, detail="what is answered is no list", remedy=remedy)
         names = [printable(name) for name in _names(answer)]
         detail = ", ".join(names) if names else "none: creates are not limited there, and the gate only watches"
         return Check("quotas", ok=True, detail=f"{namespace} has {detail}")
@@ -207,10 +210,14 @@ def _within(seconds: float, call: Callable[[], T]) -> T:
     return answer.result()
 
 
+def is_list(answer: Mapping[str, Any]) -> bool:
+    """Say whether an answer is a list of objects; Go writes an empty one as null."""
+    return "items" in answer and isinstance(answer["items"], list | None)
+
+
 def _names(listed: dict[str, Any]) -> Iterator[str]:
-    """Go through the names of a list's objects, whatever it is."""
-    items = listed.get("items")
-    for item in items if isinstance(items, list) else ():
+    """Go through the names of a list's objects, whatever they are."""
+    for item in listed["items"] or ():
         metadata = item.get("metadata") if isinstance(item, dict) else None
         if isinstance(metadata, dict) and metadata.get("name"):
             yield str(metadata["name"])

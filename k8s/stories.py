@@ -141,7 +141,7 @@ class Listener:
             return None
         self._asked = now
         found = desk.explain(request)
-        if found is not None:
+        if found is not None and found.quota:  # what is no quota's doing passes soon, and may become one's
             if len(self._known) >= REMEMBERED:
                 self._known.clear()
             self._known[what] = (now, found)

@@ -68,6 +68,19 @@ def test_a_missing_right_says_what_is_worse_and_what_to_do(capsys: pytest.Captur
     assert "bind the role view" in out
 
 
+@pytest.mark.parametrize("page", [b"<html>Sign in</html>", b"[]", {"items": 3}])
+def test_what_is_no_list_of_quotas_is_said(page: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """ "No quotas: creates are not limited" would be a lie."""
+    well = cluster(set())
+    with scripted_server(lambda seen: (200, page) if "resourcequotas" in seen.path else well(seen)) as server:
+        code = run(["doctor", "--server", server.url])
+    out = capsys.readouterr().out
+
+    assert code == 1
+    assert "what is answered is no list" in out
+    assert "not limited" not in out
+
+
 def test_json_is_one_document(sandbox: BackgroundSandbox, capsys: pytest.CaptureFixture[str]) -> None:
     """And nothing else on stdout."""
     code = run(["doctor", "--server", sandbox.url, "--json"])

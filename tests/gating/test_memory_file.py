@@ -162,6 +162,45 @@ def test_a_save_that_fails_leaves_the_old_file(tmp_path: Path, caplog: pytest.Lo
     assert found.quotas["team"]["compute"].ceilings["requests.cpu"].used == 10**9
 
 
+def test_a_disk_that_stays_full_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Twice a minute would be the whole log; once it went well again, the next failure is news."""
+    file = MemoryFile(tmp_path / "to" / "gate.json", SERVER)
+    (tmp_path / "to").touch()
+    assert [file.save(memory()) for _ in range(3)] == [False] * 3
+    assert len(caplog.records) == 1
+    (tmp_path / "to").unlink()
+    assert file.save(memory())
+    (tmp_path / "to").rename(tmp_path / "away")
+    (tmp_path / "to").touch()
+    assert not file.save(memory())
+    assert len(caplog.records) == 2
+
+
+def test_what_a_killed_process_had_begun_is_taken_away(tmp_path: Path) -> None:
+    """An hour later: what is younger may be somebody's who shares the directory."""
+    old, young, others = (tmp_path / name for name in ("gate.json.a1b2.new", "gate.json.c3d4.new", "else.json.e5.new"))
+    for path in (old, young, others):
+        path.write_text("half")
+    for path in (old, others):
+        os.utime(path, (0, 0))
+    assert loaded(tmp_path / "gate.json") is None
+    assert {path.name for path in tmp_path.iterdir()} == {young.name, others.name}
+
+
+def test_a_file_of_more_than_is_saved_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each quota and namespace costs its share of a start: what has nothing in it is not taken in."""
+    path = saved(tmp_path / "gate.json")
+    found = json.loads(path.read_text())
+    found["namespaces"] |= {f"empty-{number}": {} for number in range(9)}
+    path.write_text(json.dumps(found))
+    memory = loaded(path)
+    assert memory is not None
+    assert set(memory.quotas) == {"team"}
+    monkeypatch.setattr(memory_file, "MOST_QUOTAS", 0)
+    assert loaded(path) is None
+    assert (tmp_path / "gate.json.damaged").exists()
+
+
 def test_only_the_newest_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file is bounded: of too many quotas those last heard of are saved."""
     monkeypatch.setattr(memory_file, "MOST_QUOTAS", 2)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl import Policy, Rejected
@@ -13,10 +15,9 @@ from k8s.memory_keeper import ENVIRONMENT, MemoryKeeper, memory_file_of
 from k8s.timers import ThreadTimers
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pytest
 
+    from backoff_ctrl.memory import Memory
     from k8s.sandbox import BackgroundSandbox
 
 SERVER = "https://10.0.0.1:6443"
@@ -99,6 +100,46 @@ def test_servers_have_files_of_their_own(tmp_path: Path, monkeypatch: pytest.Mon
     paths = [file.path for file in files if file is not None]
     assert paths[0] == paths[2] != paths[1]
     assert all(path.parent == tmp_path for path in paths)
+
+
+def test_a_home_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No shell has read what a unit file or an env file says; where nobody knows the home, the name stands."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv(ENVIRONMENT, "~/memory")
+    file = memory_file_of(SERVER)
+    assert file is not None
+    assert file.path.parent == tmp_path / "memory"
+    monkeypatch.setenv(ENVIRONMENT, "~nobody-at-all/memory")
+    file = memory_file_of(SERVER)
+    assert file is not None
+    assert file.path.parent == Path("~nobody-at-all/memory")
+
+
+def test_the_last_save_is_the_newest(tmp_path: Path) -> None:
+    """A save that is under way when the ledger closes ends first."""
+    desk, begun, go = ledger(), threading.Event(), threading.Event()
+    learn(desk)
+    written: list[int] = []
+
+    class Slow(MemoryFile):
+        def save(self, memory: Memory) -> bool:
+            if not begun.is_set():
+                begun.set()
+                go.wait(300)
+            written.append(len(memory.quotas))
+            return super().save(memory)
+
+    keeper = MemoryKeeper(desk, Slow(tmp_path / "gate.json", SERVER), every=0.01)
+    assert begun.wait(300)
+    full = {"pods": 2 * 10**9}
+    desk.learn("other", ANYBODY, Rejected("q", {"pods": 10**9}, full, full), desk.timers.now())
+    closing = threading.Thread(target=keeper.close)
+    closing.start()
+    closing.join(0.3)  # time enough to overtake it
+    go.set()
+    closing.join(300)
+    assert written[-1] == 2
+    assert sorted(written) == written
 
 
 def test_a_program_remembers_by_its_environment(sandbox: BackgroundSandbox, tmp_path: Path) -> None:

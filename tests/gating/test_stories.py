@@ -32,6 +32,7 @@ class Stage:
     used: int = 0
     asked: int = 1
     status: int = 201
+    delay: float = 0.01
     heard: list[tuple[float, Happening, str]] = field(default_factory=list)
     policy: Policy = field(default_factory=lambda: Policy(base=1, cap=4))
 
@@ -45,7 +46,7 @@ class Stage:
 
     async def send(self, body: dict[str, Any]) -> Answer:
         """Answer as a quota does."""
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(self.delay)
         if self.used + self.asked > self.limit:
             amounts = f"requested: pods={self.asked}, used: pods={self.used}, limited: pods={self.limit}"
             text = f'pods "{body["metadata"]["name"]}" is forbidden: exceeded quota: q, {amounts}'
@@ -109,6 +110,17 @@ def test_a_longer_wait_is_told_and_so_is_its_end() -> None:
     assert note == "pods web-* waits: it asks pods=1, quota q has 0 of 1 left; place 1 in line"
     assert 10 <= ended <= 15
     assert end == f"pods web-* was created after waiting {ended:.1f} s for pods of quota q"
+
+
+def test_a_quota_that_is_learned_late_is_told_soon() -> None:
+    """Nobody had been refused yet when the waiters were first looked at: that answer stands for no later look."""
+    stage = Stage(used=1, delay=1.5)
+
+    async def run() -> None:
+        await asyncio.gather(*(stage.create(timeout=6) for _ in range(60)), return_exceptions=True)
+
+    assert len(play(stage, run).told(Happening.WAITS)) == 60
+    assert max(at for at, _, _ in stage.heard) <= 5
 
 
 def test_each_waiter_knows_its_place() -> None:

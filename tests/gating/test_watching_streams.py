@@ -207,6 +207,17 @@ async def test_a_page_of_quotas_at_a_time(sandbox: BackgroundSandbox, monkeypatc
     assert len({page["metadata"]["resourceVersion"] for page in pages}) == 1
 
 
+async def test_a_list_that_goes_in_circles_is_broken() -> None:
+    """A new list is begun, later: one page for ever would be asked as fast as the server can."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response({"metadata": {"resourceVersion": "1", "continue": "again"}, "items": []})
+
+    async with served(answer) as source:
+        with pytest.raises(WatchBrokenError, match="page that it has just given"):
+            [page async for page in source.pages(QUOTAS, "team")]
+
+
 async def test_of_pods_only_the_metadata_and_of_their_list_only_its_version_is_asked(
     sandbox: BackgroundSandbox,
 ) -> None:

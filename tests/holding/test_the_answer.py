@@ -349,6 +349,27 @@ def test_a_list_that_does_not_come_is_one_sentence_and_2(
     assert line.endswith("try again")
 
 
+@pytest.mark.parametrize(
+    ("kind", "page"),
+    [
+        ("resourcequotas", b"<html>Sign in</html>"),
+        ("resourcequotas", b"[]"),
+        ("pods", {"status": "ok"}),
+        ("pods", {"items": 3}),
+        ("pods", {"items": [], "metadata": "text"}),
+        ("pods", {"items": [], "metadata": {"continue": 7}}),
+        ("pods", {"items": [], "metadata": {"continue": "for ever"}}),
+    ],
+)
+def test_what_is_no_list_is_no_empty_list(kind: str, page: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """A proxy that wants a login answers 200: that nothing is charged would be a lie."""
+    with scripted_server(cluster(lambda path, *_: (200, page) if path.endswith(f"/{kind}") else None)) as script:
+        assert ask(script) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"the list of {kind}" in line
+    assert "proxy" in line
+
+
 def test_a_custom_kind_is_found_in_the_version_that_serves_it(capsys: pytest.CaptureFixture[str]) -> None:
     """The preferred version first, then the others."""
     versions = [{"groupVersion": f"example.com/v{number}"} for number in (1, 2)]
