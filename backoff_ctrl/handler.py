@@ -106,7 +106,7 @@ class ComputeResourceAwareBackOffHandler(Admission):
     def ended(self, stored: str, now: float) -> None:
         """Hear that something ended: a hint, and one less of ours that lives."""
         living = self.knowledge.living
-        if living.end(stored, now, self._shared.recount_lag):
+        if living.end(stored, now):
             self._look(now)
         elif living.look_at < FOREVER:
             self._shared.wake(self, living.look_at)
@@ -156,9 +156,9 @@ class ComputeResourceAwareBackOffHandler(Admission):
         else:
             self.probing.ended(ticket, passed=False)
             if isinstance(outcome, Overloaded) and outcome.scope == "flow":
-                flow.bad(ticket.sent, now, outcome.retry_after, self.policy.base)
+                flow.bad(ticket.sent, now, outcome.retry_after, self.policy.base, cut=self.policy.overload_cut)
             elif isinstance(outcome, Overloaded):
-                self.pace.conflicted(ticket.sent, now, outcome.retry_after, len(self.knowledge.outstanding) + 1)
+                self.pace.slow(outcome, ticket.sent, len(self.knowledge.outstanding) + 1, now)
         if ticket.request.state == "waiting":
             self.line.join(ticket.request, ticket.shape.row_of(ticket.request))
         self._look(now)

@@ -55,10 +55,10 @@ class Life:
             if ceiling.doubt:
                 self._living.doubtful = True
 
-    def end(self, now: float, lag: float) -> bool:
+    def end(self, now: float) -> bool:
         """Count it no more, since it has ended; say whether that leaves less to doubt."""
         self._over = True
-        young = max(SHORT, lag) < now - self.began < TRAILS_MAX
+        young = SHORT < now - self.began < TRAILS_MAX
         less = False
         for ceiling, amount in self._charged:
             if young and ceiling.doubt:
@@ -110,11 +110,11 @@ class Living:
         life = lives[stored] = Life(self, now)
         return life
 
-    def end(self, stored: str, now: float, lag: float) -> bool:
-        """Take in an end; say whether it leaves less to doubt. ``lag``: what a recount may trail by, in seconds."""
+    def end(self, stored: str, now: float) -> bool:
+        """Take in an end; say whether it leaves less to doubt."""
         life = self._lives.pop(stored, None)
         if life is not None:
-            return life.end(now, lag)
+            return life.end(now)
         self._ended[stored] = None
         if len(self._ended) > ENDED_MAX:
             del self._ended[next(iter(self._ended))]

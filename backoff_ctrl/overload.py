@@ -58,11 +58,14 @@ class Window:
         if self.in_flight * 2 >= self.size:
             self.size = min(float(self._policy.overload_max), self.size + 1.0 / self.size)
 
-    def bad(self, sent: float, now: float, retry_after: float | None, base: float) -> None:
-        """Shrink, once per window in flight, and pause: for the server's Retry-After, else by full jitter."""
+    def bad(self, sent: float, now: float, retry_after: float | None, base: float, *, cut: float | None) -> None:
+        """Shrink, once per window in flight, and pause: for the server's Retry-After, else by full jitter.
+
+        It shrinks to ``cut`` of its size; None: by one, so that it ends where about one answer in it is bad.
+        """
         if sent >= self._cut:
             self._cut = now
-            self.size = max(1.0, self.size * self._policy.overload_cut)
+            self.size = max(1.0, self.size - 1.0 if cut is None else self.size * cut)
             wait = full_jitter(self.failures, base, self._policy.cap, self._rng)
             self.failures += 1
         else:

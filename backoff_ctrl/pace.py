@@ -2,6 +2,10 @@
 
 Creates into the unknown grow 1, 2, 4, ... to ``unproven_max``, as TCP's slow start does: one more in flight for each
 that got in. A quota conflict, an evaluation time-out or a broken webhook slows this namespace only.
+
+A conflict is no overload: the server's admission charges one batch of creates after the other, and lost the race for
+the quota's object to a recount (or to another server) three times. Fewer creates would be charged in as many writes
+and lose as often, so that they are slowed by a little, and for milliseconds (docs/decisions/news.md).
 """
 
 from __future__ import annotations
@@ -16,19 +20,20 @@ if TYPE_CHECKING:
 
     from .admission import Admission
     from .policy import Policy
-    from .tickets import Outcome
+    from .tickets import Outcome, Overloaded
 
 
 class Pace:
     """The limits of one namespace on its creates in flight, beside the overload windows that all share."""
 
-    __slots__ = ("_policy", "_rng", "brake", "turn", "unproven", "window")
+    __slots__ = ("_policy", "_released_at", "_rng", "brake", "turn", "unproven", "window")
 
     def __init__(self, policy: Policy, rng: random.Random) -> None:
         """Start slow, without a brake."""
         self._policy = policy
         self._rng = rng
         self.brake: Window | None = None
+        self._released_at = 0.0  # the size at which the brake lets go
         self.turn: Window | None = None  # the contended window whose turn this namespace has
         self.window = 1  # unproven creates in flight, at most
         self.unproven = 0
@@ -65,20 +70,26 @@ class Pace:
                 self.window = 1
         if self.brake is not None and outcome.event in ("created", "rejected"):
             self.brake.good()
-            if self.brake.size >= self._policy.overload_start:
+            if self.brake.size >= self._released_at:
                 self.brake = None
 
-    def conflicted(self, sent: float, now: float, retry_after: float | None, in_flight: int) -> None:
-        """Slow down: the namespace's quotas, not the server, asked for patience."""
-        if self.brake is None:
-            self.brake = Window(self._policy, self._rng)
-        self.brake.in_flight = in_flight
-        self.brake.bad(sent, now, retry_after, self._policy.brake_base)
+    def slow(self, outcome: Overloaded, sent: float, in_flight: int, now: float) -> None:
+        """Slow down: the namespace's quotas or webhooks, not the server, asked for patience."""
+        policy = self._policy
+        raced = outcome.scope == "quota"
+        brake = self.brake or self._put_on(max(policy.overload_start, in_flight) if raced else policy.overload_start)
+        brake.in_flight = in_flight
+        base, cut = (policy.race_base, None) if raced else (policy.brake_base, policy.overload_cut)
+        brake.bad(sent, now, outcome.retry_after, base, cut=cut)
 
     def start_slowly(self) -> None:
         """Begin with one create in flight: what is known is from an earlier time."""
+        self._put_on(self._policy.overload_start).size = 1.0
+
+    def _put_on(self, size: int) -> Window:
         self.brake = Window(self._policy, self._rng)
-        self.brake.size = 1.0
+        self.brake.size = self._released_at = float(size)
+        return self.brake
 
     def next_open(self, now: float) -> float:
         """Return when the brake lets go; infinity if it does not hold."""

@@ -28,6 +28,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "overload_max": (1, 65_536),
     "overload_cut": (0.1, 0.99),
     "brake_base": (0.001, 60),
+    "race_base": (0.001, 60),
     "never_confirm": (0, 3600),
     "never_probe": (1, 86_400),
     "waiters_max": (1, 100_000_000),
@@ -81,7 +82,9 @@ class Policy:
     overload_cut: float = 0.7
     """What an overload answer multiplies the window by, at most once for the creates in flight."""
     brake_base: float = 0.1
-    """First pause of a namespace whose creates meet quota conflicts: they are over in milliseconds."""
+    """First pause of a namespace whose webhooks fail, or whose quotas are not evaluated."""
+    race_base: float = 0.01
+    """First pause of a namespace whose creates raced for a quota's object and lost: over in milliseconds."""
     never_confirm: float = 2.0
     """A learned never-fits needs a second refusal this much later: the quota may have been in the making."""
     never_probe: float = 300.0

@@ -18,6 +18,7 @@ RequestEvent = Literal[
     "submit", "admit", "withdraw", "refuse",
     "created", "rejected", "overloaded", "failed", "abandoned", "expired",
 ]  # fmt: skip
+Scope = Literal["flow", "namespace", "quota"]
 
 REQUESTS: Final[dict[RequestState, dict[RequestEvent, RequestState]]] = {
     "new": {"submit": "waiting", "admit": "sent", "refuse": "over"},
@@ -169,12 +170,15 @@ class Rejected(Outcome):
 
 
 class Overloaded(Outcome):
-    """The server (``scope="flow"``) or this namespace's quotas (``"namespace"``) asked for patience; not stored."""
+    """Patience was asked for, and nothing stored: by the server (``scope="flow"``), or by what is this namespace's own.
+
+    ``"quota"``: the create raced for a quota's object and lost. ``"namespace"``: all else, as webhooks that fail.
+    """
 
     __slots__ = ("retry_after", "scope")
     event: ClassVar[RequestEvent] = "overloaded"
 
-    def __init__(self, retry_after: float | None = None, scope: Literal["flow", "namespace"] = "flow") -> None:
+    def __init__(self, retry_after: float | None = None, scope: Scope = "flow") -> None:
         """Keep the server's Retry-After, in seconds, where it sent one."""
         self.retry_after = retry_after
         self.scope = scope

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.tickets import Overloaded, Rejected
 
 from .rejections import Lane
 
 if TYPE_CHECKING:
+    from backoff_ctrl.tickets import Scope
+
     from .rejections import Rejection
 
 
@@ -30,7 +32,7 @@ class Treatment:
     """A row of the table. After ``tries`` such answers in a row the last one is given back to the caller."""
 
     step: Step
-    scope: Literal["flow", "namespace"] = "flow"
+    scope: Scope = "flow"
     tries: int | None = None
 
 
@@ -41,7 +43,7 @@ TREATMENTS: Final[dict[Lane, Treatment]] = {
     Lane.MUST_SPECIFY: Treatment(Step.GIVE_BACK),
     Lane.QUOTA_NOT_READY: Treatment(Step.AGAIN, "namespace"),
     Lane.NO_COVERING_QUOTA: Treatment(Step.GIVE_BACK),
-    Lane.QUOTA_CONFLICT: Treatment(Step.AGAIN, "namespace"),
+    Lane.QUOTA_CONFLICT: Treatment(Step.AGAIN, "quota"),
     Lane.QUOTA_TIMEOUT: Treatment(Step.AGAIN, "namespace"),
     Lane.OVERLOAD: Treatment(Step.AGAIN, "flow"),
     Lane.UNKNOWN_OUTCOME: Treatment(Step.LOOK_UP, tries=5),

@@ -186,6 +186,11 @@ class Timeline:
         return sum(c.held for ceilings in seen.quotas.values() for c in ceilings.values())
 
 
+def flying(line: Timeline) -> list[Ticket]:
+    """List the open tickets."""
+    return [effect for _, effect in line.log if isinstance(effect, Ticket) and not effect.ended]
+
+
 def state_of(request: Request) -> str:
     """Return a request's state as a plain text: it changes behind the type checker's back."""
     return request.state

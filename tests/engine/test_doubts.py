@@ -251,8 +251,8 @@ def test_after_half_a_minute_of_doubts_the_young_count_on() -> None:
 
     assert ceiling.living == 2
     assert [life is not None and life.known for life in lives] == [False, False, True, True]
-    assert living.end("0.0", 0.0, 0.0) is False
-    assert living.end(str(DOUBTED_MAX - 1), DOUBTED_MAX, 0.0) is True
+    assert living.end("0.0", 0.0) is False
+    assert living.end(str(DOUBTED_MAX - 1), DOUBTED_MAX) is True
     assert ceiling.living == 1
 
 

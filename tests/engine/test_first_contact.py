@@ -5,12 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl import Created, Demand, Failed, Policy, Rejected, Ticket
-from tests.timeline import NS, ONE, QUOTA, Timeline
-
-
-def flying(line: Timeline) -> list[Ticket]:
-    """List the open tickets."""
-    return [effect for _, effect in line.log if isinstance(effect, Ticket) and not effect.ended]
+from tests.timeline import NS, ONE, QUOTA, Timeline, flying
 
 
 def crowd(count: int, policy: Policy | None = None, shapes: int = 1) -> Timeline:

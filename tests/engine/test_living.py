@@ -169,13 +169,13 @@ def test_what_is_kept_is_bounded() -> None:
     living = Living(told=True)
     assert all(isinstance(living.begin(f"pod-{n}", 0.0), Life) for n in range(LIVES_MAX))
     assert living.begin("one more", 0.0) is None
-    living.end("pod-0", 0.0, 0.0)
+    living.end("pod-0", 0.0)
     assert living.begin("one more", 0.0) is not None
 
     for n in range(ENDED_MAX + 1):
-        living.end(f"stranger-{n}", 0.0, 0.0)
-    living.end("pod-1", 0.0, 0.0)
-    living.end("pod-2", 0.0, 0.0)
+        living.end(f"stranger-{n}", 0.0)
+    living.end("pod-1", 0.0)
+    living.end("pod-2", 0.0)
     assert living.begin("stranger-1", 0.0) is None
     assert living.begin("stranger-0", 0.0) is not None
     assert living.begin("", 0.0) is None
@@ -201,7 +201,7 @@ def test_whoever_looks_is_asked_to_only_where_there_is_a_doubt() -> None:
     assert (ceiling.doubt, living.look([ceiling], 0.0)) == (1, False)
     assert (living.doubtful, living.look_at) == (False, TRAILS_MAX)
 
-    assert [living.end(name, 0.0, 0.0) for name in "abcd"] == [True, False, False, False]
+    assert [living.end(name, 0.0) for name in "abcd"] == [True, False, False, False]
     assert (ceiling.living, ceiling.doubt, ceiling.room) == (0, 0, 2)
     assert living.look([ceiling], TRAILS_MAX) is False
     assert living.look_at == float("inf")
@@ -213,7 +213,7 @@ def test_what_has_ended_stays_known_whatever_is_forgotten() -> None:
     over, alive = living.begin("over", 0.0), living.begin("alive", 0.0)
     assert over is not None
     assert alive is not None
-    living.end("over", 0.0, 0.0)
+    living.end("over", 0.0)
     living.follow([], told=True)
 
     assert (over.known, alive.known) == (True, False)

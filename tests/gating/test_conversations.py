@@ -51,7 +51,7 @@ def test_refused_credentials_are_refreshed_once(callers: Conversation) -> None:
         pytest.param(
             status(409, "Conflict", 'Operation cannot be fulfilled on resourcequotas "q": the object has been modified',
                    kind="resourcequotas", name="q"),
-            "namespace",
+            "quota",
             id="409 on a quota",
         ),
         pytest.param(

@@ -1,0 +1,135 @@
+"""The brake: a namespace whose webhooks fail, or that loses races for a quota, is slowed alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from backoff_ctrl import Overloaded, Policy
+from tests.timeline import NS, Timeline, flying
+
+if TYPE_CHECKING:
+    from backoff_ctrl.overload import WindowSnapshot
+
+
+def brake(line: Timeline, namespace: str = NS) -> WindowSnapshot:
+    """Show the brake of a namespace that has one."""
+    seen = line.controller.snapshot(line.now).namespaces[namespace].brake
+    assert seen is not None
+    return seen
+
+
+def test_a_broken_webhook_slows_its_own_namespace_only() -> None:
+    """Evaluations that time out, too: fewer creates at once there, and the others notice nothing."""
+    line = Timeline(Policy(overload_start=64, brake_base=10))
+    line.watching()
+    for _ in range(20):
+        line.submit(1, namespace="a")
+    line.later(0.1)
+    victim = flying(line)[0]
+    line.settle(victim, Overloaded(None, "namespace"))
+    assert line.submit(1, namespace="a").state == "waiting"
+    assert line.submit(1, namespace="b").state == "sent"
+    assert line.controller.snapshot(line.now).flows[""].size == 64
+    assert brake(line, "a").size < 64
+    assert 0 <= brake(line, "a").closed_for <= 10
+
+
+def test_lost_races_for_a_quota_slow_by_a_little() -> None:
+    """Admission charges a batch with one write: fewer in flight would be as many writes, and lose as often."""
+    line = Timeline(Policy(overload_start=64))
+    line.watching()
+    for _ in range(200):
+        line.submit(1, namespace="a")
+    line.later(0.1)
+    for ticket in flying(line)[:40]:
+        line.settle(ticket, Overloaded(None, "quota"))  # all of one moment: one piece of news
+    assert brake(line, "a").size == 63
+    assert 0 < brake(line, "a").closed_for <= Policy().race_base
+
+    line.later(Policy().race_base)
+    assert len(flying(line)) == 63
+    for _ in range(70):
+        line.created(flying(line)[0])
+    assert line.controller.snapshot(line.now).namespaces["a"].brake is None
+
+
+def test_a_lost_race_takes_one_from_what_was_in_flight() -> None:
+    """A window that has grown is not cut to where it began, and the brake lets go when it is back."""
+    line = Timeline(Policy(overload_start=4, overload_max=64))
+    line.watching()
+    for _ in range(2000):
+        line.submit(1)
+    for _ in range(400):
+        line.created(flying(line)[0])
+    many = len(flying(line))
+    line.settle(flying(line)[0], Overloaded(None, "quota"))
+    assert brake(line).size == many - 1 > 20
+    line.later(0.02)
+
+    line.created(flying(line)[0])
+    assert brake(line).size > many - 1
+    for _ in range(many):
+        line.created(flying(line)[0])
+    assert line.controller.snapshot(line.now).namespaces[NS].brake is None
+
+
+def test_races_that_are_lost_all_the_time_end_with_one_create_in_flight() -> None:
+    """With ever longer pauses: whatever races, it is left to itself."""
+    line = Timeline(Policy(overload_start=4))
+    line.watching()
+    for _ in range(9):
+        line.submit(1)
+    longest = 0.0
+    for _ in range(40):
+        for ticket in flying(line):
+            line.settle(ticket, Overloaded(None, "quota"))
+        longest = max(longest, brake(line).closed_for)
+        line.later(31)
+    assert len(flying(line)) == 1
+    assert 1 < longest <= Policy().cap
+
+
+def test_the_brake_lets_one_go_again_when_its_pause_is_over() -> None:
+    """The refused create is sent again after a short jitter, in its place."""
+    line = Timeline()
+    line.watching()
+    ticket = line.ticket_of(line.submit(1))
+    line.later(0.1)
+    line.settle(ticket, Overloaded(None, "namespace"))
+    refused_at = line.now
+    again = line.next_ticket(within=1)
+
+    assert again.request is ticket.request
+    assert line.now - refused_at <= Policy().brake_base
+
+
+def test_the_brake_lets_go_where_the_window_cannot_grow_beyond_its_start() -> None:
+    """As many at once as the server takes to begin with: that is slow no more."""
+    line = Timeline(Policy(overload_start=4, overload_max=4))
+    line.watching()
+    for _ in range(100):
+        line.submit(1)
+    line.settle(flying(line)[0], Overloaded(None, "namespace"))
+    for _ in range(60):
+        line.later(0.2)
+        line.created(flying(line)[0])
+
+    assert line.controller.snapshot(line.now).namespaces[NS].brake is None
+
+
+def test_the_brake_lets_go_after_good_answers() -> None:
+    """Conflicts are over in milliseconds: after some hundred 201s the namespace is as fast as the others."""
+    line = Timeline(Policy(overload_start=16))
+    line.watching()
+    for _ in range(1200):
+        line.submit(1)
+    for _ in range(3):
+        line.later(0.2)
+        line.settle(flying(line)[0], Overloaded(None, "namespace"))
+    slowed = len(flying(line))
+    for _ in range(1000):
+        line.later(0.2)
+        line.created(flying(line)[0])
+
+    assert len(flying(line)) > slowed
+    assert len(flying(line)) >= 16
