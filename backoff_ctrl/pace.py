@@ -69,8 +69,10 @@ class Pace:
             elif outcome.event == "rejected":
                 self.window = 1
         if self.brake is not None and outcome.event in ("created", "rejected"):
-            self.brake.good()
-            if self.brake.size >= self._released_at:
+            brake = self.brake
+            brake.good()
+            unfelt = brake.size >= self._policy.overload_start and brake.in_flight * 2 < brake.size
+            if brake.size >= self._released_at or unfelt:
                 self.brake = None
 
     def slow(self, outcome: Overloaded, sent: float, in_flight: int, now: float) -> None:

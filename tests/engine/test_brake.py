@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backoff_ctrl import Overloaded, Policy
+from backoff_ctrl import Failed, Overloaded, Policy
 from tests.timeline import NS, Timeline, flying
 
 if TYPE_CHECKING:
@@ -70,6 +70,25 @@ def test_a_lost_race_takes_one_from_what_was_in_flight() -> None:
     assert brake(line).size > many - 1
     for _ in range(many):
         line.created(flying(line)[0])
+    assert line.controller.snapshot(line.now).namespaces[NS].brake is None
+
+
+def test_a_brake_that_nobody_feels_lets_go() -> None:
+    """A window grows only where half of it is used: after the crowd it would never be what it was."""
+    line = Timeline(Policy(overload_start=4, overload_max=64))
+    line.watching()
+    for _ in range(425):
+        line.submit(1)
+    for _ in range(400):
+        line.created(flying(line)[0])
+    line.settle(flying(line)[0], Overloaded(None, "quota"))
+    line.later(0.02)
+    for ticket in flying(line):
+        line.settle(ticket, Failed())
+    assert brake(line).size > 20
+
+    for _ in range(2):
+        line.created(line.ticket_of(line.submit(1)))
     assert line.controller.snapshot(line.now).namespaces[NS].brake is None
 
 
