@@ -53,11 +53,11 @@ class ComputeResourceAwareBackOffHandler(Admission):
         flow.in_flight -= 1
         flow.used_at = now
         if ticket.unproven or self.pace.brake is not None:
-            self.pace.ended(outcome, unproven=ticket.unproven)
+            self.pace.ended(ticket, outcome, len(knowledge.outstanding), now)
             if self.line.size:
                 self._look(now)
         if isinstance(outcome, Created):
-            if flow.failures or flow.in_flight * 2 >= flow.size:
+            if flow.failures or flow.is_used():
                 flow.good()
             self._created(ticket, outcome, now)
         else:

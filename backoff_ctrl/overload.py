@@ -31,13 +31,13 @@ class WindowSnapshot:
 class Window:
     """Creates in flight under one flow, or one namespace's brake. ``turns`` are the namespaces that wait for it."""
 
-    __slots__ = ("_cut", "_policy", "_rng", "failures", "in_flight", "not_before", "size", "turns", "used_at")
+    __slots__ = ("_policy", "_rng", "cut_at", "failures", "in_flight", "not_before", "size", "turns", "used_at")
 
     def __init__(self, policy: Policy, rng: random.Random) -> None:
         """Start at the policy's size."""
         self._policy = policy
         self._rng = rng
-        self._cut = float("-inf")
+        self.cut_at = float("-inf")
         self.size = float(policy.overload_start)
         self.in_flight = 0
         self.failures = 0
@@ -52,10 +52,14 @@ class Window:
         """Say whether fewer creates are in flight than may be."""
         return self.in_flight + 1 <= self.size
 
+    def is_used(self) -> bool:
+        """Say whether half of it was used, at least, with the one that was answered just now."""
+        return self.in_flight * 2 + 2 >= self.size
+
     def good(self) -> None:
-        """Grow a little: the server answered."""
+        """Grow a little: the server answered. ``in_flight`` counts the others, without the one that was answered."""
         self.failures = 0
-        if self.in_flight * 2 >= self.size:
+        if self.is_used():
             self.size = min(float(self._policy.overload_max), self.size + 1.0 / self.size)
 
     def bad(self, sent: float, now: float, retry_after: float | None, base: float, *, cut: float | None) -> None:
@@ -63,8 +67,8 @@ class Window:
 
         It shrinks to ``cut`` of its size; None: by one, so that it ends where about one answer in it is bad.
         """
-        if sent >= self._cut:
-            self._cut = now
+        if sent >= self.cut_at:
+            self.cut_at = now
             self.size = max(1.0, self.size - 1.0 if cut is None else self.size * cut)
             wait = full_jitter(self.failures, base, self._policy.cap, self._rng)
             self.failures += 1

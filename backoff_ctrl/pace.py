@@ -20,19 +20,20 @@ if TYPE_CHECKING:
 
     from .admission import Admission
     from .policy import Policy
-    from .tickets import Outcome, Overloaded
+    from .tickets import Outcome, Overloaded, Ticket
 
 
 class Pace:
     """The limits of one namespace on its creates in flight, beside the overload windows that all share."""
 
-    __slots__ = ("_policy", "_released_at", "_rng", "brake", "turn", "unproven", "window")
+    __slots__ = ("_by_race", "_policy", "_released_at", "_rng", "brake", "turn", "unproven", "window")
 
     def __init__(self, policy: Policy, rng: random.Random) -> None:
         """Start slow, without a brake."""
         self._policy = policy
         self._rng = rng
         self.brake: Window | None = None
+        self._by_race = False  # the brake was put on by a lost race
         self._released_at = 0.0  # the size at which the brake lets go
         self.turn: Window | None = None  # the contended window whose turn this namespace has
         self.window = 1  # unproven creates in flight, at most
@@ -60,38 +61,54 @@ class Pace:
             return False
         return True
 
-    def ended(self, outcome: Outcome, *, unproven: bool) -> None:
-        """Take in how a ticket ended: growth for what got in, one at a time again after a quota's refusal."""
-        if unproven:
+    def ended(self, ticket: Ticket, outcome: Outcome, in_flight: int, now: float) -> None:
+        """Take in how a ticket ended: growth for what got in, one at a time again after a quota's refusal.
+
+        The brake heeds only answers to what was sent since it was put on or pressed: what was in flight then tells
+        nothing of now. A race's brake also lets go where less than half of it is used: then nobody feels it.
+        """
+        if ticket.unproven:
             self.unproven -= 1
             if outcome.event == "created":
                 self.window = min(self._policy.unproven_max, self.window + 1)
             elif outcome.event == "rejected":
                 self.window = 1
-        if self.brake is not None and outcome.event in ("created", "rejected"):
-            brake = self.brake
-            brake.good()
-            unfelt = brake.size >= self._policy.overload_start and brake.in_flight * 2 < brake.size
-            if brake.size >= self._released_at or unfelt:
-                self.brake = None
+        brake = self.brake
+        if brake is None:
+            return
+        brake.in_flight = in_flight
+        if outcome.event not in ("created", "rejected") or ticket.sent < brake.cut_at:
+            return
+        brake.good()
+        unfelt = self._by_race and not brake.is_used()
+        if now >= brake.not_before and (brake.size >= self._released_at or unfelt):
+            self.brake = None
 
     def slow(self, outcome: Overloaded, sent: float, in_flight: int, now: float) -> None:
         """Slow down: the namespace's quotas or webhooks, not the server, asked for patience."""
         policy = self._policy
         raced = outcome.scope == "quota"
-        brake = self.brake or self._put_on(max(policy.overload_start, in_flight) if raced else policy.overload_start)
+        brake = self.brake
+        if brake is None or (self._by_race and not raced):
+            brake = self._put_on(in_flight if raced else 0)
+            self._by_race = raced
         brake.in_flight = in_flight
         base, cut = (policy.race_base, None) if raced else (policy.brake_base, policy.overload_cut)
         brake.bad(sent, now, outcome.retry_after, base, cut=cut)
 
     def start_slowly(self) -> None:
         """Begin with one create in flight: what is known is from an earlier time."""
-        self._put_on(self._policy.overload_start).size = 1.0
+        self._put_on(0).size = 1.0
+        self._by_race = False
 
     def _put_on(self, size: int) -> Window:
-        self.brake = Window(self._policy, self._rng)
-        self.brake.size = self._released_at = float(size)
-        return self.brake
+        """Begin with at least the size that a window begins with, and let go when that is reached again."""
+        policy, before = self._policy, self.brake
+        made = self.brake = Window(policy, self._rng)
+        made.size = self._released_at = float(min(policy.overload_max, max(policy.overload_start, size)))
+        if before is not None:
+            made.not_before = before.not_before
+        return made
 
     def next_open(self, now: float) -> float:
         """Return when the brake lets go; infinity if it does not hold."""

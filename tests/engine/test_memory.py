@@ -63,6 +63,8 @@ def test_room_that_is_remembered_is_taken_slowly() -> None:
     for _ in range(100):
         line.submit(1)
     assert len(line.admitted()) == 1
+    line.created(line.ticket_of(line.admitted()[0]))
+    assert len(line.admitted()) == 1 + 2
     most = 0
     for _ in range(100):
         flying = [ticket for ticket in tickets(effect for _, effect in line.log) if not ticket.ended]

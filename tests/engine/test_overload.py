@@ -90,6 +90,21 @@ def test_the_window_never_closes_for_good() -> None:
     assert len(flying(line)) == 1
 
 
+def test_after_a_storm_the_window_grows_again() -> None:
+    """From one in flight, which is all that is used of it."""
+    line = crowd(3000)
+    for _ in range(12):
+        line.later(31)
+        for ticket in flying(line):
+            line.settle(ticket, Overloaded())
+    line.later(31)
+    assert (size(line), len(flying(line))) == (1, 1)
+    for _ in range(200):
+        line.created(flying(line)[0])
+
+    assert len(flying(line)) >= 16
+
+
 def test_the_pauses_after_overloads_back_off_by_full_jitter_and_a_good_answer_ends_that() -> None:
     """Ten bad answers in a row wait up to the cap; one good answer, and the next pause is short again."""
     line = crowd(50)
@@ -154,10 +169,10 @@ def test_a_shorter_word_does_not_cut_a_longer_pause() -> None:
 def test_a_window_that_is_hardly_used_does_not_grow() -> None:
     """Less than half in flight: a good answer is no sign that more would do."""
     window = Window(Policy(), random.Random(0))
-    window.in_flight = 7
+    window.in_flight = 6
     window.good()
     assert window.size == 16
-    window.in_flight = 8
+    window.in_flight = 7
     window.good()
     assert window.size == 16 + 1 / 16
 
