@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from .event_bodies import instance_name
 from .events import Counts, Ended, EventBook, Limits, Write
+from .short_answers import beginning
 from .stories import Listener
 
 if TYPE_CHECKING:
@@ -236,7 +237,7 @@ async def _request(client: ApiClient, write: Write) -> tuple[int, float, str]:
         auth_settings=["BearerToken"],
     )
     response = await client.call_api(*request, _request_timeout=PATIENCE)
-    text = (await response.read() or b"").decode("utf-8", "replace")[:300]
+    text = (await beginning(response.response)).decode("utf-8", "replace")[:300]
     asked = (response.headers or {}).get("Retry-After", "")
     return response.status, float(asked) if asked.isdecimal() else 0.0, text
 

@@ -132,7 +132,7 @@ class Follower:
             async for page in pages:
                 metadata, items = page.get("metadata"), page.get("items")
                 found = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-                if not isinstance(found, str) or not found or not isinstance(items, list | None):
+                if not isinstance(found, str) or not found or "items" not in page or not isinstance(items, list | None):
                     raise WatchBrokenError("the list is no list, or has no version to watch from")
                 version = version or found
                 for body in items or ():

@@ -13,7 +13,7 @@ from .places import ReachError
 from .reach import is_list
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from .live_charges import Live
     from .reach import Reach
@@ -21,11 +21,18 @@ if TYPE_CHECKING:
     JSON = dict[str, Any]
     Progress = Callable[[str, int, int], None]
 
+PAGES_MAX: Final = 10_000
+"""Pages of a list: five million objects are more than any namespace has."""
 PAGE: Final = 500
 """Objects in one answer: 500 pods are about 4 MB."""
 _QUOTAS: Final = "resourcequotas"
 _METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _FRESH_STARTS: Final = 3
+_NONSENSE: Final = (
+    AttributeError,
+    OverflowError,
+    TypeError,
+)  # no object, a date after the last year, a list for a name
 
 
 class _ExpiredError(Exception):
@@ -68,33 +75,30 @@ class HoldingsReader:
             for item in items:
                 try:
                     objects.append(live(kind, item, now))
-                except (
-                    FootprintError,
-                    OverflowError,
-                    TypeError,
-                ):  # nonsense: a date after the last year, a list for a name
+                except (FootprintError, *_NONSENSE):
                     malformed += 1
         return Reading(self._namespace, before, objects, self._quotas(quota), unread, malformed)
 
     def _quotas(self, wanted: str | None) -> list[JSON]:
-        found = self._objects(_QUOTAS)
+        listed = self._objects(_QUOTAS)
         where = f"{self._namespace} on {self._reach.place.url}"
-        if isinstance(found, str):
+        if isinstance(listed, str):
             raise ReachError(
                 f"this account may not list {_QUOTAS} in {where}: ask for a role that allows list on {_QUOTAS} and on "
                 "what they charge, such as view, or name another namespace with --namespace"
             )
-        if not found and self._reach.ask("GET", f"/api/v1/namespaces/{self._namespace}")[0] == 404:
+        if not listed and self._reach.ask("GET", f"/api/v1/namespaces/{self._namespace}")[0] == 404:
             raise ReachError(f"there is no namespace {where}: name another with --namespace")
+        found = [each for each in listed if isinstance(each, dict)]
         if wanted is None:
-            return list(found)
+            return found
         by_name = {quota_name(each): each for each in found}
         if wanted not in by_name:
             known = f"it has {', '.join(by_name)}" if by_name else "it has none"
             raise ReachError(f"there is no quota {wanted} in {where}: {known}")
         return [by_name[wanted]]
 
-    def _objects(self, kind: str) -> Sequence[JSON] | str:
+    def _objects(self, kind: str) -> list[Any] | str:
         """List a kind; a sentence where this account may not, nothing where the server does not know it."""
         plural, _, group = kind.partition(".")
         for version in self._served(group):
@@ -123,15 +127,18 @@ class HoldingsReader:
             status, found = self._reach.ask("GET", f"/apis/{group}")
             if status not in (200, 404):
                 raise ReachError(f"{self._reach.place.url} answers {status} when asked about {group}: try again")
-            first = (found.get("preferredVersion") or {}).get("groupVersion")
-            others = [each["groupVersion"] for each in found.get("versions") or ()] if status == 200 else []
-            self._versions[group] = [f"/apis/{each}" for each in sorted(others, key=lambda each: each != first)]
+            first = _group_version(found.get("preferredVersion"))
+            listed = found.get("versions")
+            others = [_group_version(each) for each in listed] if isinstance(listed, list) else []
+            served = sorted((each for each in others if each), key=lambda each: each != first)
+            self._versions[group] = [f"/apis/{each}" for each in served]
         return self._versions[group]
 
-    def _pages(self, place: str, plural: str, kind: str) -> Iterator[list[JSON]]:
+    def _pages(self, place: str, plural: str, kind: str) -> Iterator[list[Any]]:
         """Yield the pages of a list. Raises ``_NotServedError``, ``_ForbiddenError``, ``_ExpiredError``."""
         accept = "application/json" if kind in WHOLE or kind == _QUOTAS else _METADATA
         token, seen = "", 0
+        tokens: set[str] = set()
         while True:
             query = [("limit", str(PAGE)), *([("continue", token)] if token else [])]
             status, page = self._reach.ask("GET", f"{place}/{plural}", query=query, accept=accept)
@@ -148,7 +155,7 @@ class HoldingsReader:
             metadata = page.get("metadata") or {}
             if not is_list(page) or not isinstance(metadata, dict):
                 raise self._no_list(kind)
-            items = [item for item in page["items"] or () if isinstance(item, dict)]
+            items = page["items"] or []
             seen += len(items)
             left = metadata.get("remainingItemCount")
             self._progress(kind, seen, seen + (left if isinstance(left, int) else 0))
@@ -156,8 +163,9 @@ class HoldingsReader:
             more = metadata.get("continue")
             if not more:
                 return
-            if more == token or not isinstance(more, str):
+            if not isinstance(more, str) or more in tokens or len(tokens) >= PAGES_MAX:
                 raise self._no_list(kind)
+            tokens.add(more)
             token = more
 
     def _no_list(self, kind: str) -> ReachError:
@@ -165,3 +173,9 @@ class HoldingsReader:
             f"{self._reach.place.url} answers the list of {kind} with something else: is it an API server, or does a "
             "proxy stand before it?"
         )
+
+
+def _group_version(found: object) -> str:
+    """Return the version that an APIGroup names; empty where it names none."""
+    named = found.get("groupVersion") if isinstance(found, dict) else None
+    return named if isinstance(named, str) else ""

@@ -21,7 +21,7 @@ from backoff_ctrl.memory import Memory, RememberedCeiling, RememberedQuota
 from backoff_ctrl.quantities import format_quantity, parse_quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,9 @@ class MemoryFile:
 
     def save(self, memory: Memory) -> bool:
         """Replace the file by this memory; say whether that went well. A full disk is logged, once, not raised."""
-        text = json.dumps(self._written(memory), separators=(",", ":"))
+        text = self._text(memory, most := MOST_QUOTAS)
+        while len(text) > LARGEST and most:  # many resources each
+            text = self._text(memory, most := most // 2)
         beside = None
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,10 +90,13 @@ class MemoryFile:
         self._complaint = ""
         return True
 
+    def _text(self, memory: Memory, most: int) -> str:
+        return json.dumps(self._written(memory, most), separators=(",", ":"))
+
     def _sweep(self) -> None:
         """Take away what killed processes had begun to write."""
-        with contextlib.suppress(OSError):
-            for stray in self.path.parent.glob(f"{self.path.name}.*.new"):
+        for stray in self.path.parent.glob(f"{self.path.name}.*.new"):
+            with contextlib.suppress(OSError):
                 if stray.lstat().st_mtime < time.time() - STRAY:
                     stray.unlink()
 
@@ -115,9 +120,9 @@ class MemoryFile:
         }
         return Memory(quotas, float(found["settle_time"]))
 
-    def _written(self, memory: Memory) -> dict[str, Any]:
+    def _written(self, memory: Memory, most: int) -> dict[str, Any]:
         namespaces: dict[str, dict[str, Any]] = {}
-        for namespace, name, quota in _newest(memory):
+        for namespace, name, quota in _newest(memory)[:most]:
             namespaces.setdefault(namespace, {})[name] = {
                 "ceilings": {resource: _text_of(ceiling) for resource, ceiling in quota.ceilings.items()},
                 "applies": [[sorted(scopes), applies] for scopes, applies in quota.applies.items()],
@@ -150,11 +155,11 @@ def _open_file(path: str, flags: int) -> int:
     raise OSError(errno.EINVAL, "it is no regular file")
 
 
-def _newest(memory: Memory) -> Iterator[tuple[str, str, RememberedQuota]]:
-    """Go through the quotas, the newest first, as many as are kept."""
+def _newest(memory: Memory) -> list[tuple[str, str, RememberedQuota]]:
+    """List the quotas, the newest first."""
     every = [(ns, name, quota) for ns, named in memory.quotas.items() for name, quota in named.items()]
-    every.sort(key=lambda each: min(ceiling.age for ceiling in each[2].ceilings.values()))
-    yield from every[:MOST_QUOTAS]
+    every.sort(key=lambda each: min((ceiling.age for ceiling in each[2].ceilings.values()), default=0.0))
+    return every
 
 
 def _text_of(ceiling: RememberedCeiling) -> dict[str, Any]:

@@ -47,9 +47,12 @@ class MemoryKeeper:
             self._save()
 
     def _save(self) -> None:
-        memory = self._desk.remember()
-        if memory is not None and memory.quotas:
-            self._file.save(memory)
+        try:
+            memory = self._desk.remember()
+            if memory is not None and memory.quotas:
+                self._file.save(memory)
+        except Exception as error:  # noqa: BLE001 - law 18: what only helps must not stop anything
+            self._desk.failed_open(error)
 
 
 def memory_file_of(server: str) -> MemoryFile | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
+from .short_answers import beginning
 from .watch_events import Ignored, WatchAbsentError, WatchBrokenError, WatchExpiredError, WatchForbiddenError
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ LINGER: Final = 0.02
 """Seconds between two looks at the stream while nobody waits. Less than a hold outlives its answer (50 ms)."""
 PAGE: Final = 500
 """Objects of a list that are in memory at a time."""
+PAGES_MAX: Final = 10_000
+"""Pages of a list: five million objects are more than any namespace has."""
 PAGE_BYTES_MAX: Final = 256 << 20
 RETRY_MAX: Final = 60.0
 LINE_MAX: Final = 8 << 20
@@ -68,14 +71,16 @@ class ClientSource:
         """
         query: list[tuple[str, Any]] = [("limit", 1 if kind.metadata_only else PAGE)]
         more = ""
+        seen: set[str] = set()
         while True:
             page = await self._page(kind, namespace, [*query, ("continue", more)] if more else query)
             yield page
-            more, before = page["metadata"].get("continue"), more
+            more = page["metadata"].get("continue")
             if kind.metadata_only or not isinstance(more, str) or not more:
                 return
-            if more == before:
-                raise WatchBrokenError("the list goes on with the page that it has just given")
+            if more in seen or len(seen) >= PAGES_MAX:
+                raise WatchBrokenError("the list goes on with a page that it has given, or without end")
+            seen.add(more)
 
     async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncIterator[object]:
         """Yield events, or ``Ignored`` for a line that is none, until the server ends the stream, or is silent."""
@@ -138,7 +143,8 @@ class ClientSource:
         if response.status == 200:
             stream: aiohttp.ClientResponse = response.response
             return stream
-        text = (await response.read()).decode("utf-8", "replace")
+        async with asyncio.timeout(READ_SECONDS):
+            text = (await beginning(response.response)).decode("utf-8", "replace")
         said = f"{response.status}: {_message(text)}"
         match response.status:
             case 403:

@@ -25,6 +25,8 @@ T = TypeVar("T")
 PATIENCE: Final = (5, 10)  # seconds to connect, and between two pieces of an answer
 _ANONYMOUS: Final = "system:anonymous"
 """Whom the server takes somebody for who shows it nothing that it knows."""
+ANSWER_MAX: Final = 256 << 20
+"""Bytes of an answer: 500 pods are about 4 MiB."""
 ANSWER_LIMIT: Final = 60
 """Seconds for a whole answer, long lists too: a server that sends byte after byte holds nobody for longer."""
 REVIEW: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -180,8 +182,13 @@ class Reach:
         return status, answer if isinstance(answer, dict) else {}
 
     def _call(self, method: str, url: str, headers: Any, body: Any, form: Any) -> tuple[int, bytes]:
-        response = self._client.call_api(method, url, headers, body, form, PATIENCE)
-        return response.status, response.read()
+        response = self._client.call_api(method, url, headers, body, form, PATIENCE).response
+        text: bytes = response.read(ANSWER_MAX + 1, decode_content=True)
+        if len(text) > ANSWER_MAX:
+            response.close()
+            raise ReachError(f"{self.place.url} answers with more than {ANSWER_MAX} bytes: is it an API server?")
+        response.release_conn()
+        return response.status, text
 
 
 def answer_later(answer: Future[T], call: Callable[[], T]) -> None:

@@ -40,15 +40,16 @@ class _Shared:
             self._begin(configuration)
             self.desk.on_renew = lambda: self._begin(configuration)  # a forked child has no threads
 
-    def leave(self) -> None:
+    def leave(self) -> MemoryKeeper | None:
+        """Return what is to be closed, outside the lock: a slow disk must not hold up others."""
         self.users -= 1
         if self.users == 0 and self._watch is not None:
             self._watch.stop()
             self._watch = self.desk.on_namespace = self.desk.on_renew = None
-        if self.users == 0 and self._memory is not None:
-            self._memory.close()
-            atexit.unregister(self._memory.close)
-            self._memory = None
+        if self.users:
+            return None
+        memory, self._memory = self._memory, None
+        return memory
 
     def _begin(self, configuration: Any) -> None:
         self._watch = WatchThread(self.desk, configuration)
@@ -87,8 +88,10 @@ class Share:
         """Leave; twice does no harm. The last one to leave ends the watch and the events."""
         with _LOCK:
             shared, self._shared = self._shared, None
-            if shared is not None:
-                shared.leave()
+            memory = shared.leave() if shared is not None else None
+        if memory is not None:
+            memory.close()
+            atexit.unregister(memory.close)
         end, self._end_events = self._end_events, None
         if end is not None:
             end()

@@ -29,7 +29,7 @@ AGAIN: Final = 300.0
 KNOWN_FOR: Final = 5.0
 """Seconds for which one create's reason stands for all others that ask the same amounts."""
 ASKING: Final = 0.1
-"""Seconds between two questions to the engine: an answer costs it O(waiters)."""
+"""Seconds between two questions to the engine of one namespace: an answer costs it O(waiters) of that."""
 REMEMBERED: Final = 256
 """Shapes whose reason is kept."""
 
@@ -113,7 +113,7 @@ class Listener:
         self._hear = hear
         self._failed = False
         self._known: dict[tuple[str, str], tuple[float, Explanation]] = {}
-        self._asked = float("-inf")
+        self._asked: dict[str, float] = {}
 
     def __call__(self, story: Story) -> None:
         """Tell."""
@@ -137,9 +137,11 @@ class Listener:
         known = self._known.get(what)
         if known is not None and now - known[0] < KNOWN_FOR:
             return known[1]
-        if now - self._asked < ASKING:
+        if now - self._asked.get(request.namespace, float("-inf")) < ASKING:
             return None
-        self._asked = now
+        if len(self._asked) >= REMEMBERED:
+            self._asked.clear()
+        self._asked[request.namespace] = now
         found = desk.explain(request)
         if found is not None and found.quota:  # what is no quota's doing passes soon, and may become one's
             if len(self._known) >= REMEMBERED:

@@ -196,6 +196,15 @@ def test_a_server_that_never_comes_to_an_end_is_left() -> None:
         reach.close()
 
 
+def test_an_answer_of_any_length_is_not_read(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would fill the memory; the bound is lowered here."""
+    monkeypatch.setattr("k8s.reach.ANSWER_MAX", 1000)
+    with scripted_server(lambda _: (200, b"x" * 1001)) as server:
+        assert "more than 1000 bytes" in only_error(capsys, run(["doctor", "--server", server.url]))
+
+
 def test_a_token_with_a_line_break_is_said_and_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """``token: |`` leaves one at its end; the client would show the whole header that it trips over."""
     path = kubeconfig(tmp_path, "http://127.0.0.1:1", token="s3cr3t-s3cr3t\n")

@@ -107,6 +107,24 @@ def test_a_server_that_asks_for_patience_is_given_it() -> None:
     assert at.sender.counts.errors == 2
 
 
+def test_an_answer_without_an_end_is_left() -> None:
+    """Whether it was taken is at its beginning."""
+    sent = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal sent
+        while sent < 1 << 30:
+            sent += 60_000
+            yield b"oh no " * 10_000
+
+    with scene(lambda seen: (201, endless())) as at:
+        at.sender.tell(story())
+        assert at.was_asked()
+        at.sender.finish()
+    assert at.sender.counts.errors == 0
+    assert sent < 64 << 20  # what the machine's buffers hold
+
+
 def test_an_event_that_no_server_would_take_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
     """Once, and said once; the next one is tried all the same."""
     with scene(lambda seen: failure(422, "Invalid", "no good")) as at:

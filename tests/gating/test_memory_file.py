@@ -129,8 +129,22 @@ def test_a_save_writes_into_no_file_that_is_there(tmp_path: Path) -> None:
 
 def test_a_huge_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever put it there: the gate's memory is small, and so is the time that it takes to start."""
+    path = saved(tmp_path / "gate.json")
     monkeypatch.setattr(memory_file, "LARGEST", 100)
-    assert loaded(saved(tmp_path / "gate.json")) is None
+    assert loaded(path) is None
+
+
+def test_what_is_saved_can_be_loaded_however_long_names_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of too many bytes the older half is left out, and again."""
+    ceilings = {f"{age}-{'x' * 100}": RememberedCeiling(1, 1, float(age)) for age in range(9)}
+    many = Memory({"team": {name: RememberedQuota({"pods": ceiling}, {}) for name, ceiling in ceilings.items()}}, 0.0)
+    monkeypatch.setattr(memory_file, "MOST_QUOTAS", 8)
+    monkeypatch.setattr(memory_file, "LARGEST", 1000)
+    found = loaded(saved(tmp_path / "gate.json", many))
+    assert found is not None
+    assert [name[0] for name in found.quotas["team"]] == ["0", "1", "2", "3"]
+    monkeypatch.setattr(memory_file, "LARGEST", 1)
+    assert loaded(saved(tmp_path / "gate.json", many)) is None
 
 
 @pytest.mark.parametrize("change", [{"version": 2}, {"server": "https://elsewhere"}])
@@ -181,10 +195,12 @@ def test_what_a_killed_process_had_begun_is_taken_away(tmp_path: Path) -> None:
     old, young, others = (tmp_path / name for name in ("gate.json.a1b2.new", "gate.json.c3d4.new", "else.json.e5.new"))
     for path in (old, young, others):
         path.write_text("half")
-    for path in (old, others):
-        os.utime(path, (0, 0))
+    (tmp_path / "gate.json.0.new").mkdir()
+    for path in tmp_path.iterdir():
+        if path != young:
+            os.utime(path, (0, 0))
     assert loaded(tmp_path / "gate.json") is None
-    assert {path.name for path in tmp_path.iterdir()} == {young.name, others.name}
+    assert {path.name for path in tmp_path.iterdir()} == {"gate.json.0.new", young.name, others.name}
 
 
 def test_a_file_of_more_than_is_saved_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

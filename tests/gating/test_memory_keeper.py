@@ -8,10 +8,13 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kubernetes.client import Configuration
+
 from backoff_ctrl import Policy, Rejected
 from k8s.desk import Desk
 from k8s.memory_file import MemoryFile
 from k8s.memory_keeper import ENVIRONMENT, MemoryKeeper, memory_file_of
+from k8s.sharing import Share
 from k8s.timers import ThreadTimers
 
 if TYPE_CHECKING:
@@ -136,10 +139,51 @@ def test_the_last_save_is_the_newest(tmp_path: Path) -> None:
     closing = threading.Thread(target=keeper.close)
     closing.start()
     closing.join(0.3)  # time enough to overtake it
+    assert closing.is_alive()
     go.set()
     closing.join(300)
     assert written[-1] == 2
     assert sorted(written) == written
+
+
+def test_a_slow_disk_holds_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who closes the last client of a server waits for the save; who opens one of another server does not."""
+    saving, go = threading.Event(), threading.Event()
+
+    def slow(_: int) -> None:
+        saving.set()
+        go.wait(300)
+
+    monkeypatch.setenv(ENVIRONMENT, str(tmp_path))
+    share = Share(Configuration(host="http://one"), None)
+    learn(share.desk)
+    monkeypatch.setattr("os.fsync", slow)
+    closing = threading.Thread(target=share.release)
+    closing.start()
+    assert saving.wait(300)
+    other = threading.Thread(target=lambda: Share(Configuration(host="http://other"), None).release())
+    other.start()
+    other.join(45)
+    assert not other.is_alive()
+    go.set()
+    closing.join(300)
+
+
+def test_a_save_that_fails_unforeseen_is_not_the_last(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Law 18: it is counted and logged, and the next one is tried."""
+    desk, saved = ledger(), threading.Semaphore(0)
+    learn(desk)
+
+    class Failing(MemoryFile):
+        def save(self, memory: Memory) -> bool:
+            saved.release()
+            raise RuntimeError("not today")
+
+    keeper = MemoryKeeper(desk, Failing(tmp_path / "gate.json", SERVER), every=0.01)
+    assert all(saved.acquire(timeout=45) for _ in range(3))
+    keeper.close()
+    assert desk.counts.failed_open >= 3
+    assert len([message for message in caplog.messages if "internal error" in message]) == 1
 
 
 def test_a_program_remembers_by_its_environment(sandbox: BackgroundSandbox, tmp_path: Path) -> None:

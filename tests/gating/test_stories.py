@@ -123,6 +123,43 @@ def test_a_quota_that_is_learned_late_is_told_soon() -> None:
     assert max(at for at, _, _ in stage.heard) <= 5
 
 
+def test_a_namespace_of_many_kinds_does_not_silence_another() -> None:
+    """Each has its own share of questions."""
+    stage = Stage(used=1)
+
+    def body(memory: int) -> dict[str, Any]:
+        resources = {"requests": {"memory": str(memory)}}
+        spec = {"containers": [{"name": "c", "image": "i", "resources": resources}]}
+        return {"kind": "Pod", "metadata": {"generateName": "p-"}, "spec": spec}
+
+    async def run() -> None:
+        crowd = [
+            asyncio.ensure_future(
+                stage.gate.create(Creation("http://s", "me", "crowd", "pods", body(1 + n), timeout=15), stage)
+            )
+            for n in range(300)
+        ]
+        await asyncio.sleep(1.7)
+        lone = stage.create(timeout=10)
+        await asyncio.gather(lone, *crowd, return_exceptions=True)
+
+    play(stage, run)
+    assert [round(at - 1.7) for at, _, note in stage.heard if "pods web-" in note] == [1]
+
+
+def test_what_is_over_leaves_nothing_behind() -> None:
+    """Not even the alarm that would have told of it again, minutes later."""
+    stage = Stage(used=1)
+
+    async def run() -> None:
+        await asyncio.gather(*(stage.create(timeout=5) for _ in range(20)), return_exceptions=True)
+        assert len(stage.told(Happening.WAITS)) == 20
+        loop: Any = asyncio.get_running_loop()
+        assert [alarm for alarm in loop._scheduled if not alarm.cancelled() and alarm.when() > loop.time() + 60] == []
+
+    play(stage, run)
+
+
 def test_each_waiter_knows_its_place() -> None:
     """All ask the same, and each has its own note; the first may be gone to ask the server when others are told."""
     stage = Stage(used=1)

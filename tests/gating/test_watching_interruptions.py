@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,6 +12,11 @@ from k8s.replay.virtual_time import run_virtual
 from k8s.watch_events import WatchBrokenError
 from k8s.watch_status import Seeing
 from tests.watch_script import ScriptedServer, elapse, observed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from k8s.watch_events import Kind
 
 
 def test_a_stream_that_ends_in_good_order_is_resumed_where_it_ended() -> None:
@@ -124,6 +130,36 @@ def test_a_cut_stream_is_told_and_ends_in_a_list() -> None:
 
             assert seen.desk.news == ["team/q", "watching team", "lost team", "team/q", "watching team"]
             assert seen.book.counts.reconnects == 1
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("items", ["absent", {"metadata": {}}, "text"])
+def test_what_is_no_list_of_quotas_is_no_empty_one(items: Any) -> None:
+    """A quota that answers in a list's place, or whatever a proxy says: what is known stays, and is doubted."""
+
+    class Odd(ScriptedServer):
+        odd = False
+
+        async def pages(self, kind: Kind, namespace: str | None) -> AsyncIterator[Mapping[str, Any]]:
+            async for page in super().pages(kind, namespace):
+                without = {"metadata": page["metadata"]}
+                yield page if not self.odd else without if items == "absent" else {**without, "items": items}
+
+    async def main() -> None:
+        server = Odd()
+        server.quota()
+        async with observed(server) as seen:
+            await elapse(60)
+            assert seen.desk.observes()
+            server.odd = True
+            server.cut()
+            await elapse(60)
+            assert not seen.desk.observes()
+            assert "gone team/q" not in seen.desk.news
+            server.odd = False
+            await elapse(60)
+            assert seen.desk.observes()
 
     run_virtual(main())
 

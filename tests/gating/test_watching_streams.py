@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -207,15 +208,41 @@ async def test_a_page_of_quotas_at_a_time(sandbox: BackgroundSandbox, monkeypatc
     assert len({page["metadata"]["resourceVersion"] for page in pages}) == 1
 
 
-async def test_a_list_that_goes_in_circles_is_broken() -> None:
-    """A new list is begun, later: one page for ever would be asked as fast as the server can."""
+@pytest.mark.parametrize("tokens", [["a"], ["a", "b", "c"], None], ids=["of one", "of three", "without end"])
+async def test_a_list_that_goes_in_circles_is_broken(tokens: list[str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new list is begun, later: the same pages for ever would be asked as fast as the server can."""
+    monkeypatch.setattr(quota_source, "PAGES_MAX", 50)
+    asked = itertools.count()
 
     async def answer(request: web.Request) -> web.Response:
-        return web.json_response({"metadata": {"resourceVersion": "1", "continue": "again"}, "items": []})
+        number = next(asked)
+        more = str(number) if tokens is None else tokens[number % len(tokens)]
+        return web.json_response({"metadata": {"resourceVersion": "1", "continue": more}, "items": []})
 
     async with served(answer) as source:
-        with pytest.raises(WatchBrokenError, match="page that it has just given"):
+        with pytest.raises(WatchBrokenError, match="the list goes on"):
             [page async for page in source.pages(QUOTAS, "team")]
+    assert next(asked) <= 52
+
+
+async def test_of_an_error_without_an_end_the_beginning_is_read() -> None:
+    """Its sentence is at its beginning; all of it would fill the memory."""
+    sent = 0
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal sent
+        response = web.StreamResponse(status=500)
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            while sent < 1 << 30:
+                await response.write(b"oh no " * 10_000)
+                sent += 60_000
+        return response
+
+    async with served(answer) as source:
+        with pytest.raises(WatchBrokenError, match="500: oh no oh no"):
+            await taken(source)
+    assert sent < 64 << 20  # what the machine's buffers hold
 
 
 async def test_of_pods_only_the_metadata_and_of_their_list_only_its_version_is_asked(

@@ -123,6 +123,29 @@ def test_what_is_no_list_is_no_empty_list(kind: str, page: Any, capsys: pytest.C
     assert "proxy" in line
 
 
+@pytest.mark.parametrize(
+    "group", [{"preferredVersion": "x", "versions": [1, {}, {"groupVersion": 2}]}, {"versions": 5}, b"[]"]
+)
+def test_a_group_that_names_no_version_has_none(group: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever else it says: its objects can't be listed, and the others are told of."""
+    with scripted_server(cluster(lambda path, *_: (200, group) if path == "/apis/example.com" else None)) as script:
+        assert ask(script) == 0
+    assert "Pod/x" in capsys.readouterr().out
+
+
+def test_lists_that_go_in_circles_end(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also by a way around."""
+    pages = iter("abc" * 100)
+
+    def answers(path: str, *_: Any) -> Any:
+        return (200, {"items": [], "metadata": {"continue": next(pages)}}) if path.endswith("/pods") else None
+
+    with scripted_server(cluster(answers)) as script:
+        assert ask(script) == 2
+    assert "the list of pods" in capsys.readouterr().err
+    assert next(pages) == "b"
+
+
 def test_a_custom_kind_is_found_in_the_version_that_serves_it(capsys: pytest.CaptureFixture[str]) -> None:
     """The preferred version first, then the others."""
     versions = [{"groupVersion": f"example.com/v{number}"} for number in (1, 2)]
@@ -153,7 +176,7 @@ def test_objects_that_are_none_are_counted_and_left_out(capsys: pytest.CaptureFi
 
     out = capsys.readouterr().out
     assert "Pod/x" in out
-    assert "2 objects could not be read" in out
+    assert "3 objects could not be read" in out
 
 
 def test_a_leak_is_looked_at_twice(capsys: pytest.CaptureFixture[str]) -> None:
