@@ -65,7 +65,8 @@ class Pace:
         """Take in how a ticket ended: growth for what got in, one at a time again after a quota's refusal.
 
         The brake heeds only answers to what was sent since it was put on or pressed: what was in flight then tells
-        nothing of now. A race's brake also lets go where less than half of it is used: then nobody feels it.
+        nothing of now. But races are a matter of chance, and all answers tell of it. Their brake also lets go where
+        less than half of it is used: then nobody feels it.
         """
         if ticket.unproven:
             self.unproven -= 1
@@ -77,7 +78,7 @@ class Pace:
         if brake is None:
             return
         brake.in_flight = in_flight
-        if outcome.event not in ("created", "rejected") or ticket.sent < brake.cut_at:
+        if outcome.event not in ("created", "rejected") or (ticket.sent < brake.cut_at and not self._by_race):
             return
         brake.good()
         unfelt = self._by_race and not brake.is_used()
