@@ -95,7 +95,10 @@ class MemoryFile:
 
     def _sweep(self) -> None:
         """Take away what killed processes had begun to write."""
-        for stray in self.path.parent.glob(f"{self.path.name}.*.new"):
+        strays: list[Path] = []
+        with contextlib.suppress(OSError):
+            strays += self.path.parent.glob(f"{self.path.name}.*.new")
+        for stray in strays:
             with contextlib.suppress(OSError):
                 if stray.lstat().st_mtime < time.time() - STRAY:
                     stray.unlink()
