@@ -21,4 +21,6 @@ async def beginning(response: aiohttp.ClientResponse) -> bytes:
     finally:
         if not response.content.at_eof():
             response.close()
+    if not read:
+        return (await response.read())[:BYTES_MAX]  # the client has read it before, and keeps it
     return bytes(read[:BYTES_MAX])

@@ -13,6 +13,8 @@ from aiohttp import web
 from kubernetes.aio import client
 
 from k8s import quota_source
+from k8s.gate import AsyncGate
+from k8s.gated_async import AsyncGatedApiClient
 from k8s.quota_source import ClientSource
 from k8s.watch_events import (
     CLUSTER_QUOTAS,
@@ -223,6 +225,20 @@ async def test_a_list_that_goes_in_circles_is_broken(tokens: list[str] | None, m
         with pytest.raises(WatchBrokenError, match="the list goes on"):
             [page async for page in source.pages(QUOTAS, "team")]
     assert next(asked) <= 52
+
+
+async def test_an_error_that_the_client_has_read_before_is_said() -> None:
+    """A gated client learns from what is forbidden."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response({"kind": "Status", "message": "not for you"}, status=403)
+
+    async with served(answer) as source:
+        configuration = source._client.configuration
+        async with AsyncGatedApiClient(configuration, gate=AsyncGate()) as gated:
+            for client_of_it in (source, ClientSource(gated)):
+                with pytest.raises(WatchForbiddenError, match="403: not for you"):
+                    await taken(client_of_it)
 
 
 async def test_of_an_error_without_an_end_the_beginning_is_read() -> None:
