@@ -57,8 +57,7 @@ class ComputeResourceAwareBackOffHandler(Admission):
             if self.line.size:
                 self._look(now)
         if isinstance(outcome, Created):
-            if flow.failures or flow.is_used():
-                flow.good()
+            flow.good()
             self._created(ticket, outcome, now)
         else:
             self._not_created(ticket, outcome, flow, now)

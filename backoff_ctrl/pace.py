@@ -91,19 +91,18 @@ class Pace:
         raced = outcome.scope == "quota"
         brake = self.brake
         if brake is None or (self._by_race and not raced):
-            brake = self._put_on(in_flight if raced else 0)
-            self._by_race = raced
+            brake = self._put_on(in_flight if raced else 0, by_race=raced)
         brake.in_flight = in_flight
         base, cut = (policy.race_base, None) if raced else (policy.brake_base, policy.overload_cut)
         brake.bad(sent, now, outcome.retry_after, base, cut=cut)
 
     def start_slowly(self) -> None:
         """Begin with one create in flight: what is known is from an earlier time."""
-        self._put_on(0).size = 1.0
-        self._by_race = False
+        self._put_on(0, by_race=False).size = 1.0
 
-    def _put_on(self, size: int) -> Window:
+    def _put_on(self, size: int, *, by_race: bool) -> Window:
         """Begin with at least the size that a window begins with, and let go when that is reached again."""
+        self._by_race = by_race
         policy, before = self._policy, self.brake
         made = self.brake = Window(policy, self._rng)
         made.size = self._released_at = float(min(policy.overload_max, max(policy.overload_start, size)))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from backoff_ctrl.backoff import after, full_jitter
 
+from .paging import is_list
 from .watch_events import (
     IgnoredError,
     WatchAbsentError,
@@ -132,7 +133,7 @@ class Follower:
             async for page in pages:
                 metadata, items = page.get("metadata"), page.get("items")
                 found = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-                if not isinstance(found, str) or not found or "items" not in page or not isinstance(items, list | None):
+                if not isinstance(found, str) or not found or not is_list(page):
                     raise WatchBrokenError("the list is no list, or has no version to watch from")
                 version = version or found
                 for body in items or ():

@@ -9,8 +9,8 @@ from .charged_kinds import WHOLE
 from .holders import Reading, charged_kinds, quota_name
 from .live_charges import live
 from .manifest_fields import FootprintError
+from .paging import PAGE, EndlessListError, Pages, is_list
 from .places import ReachError
-from .reach import is_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     JSON = dict[str, Any]
     Progress = Callable[[str, int, int], None]
 
-PAGES_MAX: Final = 10_000
-"""Pages of a list: five million objects are more than any namespace has."""
-PAGE: Final = 500
-"""Objects in one answer: 500 pods are about 4 MB."""
 _QUOTAS: Final = "resourcequotas"
 _METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _FRESH_STARTS: Final = 3
@@ -137,10 +133,9 @@ class HoldingsReader:
     def _pages(self, place: str, plural: str, kind: str) -> Iterator[list[Any]]:
         """Yield the pages of a list. Raises ``_NotServedError``, ``_ForbiddenError``, ``_ExpiredError``."""
         accept = "application/json" if kind in WHOLE or kind == _QUOTAS else _METADATA
-        token, seen = "", 0
-        tokens: set[str] = set()
+        pages, seen = Pages(), 0
         while True:
-            query = [("limit", str(PAGE)), *([("continue", token)] if token else [])]
+            query = [("limit", str(PAGE)), *([("continue", pages.token)] if pages.token else [])]
             status, page = self._reach.ask("GET", f"{place}/{plural}", query=query, accept=accept)
             self._reach.insist_on_credentials(status, page)
             if status == 404:
@@ -160,13 +155,11 @@ class HoldingsReader:
             left = metadata.get("remainingItemCount")
             self._progress(kind, seen, seen + (left if isinstance(left, int) else 0))
             yield items
-            more = metadata.get("continue")
-            if not more:
-                return
-            if not isinstance(more, str) or more in tokens or len(tokens) >= PAGES_MAX:
-                raise self._no_list(kind)
-            tokens.add(more)
-            token = more
+            try:
+                if not pages.go_on(metadata):
+                    return
+            except EndlessListError as error:
+                raise self._no_list(kind) from error
 
     def _no_list(self, kind: str) -> ReachError:
         return ReachError(

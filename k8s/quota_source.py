@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
+from .paging import PAGE, EndlessListError, Pages
 from .short_answers import beginning
 from .watch_events import Ignored, WatchAbsentError, WatchBrokenError, WatchExpiredError, WatchForbiddenError
 
@@ -26,10 +27,6 @@ SILENT_SECONDS: Final = 150
 """A stream that says nothing for so long may have been cut without a word; bookmarks come every minute."""
 LINGER: Final = 0.02
 """Seconds between two looks at the stream while nobody waits. Less than a hold outlives its answer (50 ms)."""
-PAGE: Final = 500
-"""Objects of a list that are in memory at a time."""
-PAGES_MAX: Final = 10_000
-"""Pages of a list: five million objects are more than any namespace has."""
 PAGE_BYTES_MAX: Final = 256 << 20
 RETRY_MAX: Final = 60.0
 LINE_MAX: Final = 8 << 20
@@ -70,17 +67,15 @@ class ClientSource:
         All pages are of one version. Of a kind whose metadata alone is wanted there is one page, with one item.
         """
         query: list[tuple[str, Any]] = [("limit", 1 if kind.metadata_only else PAGE)]
-        more = ""
-        seen: set[str] = set()
+        pages = Pages()
         while True:
-            page = await self._page(kind, namespace, [*query, ("continue", more)] if more else query)
+            page = await self._page(kind, namespace, [*query, ("continue", pages.token)] if pages.token else query)
             yield page
-            more = page["metadata"].get("continue")
-            if kind.metadata_only or not isinstance(more, str) or not more:
-                return
-            if more in seen or len(seen) >= PAGES_MAX:
-                raise WatchBrokenError("the list goes on with a page that it has given, or without end")
-            seen.add(more)
+            try:
+                if kind.metadata_only or not pages.go_on(page["metadata"]):
+                    return
+            except EndlessListError as error:
+                raise WatchBrokenError("the list goes on with a page that it has given, or without end") from error
 
     async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncIterator[object]:
         """Yield events, or ``Ignored`` for a line that is none, until the server ends the stream, or is silent."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import urllib3
 from kubernetes.client import ApiClient, ApiException
 
+from .paging import is_list
 from .places import OTHER, Place, ReachError, find_place, one_line
 from .printing import printable, without_passwords
 
@@ -215,11 +216,6 @@ def _within(seconds: float, call: Callable[[], T]) -> T:
     if not wait([answer], timeout=seconds).done:
         raise TimeoutError(f"not whole after {seconds:g} s")
     return answer.result()
-
-
-def is_list(answer: Mapping[str, Any]) -> bool:
-    """Say whether an answer is a list of objects; Go writes an empty one as null."""
-    return "items" in answer and isinstance(answer["items"], list | None)
 
 
 def _names(listed: dict[str, Any]) -> Iterator[str]:

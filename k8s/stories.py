@@ -31,7 +31,7 @@ KNOWN_FOR: Final = 5.0
 ASKING: Final = 0.1
 """Seconds between two questions to the engine of one namespace: an answer costs it O(waiters) of that."""
 REMEMBERED: Final = 256
-"""Shapes whose reason is kept."""
+"""Shapes whose reason is kept, and namespaces whose last question is."""
 
 _NEVER: Final = re.compile(r"asks ([^=\s]+)=\S+, but quota (\S+) allows ")
 _VERDICTS: Final = {

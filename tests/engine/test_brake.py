@@ -18,6 +18,17 @@ def brake(line: Timeline, namespace: str = NS) -> WindowSnapshot:
     return seen
 
 
+def grown(creates: int, start: int) -> Timeline:
+    """Return a line that 400 of its creates have got into: its window has grown to some thirty."""
+    line = Timeline(Policy(overload_start=start, overload_max=64))
+    line.watching()
+    for _ in range(creates):
+        line.submit(1)
+    for _ in range(400):
+        line.created(flying(line)[0])
+    return line
+
+
 def test_a_broken_webhook_slows_its_own_namespace_only() -> None:
     """Evaluations that time out, too: fewer creates at once there, and the others notice nothing."""
     line = Timeline(Policy(overload_start=64, brake_base=10))
@@ -57,12 +68,7 @@ def test_lost_races_for_a_quota_slow_by_a_little() -> None:
 
 def test_a_lost_race_takes_one_from_what_was_in_flight() -> None:
     """A window that has grown is not cut to where it began, and the brake lets go when it is back."""
-    line = Timeline(Policy(overload_start=4, overload_max=64))
-    line.watching()
-    for _ in range(2000):
-        line.submit(1)
-    for _ in range(400):
-        line.created(flying(line)[0])
+    line = grown(2000, start=4)
     many = len(flying(line))
     line.settle(flying(line)[0], Overloaded(None, "quota"))
     assert brake(line).size == many - 1 > 20
@@ -77,12 +83,7 @@ def test_a_lost_race_takes_one_from_what_was_in_flight() -> None:
 
 def test_a_brake_that_nobody_feels_lets_go() -> None:
     """A window grows only where half of it is used: after the crowd it would never be what it was."""
-    line = Timeline(Policy(overload_start=4, overload_max=64))
-    line.watching()
-    for _ in range(425):
-        line.submit(1)
-    for _ in range(400):
-        line.created(flying(line)[0])
+    line = grown(425, start=4)
     line.settle(flying(line)[0], Overloaded(None, "quota"))
     line.later(0.02)
     for ticket in flying(line):
@@ -153,12 +154,7 @@ def test_a_longer_word_of_the_same_moment_keeps_the_brake_on() -> None:
 
 def test_a_webhook_that_breaks_after_a_lost_race_is_braked_for_itself() -> None:
     """However many were in flight then, and also where what it failed was sent before the race was lost."""
-    line = Timeline(Policy(overload_start=16, overload_max=64))
-    line.watching()
-    for _ in range(2000):
-        line.submit(1)
-    for _ in range(400):
-        line.created(flying(line)[0])
+    line = grown(2000, start=16)
     line.later(0.1)
     raced, failed, *_ = flying(line)
     line.settle(raced, Overloaded(None, "quota"))
@@ -167,6 +163,17 @@ def test_a_webhook_that_breaks_after_a_lost_race_is_braked_for_itself() -> None:
 
     assert brake(line).size == 16 * 0.7
     assert brake(line).closed_for > 0
+
+
+def test_a_pause_that_was_asked_for_outlasts_another_brake() -> None:
+    """Who lost a race was told to wait; that a webhook breaks meanwhile shortens nothing."""
+    line = Timeline()
+    line.watching()
+    raced, failed = (line.ticket_of(line.submit(1)) for _ in range(2))
+    line.settle(raced, Overloaded(30.0, "quota"))
+    line.settle(failed, Overloaded(None, "namespace"))
+
+    assert brake(line).closed_for >= 30
 
 
 def test_a_quotas_refusal_is_a_good_answer() -> None:

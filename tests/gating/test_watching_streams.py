@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from kubernetes.aio import client
 
-from k8s import quota_source
+from k8s import paging, quota_source
 from k8s.gate import AsyncGate
 from k8s.gated_async import AsyncGatedApiClient
 from k8s.quota_source import ClientSource
@@ -213,7 +213,7 @@ async def test_a_page_of_quotas_at_a_time(sandbox: BackgroundSandbox, monkeypatc
 @pytest.mark.parametrize("tokens", [["a"], ["a", "b", "c"], None], ids=["of one", "of three", "without end"])
 async def test_a_list_that_goes_in_circles_is_broken(tokens: list[str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new list is begun, later: the same pages for ever would be asked as fast as the server can."""
-    monkeypatch.setattr(quota_source, "PAGES_MAX", 50)
+    monkeypatch.setattr(paging, "PAGES_MAX", 50)
     asked = itertools.count()
 
     async def answer(request: web.Request) -> web.Response:
