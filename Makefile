@@ -1,5 +1,5 @@
 # Everything runs in .venv, which the first target makes by itself: git, make and Python >= 3.11 are enough.
-# The first `make test` of a machine builds a Kubernetes control plane as well: tests/cluster/binaries.py.
+# The first `make test` of a machine builds a Kubernetes control plane as well: tests/cluster/control_plane/binaries.py.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -27,7 +27,7 @@ run: $(STAMP) ## keep a workload going through the gate, with a table that refre
 
 test: $(STAMP) ## run the whole suite, on the sandbox and a real Kubernetes, with branch coverage of the engine
 	$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
-	@echo "pragmas that exempt lines of the engine: $$(grep -rc 'pragma: no' backoff_ctrl --include='*.py' | awk -F: '{n += $$2} END {print n}')"
+	@echo "pragmas that exempt lines of the engine: $$(grep -rc 'pragma: no' backoff_ctrl/engine --include='*.py' | awk -F: '{n += $$2} END {print n}')"
 
 test-quick: $(STAMP) ## run what needs no real Kubernetes: sandbox only, fewer drawn examples, no coverage, two processes a core
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(BIN)/python -m pytest -m 'not real' -n $$(( 2 * $$(getconf _NPROCESSORS_ONLN) )) --dist worksteal $(ARGS)
@@ -61,7 +61,7 @@ faults: $(STAMP) ## break a real Kubernetes in every way that is tested; writes 
 	$(BIN)/python docs/reliability_page.py
 
 figures: $(STAMP) ## the numbers of the README, in virtual time; writes build/figures.json
-	$(BIN)/python -m k8s.replay.figures $(ARGS)
+	$(BIN)/python -m backoff_ctrl.k8s.replay.figures $(ARGS)
 
 clean: ## remove what was built, .venv included
 	rm -rf .venv build dist

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from backoff_ctrl.errors import BackoffError
+from backoff_ctrl.engine.errors import BackoffError
 
 from .exits import BAD_INPUT, DONE, FAILED
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 # name: where its command lives, and its line in --help (so that help loads none of them)
 COMMANDS: Final = {
-    "classify": ("api.commands.classify:command", "Say what an answer of the API server means."),
-    "footprint": ("api.commands.footprint:command", "Say what a manifest will be charged."),
-    "demo": ("api.commands.demo:command", "Compare plain retries with the gate on a real workload."),
-    "sandbox": ("api.commands.sandbox:command", "Serve an embedded API server with quota admission."),
-    "holders": ("api.commands.holders:command", "Say who holds each quota, and what would free it."),
-    "doctor": ("api.commands.doctor:command", "Check what this machine and cluster allow."),
+    "classify": ("backoff_ctrl.api.commands.classify:command", "Say what an answer of the API server means."),
+    "footprint": ("backoff_ctrl.api.commands.footprint:command", "Say what a manifest will be charged."),
+    "demo": ("backoff_ctrl.api.commands.demo:command", "Compare plain retries with the gate on a real workload."),
+    "sandbox": ("backoff_ctrl.api.commands.sandbox:command", "Serve an embedded API server with quota admission."),
+    "holders": ("backoff_ctrl.api.commands.holders:command", "Say who holds each quota, and what would free it."),
+    "doctor": ("backoff_ctrl.api.commands.doctor:command", "Check what this machine and cluster allow."),
 }
 
 

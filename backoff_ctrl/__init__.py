@@ -1,42 +1,43 @@
-"""The engine: decides which create may go, when, and why not yet.
+"""Creates wait their turn at a Kubernetes ResourceQuota instead of failing.
 
-Laws of the room: no clock, no I/O, no threads, no Kubernetes or HTTP words. Time and randomness are given;
-the same calls give the same answers. Names of namespaces, quotas, resources and scopes are opaque strings.
+    from backoff_ctrl import GatedApiClient, waiting
+
+The names below are loaded when they are first used: threads alone never load asyncio's client.
 """
 
-from .ceilings import ObservedQuota
-from .controller import Controller
-from .demand import Demand, Selector
-from .errors import BackoffError, PolicyError, QuantityError, TicketError
-from .explaining import Explanation, Snapshot
-from .handler import ComputeResourceAwareBackOffHandler
-from .memory import Memory, RememberedCeiling, RememberedQuota
-from .policy import Policy
-from .tickets import Abandoned, Created, Expired, Failed, Overloaded, Refusal, Rejected, Request, Ticket
+from __future__ import annotations
 
-__all__ = [
-    "Abandoned",
-    "BackoffError",
-    "ComputeResourceAwareBackOffHandler",
-    "Controller",
-    "Created",
-    "Demand",
-    "Expired",
-    "Explanation",
-    "Failed",
-    "Memory",
-    "ObservedQuota",
-    "Overloaded",
-    "Policy",
-    "PolicyError",
-    "QuantityError",
-    "Refusal",
-    "Rejected",
-    "RememberedCeiling",
-    "RememberedQuota",
-    "Request",
-    "Selector",
-    "Snapshot",
-    "Ticket",
-    "TicketError",
-]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from backoff_ctrl.engine import Controller
+    from backoff_ctrl.k8s.gate.aio import AsyncGate
+    from backoff_ctrl.k8s.gate.threads import Gate
+    from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
+    from backoff_ctrl.k8s.gated.client import GatedApiClient
+    from backoff_ctrl.k8s.gated.waiting import waiting
+
+__all__ = ["AsyncGate", "AsyncGatedApiClient", "Controller", "Gate", "GatedApiClient", "waiting"]
+
+_HOMES: Final = {
+    "AsyncGate": "k8s.gate.aio",
+    "AsyncGatedApiClient": "k8s.gated.aio_client",
+    "Controller": "engine",
+    "Gate": "k8s.gate.threads",
+    "GatedApiClient": "k8s.gated.client",
+    "waiting": "k8s.gated.waiting",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load the module that a public name lives in (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = found  # the next use asks nobody
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from kubernetes import client, config
 from kubernetes.aio import client as aio
 
-from k8s.gated import GatedApiClient
-from k8s.gated_async import AsyncGatedApiClient
-from k8s.watch_thread import aio_configuration
+from backoff_ctrl.k8s.cluster.aio_configuration import aio_configuration
+from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
+from backoff_ctrl.k8s.gated.client import GatedApiClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -226,8 +226,8 @@ def cluster(kubeconfig: str | None) -> Iterator[client.Configuration]:
         yield configuration
         return
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    from tests.cluster.bed import Bed  # noqa: PLC0415 - only where no cluster is named
-    from tests.cluster.binaries import wanted  # noqa: PLC0415 - builds them where there are none
+    from tests.cluster.control_plane.bed import Bed  # noqa: PLC0415 - only where no cluster is named
+    from tests.cluster.control_plane.binaries import wanted  # noqa: PLC0415 - builds them where there are none
 
     with Bed(wanted()) as bed:
         config.load_kube_config(str(bed.server.kubeconfig("tester")), client_configuration=configuration)

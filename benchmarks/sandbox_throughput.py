@@ -38,7 +38,7 @@ POD: dict[str, Any] = {
 
 def serve(pipe: Connection, stored: int) -> None:
     """The server's process: fill the store, say where it listens, report the processor time at the end."""
-    from k8s.sandbox import Sandbox  # noqa: PLC0415 - in this process only
+    from backoff_ctrl.k8s.sandbox import Sandbox  # noqa: PLC0415 - in this process only
 
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})

@@ -33,13 +33,13 @@ from kubernetes.aio.client import ApiException
 from rich.console import Console
 from rich.progress import Progress
 
-from backoff_ctrl.policy import Policy
-from k8s.gate import AsyncGate
-from k8s.gated import GatedApiClient
-from k8s.gated_async import AsyncGatedApiClient
-from k8s.sandbox.kubelet import RUN_SECONDS, Kubelet, Server
-from k8s.waiting import waiting
-from k8s.watch_thread import aio_configuration
+from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.cluster.aio_configuration import aio_configuration
+from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
+from backoff_ctrl.k8s.gated.client import GatedApiClient
+from backoff_ctrl.k8s.gated.waiting import waiting
+from backoff_ctrl.k8s.sandbox.kubelet.kubelet import RUN_SECONDS, Kubelet, Server
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -64,7 +64,7 @@ IDLE_TTL: Final = 60.0  # so that what namespaces leave behind is forgotten with
 
 def serve(pipe: Connection, seed: int) -> None:
     """The server's process: a sandbox with faults, a kubelet, and somebody who clears away what has ended."""
-    from k8s.sandbox import Sandbox  # noqa: PLC0415 - in this process only
+    from backoff_ctrl.k8s.sandbox import Sandbox  # noqa: PLC0415 - in this process only
 
     async def run() -> None:
         async with Sandbox(seed=seed) as sandbox, Kubelet(Server(sandbox.url), starts=False):

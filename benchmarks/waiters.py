@@ -17,8 +17,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter_ns
 
-from backoff_ctrl import Controller, Demand, ObservedQuota, Policy, Request, Ticket
-from backoff_ctrl.tickets import Created
+from backoff_ctrl.engine import Controller, Demand, ObservedQuota, Policy, Request, Ticket
+from backoff_ctrl.engine.tickets import Created
 
 ONE = 10**9
 MANY, FEW = 1_000_000, 1_000

@@ -25,14 +25,14 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 
 from benchmarks.wake_rooms import LEARNER, Bare, Blind, Gated, Room, room, server_calls
-from tests.cluster.bed import Bed
-from tests.cluster.binaries import build, wanted
+from tests.cluster.control_plane.bed import Bed
+from tests.cluster.control_plane.binaries import build, wanted
 from tests.cluster.talking import Api
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from tests.cluster.servers import Server
+    from tests.cluster.control_plane.servers import Server
 
 HARD: Final = 50
 """Pods that the quota of each namespace allows."""

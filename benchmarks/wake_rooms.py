@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kubernetes.aio import client as aio
 
-from k8s.gated_async import AsyncGatedApiClient
-from k8s.places import find_place
-from k8s.watch_thread import aio_configuration
+from backoff_ctrl.k8s.cluster.aio_configuration import aio_configuration
+from backoff_ctrl.k8s.cluster.finding import find_place
+from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
 from tests.cluster.talking import STRATEGIC, Api
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from tests.cluster.servers import Server
+    from tests.cluster.control_plane.servers import Server
 
     TellIn = Callable[[str], object]
 

@@ -25,7 +25,7 @@ HEAD: Final = """\
 A storm of 300 creates goes through the gated client as it is wired by default, into a namespace of a real Kubernetes
 (etcd, kube-apiserver, kube-controller-manager) whose quota lets a part of them in at a time; a fake kubelet finishes
 the pods. In the middle of it one thing breaks. In the end the API server is asked what there is: each create has to
-exist exactly once, and nobody may be left waiting. Each row is a test in `tests/cluster/test_faults_of_*.py`.
+exist exactly once, and nobody may be left waiting. Each row is a test in `tests/cluster/faults/`.
 
 *Recovered*: from the end of the fault to the next create that was in. *Refused*: creates that a quota refused and that
 were sent again; where two storms meet in one process, of both. The machine, which had other work to do as well:
@@ -68,7 +68,7 @@ def main() -> int:
 def faults() -> dict[str, str]:
     """All faults, and what their tests claim: a test with parameters is one fault for each of its ids."""
     found = {}
-    for path in sorted(SUITE.glob("test_faults_of_*.py")):
+    for path in sorted(SUITE.rglob("test_faults_of_*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8"), str(path)).body:
             if isinstance(node, ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 claim = " ".join((ast.get_docstring(node) or "").split()).replace("``", "`")

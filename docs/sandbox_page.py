@@ -90,7 +90,7 @@ def themes() -> dict[str, list[Case]]:
     """All cases that concern the sandbox, by the first line of their module."""
     shared = _fixtures(_parsed(SUITE / "conftest.py"))
     found = {}
-    for path in sorted(SUITE.glob("test_*.py")):
+    for path in sorted(SUITE.rglob("test_*.py")):
         module = _parsed(path)
         cases = list(_cases(module, {**shared, **_fixtures(module)}))
         if cases:

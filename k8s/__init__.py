@@ -1,6 +1,9 @@
 """The cluster: every Kubernetes and HTTP word lives in this room.
 
-Laws of the room: it asks the engine (``backoff_ctrl``) and nothing of ``api``. What only reads texts and
-manifests (``rejections``, ``footprint``) is pure and loads no client; the official client is imported where it
+Laws of the room: it asks the engine (``backoff_ctrl.engine``) and nothing of ``backoff_ctrl.api``. What only reads
+texts and manifests (``answers``, ``charges``) is pure and loads no client; the official client is imported where it
 is used, late, since it costs a quarter of a second.
 """
+
+if __name__ != "backoff_ctrl.k8s":  # one file under two names would be two ledgers: docs/decisions/import-names.md
+    raise ImportError(f"import backoff_ctrl.k8s: {__name__} is only the folder it lies in", name=__name__)

@@ -2,7 +2,7 @@
 
 ``tests/data/charged/*.yaml`` hold the manifests, each under a sentence that says what it shows; ``cluster/`` beside
 them the objects they refer to. ``tests/data/charges.json`` holds what the server charged: it is written by
-``python -m tests.cluster.record_charges`` and by nobody else.
+``python -m tests.cluster.quotas.record_charges`` and by nobody else.
 """
 
 from __future__ import annotations

@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any, Final
 
-from k8s.conversation import Conversation, Creation
-from k8s.naming import CREATE_ID
-from k8s.steps import Ticketed
+from backoff_ctrl.k8s.creates.actions import Ticketed
+from backoff_ctrl.k8s.creates.conversation import Conversation, Creation
+from backoff_ctrl.k8s.creates.naming import CREATE_ID
 from tests.playbook import Playbook, line, send, status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from k8s.steps import Answered
+    from backoff_ctrl.k8s.creates.actions import Answered
 
 STRANGERS: Final = {"kind": "Pod", "metadata": {"name": "web-0", "uid": "strangers"}, "spec": {"containers": []}}
 

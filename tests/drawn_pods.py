@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hypothesis import strategies as st
 
-from backoff_ctrl.quantities import NANO, format_quantity, parse_quantity
+from backoff_ctrl.engine.quantities import NANO, format_quantity, parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

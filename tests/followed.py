@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backoff_ctrl import Created, ObservedQuota, Ticket
+from backoff_ctrl.engine import Created, ObservedQuota, Ticket
 from tests.timeline import NS, ONE, QUOTA, Timeline, amounts_of, tickets
 
 if TYPE_CHECKING:
-    from backoff_ctrl.explaining import CeilingSnapshot
+    from backoff_ctrl.engine.explaining import CeilingSnapshot
 
 SETTLED = 0.0025
 

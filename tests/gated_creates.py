@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from kubernetes import client
 
 if TYPE_CHECKING:
-    from k8s.gated import GatedApiClient
-    from k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.gated.client import GatedApiClient
+    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 
 def pod(name: str | None = None, cpu: str | None = None) -> Any:

@@ -18,13 +18,25 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from k8s.answers import Answer, status_answer
-from k8s.steps import Action, Answered, Event, Line, LookUp, Raise, Return, Send, Unknown, Unsent, WaitUntil
+from backoff_ctrl.k8s.answers.answer import Answer, status_answer
+from backoff_ctrl.k8s.creates.actions import (
+    Action,
+    Answered,
+    Event,
+    Line,
+    LookUp,
+    Raise,
+    Return,
+    Send,
+    Unknown,
+    Unsent,
+    WaitUntil,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from backoff_ctrl.tickets import Outcome
+    from backoff_ctrl.engine.tickets import Outcome
 
 
 class Machine(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from backoff_ctrl import (
+from backoff_ctrl.engine import (
     Controller,
     Created,
     Demand,
@@ -21,7 +21,7 @@ from backoff_ctrl import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from backoff_ctrl.tickets import Outcome
+    from backoff_ctrl.engine.tickets import Outcome
 
 Effect: TypeAlias = Ticket | Refusal
 ONE: Final = 1_000_000_000  # nano-units

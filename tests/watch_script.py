@@ -9,23 +9,23 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from backoff_ctrl.policy import Policy
-from k8s.desk import Desk
-from k8s.timers import LoopTimers
-from k8s.watch_events import (
+from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.gate.ledger import Desk
+from backoff_ctrl.k8s.gate.timers import LoopTimers
+from backoff_ctrl.k8s.watching.reading import (
     WatchAbsentError,
     WatchBrokenError,
     WatchExpiredError,
     WatchForbiddenError,
 )
-from k8s.watching import QuotaWatch
+from backoff_ctrl.k8s.watching.watch import QuotaWatch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from backoff_ctrl.ceilings import ObservedQuota
-    from k8s.watch_events import Kind
-    from k8s.watch_status import WatchBook
+    from backoff_ctrl.engine.ceilings import ObservedQuota
+    from backoff_ctrl.k8s.watching.reading import Kind
+    from backoff_ctrl.k8s.watching.status import WatchBook
 
 ONE = 10**9
 elapse = asyncio.sleep

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from api.commands.amounts import aligned, quantity_text, quantity_texts
-from api.exits import BadInput
-from k8s.rejections import Lane, read_rejection
+from backoff_ctrl.api.exits import BadInput
+from backoff_ctrl.k8s.answers.rejections import Lane, read_rejection
+
+from .amounts import aligned, quantity_text, quantity_texts
 
 if TYPE_CHECKING:
-    from k8s.rejections import Rejection
+    from backoff_ctrl.k8s.answers.rejections import Rejection
 
 LONGEST_INPUT: Final = 1_048_576
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from api.exits import BadInput
+from backoff_ctrl.api.exits import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable

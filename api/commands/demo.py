@@ -13,18 +13,25 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from api.exits import BadInput, Failed
-from k8s.replay.comparing import CLIENTS, Bounds, bounds_of
-from k8s.replay.demonstration import ON_CLUSTER, Run, document, factor_for, run_for_real, run_in_virtual_time
-from k8s.replay.picture import PictureError, draw
-from k8s.replay.runs import ReplayError
-from k8s.replay.trace import PACKAGED, read_trace
-from k8s.replay.workload import Workload, make_workload
+from backoff_ctrl.api.exits import BadInput, Failed
+from backoff_ctrl.k8s.replay.comparing import CLIENTS, Bounds, bounds_of
+from backoff_ctrl.k8s.replay.demonstration import (
+    ON_CLUSTER,
+    Run,
+    document,
+    factor_for,
+    run_for_real,
+    run_in_virtual_time,
+)
+from backoff_ctrl.k8s.replay.picture import PictureError, draw
+from backoff_ctrl.k8s.replay.runs import ReplayError
+from backoff_ctrl.k8s.replay.trace import PACKAGED, read_trace
+from backoff_ctrl.k8s.replay.workload import Workload, make_workload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    RunOne = Callable[[Workload, str, float, Callable[[int], object]], Run]
+    from .demo_cluster import RunOne
 
 PICTURE: Final = Path("build/demo.svg")
 WIDE: Final = 110  # columns: the table with air in it
@@ -66,13 +73,13 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
     rows = read_trace(trace or PACKAGED)
     workload = make_workload(rows, pods=pods, seed=seed)
     if keep_going:
-        from api.commands.demo_loop import keep_replaying  # noqa: PLC0415
+        from .demo_loop import keep_replaying  # noqa: PLC0415
 
         keep_replaying(rows, pods, seed)
         return
     with _progress() as progress:
         if on_cluster:
-            from api.commands.demo_cluster import on_cluster_of  # noqa: PLC0415 - loads the client: 0.25 s
+            from .demo_cluster import on_cluster_of  # noqa: PLC0415 - loads the client: 0.25 s
 
             with on_cluster_of(kubeconfig, context, progress) as run_one:
                 bounds, runs, in_virtual_time, factor = _run_all(workload, virtual, progress, run_one, ON_CLUSTER)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from api.exits import BadInput
-from k8s.places import ReachError, find_place
-from k8s.replay.demonstration import run_on_cluster
-from k8s.replay.rooms import Rooms
+from backoff_ctrl.api.exits import BadInput
+from backoff_ctrl.k8s.cluster.finding import ReachError, find_place
+from backoff_ctrl.k8s.replay.demonstration import run_on_cluster
+from backoff_ctrl.k8s.replay.rooms import Rooms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
     from rich.progress import Progress
 
-    from api.commands.demo import RunOne
+    from backoff_ctrl.k8s.replay.demonstration import Run
+    from backoff_ctrl.k8s.replay.workload import Workload
+
+    RunOne = Callable[[Workload, str, float, Callable[[int], object]], Run]
 
 
 _HANGUP: Final = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()

@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from backoff_ctrl.quantities import format_quantity
-from k8s.replay.over_http import HttpCluster, get_ready, make_client
-from k8s.replay.runs import replay
-from k8s.replay.sandboxed import sandbox_process
-from k8s.replay.workload import in_nano, make_workload
+from backoff_ctrl.engine.quantities import format_quantity
+from backoff_ctrl.k8s.replay.over_http import HttpCluster, get_ready, make_client
+from backoff_ctrl.k8s.replay.runs import replay
+from backoff_ctrl.k8s.replay.sandboxed import sandbox_process
+from backoff_ctrl.k8s.replay.workload import in_nano, make_workload
 
 if TYPE_CHECKING:
-    from k8s.replay.trace import Trace
-    from k8s.replay.workload import Workload
+    from backoff_ctrl.k8s.replay.trace import Trace
+    from backoff_ctrl.k8s.replay.workload import Workload
 
 FACTOR: Final = 100.0
 REFRESH: Final = 0.5  # seconds

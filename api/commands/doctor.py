@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from api.commands.cluster_options import check_cluster_options
-from api.exits import DONE, FAILED, BadInput
-from backoff_ctrl.__main__ import intrusions
+from backoff_ctrl.api.exits import DONE, FAILED, BadInput
+
+from .cluster_options import check_cluster_options
 
 if TYPE_CHECKING:
-    from k8s.reach import Check
+    from backoff_ctrl.k8s.cluster.asking import Check
 
 
 @click.command("doctor")
@@ -28,7 +28,7 @@ def command(
 
     Exit codes: 0 all is well, 1 something is not, 2 the cluster can't be used at all.
     """
-    from k8s.reach import Reach, ReachError, find_place  # noqa: PLC0415 - loads the client: 0.25 s
+    from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, find_place  # noqa: PLC0415 - loads the client: 0.25 s
 
     check_cluster_options(server, kubeconfig, context)
     checks = [_installation()]
@@ -57,11 +57,13 @@ def command(
 
 
 def _installation() -> Check:
-    from k8s.reach import Check  # noqa: PLC0415
+    import platform  # noqa: PLC0415 - only here
+    from importlib.metadata import version  # noqa: PLC0415
 
-    found = intrusions()
-    detail = "; ".join(found) or "backoff_ctrl, k8s and api are ours"
-    return Check("import names", ok=not found, detail=detail)
+    from backoff_ctrl.k8s.cluster.asking import Check  # noqa: PLC0415
+
+    versions = ", ".join(f"{name} {version(name)}" for name in ("backoff-ctrl", "kubernetes"))
+    return Check("versions", ok=True, detail=f"{versions}, Python {platform.python_version()}")
 
 
 def _show(check: Check) -> None:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.commands.amounts import aligned, quantity_text, quantity_texts
-from api.exits import BadInput
-from k8s.footprint import Footprint, FootprintError, footprint_of
-from k8s.manifests import ManifestError, load_manifests, read_source
-from k8s.printing import printable
+from backoff_ctrl.api.exits import BadInput
+from backoff_ctrl.k8s.answers.printing import printable
+from backoff_ctrl.k8s.charges.footprint import Footprint, FootprintError, footprint_of
+from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
+
+from .amounts import aligned, quantity_text, quantity_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

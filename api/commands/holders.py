@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from api.commands.cluster_options import check_cluster_options, cluster_options
-from api.exits import DONE, FAILED, BadInput
+from backoff_ctrl.api.exits import DONE, FAILED, BadInput
+
+from .cluster_options import check_cluster_options, cluster_options
 
 if TYPE_CHECKING:
-    from k8s.holders import Report
-    from k8s.holdings_reader import HoldingsReader
+    from backoff_ctrl.k8s.holders.attribution import Report
+    from backoff_ctrl.k8s.holders.reader import HoldingsReader
 
 SECOND_LOOK: Final = 1.0
 """Seconds after which charge that nothing explains is looked at again: creates under way look the same for a moment."""
@@ -44,8 +45,8 @@ def command(
     Exit codes: 0 answered, whatever the answer ("ok" in --json says whether anything is wrong), 1 answered in part
     since this account may not list a kind that a quota charges, 2 wrong use, or the cluster can't be used.
     """
-    from k8s.holdings_reader import HoldingsReader  # noqa: PLC0415 - loads the client: 0.25 s
-    from k8s.reach import Reach, ReachError, find_place  # noqa: PLC0415
+    from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, find_place  # noqa: PLC0415
+    from backoff_ctrl.k8s.holders.reader import HoldingsReader  # noqa: PLC0415 - loads the client: 0.25 s
 
     from .holders_page import document, page  # noqa: PLC0415
 
@@ -65,7 +66,7 @@ def command(
 
 def _report(reader: HoldingsReader, quota: str | None) -> Report:
     """Look, and where something does not add up look again."""
-    from k8s.holders import attribute, confirmed  # noqa: PLC0415
+    from backoff_ctrl.k8s.holders.attribution import attribute, confirmed  # noqa: PLC0415
 
     report = attribute(reader.read(quota), datetime.now(UTC))
     if not report.excess:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from k8s.charged_kinds import PODS
-from k8s.holders import RESYNC
-from k8s.live_charges import By
+from backoff_ctrl.k8s.charges.kinds import PODS
+from backoff_ctrl.k8s.charges.live import By
+from backoff_ctrl.k8s.holders.attribution import RESYNC
 
 from .amounts import quantity_text
 
 if TYPE_CHECKING:
-    from k8s.holders import Holder, Holding, Report
-    from k8s.live_charges import Live, Termination
+    from backoff_ctrl.k8s.charges.live import Live, Termination
+    from backoff_ctrl.k8s.holders.attribution import Holder, Holding, Report
 
 SOON: Final = f"next release, or ≤ {RESYNC / 60:.0f} min"
 _SCALED: Final = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})

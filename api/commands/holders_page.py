@@ -5,9 +5,9 @@ from __future__ import annotations
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
-from k8s.charged_kinds import PODS
-from k8s.live_charges import By
-from k8s.printing import printable
+from backoff_ctrl.k8s.answers.printing import printable
+from backoff_ctrl.k8s.charges.kinds import PODS
+from backoff_ctrl.k8s.charges.live import By
 
 from .amounts import quantity_text, quantity_texts
 from .holders_advice import SOON, ago, is_scaled, next_step, span
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from k8s.holders import Holder, Holding, QuotaHolders, Report
-    from k8s.live_charges import Live, Termination
+    from backoff_ctrl.k8s.charges.live import Live, Termination
+    from backoff_ctrl.k8s.holders.attribution import Holder, Holding, QuotaHolders, Report
 
 WIDTH: Final = 100
 _WIDTHS: Final = (34, 7, 10, 6, 6)

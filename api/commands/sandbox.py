@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.exits import BadInput
+from backoff_ctrl.api.exits import BadInput
 
 if TYPE_CHECKING:
-    from k8s.sandbox import Sandbox
-    from k8s.sandbox.kinds import Kind
+    from backoff_ctrl.k8s.sandbox import Sandbox
+    from backoff_ctrl.k8s.sandbox.kinds.kinds import Kind
 
     Documents = list[tuple[Kind, str, dict[str, Any]]]
 
@@ -41,8 +41,8 @@ def command(port: int, quota_file: Path | None, finish_after: float | None, seed
     It answers kubectl and the official clients; it has no nodes and no authentication, and listens on
     127.0.0.1 only. GET /sandbox/faults names the faults that POST can switch on, DELETE switches them off.
     """
-    from k8s.sandbox import Sandbox  # noqa: PLC0415 - loads aiohttp: only when it is needed
-    from k8s.sandbox.quota_file import QuotaFileError, apply_quota_file, load_quota_file  # noqa: PLC0415
+    from backoff_ctrl.k8s.sandbox import Sandbox  # noqa: PLC0415 - loads aiohttp: only when it is needed
+    from backoff_ctrl.k8s.sandbox.quota_file import QuotaFileError, apply_quota_file, load_quota_file  # noqa: PLC0415
 
     sandbox = Sandbox(port=port, seed=seed)
     if finish_after is not None and not isfinite(finish_after):
@@ -68,7 +68,7 @@ def command(port: int, quota_file: Path | None, finish_after: float | None, seed
 
 async def _serve(sandbox: Sandbox, finish_after: float | None) -> None:
     """Serve until SIGINT or SIGTERM."""
-    from k8s.sandbox.kubelet import Kubelet, Server  # noqa: PLC0415
+    from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet, Server  # noqa: PLC0415
 
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()

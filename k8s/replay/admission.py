@@ -23,8 +23,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from backoff_ctrl.quantities import format_quantity, parse_quantity
-from k8s.answers import Answer
+from backoff_ctrl.engine.quantities import format_quantity, parse_quantity
+from backoff_ctrl.k8s.answers.answer import Answer
 
 from .workload import POD_LABEL, QUOTA_NAME, RUN_SECONDS, Workload, in_nano
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from backoff_ctrl.policy import Policy
+from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.replay.clients.gated import Gated, observing
+from backoff_ctrl.k8s.replay.clients.plain import Ancestor, Plain
 
 from .admission import QuotaAdmission, Record
-from .clients import Ancestor, Plain
-from .gating import Gated, observing
 from .reference import area_bound, arrival_bound, better_reference
 from .runs import Result, count, replay
 from .trace import PACKAGED, read_trace
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from .clients import Client
+    from backoff_ctrl.k8s.replay.clients.plain import Client
 
     MakeClient = Callable[[QuotaAdmission, int], Client]
 

@@ -1,4 +1,4 @@
-"""``python -m k8s.replay.figures``: the published figures, in virtual time; the same output each time.
+"""``python -m backoff_ctrl.k8s.replay.figures``: the published figures, in virtual time; the same output each time.
 
 Exits 0 when every bar is met, 1 with the bars that are missed, 2 for a trace or seeds that can't be used.
 """

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import aiohttp
 
-from backoff_ctrl.quantities import parse_quantity
-from k8s.answers import Answer, NotSent, OutcomeUnknown
-from k8s.watching import QuotaWatch
+from backoff_ctrl.engine.quantities import parse_quantity
+from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.replay.clients.gated import Gated, faster
+from backoff_ctrl.k8s.replay.clients.plain import Ancestor, Plain
+from backoff_ctrl.k8s.watching.watch import QuotaWatch
 
 from .apart import set_apart
-from .clients import Ancestor, Plain
-from .gating import Gated, faster
 from .runs import Result, count, replay
 from .workload import POD_LABEL
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
     from types import TracebackType
 
-    from k8s.desk import Desk
-    from k8s.places import Place
-    from k8s.watch_events import Kind
+    from backoff_ctrl.k8s.cluster.finding import Place
+    from backoff_ctrl.k8s.gate.ledger import Desk
+    from backoff_ctrl.k8s.replay.clients.plain import Client
+    from backoff_ctrl.k8s.watching.reading import Kind
 
-    from .clients import Client
     from .workload import Pod, Workload
 
 log = logging.getLogger(__name__)
@@ -170,8 +170,8 @@ class HttpCluster:
     async def _watch(self, desk: Desk) -> None:
         from kubernetes.aio.client import ApiClient, Configuration  # noqa: PLC0415
 
-        from k8s.quota_source import ClientSource  # noqa: PLC0415
-        from k8s.watch_thread import aio_configuration  # noqa: PLC0415
+        from backoff_ctrl.k8s.cluster.aio_configuration import aio_configuration  # noqa: PLC0415
+        from backoff_ctrl.k8s.watching.source import ClientSource  # noqa: PLC0415
 
         place, listed = self._place, self.listed
         unlisted: set[str | None] = {None} if place is None else set(self._namespaces)
@@ -193,7 +193,7 @@ class HttpCluster:
 
     async def run_pods(self, namespace: str) -> None:
         """Be the kubelet of a namespace of a real cluster until cancelled: no node ever runs the replay's pods."""
-        from k8s.sandbox.kubelet import Kubelet, Server  # noqa: PLC0415
+        from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet, Server  # noqa: PLC0415
 
         assert self._place is not None
         server = Server(self._url, self._headers(), self._place.tls(), self._detour)
@@ -203,7 +203,7 @@ class HttpCluster:
 
 def make_client(name: str, cluster: HttpCluster, *, seed: int, factor: float) -> Plain | Ancestor | Gated:
     """Make one of the four clients, every duration of its schedule divided by ``factor``."""
-    from backoff_ctrl.policy import Policy  # noqa: PLC0415
+    from backoff_ctrl.engine.policy import Policy  # noqa: PLC0415
 
     match name:
         case "plain":

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from backoff_ctrl.errors import BackoffError
+from backoff_ctrl.engine.errors import BackoffError
 
 from .workload import UNITS, in_nano
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from k8s.reach import Reach, ReachError, answer_later
-from k8s.rejections import read_rejection
+from backoff_ctrl.k8s.answers.rejections import read_rejection
+from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, answer_later
 
 from .apart import PREFIX, RUN_LABEL, set_apart
 from .workload import QUOTA_NAME
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
-    from k8s.places import Place
+    from backoff_ctrl.k8s.cluster.finding import Place
 
     from .workload import Workload
 

@@ -6,14 +6,15 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from backoff_ctrl.errors import BackoffError
+from backoff_ctrl.engine.errors import BackoffError
 
 from .reference import measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from .clients import Client
+    from backoff_ctrl.k8s.replay.clients.plain import Client
+
     from .workload import Pod, Workload
 
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any, Final
 
-from k8s.sandbox import Sandbox
-from k8s.sandbox.kubelet import Kubelet, Server
+from backoff_ctrl.k8s.sandbox import Sandbox
+from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet, Server
 
 from .workload import QUOTA_NAME
 

@@ -15,7 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-from backoff_ctrl.errors import BackoffError
+from backoff_ctrl.engine.errors import BackoffError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

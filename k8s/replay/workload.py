@@ -22,7 +22,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from backoff_ctrl.quantities import parse_quantity
+from backoff_ctrl.engine.quantities import parse_quantity
 
 from .trace import Row, Trace, TraceError
 

@@ -6,11 +6,12 @@ It computes charges on a path of its own (``charges``), so that it can prove the
 It has no nodes, no scheduler, no RBAC and no authentication: it listens on 127.0.0.1 and is no place for secrets.
 """
 
-from .answers import ApiError
+from backoff_ctrl.k8s.sandbox.kinds.answers import ApiError
+from backoff_ctrl.k8s.sandbox.wire.counters import Counters, CreateCounts
+from backoff_ctrl.k8s.sandbox.wire.faults import FaultError, Faults
+
 from .background import BackgroundSandbox, running_sandbox
 from .cluster import Sandbox
-from .counters import Counters, CreateCounts
-from .faults import FaultError, Faults
 
 __all__ = [
     "ApiError",

@@ -12,9 +12,9 @@ from .cluster import Sandbox
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from .counters import Counters
-    from .encoding import JSON
-    from .faults import Faults
+    from backoff_ctrl.k8s.sandbox.wire.counters import Counters
+    from backoff_ctrl.k8s.sandbox.wire.encoding import JSON
+    from backoff_ctrl.k8s.sandbox.wire.faults import Faults
 
 T = TypeVar("T")
 

@@ -7,21 +7,22 @@ from typing import TYPE_CHECKING, Any, Self
 
 from aiohttp import web
 
+from backoff_ctrl.k8s.sandbox.http.server import Front
+from backoff_ctrl.k8s.sandbox.kinds.kinds import NAMESPACES, QUOTAS, Kind
+from backoff_ctrl.k8s.sandbox.verbs.requests import Target
+from backoff_ctrl.k8s.sandbox.verbs.writing import Writer
+from backoff_ctrl.k8s.sandbox.wire.encoding import load
+
 from .core import Core, Settings
-from .encoding import load
-from .kinds import NAMESPACES, QUOTAS, Kind
-from .requests import Target
-from .server import Front
-from .writing import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
-    from .counters import Counters
-    from .encoding import JSON
-    from .faults import Faults
-    from .history import Event
+    from backoff_ctrl.k8s.sandbox.storage.history import Event
+    from backoff_ctrl.k8s.sandbox.wire.counters import Counters
+    from backoff_ctrl.k8s.sandbox.wire.encoding import JSON
+    from backoff_ctrl.k8s.sandbox.wire.faults import Faults
 
 _STANDARD_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _GRACE_OF_STOP = 0.5

@@ -7,18 +7,18 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .claim_protection import ClaimProtection
-from .counters import Counters
-from .definitions import Definitions
-from .faults import Faults
-from .history import Pacing
-from .kinds import Kinds
-from .limit_ranges import LimitRanger
-from .openapi import OpenApi
-from .quota_admission import QuotaAdmission
-from .quota_controller import QuotaController
-from .quota_ledger import QuotaLedger
-from .store import Store
+from backoff_ctrl.k8s.sandbox.kinds.kinds import Kinds
+from backoff_ctrl.k8s.sandbox.quotas.quota_admission import QuotaAdmission
+from backoff_ctrl.k8s.sandbox.quotas.quota_controller import QuotaController
+from backoff_ctrl.k8s.sandbox.quotas.quota_ledger import QuotaLedger
+from backoff_ctrl.k8s.sandbox.rules.claim_protection import ClaimProtection
+from backoff_ctrl.k8s.sandbox.rules.limit_ranges import LimitRanger
+from backoff_ctrl.k8s.sandbox.showing.openapi import OpenApi
+from backoff_ctrl.k8s.sandbox.storage.definitions import Definitions
+from backoff_ctrl.k8s.sandbox.storage.history import Pacing
+from backoff_ctrl.k8s.sandbox.storage.store import Store
+from backoff_ctrl.k8s.sandbox.wire.counters import Counters
+from backoff_ctrl.k8s.sandbox.wire.faults import Faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from .amounts import AmountError, amount_of
-from .answers import ApiError
-from .kinds import LIMIT_RANGES, NAMESPACES, PRIORITY_CLASSES, QUOTAS
+from backoff_ctrl.k8s.sandbox.amounts.amounts import AmountError, amount_of
+from backoff_ctrl.k8s.sandbox.kinds.answers import ApiError
+from backoff_ctrl.k8s.sandbox.kinds.kinds import LIMIT_RANGES, NAMESPACES, PRIORITY_CLASSES, QUOTAS
 
 if TYPE_CHECKING:
+    from backoff_ctrl.k8s.sandbox.kinds.kinds import Kind
+
     from .cluster import Sandbox
-    from .kinds import Kind
 
 _ACCEPTED = {kind.kind: kind for kind in (NAMESPACES, QUOTAS, LIMIT_RANGES, PRIORITY_CLASSES)}
 

@@ -6,8 +6,8 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.cluster.bed import Bed, BedError
-from tests.cluster.binaries import BinariesError, build, wanted
+from tests.cluster.control_plane.bed import Bed, BedError
+from tests.cluster.control_plane.binaries import BinariesError, build, wanted
 
 
 def main() -> int:

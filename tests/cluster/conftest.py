@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from k8s.sandbox import running_sandbox
-from tests.cluster.bed import Bed
-from tests.cluster.binaries import Binaries, BinariesError, build, wanted
-from tests.cluster.quota_room import Room
-from tests.cluster.servers import USERS, Server
-from tests.cluster.storm import hung_up
+from backoff_ctrl.k8s.sandbox import running_sandbox
+from tests.cluster.control_plane.bed import Bed
+from tests.cluster.control_plane.binaries import Binaries, BinariesError, build, wanted
+from tests.cluster.control_plane.servers import USERS, Server
+from tests.cluster.faults.storm import hung_up
+from tests.cluster.kubectl.terminals import Terminal, Terminals
+from tests.cluster.quotas.quota_room import Room
 from tests.cluster.talking import Api
-from tests.cluster.terminals import Terminal, Terminals
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tests.cluster.servers import Server
+    from tests.cluster.control_plane.servers import Server
 
 OLDER: Final = 34
 """The last minor release that speaks as the table has it."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from types import TracebackType
 
-    from tests.cluster.servers import Server
+    from tests.cluster.control_plane.servers import Server
 
 JSON = dict[str, Any]
 JSON_PATCH: Final = "application/json-patch+json"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl import Created, Demand, Failed, ObservedQuota, Policy, Rejected
+from backoff_ctrl.engine import Created, Demand, Failed, ObservedQuota, Policy, Rejected
 from tests.timeline import NS, ONE, QUOTA, Timeline, state_of, tickets
 
 # Half of them end in a digit that no float of their size can tell.

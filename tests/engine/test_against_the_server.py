@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backoff_ctrl import Created, Demand, ObservedQuota, Policy, Rejected, Ticket
+from backoff_ctrl.engine import Created, Demand, ObservedQuota, Policy, Rejected, Ticket
 from tests.engine_twin import TwinQuota, TwinServer
 from tests.examples import examples
 from tests.timeline import NS, Timeline
@@ -19,7 +19,7 @@ from tests.timeline import NS, Timeline
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from backoff_ctrl import Request
+    from backoff_ctrl.engine import Request
 
 
 class World:

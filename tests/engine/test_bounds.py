@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl import Controller, Created, Demand, ObservedQuota, Policy, Request, Ticket
+from backoff_ctrl.engine import Controller, Created, Demand, ObservedQuota, Policy, Request, Ticket
 from tests.timeline import NS, ONE, QUOTA, Timeline, refusals, tickets
 
 

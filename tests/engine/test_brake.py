@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backoff_ctrl import Failed, Overloaded, Policy
+from backoff_ctrl.engine import Failed, Overloaded, Policy
 from tests.timeline import NS, Timeline, flying
 
 if TYPE_CHECKING:
-    from backoff_ctrl.overload import WindowSnapshot
+    from backoff_ctrl.engine.overload import WindowSnapshot
 
 
 def brake(line: Timeline, namespace: str = NS) -> WindowSnapshot:

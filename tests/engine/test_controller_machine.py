@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from backoff_ctrl import (
+from backoff_ctrl.engine import (
     Abandoned,
     Created,
     Demand,

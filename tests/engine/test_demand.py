@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl import Demand, Selector
+from backoff_ctrl.engine import Demand, Selector
 
 AMOUNTS = st.dictionaries(st.sampled_from(["pods", "cpu", "requests.nvidia.com/gpu"]), st.integers(0, 10**20))
 SCOPES = st.frozensets(st.sampled_from(["BestEffort", "Terminating", "PriorityClass", "PriorityClass=high"]))

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl import Created, Rejected, Ticket
-from backoff_ctrl.ceilings import Ceiling, Quota
-from backoff_ctrl.holds import TRAILS_MAX
-from backoff_ctrl.living import DOUBTED_MAX, OLD, Living
+from backoff_ctrl.engine import Created, Rejected, Ticket
+from backoff_ctrl.engine.ceilings import Ceiling, Quota
+from backoff_ctrl.engine.holds import TRAILS_MAX
+from backoff_ctrl.engine.living import DOUBTED_MAX, OLD, Living
 from tests.followed import SETTLED, Followed, full
 from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
 

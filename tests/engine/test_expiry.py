@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backoff_ctrl import Created, Demand, Failed, Overloaded, Policy, Rejected
+from backoff_ctrl.engine import Created, Demand, Failed, Overloaded, Policy, Rejected
 from tests.timeline import NS, ONE, QUOTA, Timeline
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backoff_ctrl import Demand, Explanation, Failed, ObservedQuota, Overloaded, Policy, Request
+from backoff_ctrl.engine import Demand, Explanation, Failed, ObservedQuota, Overloaded, Policy, Request
 from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl import Created, Demand, Failed, Rejected
+from backoff_ctrl.engine import Created, Demand, Failed, Rejected
 from tests.timeline import NS, ONE, QUOTA, Timeline
 
 

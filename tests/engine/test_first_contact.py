@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backoff_ctrl import Created, Demand, Failed, Policy, Rejected, Ticket
+from backoff_ctrl.engine import Created, Demand, Failed, Policy, Rejected, Ticket
 from tests.timeline import NS, ONE, QUOTA, Timeline, flying
 
 

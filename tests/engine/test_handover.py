@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from backoff_ctrl import Abandoned, Created, Demand, Expired, Failed, ObservedQuota, Overloaded, Policy, Rejected
+from backoff_ctrl.engine import Abandoned, Created, Demand, Expired, Failed, ObservedQuota, Overloaded, Policy, Rejected
 from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from backoff_ctrl import Ticket
+    from backoff_ctrl.engine import Ticket
 
 AMOUNTS: Final = {"1": 3, "2": 5, "3": 2}  # all different, and no two add up to the third
 STRANGERS: Final = 4

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.ceilings import Ceiling, Quota
-from backoff_ctrl.holds import TRAILS_MAX
-from backoff_ctrl.living import LINGERS_MAX, SHORT, Living
+from backoff_ctrl.engine.ceilings import Ceiling, Quota
+from backoff_ctrl.engine.holds import TRAILS_MAX
+from backoff_ctrl.engine.living import LINGERS_MAX, SHORT, Living
 from tests.followed import SETTLED, Followed, full
 from tests.timeline import NS, ONE, QUOTA, tickets
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from backoff_ctrl import Created, Demand, ObservedQuota
-from backoff_ctrl.ceilings import Ceiling, Quota
-from backoff_ctrl.holds import TRAILS_MAX
-from backoff_ctrl.living import ENDED_MAX, LIVES_MAX, Life, Living
+from backoff_ctrl.engine import Created, Demand, ObservedQuota
+from backoff_ctrl.engine.ceilings import Ceiling, Quota
+from backoff_ctrl.engine.holds import TRAILS_MAX
+from backoff_ctrl.engine.living import ENDED_MAX, LIVES_MAX, Life, Living
 from tests.followed import SETTLED, Followed, full
 from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backoff_ctrl import Memory, Policy, RememberedCeiling, RememberedQuota
+from backoff_ctrl.engine import Memory, Policy, RememberedCeiling, RememberedQuota
 from tests.timeline import NS, ONE, QUOTA, Timeline, state_of, tickets
 
 ANYBODY: frozenset[str] = frozenset()

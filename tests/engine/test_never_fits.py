@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from backoff_ctrl import Demand, ObservedQuota, Policy, Rejected
+from backoff_ctrl.engine import Demand, ObservedQuota, Policy, Rejected
 from tests.timeline import NS, ONE, QUOTA, Timeline, refusals, state_of, tickets
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backoff_ctrl import Demand, Policy, Rejected
+from backoff_ctrl.engine import Demand, Policy, Rejected
 from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
 
 

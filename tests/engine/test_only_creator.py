@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl import Created, ObservedQuota, Ticket
+from backoff_ctrl.engine import Created, ObservedQuota, Ticket
 from tests.followed import Followed
 from tests.timeline import NS, QUOTA, amounts_of
 

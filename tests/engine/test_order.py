@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backoff_ctrl import Failed
+from backoff_ctrl.engine import Failed
 from tests.timeline import NS, Timeline, tickets
 
 if TYPE_CHECKING:
-    from backoff_ctrl import Request
+    from backoff_ctrl.engine import Request
 
 
 def full() -> Timeline:

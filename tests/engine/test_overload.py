@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl import Created, Failed, Overloaded, Policy
-from backoff_ctrl.overload import Window
+from backoff_ctrl.engine import Created, Failed, Overloaded, Policy
+from backoff_ctrl.engine.overload import Window
 from tests.timeline import NS, Timeline, flying, tickets
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl import Demand, ObservedQuota, Policy, Request
+from backoff_ctrl.engine import Demand, ObservedQuota, Policy, Request
 from tests.timeline import NS, ONE, QUOTA, Timeline, state_of, tickets
 
 

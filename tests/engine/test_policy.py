@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl import Policy, PolicyError
+from backoff_ctrl.engine import Policy, PolicyError
 
 WHOLE = ("overtakes_max", "unproven_max", "overload_start", "overload_max", "waiters_max", "scan_max")
 NUMBERS = [field.name for field in fields(Policy) if field.name != "on_never_fits"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backoff_ctrl import (
+from backoff_ctrl.engine import (
     Abandoned,
     Created,
     Demand,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from backoff_ctrl import ObservedQuota, Ticket
-from backoff_ctrl.demand import Selector
-from backoff_ctrl.holds import TRAILS_MAX
+from backoff_ctrl.engine import ObservedQuota, Ticket
+from backoff_ctrl.engine.demand import Selector
+from backoff_ctrl.engine.holds import TRAILS_MAX
 from tests.timeline import NS, ONE, QUOTA, Timeline, amounts_of, tickets
 
 ANSWER = 0.01

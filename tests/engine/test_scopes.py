@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backoff_ctrl import Created, Demand, Rejected, Selector
+from backoff_ctrl.engine import Created, Demand, Rejected, Selector
 from tests.timeline import NS, ONE, QUOTA, Timeline
 
 GOLD = Selector([(True, frozenset({"gold"}))])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from backoff_ctrl import Policy
-from backoff_ctrl.memory import Memory
+from backoff_ctrl.engine import Policy
+from backoff_ctrl.engine.memory import Memory
 from tests.timeline import ONE, Timeline
 
 

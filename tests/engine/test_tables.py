@@ -7,9 +7,9 @@ from typing import get_args
 
 import pytest
 
-from backoff_ctrl import Abandoned, Created, Demand, Expired, Failed, Overloaded, Rejected, Request, TicketError
-from backoff_ctrl.blocks import BLOCKS, Block, BlockEvent, BlockState
-from backoff_ctrl.tickets import REQUESTS, RequestEvent, RequestState
+from backoff_ctrl.engine import Abandoned, Created, Demand, Expired, Failed, Overloaded, Rejected, Request, TicketError
+from backoff_ctrl.engine.blocks import BLOCKS, Block, BlockEvent, BlockState
+from backoff_ctrl.engine.tickets import REQUESTS, RequestEvent, RequestState
 
 BLOCK_STATES: tuple[BlockState, ...] = get_args(BlockState)
 BLOCK_EVENTS: tuple[BlockEvent, ...] = get_args(BlockEvent)

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kubernetes import client
 
-from k8s.gate import Gate
-from k8s.gated import GatedApiClient
-from k8s.sandbox import running_sandbox
+from backoff_ctrl.k8s.gate.aio import Gate
+from backoff_ctrl.k8s.gated.client import GatedApiClient
+from backoff_ctrl.k8s.sandbox import running_sandbox
 from tests.conversing import conversation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from k8s.conversation import Conversation
-    from k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.creates.conversation import Conversation
+    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from k8s.events import Ended, EventBook, Limits, Write
-from k8s.stories import Happening, Owner, Story
+from backoff_ctrl.k8s.events.book import Ended, EventBook, Limits, Write
+from backoff_ctrl.k8s.gate.stories import Happening, Owner, Story
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from backoff_ctrl.tickets import Created
-from k8s.answers import GateClosed
-from k8s.conversation import TABLE, Conversation, Creation
-from k8s.naming import CREATE_ID
-from k8s.steps import (
+from backoff_ctrl.engine.tickets import Created
+from backoff_ctrl.k8s.answers.answer import GateClosed
+from backoff_ctrl.k8s.creates.actions import (
     Answered,
     Cancelled,
     Line,
@@ -30,6 +28,8 @@ from k8s.steps import (
     WaitUntil,
     Woke,
 )
+from backoff_ctrl.k8s.creates.conversation import TABLE, Conversation, Creation
+from backoff_ctrl.k8s.creates.naming import CREATE_ID
 from tests.examples import examples
 from tests.playbook import answered, full, lost, never_sent, status
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kubernetes.aio import client
 
-from backoff_ctrl.policy import Policy
-from k8s.answers import GateClosed
-from k8s.gate import AsyncGate
-from k8s.gated_async import AsyncGatedApiClient, waiting
-from k8s.naming import CREATE_ID
+from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.answers.answer import GateClosed
+from backoff_ctrl.k8s.creates.naming import CREATE_ID
+from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 CREATES = 1000
 DELAY = 0.3

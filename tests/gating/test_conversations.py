@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backoff_ctrl.tickets import Created, Failed, Overloaded, Rejected
-from k8s.outcomes import TREATMENTS
-from k8s.rejections import Lane
-from k8s.steps import Refresh, Refreshed, Refused, Ticketed
+from backoff_ctrl.engine.tickets import Created, Failed, Overloaded, Rejected
+from backoff_ctrl.k8s.answers.rejections import Lane
+from backoff_ctrl.k8s.creates.actions import Refresh, Refreshed, Refused, Ticketed
+from backoff_ctrl.k8s.creates.treatments import TREATMENTS
 from tests.conversing import sent, stored
 from tests.playbook import Playbook, answered, full, line, never_sent, raises, returns, says, send, status
 
 if TYPE_CHECKING:
-    from k8s.conversation import Conversation
-    from k8s.steps import Answered
+    from backoff_ctrl.k8s.creates.actions import Answered
+    from backoff_ctrl.k8s.creates.conversation import Conversation
 
 
 def test_a_create_with_room_is_sent_once(callers: Conversation) -> None:

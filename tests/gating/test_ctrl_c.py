@@ -12,13 +12,13 @@ import pytest
 from kubernetes import client as sync
 
 if TYPE_CHECKING:
-    from k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 BEGINNING = """
     import sys, threading
     from kubernetes import client
-    from k8s.gate import Gate
-    from k8s.gated import GatedApiClient, waiting
+    from backoff_ctrl import Gate
+    from backoff_ctrl import GatedApiClient, waiting
 
     core = client.CoreV1Api(GatedApiClient(client.Configuration(host=sys.argv[1])))
     spec = {"containers": [{"name": "c", "image": "i"}]}
@@ -61,7 +61,7 @@ IN_AN_EXECUTOR = """
 ASYNCIO = """
     import asyncio
     from kubernetes.aio import client as aio
-    from k8s.gated_async import AsyncGatedApiClient
+    from backoff_ctrl import AsyncGatedApiClient
     async def main():
         async with AsyncGatedApiClient(aio.Configuration(host=sys.argv[1])) as api:
             with waiting(on_wait=lambda _: print("waiting", flush=True)):

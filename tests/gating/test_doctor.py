@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from api.main import run
-from k8s.reach import Reach, ReachError, find_place
+from backoff_ctrl.api.main import run
+from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, find_place
 from tests.kubeconfigs import write_kubeconfig
 from tests.scripted_server import Seen, failure, scripted_server
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 
 def cluster(denied: set[str], *, version: int = 200) -> Any:
@@ -88,7 +88,7 @@ def test_json_is_one_document(sandbox: BackgroundSandbox, capsys: pytest.Capture
 
     assert code == 0
     assert document["ok"] is True
-    assert {"import names", "cluster", "create pods", "quotas"} <= {check["name"] for check in document["checks"]}
+    assert {"versions", "cluster", "create pods", "quotas"} <= {check["name"] for check in document["checks"]}
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_an_answer_of_any_length_is_not_read(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would fill the memory; the bound is lowered here."""
-    monkeypatch.setattr("k8s.reach.ANSWER_MAX", 1000)
+    monkeypatch.setattr("backoff_ctrl.k8s.cluster.asking.ANSWER_MAX", 1000)
     with scripted_server(lambda _: (200, b"x" * 1001)) as server:
         assert "more than 1000 bytes" in only_error(capsys, run(["doctor", "--server", server.url]))
 

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from kubernetes import client
 from kubernetes.aio import client as aio
 
-from backoff_ctrl.policy import Policy
-from k8s import first_contact
-from k8s.answers import Answer
-from k8s.creation import Creation
-from k8s.first_contact import FirstContact, quotas_of
-from k8s.gate import Gate
-from k8s.gated import GatedApiClient, WaitTimeout, waiting
-from k8s.gated_async import AsyncGatedApiClient, AsyncWaitTimeout
+from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.answers.answer import Answer
+from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.k8s.gate import first_list as first_contact
+from backoff_ctrl.k8s.gate.aio import Gate
+from backoff_ctrl.k8s.gate.first_list import FirstContact, quotas_of
+from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, AsyncWaitTimeout
+from backoff_ctrl.k8s.gated.client import GatedApiClient, WaitTimeout, waiting
 
 if TYPE_CHECKING:
-    from k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 QUIET = 60.0
 POD: Any = {"metadata": {"generateName": "p-"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backoff_ctrl.tickets import Created, Expired, Overloaded, Rejected
-from k8s.answers import GateClosed, WaitedTooLong
-from k8s.conversation import TABLE
-from k8s.steps import Cancelled, Raise, State, Ticketed, TimedOut
+from backoff_ctrl.engine.tickets import Created, Expired, Overloaded, Rejected
+from backoff_ctrl.k8s.answers.answer import GateClosed, WaitedTooLong
+from backoff_ctrl.k8s.creates.actions import Cancelled, Raise, State, Ticketed, TimedOut
+from backoff_ctrl.k8s.creates.conversation import TABLE
 from tests.conversing import conversation, sent
 from tests.playbook import Playbook, answered, full, line, lost, never_sent, nothing, raises, returns
 
 if TYPE_CHECKING:
-    from k8s.conversation import Conversation
+    from backoff_ctrl.k8s.creates.conversation import Conversation
 
 
 def test_a_time_limit_ends_the_wait_with_the_last_answer(minted: Conversation) -> None:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kubernetes import client
 
-from backoff_ctrl import ObservedQuota
-from backoff_ctrl.policy import Policy
-from k8s.answers import Answer, status_answer
-from k8s.gate import AsyncGate, Creation, Gate
-from k8s.gated import GatedApiClient
+from backoff_ctrl.engine import ObservedQuota
+from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.answers.answer import Answer, status_answer
+from backoff_ctrl.k8s.gate.aio import AsyncGate, Creation, Gate
+from backoff_ctrl.k8s.gated.client import GatedApiClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable

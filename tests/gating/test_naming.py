@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from k8s.naming import ALPHABET, CREATE_ID, name_create
+from backoff_ctrl.k8s.creates.naming import ALPHABET, CREATE_ID, name_create
 
 
 def named(body: dict[str, Any], key: str | None = None, seed: int = 1, **kind: str) -> Any:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.tickets import Created, Expired, Failed, Rejected
-from k8s.conversation import Conversation, Creation
-from k8s.patience import SERVER_LIMIT
-from k8s.steps import LookUp, Send, Ticketed, Woke
+from backoff_ctrl.engine.tickets import Created, Expired, Failed, Rejected
+from backoff_ctrl.k8s.creates.actions import LookUp, Send, Ticketed, Woke
+from backoff_ctrl.k8s.creates.conversation import Conversation, Creation
+from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
 from tests.conversing import STRANGERS, absent, conversation, may_not_look, sent, stored, taken
 from tests.playbook import answered, full, line, look_up, lost, pause, raises, returns, send, status
 
 if TYPE_CHECKING:
-    from k8s.steps import Answered
+    from backoff_ctrl.k8s.creates.actions import Answered
 
 
 def test_a_full_quota_on_a_name_of_the_callers_is_looked_up_first(callers: Conversation) -> None:

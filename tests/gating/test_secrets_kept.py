@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from api.main import run
-from k8s.printing import without_passwords
+from backoff_ctrl.api.main import run
+from backoff_ctrl.k8s.answers.printing import without_passwords
 from tests.kubeconfigs import write_kubeconfig
 from tests.scripted_server import scripted_server
 

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from k8s.timers import LoopTimers, ThreadTimers
+from backoff_ctrl.k8s.gate.timers import LoopTimers, ThreadTimers
 
 if TYPE_CHECKING:
     import pytest

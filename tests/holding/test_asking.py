@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from api.main import run
+from backoff_ctrl.api.main import run
 from tests.holding.objects import pod, quota
 from tests.scripted_server import Script, Seen, failure, scripted_server
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.quantities import parse_quantity
-from k8s.charged_kinds import kinds_of
-from k8s.live_charges import By, Ending, live
-from k8s.manifest_fields import FootprintError
+from backoff_ctrl.engine.quantities import parse_quantity
+from backoff_ctrl.k8s.charges.fields import FootprintError
+from backoff_ctrl.k8s.charges.kinds import kinds_of
+from backoff_ctrl.k8s.charges.live import By, Ending, live
 
 JSON = dict[str, Any]
 NOW = datetime(2026, 11, 21, 14, 0, 0, tzinfo=UTC)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from kubernetes import client
 
-from api.main import run
-from k8s.sandbox import running_sandbox
+from backoff_ctrl.api.main import run
+from backoff_ctrl.k8s.sandbox import running_sandbox
 
 if TYPE_CHECKING:
     import pytest

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from api.commands.holders_page import document, page
-from k8s.holders import Reading, attribute
-from k8s.live_charges import live
+from backoff_ctrl.api.commands.holders_page import document, page
+from backoff_ctrl.k8s.charges.live import live
+from backoff_ctrl.k8s.holders.attribution import Reading, attribute
 from tests.holding.objects import JSON, NOW, at, pod, quota
 
 if TYPE_CHECKING:
-    from k8s.holders import Report
+    from backoff_ctrl.k8s.holders.attribution import Report
 
 
 def report(*pods: JSON, unread: dict[str, str] | None = None, malformed: int = 0, **amounts: tuple[str, str]) -> Report:

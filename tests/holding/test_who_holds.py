@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.demand import Demand
-from backoff_ctrl.quantities import NANO
-from k8s.holders import Holding, Reading, Report, attribute, charged_kinds, confirmed
-from k8s.live_charges import By, Ending, Live, Termination
+from backoff_ctrl.engine.demand import Demand
+from backoff_ctrl.engine.quantities import NANO
+from backoff_ctrl.k8s.charges.live import By, Ending, Live, Termination
+from backoff_ctrl.k8s.holders.attribution import Holding, Reading, Report, attribute, charged_kinds, confirmed
 
 JSON = dict[str, Any]
 NOW = datetime(2026, 11, 21, 14, 0, 0, tzinfo=UTC)

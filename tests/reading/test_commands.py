@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from api.main import COMMANDS, run
+from backoff_ctrl.api.main import COMMANDS, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -274,7 +274,7 @@ def test_help_names_every_command_and_loads_none(capsys: pytest.CaptureFixture[s
 def test_reading_commands_start_fast_since_they_load_no_client() -> None:
     """classify and footprint import neither the Kubernetes client, aiohttp, asyncio nor rich."""
     script = (
-        "import sys; from api.main import run; run(['classify', '--status', '500', '--json']);"
+        "import sys; from backoff_ctrl.api.main import run; run(['classify', '--status', '500', '--json']);"
         "run(['footprint', '-f', '-', '--json']);"
         "print(sorted({'kubernetes', 'aiohttp', 'asyncio', 'rich', 'matplotlib', 'tenacity'} & set(sys.modules)))"
     )
@@ -310,7 +310,14 @@ def test_a_reader_that_has_seen_enough_gets_no_traceback(tmp_path: Path) -> None
     os.close(read)
     try:
         done = subprocess.run(
-            [sys.executable, "-c", "from api.main import main; main()", "footprint", "-f", str(tmp_path / "jobs.yaml")],
+            [
+                sys.executable,
+                "-c",
+                "from backoff_ctrl.api.main import main; main()",
+                "footprint",
+                "-f",
+                str(tmp_path / "jobs.yaml"),
+            ],
             stdout=write,
             stderr=subprocess.PIPE,
             check=False,

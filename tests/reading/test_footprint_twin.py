@@ -11,8 +11,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.demand import Demand
-from k8s.footprint import FootprintError, footprint, footprint_of
+from backoff_ctrl.engine.demand import Demand
+from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint, footprint_of
 
 Manifest = dict[str, Any]
 SUFFIXES = {

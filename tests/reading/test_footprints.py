@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.quantities import format_quantity, parse_quantity
-from k8s.footprint import Footprint, FootprintError, footprint, footprint_of
+from backoff_ctrl.engine.quantities import format_quantity, parse_quantity
+from backoff_ctrl.k8s.charges.footprint import Footprint, FootprintError, footprint, footprint_of
 
 Manifest = dict[str, Any]
 

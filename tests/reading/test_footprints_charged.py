@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from click.testing import CliRunner
 
-from api.commands.footprint import command
-from backoff_ctrl.quantities import parse_quantity
-from k8s.footprint import footprint, footprint_of
-from k8s.quota_objects import read_quota
-from k8s.resource_names import resource_of
+from backoff_ctrl.api.commands.footprint import command
+from backoff_ctrl.engine.quantities import parse_quantity
+from backoff_ctrl.k8s.charges.footprint import footprint, footprint_of
+from backoff_ctrl.k8s.charges.quotas import read_quota
+from backoff_ctrl.k8s.charges.resource_names import resource_of
 from tests.charged import RECORD, Case, cases, cluster_objects, recorded
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from k8s.rejections import Lane, read_rejection
+from backoff_ctrl.k8s.answers.rejections import Lane, read_rejection
 
 RETRIED = {
     "quota",

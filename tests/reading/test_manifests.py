@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from k8s.manifests import LARGEST_FILE, ManifestError, load_manifests, read_source
+from backoff_ctrl.k8s.charges.manifests import LARGEST_FILE, ManifestError, load_manifests, read_source
 
 if TYPE_CHECKING:
     from pathlib import Path

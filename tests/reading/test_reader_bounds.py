@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from k8s.rejections import Lane, Rejection, read_rejection
-from k8s.status_text import LONGEST_BODY
+from backoff_ctrl.k8s.answers.rejections import Lane, Rejection, read_rejection
+from backoff_ctrl.k8s.answers.status import LONGEST_BODY
 
 WORDS = st.sampled_from(
     [

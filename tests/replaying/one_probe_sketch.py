@@ -10,12 +10,12 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from k8s.rejections import read_rejection
-from k8s.replay.admission import charge_of
+from backoff_ctrl.k8s.answers.rejections import read_rejection
+from backoff_ctrl.k8s.replay.admission import charge_of
 
 if TYPE_CHECKING:
-    from k8s.replay.clients import Cluster
-    from k8s.replay.workload import Pod
+    from backoff_ctrl.k8s.replay.clients.plain import Cluster
+    from backoff_ctrl.k8s.replay.workload import Pod
 
 CAP = 10.0
 

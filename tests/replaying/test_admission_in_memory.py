@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from k8s.footprint import footprint
-from k8s.rejections import Lane, read_rejection
-from k8s.replay.admission import Latencies, Quota, QuotaAdmission, charge_of
-from k8s.replay.virtual_time import run_virtual
-from k8s.replay.workload import Pod, Workload, in_nano
+from backoff_ctrl.k8s.answers.rejections import Lane, read_rejection
+from backoff_ctrl.k8s.charges.footprint import footprint
+from backoff_ctrl.k8s.replay.admission import Latencies, Quota, QuotaAdmission, charge_of
+from backoff_ctrl.k8s.replay.virtual_time import run_virtual
+from backoff_ctrl.k8s.replay.workload import Pod, Workload, in_nano
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from k8s.answers import Answer
+    from backoff_ctrl.k8s.answers.answer import Answer
 
 
 def pod(name: str, cpus: int = 1, gpus: int = 0, run_time: float = 100.0) -> Pod:

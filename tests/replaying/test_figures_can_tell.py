@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.ceilings import ObservedQuota
-from backoff_ctrl.policy import Policy
-from k8s.replay.clients import Plain
-from k8s.replay.comparing import CLIENTS, Bounds, Comparison, against, bounds_of, compare, make_gate, run
-from k8s.replay.figures import BARS, judge, summarize
-from k8s.replay.gating import Gated
-from k8s.replay.runs import Result
-from k8s.replay.trace import Trace, read_trace
-from k8s.replay.workload import QUOTA_NAME, Pod, Workload, make_workload
+from backoff_ctrl.engine.ceilings import ObservedQuota
+from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.replay.clients.gated import Gated
+from backoff_ctrl.k8s.replay.clients.plain import Plain
+from backoff_ctrl.k8s.replay.comparing import CLIENTS, Bounds, Comparison, against, bounds_of, compare, make_gate, run
+from backoff_ctrl.k8s.replay.figures import BARS, judge, summarize
+from backoff_ctrl.k8s.replay.runs import Result
+from backoff_ctrl.k8s.replay.trace import Trace, read_trace
+from backoff_ctrl.k8s.replay.workload import QUOTA_NAME, Pod, Workload, make_workload
 from tests.replaying.one_probe_sketch import OneProbe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from k8s.desk import Desk
-    from k8s.replay.admission import Quota, QuotaAdmission
-    from k8s.replay.comparing import MakeClient
+    from backoff_ctrl.k8s.gate.ledger import Desk
+    from backoff_ctrl.k8s.replay.admission import Quota, QuotaAdmission
+    from backoff_ctrl.k8s.replay.comparing import MakeClient
 
 SEEDS = (1, 2, 7)
 

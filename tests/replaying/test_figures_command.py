@@ -1,4 +1,4 @@
-"""``python -m k8s.replay.figures`` and ``backoff-ctrl demo --virtual``: output, files and exit codes."""
+"""``python -m backoff_ctrl.k8s.replay.figures`` and ``backoff-ctrl demo --virtual``: output, files and exit codes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
-from api.main import run as backoff_ctrl
-from k8s.replay import figures
-from k8s.replay.comparing import CLIENTS
+from backoff_ctrl.api.main import run as backoff_ctrl
+from backoff_ctrl.k8s.replay import figures
+from backoff_ctrl.k8s.replay.comparing import CLIENTS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.policy import Policy
-from k8s.replay.comparing import CLIENTS
-from k8s.replay.demonstration import FAST, FASTEST, Run, factor_for, run_for_real, run_in_virtual_time
-from k8s.replay.gating import SCHEDULE, faster
-from k8s.replay.over_http import HttpCluster, make_client
-from k8s.replay.runs import ReplayError, replay
-from k8s.replay.sandboxed import sandbox_process
-from k8s.replay.workload import Pod, Workload
+from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.replay.clients.gated import SCHEDULE, faster
+from backoff_ctrl.k8s.replay.comparing import CLIENTS
+from backoff_ctrl.k8s.replay.demonstration import FAST, FASTEST, Run, factor_for, run_for_real, run_in_virtual_time
+from backoff_ctrl.k8s.replay.over_http import HttpCluster, make_client
+from backoff_ctrl.k8s.replay.runs import ReplayError, replay
+from backoff_ctrl.k8s.replay.sandboxed import sandbox_process
+from backoff_ctrl.k8s.replay.workload import Pod, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from k8s.replay.picture import Panel, PictureError, draw, hardest_pressed, waiters
-from k8s.replay.workload import Pod, Workload
+from backoff_ctrl.k8s.replay.picture import Panel, PictureError, draw, hardest_pressed, waiters
+from backoff_ctrl.k8s.replay.workload import Pod, Workload
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,9 +6,9 @@ from decimal import Decimal
 
 import pytest
 
-from k8s.replay.trace import Row, Trace, TraceError, read_trace
-from k8s.replay.workload import POD_LABEL, RUN_SECONDS, Pod, make_workload, quotas_for
-from k8s.sandbox import kubelet
+from backoff_ctrl.k8s.replay.trace import Row, Trace, TraceError, read_trace
+from backoff_ctrl.k8s.replay.workload import POD_LABEL, RUN_SECONDS, Pod, make_workload, quotas_for
+from backoff_ctrl.k8s.sandbox.kubelet import kubelet
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from k8s.replay.reference import (
+from backoff_ctrl.k8s.replay.reference import (
     Measured,
     area_bound,
     arrival_bound,
@@ -14,7 +14,7 @@ from k8s.replay.reference import (
     measure,
     percentile,
 )
-from k8s.replay.workload import Pod, Workload
+from backoff_ctrl.k8s.replay.workload import Pod, Workload
 
 
 def workload(quota: int, *pods: tuple[float, float, int]) -> Workload:
@@ -54,7 +54,7 @@ def test_first_fit_starves_a_large_pod_and_keeping_does_not() -> None:
 
 
 def _admitted_at(crowded: Workload, pod: Pod, *, keep: bool) -> float:
-    from k8s.replay import reference  # noqa: PLC0415 - its insides, for this one fact
+    from backoff_ctrl.k8s.replay import reference  # noqa: PLC0415 - its insides, for this one fact
 
     return reference._simulate(crowded, keep=keep)[pod.name]
 

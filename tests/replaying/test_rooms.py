@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.progress import Progress
 
-from api.commands.demo_cluster import on_cluster_of
-from k8s.places import ReachError, find_place
-from k8s.replay.rooms import Rooms
-from k8s.replay.trace import read_trace
-from k8s.replay.workload import make_workload
-from tests.cluster.test_demo import demo, trace
+from backoff_ctrl.api.commands.demo_cluster import on_cluster_of
+from backoff_ctrl.k8s.cluster.finding import ReachError, find_place
+from backoff_ctrl.k8s.replay.rooms import Rooms
+from backoff_ctrl.k8s.replay.trace import read_trace
+from backoff_ctrl.k8s.replay.workload import make_workload
+from tests.cluster.gating.test_demo import demo, trace
 from tests.scripted_server import failure, scripted_server
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from k8s.replay.workload import Workload
+    from backoff_ctrl.k8s.replay.workload import Workload
     from tests.scripted_server import Reply, Script, Seen
 
 SPACES = "/api/v1/namespaces"

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from k8s.replay.virtual_time import StuckError, run_virtual
+from backoff_ctrl.k8s.replay.virtual_time import StuckError, run_virtual
 
 
 def test_an_hour_passes_at_once() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 
-from k8s.sandbox import Sandbox
+from backoff_ctrl.k8s.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from k8s.sandbox import BackgroundSandbox, Sandbox, running_sandbox
+from backoff_ctrl.k8s.sandbox import BackgroundSandbox, Sandbox, running_sandbox
 from tests.sandbox.talking import APPLY, JSON_PATCH, MERGE, PODS, STRATEGIC, TEAM, ask, create, pod
 
 if TYPE_CHECKING:

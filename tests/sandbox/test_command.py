@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-COMMAND = [sys.executable, "-c", "from api.commands.sandbox import command; command(prog_name='sandbox')"]
+COMMAND = [sys.executable, "-c", "from backoff_ctrl.api.commands.sandbox import command; command(prog_name='sandbox')"]
 QUOTA = """
 apiVersion: v1
 kind: ResourceQuota

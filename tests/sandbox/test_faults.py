@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 
-from k8s.sandbox import FaultError, Sandbox, running_sandbox
+from backoff_ctrl.k8s.sandbox import FaultError, Sandbox, running_sandbox
 from tests.sandbox.talking import PODS, ask, create, events, pod, refused
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from k8s.sandbox.counters import CreateCounts
+    from backoff_ctrl.k8s.sandbox.wire.counters import CreateCounts
     from tests.sandbox.talking import JSON
 
 

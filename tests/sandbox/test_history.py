@@ -6,7 +6,7 @@ import asyncio
 
 import aiohttp
 
-from k8s.sandbox import Sandbox
+from backoff_ctrl.k8s.sandbox import Sandbox
 from tests.sandbox.talking import PODS, QUOTAS, ask, create, events, first_events, pod
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from k8s.sandbox.openapi import mentioned
+from backoff_ctrl.k8s.sandbox.showing.openapi import mentioned
 from tests.sandbox.talking import PODS, TEAM, ask, create, pod
 
 if TYPE_CHECKING:
     import aiohttp
 
-    from k8s.sandbox import Sandbox
+    from backoff_ctrl.k8s.sandbox import Sandbox
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 # `kubectl create namespace foo`, `kubectl create serviceaccount foo`, `kubectl auth can-i create pods` of 1.32

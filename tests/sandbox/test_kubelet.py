@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from k8s.sandbox.kubelet import RUN_SECONDS, Kubelet, Server
+from backoff_ctrl.k8s.sandbox.kubelet.kubelet import RUN_SECONDS, Kubelet, Server
 from tests.sandbox.talking import PODS, ask, create, pod
 from tests.scripted_server import scripted_server
 
 if TYPE_CHECKING:
-    from k8s.sandbox import Sandbox
+    from backoff_ctrl.k8s.sandbox import Sandbox
 
 
 def phase(sandbox: Sandbox, name: str) -> str:

@@ -9,13 +9,13 @@ import kubernetes.aio
 import pytest
 from kubernetes.dynamic import DynamicClient
 
-from k8s.sandbox import BackgroundSandbox, running_sandbox
+from backoff_ctrl.k8s.sandbox import BackgroundSandbox, running_sandbox
 from tests.sandbox.talking import pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from k8s.sandbox import Sandbox
+    from backoff_ctrl.k8s.sandbox import Sandbox
 
 
 @pytest.fixture

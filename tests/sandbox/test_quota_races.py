@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from k8s.sandbox import Sandbox
+from backoff_ctrl.k8s.sandbox import Sandbox
 from tests.sandbox.talking import MERGE, PODS, QUOTAS, STRATEGIC, ask, create, pod, quota, refused
 
 if TYPE_CHECKING:

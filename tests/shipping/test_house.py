@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from hashlib import sha256
 from pathlib import Path
@@ -11,18 +13,38 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("backoff_ctrl", "k8s", "api")
+FOLDERS = sorted(
+    {path.parent for room in ROOMS for path in (ROOT / room).rglob("*.py")} - {ROOT / "backoff_ctrl" / "engine"}
+)
 MODULES = sorted(path.relative_to(ROOT).as_posix() for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 PAGES = sorted(path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")] if path.is_file())
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
-def test_the_rooms_lie_side_by_side_and_are_what_the_wheel_ships() -> None:
-    """Three packages, siblings, typed, exactly those that the build configuration names."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == list(ROOMS)
-    for room in ROOMS:
-        assert (ROOT / room / "__init__.py").is_file()
-        assert (ROOT / room / "py.typed").is_file()
+def test_the_rooms_are_one_package_with_one_name() -> None:
+    """In a checkout the package reaches the two other rooms through links, which git keeps as links."""
+    for room in ("k8s", "api"):
+        link = ROOT / "backoff_ctrl" / room
+        assert link.is_symlink()
+        assert link.readlink() == Path("..") / room
+    assert (ROOT / "backoff_ctrl" / "py.typed").is_file()
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.relative_to(ROOT).as_posix())
+def test_a_folder_of_code_holds_sixteen_modules_at_most(folder: Path) -> None:
+    """More, and nobody finds his room; the engine is flat on purpose."""
+    modules = [path.name for path in folder.glob("*.py") if path.name != "__init__.py"]
+    assert len(modules) <= 16, modules
+
+
+@pytest.mark.parametrize("name", ["k8s", "api", "k8s.answers.lanes", "api.main"])
+def test_no_file_can_be_loaded_under_two_names(name: str) -> None:
+    """From the top of the checkout ``import k8s`` finds our folder, and is told what to import instead."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import {name}"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert f"ImportError: import backoff_ctrl.{name[:3]}: {name[:3]} is only the folder it lies in" in done.stderr
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -100,7 +122,7 @@ def test_what_a_page_tells_to_run_exists(page: Path) -> None:
     """Every make target, every command and every local link of a page."""
     text = page.read_text()
     assert set(re.findall(r"\bmake ([a-z-]+)\b(?! sure)", _code(text))) <= TARGETS
-    from api.main import COMMANDS  # noqa: PLC0415  # the table of commands
+    from backoff_ctrl.api.main import COMMANDS  # noqa: PLC0415  # the table of commands
 
     assert set(re.findall(r"\bbackoff-ctrl ([a-z]+)\b", _code(text))) <= set(COMMANDS)
     for link in re.findall(r"\]\((?!https?://|#)([^)#]+)", text):

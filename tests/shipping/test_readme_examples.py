@@ -11,12 +11,12 @@ import yaml
 from kubernetes import config
 from kubernetes.client import Configuration
 
-from k8s.sandbox import running_sandbox
+from backoff_ctrl.k8s.sandbox import running_sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from k8s.sandbox import BackgroundSandbox
+    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 README = Path(__file__).parents[2] / "README.md"
 POD = {

@@ -1,0 +1,42 @@
+"""The engine: decides which create may go, when, and why not yet.
+
+Laws of the room: no clock, no I/O, no threads, no Kubernetes or HTTP words. Time and randomness are given;
+the same calls give the same answers. Names of namespaces, quotas, resources and scopes are opaque strings.
+"""
+
+from .ceilings import ObservedQuota
+from .controller import Controller
+from .demand import Demand, Selector
+from .errors import BackoffError, PolicyError, QuantityError, TicketError
+from .explaining import Explanation, Snapshot
+from .handler import ComputeResourceAwareBackOffHandler
+from .memory import Memory, RememberedCeiling, RememberedQuota
+from .policy import Policy
+from .tickets import Abandoned, Created, Expired, Failed, Overloaded, Refusal, Rejected, Request, Ticket
+
+__all__ = [
+    "Abandoned",
+    "BackoffError",
+    "ComputeResourceAwareBackOffHandler",
+    "Controller",
+    "Created",
+    "Demand",
+    "Expired",
+    "Explanation",
+    "Failed",
+    "Memory",
+    "ObservedQuota",
+    "Overloaded",
+    "Policy",
+    "PolicyError",
+    "QuantityError",
+    "Refusal",
+    "Rejected",
+    "RememberedCeiling",
+    "RememberedQuota",
+    "Request",
+    "Selector",
+    "Snapshot",
+    "Ticket",
+    "TicketError",
+]

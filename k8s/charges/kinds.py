@@ -1,0 +1,45 @@
+"""Which kinds of objects a quota charges by which name. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from .objects import LEGACY_COUNTS
+
+PODS: Final = "pods"
+CLAIMS: Final = "persistentvolumeclaims"
+SERVICES: Final = "services"
+DEVICE_CLAIMS: Final = "resourceclaims.resource.k8s.io"
+JOBS: Final = "jobs.batch"
+WHOLE: Final = frozenset({PODS, CLAIMS, SERVICES, DEVICE_CLAIMS, JOBS})
+"""Kinds whose fields are looked at; of all others (Secrets) the metadata is enough."""
+
+_COUNT: Final = "count/"
+_RESOURCE: Final = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)*")
+_UNCOUNTED: Final = frozenset({"events", "events.events.k8s.io"})
+_OF_PODS: Final = frozenset({"pods", "cpu", "memory", "ephemeral-storage"})
+
+
+def kinds_of(name: str) -> tuple[str, ...]:
+    """Return the kinds (``pods``, ``jobs.batch``) whose objects a quota charges by this name; none where none is known.
+
+    ``requests.EXTENDED`` may be charged for ResourceClaims too, through a DeviceClass: that only the server knows.
+    """
+    if name.startswith(_COUNT):
+        kind = name.removeprefix(_COUNT)
+        return (kind,) if _RESOURCE.fullmatch(kind) and kind not in _UNCOUNTED else ()
+    if name in LEGACY_COUNTS:
+        return (name,)
+    if name.startswith("requests.deviceclass.resource.kubernetes.io/"):
+        return (PODS, DEVICE_CLAIMS)
+    return next(((kind,) for kind, charges in _CHARGES if charges(name)), ())
+
+
+_CHARGES: Final = (
+    (CLAIMS, lambda name: name in {CLAIMS, "requests.storage"} or ".storageclass.storage.k8s.io/" in name),
+    (SERVICES, lambda name: name == SERVICES or name.startswith("services.")),
+    (DEVICE_CLAIMS, lambda name: name.endswith(".deviceclass.resource.k8s.io/devices")),
+    (PODS, lambda name: name in _OF_PODS or name.startswith(("requests.", "limits.", "hugepages-"))),
+)
+"""In this order: the first that says yes."""

@@ -1,0 +1,287 @@
+"""What an object that exists is charged now, whose it is, and what will end the charge. Pure.
+
+A footprint is the charge of a create; what exists may be charged more or less. Sources, v1.36: ``PodUsageFunc`` and
+``QuotaV1Pod`` of ``pkg/quota/v1/evaluator/core/pods.go``, ``getStorageUsage`` of ``persistent_volume_claims.go`` there,
+``determineEffectiveRequests`` of ``k8s.io/component-helpers/resource/helpers.go``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from backoff_ctrl.engine.demand import Demand
+from backoff_ctrl.engine.quantities import NANO
+
+from .fields import amounts_at, mapping_at, mappings_at
+from .footprint import footprint
+from .kinds import CLAIMS, DEVICE_CLAIMS, JOBS, PODS, SERVICES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_KINDS: Final = {
+    PODS: "Pod",
+    CLAIMS: "PersistentVolumeClaim",
+    SERVICES: "Service",
+    DEVICE_CLAIMS: "ResourceClaim",
+    JOBS: "Job",
+    "configmaps": "ConfigMap",
+    "secrets": "Secret",
+}
+ENDED: Final = ("Succeeded", "Failed")
+"""Phases of a pod that has ended."""
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+class By(StrEnum):
+    """What ends a charge."""
+
+    DELETION = "deletion"
+    """It is being deleted: gone by then."""
+    FINALIZERS = "finalizers"
+    """It is deleted, but for its finalizers."""
+    NODE = "node"
+    """It is deleted, but its node has not confirmed the end."""
+    DEADLINE = "deadline"
+    """``activeDeadlineSeconds``, of the pod or its Job: then at the latest."""
+    TTL = "ttl"
+    """``ttlSecondsAfterFinished`` of the Job."""
+    FINISHED = "finished"
+    """It has ended and stays until somebody deletes it."""
+    OWNER = "owner"
+    """Nothing but its owner: scaled down or deleted. Deleted alone it would be made again."""
+    HAND = "hand"
+    """Nothing known: its own end, or somebody who deletes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """``at``: when, where that is known; ``after``: how long after its start, yet to come; ``detail``: what has it."""
+
+    by: By
+    at: datetime | None = None
+    detail: str = ""
+    after: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Termination:
+    """A deletion that should be over: ``since`` the deletionTimestamp, ``until`` the end of its charge."""
+
+    since: datetime
+    until: datetime
+    node: str
+    finalizers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """One object. ``owed``: what is no longer charged, but given back only at the next release in the namespace.
+
+    ``ending`` ends what ``charged`` names but for a count of objects, which ends with what makes it ``gone``;
+    ``made_end`` is when the pods that a Job made must have ended.
+    """
+
+    resource: str
+    name: str
+    owner: str
+    created: datetime | None
+    charged: Demand
+    owed: Mapping[str, int]
+    ending: Ending
+    gone: Ending
+    finished: bool = False
+    stuck: Termination | None = None
+    made_end: datetime | None = None
+
+
+def live(resource: str, obj: Mapping[str, Any], now: datetime) -> Live:
+    """Say what an object of this kind is charged at ``now``. Raises ``FootprintError`` for one that is malformed."""
+    metadata = mapping_at(obj, "metadata", "")
+    name = str(metadata.get("name") or "?")
+    created = _time(metadata.get("creationTimestamp"))
+    owner = _owner(metadata, resource, name)
+    if resource == PODS:
+        return _live_pod(obj, name, owner, created, now)
+    charged = footprint(_as_allocated(obj) if resource == CLAIMS else obj, resource=resource)
+    if resource == JOBS:
+        ending, made_end = _job_endings(obj, owner, name)
+        finished = ending.by in {By.TTL, By.FINISHED}
+        return Live(resource, name, owner, created, charged, {}, ending, ending, finished=finished, made_end=made_end)
+    ending = _plain_ending(metadata, owner, resource, name)
+    return Live(resource, name, owner, created, charged, {}, ending, ending)
+
+
+def _live_pod(obj: Mapping[str, Any], name: str, owner: str, created: datetime | None, now: datetime) -> Live:
+    """A pod: its compute is charged until its phase is an end, or its deletion is overdue by its grace once more."""
+    metadata, status = mapping_at(obj, "metadata", ""), mapping_at(obj, "status", "")
+    whole = footprint(_as_resized(obj), resource=PODS)
+    count = {"count/pods": NANO}
+    ended = status.get("phase") in ENDED
+    since, grace = _time(metadata.get("deletionTimestamp")), _seconds(metadata.get("deletionGracePeriodSeconds"))
+    finalizers = _finalizers(metadata)
+    node = str(mapping_at(obj, "spec", "").get("nodeName") or "")
+    stuck, overdue = None, False
+    if since is not None and since < now:
+        until = since if grace is None else since + grace
+        stuck = Termination(since, until, node, finalizers)
+        overdue = grace is not None and until < now
+    # with no grace the deletion itself was the release
+    owed = whole.amounts if overdue and not ended and grace else {}
+    gone = _pod_gone(metadata, owner, name, ended=ended, stuck=stuck)
+    return Live(
+        PODS,
+        name,
+        owner,
+        created,
+        Demand(count, whole.scopes) if ended or overdue else whole,
+        {each: amount for each, amount in owed.items() if each not in count},
+        gone if ended or overdue else _pod_ending(obj, gone, stuck),
+        gone,
+        finished=ended,
+        stuck=stuck,
+    )
+
+
+def _pod_gone(metadata: Mapping[str, Any], owner: str, name: str, *, ended: bool, stuck: Termination | None) -> Ending:
+    """Say what makes a pod go."""
+    if stuck is not None:
+        if stuck.finalizers:
+            return Ending(By.FINALIZERS, detail=", ".join(stuck.finalizers))
+        return Ending(By.NODE, detail=stuck.node)
+    if since := _time(metadata.get("deletionTimestamp")):
+        return Ending(By.DELETION, since)
+    if ended:
+        return Ending(By.FINISHED)
+    return Ending(By.HAND if owner == _itself(PODS, name) else By.OWNER)
+
+
+def _pod_ending(obj: Mapping[str, Any], gone: Ending, stuck: Termination | None) -> Ending:
+    """Say what ends the charge of a pod that has not ended."""
+    if stuck is not None:
+        return Ending(By.DELETION, stuck.until)
+    deadline = _seconds(mapping_at(obj, "spec", "").get("activeDeadlineSeconds"))
+    if deadline is None or gone.by is By.DELETION:
+        return gone
+    begun = _time(mapping_at(obj, "status", "").get("startTime"))
+    return Ending(By.DEADLINE, begun + deadline) if begun else Ending(By.DEADLINE, after=deadline)
+
+
+def _plain_ending(metadata: Mapping[str, Any], owner: str, resource: str, name: str) -> Ending:
+    """Say what ends the charge of what is charged as long as it exists."""
+    if metadata.get("deletionTimestamp"):
+        return Ending(By.FINALIZERS, detail=", ".join(_finalizers(metadata)))
+    return Ending(By.HAND if owner == _itself(resource, name) else By.OWNER)
+
+
+def _job_endings(job: Mapping[str, Any], owner: str, name: str) -> tuple[Ending, datetime | None]:
+    """Say what ends the charge of a Job, and when its pods must have ended."""
+    metadata, spec, status = (mapping_at(job, key, "") for key in ("metadata", "spec", "status"))
+    plain = _plain_ending(metadata, owner, JOBS, name)
+    ttl, deadline = _seconds(spec.get("ttlSecondsAfterFinished")), _seconds(spec.get("activeDeadlineSeconds"))
+    begun, over = _time(status.get("startTime")), _finish(status)
+    must_end = begun + deadline if begun and deadline is not None else None
+    if plain.by is By.FINALIZERS:
+        return plain, must_end
+    if over is not None:
+        return (Ending(By.FINISHED) if ttl is None else Ending(By.TTL, over + ttl)), over
+    if must_end is not None and ttl is not None:
+        return Ending(By.DEADLINE, must_end + ttl), must_end
+    return plain, must_end
+
+
+def _finish(status: Mapping[str, Any]) -> datetime | None:
+    """Return when a Job finished."""
+    for condition in mappings_at(status, "conditions", "status"):
+        if condition.get("type") in {"Complete", "Failed"} and condition.get("status") == "True":
+            return _time(condition.get("lastTransitionTime"))
+    return None
+
+
+def _as_allocated(obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a claim with the size that it has taken already, where a larger one was asked for and taken back."""
+    taken = amounts_at(mapping_at(obj, "status", ""), "allocatedResources", "status").get("storage")
+    spec = mapping_at(obj, "spec", "")
+    resources = mapping_at(spec, "resources", "spec")
+    asked = amounts_at(resources, "requests", "spec.resources").get("storage")
+    if taken is None or asked is None or taken <= asked:
+        return obj
+    requests = {**mapping_at(resources, "requests", "spec.resources"), "storage": f"{taken}n"}
+    return {**obj, "spec": {**spec, "resources": {**resources, "requests": requests}}}
+
+
+def _as_resized(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a pod whose containers ask what they have, or asked before a resize that is not over, where it is more."""
+    status, spec = mapping_at(pod, "status", ""), mapping_at(pod, "spec", "")
+    listed = (mappings_at(status, key, "status") for key in ("containerStatuses", "initContainerStatuses"))
+    known = {str(each.get("name")): each for statuses in listed for each in statuses if each.get("resources")}
+    if not known:
+        return pod
+    refused = any(
+        condition.get("type") == "PodResizePending" and condition.get("reason") == "Infeasible"
+        for condition in mappings_at(status, "conditions", "status")
+    )
+    changed = {}
+    for key in ("containers", "initContainers"):
+        containers = mappings_at(spec, key, "spec")
+        if containers:
+            running = key == "containers"
+            changed[key] = [
+                _resized(each, known[str(each.get("name"))], refused=refused)
+                if str(each.get("name")) in known and (running or each.get("restartPolicy") == "Always")
+                else each
+                for each in containers
+            ]
+    return {**pod, "spec": {**spec, **changed}}
+
+
+def _resized(container: Mapping[str, Any], status: Mapping[str, Any], *, refused: bool) -> Mapping[str, Any]:
+    """Return a container with the larger of what it asks and what it has; a resize that is refused asks nothing."""
+    asked, has = mapping_at(container, "resources", "container"), mapping_at(status, "resources", "status")
+    allocated = amounts_at(status, "allocatedResources", "status")
+    wanted = [] if refused else [asked]
+    resources = {}
+    for side in ("requests", "limits"):
+        amounts = [amounts_at(each, side, "container") for each in (*wanted, has)]
+        if side == "requests":
+            amounts.append(allocated)
+        names = {name for each in amounts for name in each}
+        resources[side] = {name: f"{max(each.get(name, 0) for each in amounts)}n" for name in sorted(names)}
+    return {**container, "resources": resources}
+
+
+def _owner(metadata: Mapping[str, Any], resource: str, name: str) -> str:
+    """Return ``Kind/name`` of what controls the object; of the object itself where nothing does."""
+    references = mappings_at(metadata, "ownerReferences", "metadata")
+    for reference in references:
+        if reference.get("controller") is True:
+            return f"{reference.get('kind')}/{reference.get('name')}"
+    return _itself(resource, name)
+
+
+def _finalizers(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    found = metadata.get("finalizers")
+    return tuple(map(str, found)) if isinstance(found, list) else ()
+
+
+def _itself(resource: str, name: str) -> str:
+    return f"{_KINDS.get(resource, resource)}/{name}"
+
+
+def _time(value: object) -> datetime | None:
+    """Read a timestamp; what is none is unknown."""
+    try:
+        found = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    return found if found is not None and found.tzinfo is not None else None
+
+
+def _seconds(value: object) -> timedelta | None:
+    """Read a number of seconds; what is none, or more than Kubernetes takes, is unknown."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
+        return None
+    return timedelta(seconds=value)

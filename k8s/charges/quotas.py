@@ -1,0 +1,165 @@
+"""A ResourceQuota, or an OpenShift ClusterResourceQuota, as the engine's fact. Pure; the object may hold anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from backoff_ctrl.engine.ceilings import ObservedQuota
+from backoff_ctrl.engine.demand import Selector
+from backoff_ctrl.engine.errors import QuantityError
+from backoff_ctrl.engine.quantities import parse_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    Clause = tuple[bool, frozenset[str]]
+
+_PLAIN: Final[dict[str, Clause]] = {
+    "Terminating": (True, frozenset({"Terminating"})),
+    "NotTerminating": (False, frozenset({"Terminating"})),
+    "BestEffort": (True, frozenset({"BestEffort"})),
+    "NotBestEffort": (False, frozenset({"BestEffort"})),
+    "CrossNamespacePodAffinity": (True, frozenset({"CrossNamespacePodAffinity"})),
+}
+_NAMED: Final = frozenset({"PriorityClass", "VolumeAttributesClass"})
+
+
+RECOUNTS: Final = "kube-controller-manager"
+"""Who writes recounts, by the name that managedFields know it by."""
+
+
+class UnreadableQuotaError(ValueError):
+    """The quota is not what Kubernetes writes: only its refusals can teach."""
+
+
+class UnknownScopeError(UnreadableQuotaError):
+    """The quota has a scope, or an operator, that this project does not know: only its refusals can teach."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterQuota:
+    """What a ClusterResourceQuota says, and of which namespaces.
+
+    Its amounts are those of all its namespaces together: what is created in one takes the room of the others.
+    """
+
+    seen: ObservedQuota
+    namespaces: tuple[str, ...]
+
+
+def read_quota(quota: object) -> ObservedQuota:
+    """Turn the object into what the engine observes.
+
+    ``spec`` is what was asked for; ``hard`` and ``used`` are what admission goes by, and are empty until the quota
+    controller has filled the status. An amount that is no Quantity, or below nothing, is left out: the server will
+    say. Raises ``UnknownScopeError``, and ``UnreadableQuotaError`` where a field is of another type than it must be.
+    """
+    whole = _mapping(quota, "the quota")
+    spec, status = _mapping(whole.get("spec"), "spec"), _mapping(whole.get("status"), "status")
+    return replace(_observed(spec, status), recounted=_recounted(whole))
+
+
+def read_cluster_quota(quota: object) -> ClusterQuota:
+    """Turn an OpenShift ClusterResourceQuota into a quota of each namespace that it selects.
+
+    Its ``spec.quota`` is a ResourceQuota's spec, ``status.total`` a ResourceQuota's status, and each entry of
+    ``status.namespaces`` names one (openshift/api quota/v1). Raises as ``read_quota`` does.
+    """
+    whole = _mapping(quota, "the quota")
+    spec, status = _mapping(whole.get("spec"), "spec"), _mapping(whole.get("status"), "status")
+    names: dict[str, None] = {}
+    for entry in _list(status.get("namespaces"), "status.namespaces"):
+        name = _mapping(entry, "an entry of status.namespaces").get("namespace")
+        if not isinstance(name, str) or not name:
+            raise UnreadableQuotaError("an entry of status.namespaces does not name its namespace")
+        names[name] = None
+    seen = _observed(_mapping(spec.get("quota"), "spec.quota"), _mapping(status.get("total"), "status.total"))
+    return ClusterQuota(seen, tuple(names))
+
+
+def _recounted(whole: Mapping[str, Any]) -> frozenset[str]:
+    """Return whose ``used`` the quota controller changed last: a value belongs to who changed it (managedFields).
+
+    Admission writes its charges as the API server. Where both are one program, or nothing tells, there are none.
+    """
+    metadata = whole.get("metadata")
+    fields = metadata.get("managedFields") if isinstance(metadata, dict) else None
+    found: Any = ()
+    for entry in fields if isinstance(fields, list) else ():
+        if isinstance(entry, dict) and entry.get("manager") == RECOUNTS and entry.get("subresource") == "status":
+            found = entry
+            for name in ("fieldsV1", "f:status", "f:used"):
+                found = found.get(name) if isinstance(found, dict) else None
+    return frozenset(name[2:] for name in found if name.startswith("f:")) if isinstance(found, dict) else frozenset()
+
+
+def _observed(spec: Mapping[str, Any], status: Mapping[str, Any]) -> ObservedQuota:
+    return ObservedQuota(
+        spec=_amounts(spec.get("hard"), "spec.hard"),
+        hard=_amounts(status.get("hard"), "status.hard"),
+        used=_amounts(status.get("used"), "status.used"),
+        selector=Selector(_clauses(spec)),
+    )
+
+
+def _clauses(spec: Mapping[str, Any]) -> Iterator[Clause]:
+    """All must hold (``podMatchesScopeFunc``, ``pvcMatchesScopeFunc`` and ``generic.Matches`` of pkg/quota/v1)."""
+    for scope in _list(spec.get("scopes"), "spec.scopes"):
+        yield _clause(scope, "Exists", ())
+    selector = _mapping(spec.get("scopeSelector"), "spec.scopeSelector")
+    for entry in _list(selector.get("matchExpressions"), "matchExpressions"):
+        expression = _mapping(entry, "an entry of matchExpressions")
+        values = _list(expression.get("values"), "values")
+        yield _clause(expression.get("scopeName"), expression.get("operator"), values)
+
+
+def _clause(scope: object, operator: object, values: Sequence[object]) -> Clause:
+    if isinstance(scope, str) and scope in _PLAIN and operator == "Exists":
+        return _PLAIN[scope]  # validation allows these no other operator
+    if isinstance(scope, str) and scope in _NAMED:
+        if not all(isinstance(value, str) for value in values):
+            raise UnreadableQuotaError("values of a scope must be texts")
+        named = frozenset(f"{scope}={value}" for value in values)
+        match operator:
+            case "Exists":
+                return True, frozenset({scope})
+            case "DoesNotExist":
+                return False, frozenset({scope})
+            case "In":
+                return True, named
+            case "NotIn":  # as a label selector: an object without the name matches too
+                return False, named
+    if isinstance(scope, str) and isinstance(operator, str):
+        raise UnknownScopeError(f"scope {scope[:80]!r} with operator {operator[:80]!r}")
+    raise UnreadableQuotaError("scopes and operators must be texts")
+
+
+def _amounts(value: object, field: str) -> dict[str, int]:
+    amounts = {}
+    for name, quantity in _mapping(value, field).items():
+        try:
+            amount = parse_quantity(quantity)
+        except QuantityError:
+            continue
+        if amount >= 0:
+            amounts[name] = amount
+    return amounts
+
+
+def _mapping(value: object, field: str) -> Mapping[str, Any]:
+    """Take an object as it is, and nothing as an empty one."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise UnreadableQuotaError(f"{field} is no object")
+    return value
+
+
+def _list(value: object, field: str) -> Sequence[Any]:
+    """Take a list as it is, and nothing as an empty one."""
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise UnreadableQuotaError(f"{field} is no list")
+    return value

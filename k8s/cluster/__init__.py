@@ -1,0 +1,1 @@
+"""Finding a cluster (kubeconfig, in-cluster account) and asking it plain questions."""

@@ -1,0 +1,1 @@
+"""One create's life, step by step: name, send, look up, wait. Pure: events in, actions out."""

@@ -1,0 +1,65 @@
+"""A create that goes straight through: sent once, as it is, and whatever comes back is the caller's.
+
+This is what shadow mode and an internal error of ours leave of a conversation. Its outcome still teaches.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from backoff_ctrl.engine.tickets import Created, Expired, Failed, Outcome, Overloaded
+from backoff_ctrl.k8s.answers.rejections import Rejection, read_rejection
+
+from .actions import Action, Answered, Cancelled, Event, Raise, Return, Send, State, Unknown, Unsent
+from .treatments import TREATMENTS, Step, overloaded, rejected
+
+if TYPE_CHECKING:
+    from backoff_ctrl.k8s.answers.answer import Answer
+
+
+class Passage:
+    """The shortest machine: it speaks as ``Conversation`` does, so that the same drivers drive it."""
+
+    def __init__(self, body: dict[str, Any]) -> None:
+        """Keep the body as the caller gave it."""
+        self.state = State.NEW
+        self.last: Answer | None = None
+        self.rejection: Rejection | None = None
+        self.sends = 0
+        self._body = body
+
+    def start(self) -> Action | None:
+        """Send it."""
+        self.state, self.sends = State.SENDING, 1
+        return Send(self._body)
+
+    def hear(self, event: Event) -> Action | None:
+        """End with the first answer; a time limit bounds only waiting, and a cancellation what has not begun."""
+        if self.state is State.NEW and isinstance(event, Cancelled):
+            self.state = State.OVER
+            return Raise(event.error)
+        if self.state is State.OVER or not isinstance(event, Answered | Unsent | Unknown):
+            return None
+        self.state = State.OVER
+        if isinstance(event, Unsent):
+            return Raise(event.error, Overloaded())
+        if isinstance(event, Unknown):
+            return Raise(event.error, Expired())
+        return Return(event.answer, self._outcome(event))
+
+    def abandon(self, error: BaseException) -> Action:
+        """End at once: it may have been stored."""
+        self.state = State.OVER
+        return Raise(error, Expired())
+
+    def _outcome(self, event: Answered) -> Outcome:
+        self.last = event.answer
+        if event.answer.ok:
+            return Created()
+        self.rejection = read_rejection(event.answer.status, event.answer.headers, event.answer.body)
+        treatment = TREATMENTS[self.rejection.lane]
+        if treatment.step is Step.LEARN:
+            return rejected(self.rejection, event.sent)
+        if treatment.step is Step.AGAIN:
+            return overloaded(self.rejection, treatment)
+        return Expired() if treatment.step is Step.LOOK_UP else Failed()

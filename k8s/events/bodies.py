@@ -1,0 +1,95 @@
+"""Events as the API server takes them (events.k8s.io/v1), and the patch that counts on. Pure.
+
+The rules are those of Kubernetes' ``pkg/apis/core/validation/events.go``: a note of at most 1,024 bytes, a reporting
+instance of at most 128, an action and a reason, and a series that counts from 2. Only the series may change later.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from backoff_ctrl.k8s.gate.stories import Happening
+
+if TYPE_CHECKING:
+    from backoff_ctrl.k8s.gate.stories import Owner
+
+CONTROLLER: Final = "backoff-ctrl.dev/gate"
+API_VERSION: Final = "events.k8s.io/v1"
+LEFT_OUT: Final = "EventsLeftOut"
+_KINDS: Final = {
+    Happening.WAITS: ("Warning", "Waiting"),
+    Happening.NEVER_FITS: ("Warning", "Refusing"),
+    Happening.ADMITTED: ("Normal", "Creating"),
+    LEFT_OUT: ("Normal", "Summarizing"),
+}
+"""Type and action by reason. A wait and a refusal are Warnings, as FailedScheduling and FailedCreate are: people who
+ask why their work does not run look for those.
+"""
+NOTE_MAX: Final = 1024
+INSTANCE_MAX: Final = 128
+NAME_MAX: Final = 253
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+def instance_name(host: str, pid: int) -> str:
+    """Name this process among those that report: host and process id, as long as is allowed."""
+    tail = f"-{pid}"
+    return host.encode("ascii", "replace").decode()[: INSTANCE_MAX - len(tail)] + tail
+
+
+def event_name(about: str, when: float, nonce: int) -> str:
+    """Name an event as client-go does, by what it is about and when; ``nonce`` (16 bits) tells processes apart."""
+    tail = f".{int(when * 1_000_000):x}{nonce & 0xFFFF:04x}"
+    prefix = about[: NAME_MAX - len(tail)].rstrip("-.")
+    return (prefix if _SUBDOMAIN.fullmatch(prefix) else "backoff-ctrl") + tail
+
+
+def micro_time(when: float) -> str:
+    """Write seconds since the epoch as Kubernetes' MicroTime."""
+    return datetime.fromtimestamp(when, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def regarding(namespace: str, owner: Owner | None) -> dict[str, str]:
+    """Refer to the owner, else to the namespace itself.
+
+    The namespace is said of both: the server wants an event to lie where the object does, and an event about a
+    namespace in the namespace ``default``, where hardly anybody may write, unless the reference says otherwise.
+    """
+    if owner is None:
+        return {"apiVersion": "v1", "kind": "Namespace", "name": namespace, "namespace": namespace}
+    made = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "namespace": namespace}
+    return {**made, "uid": owner.uid} if owner.uid else made
+
+
+def short_note(text: str) -> str:
+    """Cut a note to what is allowed, in bytes of UTF-8."""
+    data = text.encode("utf-8", "replace")
+    return text if len(data) <= NOTE_MAX else data[: NOTE_MAX - 3].decode("utf-8", "ignore") + "..."
+
+
+def series(count: int, last: float) -> dict[str, Any] | None:
+    """Say how often something was seen; nothing where it was once."""
+    return {"count": count, "lastObservedTime": micro_time(last)} if count > 1 else None
+
+
+def event_body(
+    namespace: str, owner: Owner | None, reason: str, note: str, instance: str, when: float, nonce: int
+) -> dict[str, Any]:
+    """Write an event. ``when``: seconds since the epoch; ``nonce``: see ``event_name``."""
+    about = regarding(namespace, owner)
+    type_, action = _KINDS[reason]
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Event",
+        "metadata": {"name": event_name(about["name"], when, nonce), "namespace": namespace},
+        "eventTime": micro_time(when),
+        "reportingController": CONTROLLER,
+        "reportingInstance": instance,
+        "action": action,
+        "reason": str(reason),
+        "regarding": about,
+        "note": short_note(note),
+        "type": type_,
+    }

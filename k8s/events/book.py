@@ -1,0 +1,337 @@
+"""What is written down of the stories of creates, as Kubernetes events: a machine, pure and bounded.
+
+As client-go's EventBroadcaster does, the same news about the same object is one event whose series counts, until it
+was not heard for 6 minutes. What client-go does not do: requests are bounded by token buckets, one for each
+namespace and one for all. What finds no token is left out, counted, and told in a summary of its own.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter, OrderedDict, deque
+from typing import TYPE_CHECKING, Any, Final
+
+from .bodies import LEFT_OUT, event_body, event_name, series
+from .budget import Budget, Limits
+from .entries import Counts, Ended, Key, Place, Series, Summary, Write
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from backoff_ctrl.k8s.gate.stories import Owner, Story
+
+__all__ = ["Counts", "Ended", "EventBook", "Limits", "Write"]
+
+_OLDEST: Final = 8
+"""Of so many events one must be free to be forgotten: only few are under way at a time."""
+
+
+class EventBook:
+    """Told stories, it says what to write next. Time is given in seconds on a clock that never goes back.
+
+    One write at a time: ``next`` gives it, ``ended`` ends it. ``epoch``: what to add to that clock's time for the
+    time of day; asked anew for each write, since the latter may be set.
+    """
+
+    def __init__(
+        self, instance: str, epoch: Callable[[], float], rng: random.Random, limits: Limits | None = None
+    ) -> None:
+        """Open an empty book. ``instance``: who reports, see ``instance_name``."""
+        self.limits = limits or Limits()
+        self.counts = Counts()
+        self._instance = instance
+        self._epoch = epoch
+        self._rng = rng
+        self._budget = Budget(self.limits)
+        self._series: OrderedDict[Key, Series] = OrderedDict()  # by when they were heard last
+        self._places: dict[str, Place] = {}
+        self._pending: deque[Series] = deque()
+        self._due: list[tuple[float, int, Series | Place]] = []
+        self._order = itertools.count()
+        self._writing: tuple[Write, Series | Summary] | None = None
+        self._paused_until = float("-inf")
+        self._failures = 0
+        self._places_looked_at = float("-inf")
+
+    @property
+    def held(self) -> int:
+        """How many things are kept: events, namespaces and calls."""
+        return len(self._series) + len(self._places) + len(self._due)
+
+    # -- told ---------
+
+    def tell(self, story: Story, now: float) -> None:
+        """Take in what happened."""
+        self.counts.told += 1
+        self._forget_old(now)
+        place = self._place(story.namespace, now)
+        known = self._series.get(story.key)
+        if known is not None and self._is_old(known, now):
+            self._forget(known, now)
+            known = None
+        if known is not None:
+            known.count += 1
+            known.last = now
+            self._series.move_to_end(story.key)
+            self._want_patch(known, now)
+        elif place is None:
+            self.counts.left_out += 1  # so many namespaces at once that there is nowhere to tell it
+        elif not self._room_for_new(place, now):
+            self._leave_out(place, story.happening, 1, now)
+        else:
+            self._begin(story, place, now)
+
+    def _begin(self, story: Story, place: Place, now: float) -> None:
+        try:
+            note = story.note()
+        except Exception:
+            self._leave_out(place, story.happening, 1, now)
+            raise
+        body = self._event(place, story.owner, story.happening, note, now)
+        made = self._series[story.key] = Series(story.key, story.happening, place, body, now)
+        place.series += 1
+        self._reserve(made)
+
+    def _event(self, place: Place, owner: Owner | None, reason: str, note: str, now: float) -> dict[str, Any]:
+        when, nonce = now + self._epoch(), self._rng.getrandbits(16)
+        return event_body(place.name, owner, reason, note, self._instance, when, nonce)
+
+    def _room_for_new(self, place: Place, now: float) -> bool:
+        if now < place.shut.get("create", now) or not self._budget.has_spare(place.account, now):
+            return False
+        return len(self._series) < self.limits.series_max or self._evict(now)
+
+    # -- what to write ---------
+
+    def next(self, now: float) -> Write | None:
+        """Return what to write now; nothing: ask again when told, when ``next_due`` says, or when a write has ended."""
+        if self._writing is not None or now < self._paused_until:
+            return None
+        if self._pending:
+            made = self._pending.popleft()
+            self._budget.release(made.place.account)
+            return self._create(made, now)
+        while self._due and self._due[0][0] <= now:
+            due, _, what = heapq.heappop(self._due)
+            write = self._sum_up(what, due, now) if isinstance(what, Place) else self._patch(what, due, now)
+            if write is not None:
+                return write
+        return None
+
+    def next_due(self) -> float | None:
+        """Return when ``next`` may have something; a time that has come means now."""
+        if self._writing is not None:
+            return None
+        if self._pending:
+            return self._paused_until
+        return max(self._due[0][0], self._paused_until) if self._due else None
+
+    def _create(self, made: Series, now: float) -> Write:
+        self._budget.spend(made.place.account, now)
+        self.counts.creates += 1
+        made.pause = self.limits.first_patch
+        made.free_at = now + made.pause
+        counted = series(made.count, made.last + self._epoch())
+        body = made.body if counted is None else {**made.body, "series": counted}
+        return self._begun(Write("create", made.place.name, made.name, body, made.count), made)
+
+    def _patch(self, known: Series, due: float, now: float) -> Write | None:
+        place = known.place
+        if due != self._called_for(known):
+            return None  # an entry of the past
+        known.due = None
+        if known.pending or known.count == known.stored:
+            return None
+        if now < place.shut.get("patch", now):
+            self._give_up(known, now)
+            return None
+        if (wait := self._budget.wait(place.account, now)) > 0:
+            self._call_for(known, now + wait)
+            return None
+        self._budget.spend(place.account, now)
+        self.counts.patches += 1
+        known.pause = min(2 * known.pause, self.limits.window)
+        known.free_at = now + known.pause
+        body = {"series": series(known.count, known.last + self._epoch())}
+        return self._begun(Write("patch", place.name, known.name, body, known.count), known)
+
+    def _sum_up(self, place: Place, due: float, now: float) -> Write | None:
+        if due != self._called_for(place):
+            return None
+        wait = max(self._budget.wait(place.account, now), place.shut.get("create", now) - now)
+        if wait > 0:
+            self._call_for(place, now + wait)
+            return None
+        place.summary_due = None
+        self._budget.spend(place.account, now)
+        self.counts.creates += 1
+        summary = Summary(place.left_out, place.since)
+        place.left_out, place.summed_up = Counter(), now
+        listed = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.left_out.items()))
+        total, seconds = summary.left_out.total(), now - place.since
+        note = f"{total} events of the last {seconds:.0f} s were left out, so as not to flood this namespace: {listed}"
+        body = self._event(place, None, LEFT_OUT, note, now)
+        return self._begun(Write("create", place.name, body["metadata"]["name"], body, total), summary)
+
+    def _begun(self, write: Write, about: Series | Summary) -> Write:
+        self._writing = (write, about)
+        return write
+
+    # -- ended ---------
+
+    def ended(self, how: Ended, now: float, retry_after: float = 0.0) -> None:
+        """End the write that ``next`` gave last. ``retry_after``: seconds that the server asked for, if it did."""
+        assert self._writing is not None, "nothing is being written"
+        (write, about), self._writing = self._writing, None
+        place = self._places[write.namespace]
+        if how is Ended.LATER:
+            self._failures += 1
+            pause = min(30.0, 2.0 ** min(self._failures - 1, 5))
+            self._paused_until = now + max(min(60.0, retry_after), pause * self._rng.uniform(0.5, 1.0))
+        else:
+            self._failures = 0
+        if how not in (Ended.DONE, Ended.GONE):
+            self.counts.errors += 1
+        if how is Ended.FORBIDDEN:
+            place.shut[write.verb] = now + self.limits.shut
+        if isinstance(about, Summary):
+            self._summary_ended(place, about, how)
+        elif write.verb == "create":
+            self._create_ended(about, write, how, now)
+        else:
+            self._patch_ended(about, write, how, now)
+
+    def _create_ended(self, made: Series, write: Write, how: Ended, now: float) -> None:
+        made.pending = False
+        made.tries += 1
+        if how is Ended.DONE:
+            made.stored, made.tries = write.count, 0
+            self._want_patch(made, now)
+        elif how is Ended.LATER and made.tries < self.limits.tries and self._budget.wait(made.place.account, now) == 0:
+            self._reserve(made)
+        else:
+            self._forget(made, now)
+        if how is Ended.FORBIDDEN:
+            for other in [each for each in self._pending if each.place is made.place]:
+                self._pending.remove(other)
+                self._budget.release(other.place.account)
+                self._forget(other, now)
+
+    def _patch_ended(self, known: Series, write: Write, how: Ended, now: float) -> None:
+        if how is Ended.DONE:
+            known.stored = write.count
+        if how in (Ended.DONE, Ended.LATER):
+            self._want_patch(known, now)
+        elif how is Ended.GONE and self._budget.wait(known.place.account, now) == 0:  # its time in the store is over
+            name = event_name(known.body["regarding"]["name"], now + self._epoch(), self._rng.getrandbits(16))
+            known.body = {**known.body, "metadata": {**known.body["metadata"], "name": name}}
+            self._reserve(known)
+        elif how is Ended.GONE:
+            self._forget(known, now)
+        else:
+            self._give_up(known, now)
+
+    def _summary_ended(self, place: Place, summary: Summary, how: Ended) -> None:
+        if how in (Ended.LATER, Ended.FORBIDDEN):  # to be told with the next
+            place.left_out += summary.left_out
+            place.since = summary.since
+        if place.left_out:
+            self._want_summary(place)
+
+    def _reserve(self, made: Series) -> None:
+        made.pending = True
+        self._budget.reserve(made.place.account)
+        self._pending.append(made)
+
+    # -- when ---------
+
+    def _want_patch(self, known: Series, now: float) -> None:
+        if not known.pending and known.due is None and known.count > known.stored:
+            self._call_for(known, max(now, known.free_at))
+
+    def _want_summary(self, place: Place) -> None:
+        if place.summary_due is None:
+            limits = self.limits
+            self._call_for(place, max(place.since + limits.first_summary, place.summed_up + limits.summaries))
+
+    def _call_for(self, what: Series | Place, when: float) -> None:
+        if isinstance(what, Place):
+            what.summary_due = when
+        else:
+            what.due = when
+        heapq.heappush(self._due, (when, next(self._order), what))
+        if len(self._due) > 2 * (len(self._series) + len(self._places)) + _OLDEST:  # mostly of what is forgotten
+            self._due = [entry for entry in self._due if entry[0] == self._called_for(entry[2])]
+            heapq.heapify(self._due)
+
+    def _called_for(self, what: Series | Place) -> float | None:
+        if isinstance(what, Place):
+            return what.summary_due if self._places.get(what.name) is what else None
+        return what.due if self._series.get(what.key) is what else None
+
+    # -- leaving out and forgetting ---------
+
+    def _leave_out(self, place: Place, happening: str, count: int, now: float) -> None:
+        if not count:
+            return
+        self.counts.left_out += count
+        if not place.left_out:
+            place.since = now
+        place.left_out[happening] += count
+        self._want_summary(place)
+
+    def _give_up(self, known: Series, now: float) -> None:
+        """Leave out what the server was not told of an event that it has."""
+        missed, known.count = known.count - known.stored, known.stored
+        self._leave_out(known.place, known.happening, missed, now)
+
+    def _forget(self, known: Series, now: float) -> None:
+        del self._series[known.key]
+        known.place.series -= 1
+        self._leave_out(known.place, known.happening, known.count - known.stored, now)
+
+    def _is_old(self, known: Series, now: float) -> bool:
+        return known.last + self.limits.window < now and not self._is_under_way(known)
+
+    def _is_under_way(self, known: Series) -> bool:
+        return known.pending or (self._writing is not None and self._writing[1] is known)
+
+    def _forget_old(self, now: float) -> None:
+        """End the series that were not heard for long and of which all is told."""
+        while self._series:
+            oldest = next(iter(self._series.values()))
+            if oldest.count > oldest.stored or not self._is_old(oldest, now):
+                return
+            self._forget(oldest, now)
+
+    def _evict(self, now: float) -> bool:
+        """Make room in the table: forget the one that was not heard for longest, of the oldest few."""
+        for known in itertools.islice(self._series.values(), _OLDEST):
+            if not self._is_under_way(known):
+                self._forget(known, now)
+                return True
+        return False
+
+    def _place(self, namespace: str, now: float) -> Place | None:
+        place = self._places.get(namespace)
+        if place is not None:
+            return place
+        if len(self._places) >= self.limits.namespaces_max:
+            self._forget_places(now)
+        if len(self._places) >= self.limits.namespaces_max:
+            return None
+        made = Place(namespace, self._budget.account())
+        self._places[namespace] = made
+        return made
+
+    def _forget_places(self, now: float) -> None:
+        if now < self._places_looked_at + 1.0:
+            return
+        self._places_looked_at = now
+        for name, place in list(self._places.items()):
+            busy = place.series or place.left_out or any(until > now for until in place.shut.values())
+            writing = self._writing is not None and self._writing[0].namespace == name
+            if not busy and not writing and place.account.bucket.is_full(now):
+                del self._places[name]

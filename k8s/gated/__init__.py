@@ -1,0 +1,1 @@
+"""The official Python clients, with creates that wait their turn."""

@@ -1,0 +1,1 @@
+"""Who holds a quota, and what would free it."""

@@ -1,0 +1,289 @@
+"""Who holds a quota: what it says is used, against what the objects that exist are charged. Pure.
+
+What is used beyond that is *overdue* (pods whose deletion should be over: no longer charged, not yet given back) or
+*leaked* (charged for what was never stored, or for what went unseen). Both come back when the quota controller counts
+again: at the next release in the namespace, at the latest at its resync (``--resource-quota-sync-period``, 5 minutes).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from backoff_ctrl.k8s.charges.kinds import JOBS, PODS, kinds_of
+from backoff_ctrl.k8s.charges.live import By, Ending
+from backoff_ctrl.k8s.charges.quotas import UnreadableQuotaError, read_quota
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from backoff_ctrl.engine.ceilings import ObservedQuota
+    from backoff_ctrl.k8s.charges.live import Live, Termination
+
+JSON = dict[str, Any]
+
+RESYNC: Final = 300.0
+"""Seconds between two resyncs of a quota controller at its defaults."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the cluster said: the quotas before and after all objects that they charge were listed.
+
+    ``unread``: kinds that could not be listed, and why; ``malformed``: how many objects could not be read.
+    """
+
+    namespace: str
+    before: Sequence[JSON]
+    objects: Sequence[Live]
+    after: Sequence[JSON]
+    unread: Mapping[str, str] = field(default_factory=dict)
+    malformed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """One owner's objects of one kind. ``ending`` is the first that ends a charge, of ``ends`` nano-units."""
+
+    owner: str
+    kind: str
+    objects: int
+    finished: int
+    amount: int
+    oldest: datetime | None
+    ending: Ending
+    ends: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """One resource of one quota, in nano-units; ``hard`` and ``used`` are None where the server has not counted yet.
+
+    ``uncounted``: what objects are charged beyond ``used``. ``busy``: ``used`` changed while they were listed.
+    ``unread``: kinds charged to it that could not be listed: then nothing is said to be overdue, leaked or uncounted.
+    """
+
+    resource: str
+    hard: int | None
+    used: int | None
+    holders: tuple[Holder, ...]
+    overdue: int = 0
+    leaked: int = 0
+    uncounted: int = 0
+    busy: bool = False
+    unread: tuple[str, ...] = ()
+
+    @property
+    def full(self) -> bool:
+        """True where nothing more fits."""
+        return self.hard is not None and self.used is not None and self.used >= self.hard
+
+    @property
+    def fullness(self) -> float:
+        """Used by limit, for sorting: a limit of 0 is as full as it gets."""
+        if self.hard is None or self.used is None:
+            return 0.0
+        return self.used / self.hard if self.hard else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaHolders:
+    """One quota, its fullest resource first; ``problem``: why its holders are not known, or what is odd about it.
+
+    ``scopes``: what it is limited to, as a person would write it.
+    """
+
+    name: str
+    holdings: tuple[Holding, ...]
+    problem: str = ""
+    scopes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The answer. ``stuck``: pods that these quotas charge and whose deletion should be over, the oldest first."""
+
+    namespace: str
+    at: datetime
+    quotas: tuple[QuotaHolders, ...]
+    stuck: tuple[tuple[Live, Termination], ...]
+    unread: Mapping[str, str]
+    malformed: int
+
+    @property
+    def holdings(self) -> list[tuple[str, Holding]]:
+        """All resources with the name of their quota."""
+        return [(quota.name, holding) for quota in self.quotas for holding in quota.holdings]
+
+    @property
+    def excess(self) -> bool:
+        """Whether anything is overdue or leaked: worth a second look, since creates under way look the same."""
+        return any(holding.overdue or holding.leaked for _, holding in self.holdings)
+
+    @property
+    def wrong(self) -> bool:
+        """Whether anything deserves a look: a resource is full, charge is excess, a pod stuck, something not known."""
+        problems = any(quota.problem for quota in self.quotas) or self.unread or self.malformed
+        odd = any(holding.full or holding.used is None for _, holding in self.holdings)
+        return bool(odd or self.excess or self.stuck or problems)
+
+
+def charged_kinds(quotas: Iterable[JSON]) -> list[str]:
+    """Return the kinds that these quotas charge: what has to be listed, Jobs first since pods are read by them."""
+    kinds = {kind for quota in quotas for name in _names(quota) for kind in kinds_of(name)}
+    return sorted(kinds, key=lambda kind: (kind != JOBS, kind != PODS, kind))
+
+
+def attribute(reading: Reading, now: datetime) -> Report:
+    """Say who holds each resource of each quota."""
+    before = {quota_name(quota): quota for quota in reading.before}
+    jobs = {each.name: each for each in reading.objects if each.resource == JOBS}
+    quotas: list[QuotaHolders] = []
+    stuck: dict[str, tuple[Live, Termination]] = {}
+    for quota in reading.after:
+        earlier = before.get(quota_name(quota), quota)
+        try:
+            observed, was = read_quota(quota), read_quota(earlier)
+        except UnreadableQuotaError as error:
+            quotas.append(QuotaHolders(quota_name(quota), (), f"its holders can't be told: {error}", _scopes(quota)))
+            continue
+        objects = [each for each in reading.objects if observed.selector.applies(each.charged.scopes)]
+        holdings = []
+        for name in observed.spec or observed.hard:
+            holdings.append(_holding(name, observed, was, objects, jobs, reading.unread))
+            charged = (each for each in objects if name in each.charged.amounts or name in each.owed)
+            stuck |= {each.name: (each, each.stuck) for each in charged if each.stuck}
+        holdings.sort(key=lambda each: (-each.fullness, each.resource))
+        quotas.append(QuotaHolders(quota_name(quota), tuple(holdings), _problem(observed), _scopes(quota)))
+    quotas.sort(key=lambda each: (-max((holding.fullness for holding in each.holdings), default=0), each.name))
+    oldest = sorted(stuck.values(), key=lambda each: (each[1].since, each[0].name))
+    return Report(reading.namespace, now, tuple(quotas), tuple(oldest), reading.unread, reading.malformed)
+
+
+def confirmed(second: Report, first: Report) -> Report:
+    """Return the second report with only as much excess as the first had too: the rest was under way."""
+    seen = {(quota, holding.resource): holding for quota, holding in first.holdings}
+    quotas = []
+    for quota in second.quotas:
+        holdings = []
+        for holding in quota.holdings:
+            then = seen.get((quota.name, holding.resource), holding)
+            moved = holding.busy or then.busy or then.used != holding.used
+            excess = min(holding.overdue + holding.leaked, then.overdue + then.leaked)
+            overdue = min(excess, holding.overdue)
+            holdings.append(replace(holding, overdue=overdue, leaked=excess - overdue, busy=moved))
+        quotas.append(replace(quota, holdings=tuple(holdings)))
+    return replace(second, quotas=tuple(quotas))
+
+
+def _holding(
+    name: str,
+    now: ObservedQuota,
+    was: ObservedQuota,
+    objects: Iterable[Live],
+    jobs: Mapping[str, Live],
+    unread: Mapping[str, str],
+) -> Holding:
+    """Add one resource up."""
+    charged = [each for each in objects if name in each.charged.amounts]
+    owed = sum(each.owed.get(name, 0) for each in objects)
+    held = sum(each.charged.amounts[name] for each in charged)
+    hard, used, before = now.hard.get(name), now.used.get(name), was.used.get(name)
+    missing = tuple(kind for kind in kinds_of(name) if kind in unread)
+    holding = Holding(name, hard, used, _holders(name, charged, jobs), busy=used != before, unread=missing)
+    if used is None or missing:
+        return holding
+    lowest, highest = min(used, used if before is None else before), max(used, before or 0)
+    excess = max(0, lowest - held)
+    overdue = min(excess, owed)
+    uncounted = max(0, held - highest)
+    return replace(holding, overdue=overdue, leaked=excess - overdue, uncounted=uncounted)
+
+
+def _holders(name: str, charged: Iterable[Live], jobs: Mapping[str, Live]) -> tuple[Holder, ...]:
+    """Group by owner, largest first."""
+    groups = defaultdict(list)
+    for each in charged:
+        groups[each.owner, each.resource].append(each)
+    found = [_holder(name, owner, kind, group, jobs) for (owner, kind), group in groups.items()]
+    return tuple(sorted(found, key=lambda each: (-each.amount, each.owner, each.kind)))
+
+
+def _holder(name: str, owner: str, kind: str, group: Sequence[Live], jobs: Mapping[str, Live]) -> Holder:
+    endings = [(_ending(each, jobs, name), each.charged.amounts[name]) for each in group]
+    first = min((ending for ending, _ in endings), key=_sooner)
+    return Holder(
+        owner,
+        kind,
+        objects=len(group),
+        finished=sum(each.finished for each in group),
+        amount=sum(amount for _, amount in endings),
+        oldest=min((each.created for each in group if each.created), default=None),
+        ending=first,
+        ends=sum(amount for ending, amount in endings if ending == first),
+    )
+
+
+_ORDER: Final = (By.FINISHED, By.FINALIZERS, By.NODE, By.DELETION, By.TTL, By.DEADLINE, By.HAND, By.OWNER)
+
+
+def _sooner(ending: Ending) -> tuple[bool, float, int]:
+    """What has a time first, by its time; the others by what is easiest to end."""
+    return ending.at is None, ending.at.timestamp() if ending.at else 0.0, _ORDER.index(ending.by)
+
+
+def _ending(each: Live, jobs: Mapping[str, Live], name: str) -> Ending:
+    """Say what ends a charge, by what its Job says too, where Jobs were listed."""
+    ending = each.gone if name == "count/pods" else each.ending
+    kind, _, owner = each.owner.partition("/")
+    job = jobs.get(owner) if kind == "Job" and each.resource == PODS else None
+    if job is None or ending.by is By.DELETION:
+        return ending
+    if name == "count/pods":
+        return job.gone if job.gone.at and ending.by in {By.FINISHED, By.OWNER} else ending
+    if job.made_end and not job.finished and (ending.at is None or job.made_end < ending.at):
+        return Ending(By.DEADLINE, job.made_end)
+    return ending
+
+
+def _problem(quota: ObservedQuota) -> str:
+    """Say what is odd about a quota."""
+    if not quota.spec:
+        return "it limits nothing"
+    if not quota.hard:
+        return "it is not enforced yet: the quota controller has not filled in its status"
+    if dict(quota.spec) != dict(quota.hard):
+        return "it was changed: the quota controller has not taken the new limits over yet"
+    return ""
+
+
+def _scopes(quota: JSON) -> tuple[str, ...]:
+    """Return what a quota is limited to."""
+    spec = _fields(quota.get("spec"))
+    words = [str(scope) for scope in _items(spec.get("scopes"))]
+    for each in map(_fields, _items(_fields(spec.get("scopeSelector")).get("matchExpressions"))):
+        operator, values = str(each.get("operator")), ", ".join(map(str, _items(each.get("values"))))
+        told = (str(each.get("scopeName")), "" if operator == "Exists" else operator, values)
+        words.append(" ".join(filter(None, told)))
+    return tuple(words)
+
+
+def _names(quota: JSON) -> set[str]:
+    """Return the resources that a quota limits or counts, whether they are amounts or not."""
+    parts = (_fields(quota.get("spec")).get("hard"), _fields(quota.get("status")).get("hard"))
+    return {str(name) for part in parts for name in _fields(part)}
+
+
+def quota_name(quota: JSON) -> str:
+    """Return the name of a quota; a question mark where it has none."""
+    return str(_fields(quota.get("metadata")).get("name") or "?")
+
+
+def _fields(value: object) -> JSON:
+    return value if isinstance(value, dict) else {}
+
+
+def _items(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,175 @@
+"""Reads what ``holders`` needs from a cluster: the quotas of a namespace, and every object that they charge."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from backoff_ctrl.k8s.answers.paging import PAGE, EndlessListError, Pages, is_list
+from backoff_ctrl.k8s.charges.fields import FootprintError
+from backoff_ctrl.k8s.charges.kinds import WHOLE
+from backoff_ctrl.k8s.charges.live import live
+from backoff_ctrl.k8s.cluster.finding import ReachError
+
+from .attribution import Reading, charged_kinds, quota_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from backoff_ctrl.k8s.charges.live import Live
+    from backoff_ctrl.k8s.cluster.asking import Reach
+
+    JSON = dict[str, Any]
+    Progress = Callable[[str, int, int], None]
+
+_QUOTAS: Final = "resourcequotas"
+_METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+_FRESH_STARTS: Final = 3
+_NONSENSE: Final = (
+    AttributeError,
+    OverflowError,
+    TypeError,
+)  # no object, a date after the last year, a list for a name
+
+
+class _ExpiredError(Exception):
+    """The list went on for so long that the server has forgotten its beginning."""
+
+
+class _NotServedError(Exception):
+    """There is no such kind in this version."""
+
+
+class _ForbiddenError(Exception):
+    """This account may not list them."""
+
+
+class HoldingsReader:
+    """Lists page by page. ``progress`` is told the kind, how many have come, and how many there are, as far as known.
+
+    All methods raise ``ReachError``, a sentence that says what to do.
+    """
+
+    def __init__(self, reach: Reach, progress: Progress = lambda *_: None) -> None:
+        """Ask in the namespace of the place."""
+        self._reach = reach
+        self._namespace = reach.place.namespace
+        self._progress = progress
+        self._versions: dict[str, list[str]] = {}
+
+    def read(self, quota: str | None = None) -> Reading:
+        """Read all quotas, or one, and what they charge."""
+        before = self._quotas(quota)
+        objects: list[Live] = []
+        unread: dict[str, str] = {}
+        malformed = 0
+        for kind in charged_kinds(before):
+            items = self._objects(kind)
+            if isinstance(items, str):
+                unread[kind] = items
+                continue
+            now = datetime.now(UTC)
+            for item in items:
+                try:
+                    objects.append(live(kind, item, now))
+                except (FootprintError, *_NONSENSE):
+                    malformed += 1
+        return Reading(self._namespace, before, objects, self._quotas(quota), unread, malformed)
+
+    def _quotas(self, wanted: str | None) -> list[JSON]:
+        listed = self._objects(_QUOTAS)
+        where = f"{self._namespace} on {self._reach.place.url}"
+        if isinstance(listed, str):
+            raise ReachError(
+                f"this account may not list {_QUOTAS} in {where}: ask for a role that allows list on {_QUOTAS} and on "
+                "what they charge, such as view, or name another namespace with --namespace"
+            )
+        if not listed and self._reach.ask("GET", f"/api/v1/namespaces/{self._namespace}")[0] == 404:
+            raise ReachError(f"there is no namespace {where}: name another with --namespace")
+        found = [each for each in listed if isinstance(each, dict)]
+        if wanted is None:
+            return found
+        by_name = {quota_name(each): each for each in found}
+        if wanted not in by_name:
+            known = f"it has {', '.join(by_name)}" if by_name else "it has none"
+            raise ReachError(f"there is no quota {wanted} in {where}: {known}")
+        return [by_name[wanted]]
+
+    def _objects(self, kind: str) -> list[Any] | str:
+        """List a kind; a sentence where this account may not, nothing where the server does not know it."""
+        plural, _, group = kind.partition(".")
+        for version in self._served(group):
+            for _ in range(_FRESH_STARTS):
+                try:
+                    return [
+                        item
+                        for page in self._pages(f"{version}/namespaces/{self._namespace}", plural, kind)
+                        for item in page
+                    ]
+                except _ExpiredError:
+                    continue
+                except _NotServedError:
+                    break
+                except _ForbiddenError:
+                    return f"this account may not list {kind}: ask for a role that allows list on {kind}"
+            else:
+                raise ReachError(f"the list of {kind} changes faster than it can be read: try again")
+        return []
+
+    def _served(self, group: str) -> list[str]:
+        """Return the paths of the versions of a group, the preferred one first."""
+        if not group:
+            return ["/api/v1"]
+        if group not in self._versions:
+            status, found = self._reach.ask("GET", f"/apis/{group}")
+            if status not in (200, 404):
+                raise ReachError(f"{self._reach.place.url} answers {status} when asked about {group}: try again")
+            first = _group_version(found.get("preferredVersion"))
+            listed = found.get("versions")
+            others = [_group_version(each) for each in listed] if isinstance(listed, list) else []
+            served = sorted((each for each in others if each), key=lambda each: each != first)
+            self._versions[group] = [f"/apis/{each}" for each in served]
+        return self._versions[group]
+
+    def _pages(self, place: str, plural: str, kind: str) -> Iterator[list[Any]]:
+        """Yield the pages of a list. Raises ``_NotServedError``, ``_ForbiddenError``, ``_ExpiredError``."""
+        accept = "application/json" if kind in WHOLE or kind == _QUOTAS else _METADATA
+        pages, seen = Pages(), 0
+        while True:
+            query = [("limit", str(PAGE)), *([("continue", pages.token)] if pages.token else [])]
+            status, page = self._reach.ask("GET", f"{place}/{plural}", query=query, accept=accept)
+            self._reach.insist_on_credentials(status, page)
+            if status == 404:
+                raise _NotServedError
+            if status == 403:
+                raise _ForbiddenError
+            if status == 410:
+                raise _ExpiredError
+            if status != 200:
+                said = f" ({page['message']})" if page.get("message") else ""
+                raise ReachError(f"{self._reach.place.url} answers {status} to the list of {kind}{said}: try again")
+            metadata = page.get("metadata") or {}
+            if not is_list(page) or not isinstance(metadata, dict):
+                raise self._no_list(kind)
+            items = page["items"] or []
+            seen += len(items)
+            left = metadata.get("remainingItemCount")
+            self._progress(kind, seen, seen + (left if isinstance(left, int) else 0))
+            yield items
+            try:
+                if not pages.go_on(metadata):
+                    return
+            except EndlessListError as error:
+                raise self._no_list(kind) from error
+
+    def _no_list(self, kind: str) -> ReachError:
+        return ReachError(
+            f"{self._reach.place.url} answers the list of {kind} with something else: is it an API server, or does a "
+            "proxy stand before it?"
+        )
+
+
+def _group_version(found: object) -> str:
+    """Return the version that an APIGroup names; empty where it names none."""
+    named = found.get("groupVersion") if isinstance(found, dict) else None
+    return named if isinstance(named, str) else ""

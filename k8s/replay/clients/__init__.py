@@ -1,0 +1,1 @@
+"""Who competes in the replay: plain retries, Flyte's back-off, the gate."""

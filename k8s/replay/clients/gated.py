@@ -1,0 +1,107 @@
+"""The gate as a client of a replay: the real ``AsyncGate``, engine and reader, over whatever cluster there is."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from backoff_ctrl.engine.ceilings import ObservedQuota
+from backoff_ctrl.engine.demand import Selector
+from backoff_ctrl.k8s.creates.conversation import Creation
+from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.replay.workload import QUOTA_NAME
+
+from .plain import Cluster, check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from backoff_ctrl.engine.policy import Policy
+    from backoff_ctrl.k8s.answers.answer import Answer
+    from backoff_ctrl.k8s.gate.ledger import Desk
+    from backoff_ctrl.k8s.replay.admission import Quota, QuotaAdmission
+    from backoff_ctrl.k8s.replay.workload import Pod
+
+SCHEDULE: Final = (
+    "base", "cap", "overtaken_for_max", "keep_stalled", "age_step", "never_confirm", "never_probe",
+)  # fmt: skip
+"""The policy's durations that belong to the gate's schedule. The others are those of a server's own latencies,
+which do not get shorter when a workload is replayed faster."""
+
+
+class LookingUp(Cluster, Protocol):
+    """A cluster where a pod can be looked up by name."""
+
+    async def look_up(self, namespace: str, name: str) -> Answer:
+        """Answer one GET of a pod."""
+        ...
+
+
+class Gated:
+    """Each pod's create goes through one gate. With ``observe`` the gate is also told what the quotas say."""
+
+    def __init__(
+        self,
+        cluster: LookingUp,
+        *,
+        seed: int,
+        policy: Policy | None = None,
+        observe: Callable[[Desk], None] | None = None,
+    ) -> None:
+        self.gate = AsyncGate(policy=policy, rng=random.Random(f"gate {seed}"))
+        self.observes = observe is not None
+        self._cluster = cluster
+        self._observe = observe
+
+    def start(self) -> None:
+        """Begin to observe, if that is wanted; the first pod does it otherwise."""
+        observe, self._observe = self._observe, None
+        if observe is not None:
+            observe(self.gate.desk)
+
+    async def place(self, pod: Pod) -> None:
+        """Wait in line until the pod is in."""
+        self.start()
+        creation = Creation(
+            server="replay",
+            credential="replay",
+            namespace=pod.namespace,
+            resource="pods",
+            body=pod.manifest(),
+        )
+        check(await self.gate.create(creation, _Transport(self._cluster, pod.namespace)))
+
+
+class _Transport:
+    """How one create reaches the cluster."""
+
+    def __init__(self, cluster: LookingUp, namespace: str) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+
+    async def send(self, body: dict[str, Any]) -> Answer:
+        return await self._cluster.create(self._namespace, body)
+
+    async def look_up(self, name: str) -> Answer:
+        return await self._cluster.look_up(self._namespace, name)
+
+
+def observing(cluster: QuotaAdmission) -> Callable[[Desk], None]:
+    """Feed a desk from the watch of the quota admission in memory: a list first, then every event."""
+
+    def observe(desk: Desk) -> None:
+        def seen(quota: Quota) -> None:
+            hard = dict(quota.hard)
+            told = ObservedQuota(spec=hard, hard=hard, used=dict(quota.used), selector=Selector())
+            desk.observe_quota(quota.namespace, QUOTA_NAME, told)
+
+        cluster.watch(seen)
+        desk.watching(None)
+
+    return observe
+
+
+def faster(policy: Policy, factor: float) -> Policy:
+    """Divide every duration of the policy's schedule by ``factor``."""
+    return dataclasses.replace(policy, **{name: getattr(policy, name) / factor for name in SCHEDULE})

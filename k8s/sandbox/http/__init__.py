@@ -1,0 +1,1 @@
+"""The HTTP face: routing, bodies, forms of an answer."""

@@ -1,0 +1,125 @@
+"""The form of an answer, as ``Accept`` asks for it: JSON or YAML; whole, as a Table, or metadata alone."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import yaml
+
+from backoff_ctrl.k8s.sandbox.kinds.answers import bad_request, not_acceptable
+from backoff_ctrl.k8s.sandbox.showing.tables import partial_object, table, table_shape
+from backoff_ctrl.k8s.sandbox.verbs.reading import list_body
+from backoff_ctrl.k8s.sandbox.wire.encoding import dump, load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from backoff_ctrl.k8s.sandbox.kinds.kinds import Kind
+    from backoff_ctrl.k8s.sandbox.verbs.reading import Page
+    from backoff_ctrl.k8s.sandbox.verbs.requests import Target
+    from backoff_ctrl.k8s.sandbox.wire.encoding import JSON
+
+JSON_FORM = "application/json"
+YAML_FORM = "application/yaml"
+_PROTOBUF = "application/vnd.kubernetes.protobuf"
+_READABLE = frozenset({JSON_FORM, "application/*", "*/*", "", _PROTOBUF})  # answers in protobuf are not given: JSON
+_TABLE, _PARTIAL, _PARTIAL_LIST = "Table", "PartialObjectMetadata", "PartialObjectMetadataList"
+_SHAPES = frozenset({_TABLE, _PARTIAL, _PARTIAL_LIST})
+_KNOWN = f"{JSON_FORM}, {YAML_FORM}, {_PROTOBUF}"
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML as Go writes it: double quotes, also around what is a truth value to it alone."""
+
+    def choose_scalar_style(self) -> str:
+        """Quote as Go does."""
+        style: str = super().choose_scalar_style()
+        return '"' if style == "'" else style
+
+
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^[yYnN]$"), list("yYnN"))
+
+
+class Form(NamedTuple):
+    """What an answer looks like. ``shape`` is empty for whole objects; ``include`` is for Tables."""
+
+    media_type: str = JSON_FORM
+    shape: str = ""
+    include: str = ""
+
+    def of_one(self, target: Target, data: bytes) -> bytes:
+        """An object. Raises 406 where a list was asked for."""
+        if self.shape == _PARTIAL_LIST:
+            told = f"the requested object is not a list (*{_go_type(target.kind)})"
+            raise not_acceptable(f"you requested {_PARTIAL_LIST}, but {told}")
+        if self.shape:
+            obj = load(data)
+            if obj.get("kind") != "Status":
+                return self._encoded(dump(self._shaped(target.kind, obj)))
+        return self._encoded(data)
+
+    def _shaped(self, kind: Kind, obj: JSON) -> JSON:
+        if self.shape == _PARTIAL:
+            return partial_object(obj)
+        metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+        return table(kind, (obj,), metadata, self.include)
+
+    def of_page(self, target: Target, page: Page) -> bytes:
+        """A list. Raises 406 where an object was asked for."""
+        if self.shape == _PARTIAL:
+            told = f"the requested object is a list (*{_go_type(target.kind)}List)"
+            raise not_acceptable(f"you requested {_PARTIAL}, but {told}")
+        if self.shape == _TABLE:
+            items = (item.parse() for item in page.items)
+            return self._encoded(dump(table(target.kind, items, page.metadata(), self.include)))
+        if self.shape == _PARTIAL_LIST:
+            head = {"kind": _PARTIAL_LIST, "apiVersion": "meta.k8s.io/v1", "metadata": page.metadata()}
+            return self._encoded(dump({**head, "items": [partial_object(item.parse()) for item in page.items]}))
+        return self._encoded(list_body(target, page))
+
+    def of_events(self, kind: Kind) -> Callable[[bytes], bytes] | None:
+        """What a watch sends in place of the bytes of an object; nothing where it sends them as they are."""
+        if self.shape == _TABLE:
+            return table_shape(kind, self.include)
+        if self.shape:
+            return lambda data: dump(partial_object(load(data)))
+        return None
+
+    def _encoded(self, data: bytes) -> bytes:
+        if self.media_type != YAML_FORM:
+            return data
+        text: str = yaml.dump(load(data), Dumper=_Dumper, default_flow_style=False, allow_unicode=True)
+        return text.encode()
+
+
+def form_of(accept: str, include: str) -> Form:
+    """The first form of an ``Accept`` header that can be given. Raises 406, and 400 for another ``includeObject``."""
+    media_type, shape = _first(accept)
+    if shape == _TABLE and include not in {"", "None", "Metadata", "Object"}:
+        told = f"includeObject: Invalid value: \"{include}\": must be 'Metadata', 'Object', 'None', or empty"
+        raise bad_request(f"Unable to convert to Table as requested: {told}")
+    return Form(media_type, shape, include)
+
+
+@lru_cache(maxsize=256)
+def _first(accept: str) -> tuple[str, str]:
+    shaped = False
+    for clause in accept.split(","):
+        media_type, *parameters = (part.strip() for part in clause.split(";"))
+        shape = next((part[3:] for part in parameters if part.startswith("as=")), "")
+        if media_type not in _READABLE and media_type != YAML_FORM:
+            continue
+        if shape and (shape not in _SHAPES or media_type == _PROTOBUF):
+            shaped = True
+            continue
+        return (YAML_FORM if media_type == YAML_FORM else JSON_FORM), shape
+    if shaped:
+        raise not_acceptable(f"only the following media types are accepted: {_KNOWN}")
+    raise not_acceptable(f"406: Not Acceptable\n\nAvailable representations: {_KNOWN}")
+
+
+def _go_type(kind: Kind) -> str:
+    """How Go calls the type of a kind inside the server."""
+    return f"{kind.group.split('.')[0] or 'core'}.{kind.kind}" if kind.strategic else "unstructured.Unstructured"

@@ -1,0 +1,213 @@
+"""The HTTP front: one handler for every path, answers as the API server sends them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from aiohttp import web
+
+from backoff_ctrl.k8s.sandbox.controllers.garbage import GarbageCollector
+from backoff_ctrl.k8s.sandbox.kinds.answers import PLAIN_404, ApiError, internal, timed_out, too_large
+from backoff_ctrl.k8s.sandbox.kinds.kinds import GROUP_EVENTS
+from backoff_ctrl.k8s.sandbox.verbs.requests import Query, Target, as_query, target_of, verb_of
+from backoff_ctrl.k8s.sandbox.verbs.watching import Watch
+from backoff_ctrl.k8s.sandbox.wire.encoding import dump
+
+from .event_versions import shown_body, stored_target
+from .forms import form_of
+from .operations import Operations, Sent
+from .special import special
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from backoff_ctrl.k8s.sandbox.core import Core
+    from backoff_ctrl.k8s.sandbox.wire.counters import CreateCounts
+
+    from .forms import Form
+
+    Both = tuple[CreateCounts, CreateCounts]
+
+_JSON = "application/json"
+_PRIORITY = {
+    "X-Kubernetes-Pf-Flowschema-Uid": "5a2f6d31-58b6-4a6a-9b8e-2f0c6a1d7e01",
+    "X-Kubernetes-Pf-Prioritylevel-Uid": "8c1e9f42-7d0b-4c55-a3b1-6e4f9d2c8a02",
+}
+_READS = frozenset({"get", "list"})
+_UNFORESEEN = (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError)
+
+
+class Front:
+    """Turns HTTP requests into calls of the parts, and their results into answers."""
+
+    def __init__(self, core: Core) -> None:
+        """Serve the parts given."""
+        self._core = core
+        self._operations = Operations(core)
+        self.garbage = GarbageCollector(core, self._operations.deleter)
+        self._watches: set[asyncio.Task[Any]] = set()
+
+    def end_watches(self) -> None:
+        """Break off all streams: the server stops."""
+        for task in self._watches:
+            task.cancel()
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request; whatever goes wrong becomes a Status."""
+        path, _, query = request.raw_path.partition("?")
+        try:
+            if _may_be_special(path):
+                data = await self._body(request)
+                answered = special(self._core, request.method, path, _headers(request), data)
+                if answered is not None:
+                    return _answer(*answered)
+            path, query = as_query(path, query)
+            return await self._resource(request, path, Query(query))
+        except ApiError as error:
+            return _failure(error)
+        except _UNFORESEEN as error:  # a body of a shape that no check foresaw: say so instead of hanging up
+            why = "it is nested too deeply" if isinstance(error, RecursionError) else f"{type(error).__name__}: {error}"
+            return _failure(internal(f"the sandbox cannot handle this object: {why}"))
+
+    async def _resource(self, request: web.BaseRequest, path: str, query: Query) -> web.StreamResponse:
+        target = target_of(self._core.kinds, path)
+        verb = verb_of(request.method, target, query)
+        self._core.counters.note(verb)
+        form = form_of(request.headers.get("Accept", ""), query.text("includeObject"))
+        if verb == "watch":
+            return await self._watch(request, target, query, form)
+        if verb in _READS:
+            return _answer(200, self._operations.read(verb, target, query, form), form.media_type)
+        if verb == "create" and not target.name and not query.text("dryRun"):
+            return await self._counted_create(request, target, query, form)
+        if self._core.faults.strikes("overload_share"):
+            return self._overloaded()
+        code, result = self._operations.write(verb, target, query, await self._sent(request))
+        await _let_watchers_see()
+        if verb == "deletecollection":
+            return _answer(code, result)
+        return _answer(code, form.of_one(target, result), form.media_type)
+
+    async def _counted_create(
+        self, request: web.BaseRequest, target: Target, query: Query, form: Form
+    ) -> web.StreamResponse:
+        """A create, with its faults, counted for the server and for its namespace."""
+        counters = self._core.counters
+        both = (counters.creates, counters.of(target.place))
+        for counts in both:
+            counts.arrive()
+        try:
+            return await self._create(request, (target, query, form), both)
+        except ApiError as error:
+            refused = error.code == 403 and "exceeded quota" in error.status["message"]
+            for counts in both:
+                counts.refused += refused
+                counts.other += not refused
+            await self._delay_answer()
+            raise
+        finally:
+            for counts in both:
+                counts.leave()
+
+    async def _create(
+        self, request: web.BaseRequest, asked: tuple[Target, Query, Form], both: Both
+    ) -> web.StreamResponse:
+        (target, query, form), faults = asked, self._core.faults
+        if faults.strikes("overload_share"):
+            for counts in both:
+                counts.overloaded += 1
+            return self._overloaded()
+        code, result = self._operations.write("create", target, query, await self._sent(request))
+        for counts in both:
+            counts.created += 1
+        await _let_watchers_see()
+        await self._delay_answer()
+        if faults.strikes("reset_share"):
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response(status=500)  # goes nowhere: the connection is gone
+        if faults.strikes("unknown_outcome_share"):
+            return _failure(timed_out())
+        return _answer(code, form.of_one(target, result), form.media_type)
+
+    async def _watch(self, request: web.BaseRequest, target: Target, query: Query, form: Form) -> web.StreamResponse:
+        shape = form.of_events(target.kind)
+        if target.kind is GROUP_EVENTS:
+            target, shape = stored_target(target), shape or shown_body
+        watch = Watch(self._core, target, query, shape)
+        headers = {"Content-Type": _JSON, "Cache-Control": "no-cache, private", **_PRIORITY}
+        response = web.StreamResponse(headers=headers)
+        response.enable_chunked_encoding()
+        task = asyncio.current_task()
+        assert task is not None
+        self._watches.add(task)
+        try:
+            await response.prepare(request)
+            async for chunk in watch.lines():
+                await response.write(chunk)
+            await response.write_eof()
+        except (ConnectionError, asyncio.CancelledError):
+            # the client is gone, or the server stops: a watch has no other way to say so
+            if request.transport is not None:
+                request.transport.close()
+        finally:
+            self._watches.discard(task)
+        return response
+
+    async def _body(self, request: web.BaseRequest) -> bytes:
+        """The body, bounded. Raises 413."""
+        try:
+            return await request.read() if request.body_exists else b""
+        except web.HTTPRequestEntityTooLarge as error:
+            raise too_large(self._core.settings.largest_body) from error
+
+    async def _sent(self, request: web.BaseRequest) -> Sent:
+        headers = request.headers
+        return Sent(await self._body(request), headers.get("Content-Type"), headers.get("User-Agent", ""))
+
+    async def _delay_answer(self) -> None:
+        if self._core.faults.answer_delay_s:
+            await asyncio.sleep(self._core.faults.answer_delay_s)
+
+    def _overloaded(self) -> web.Response:
+        """429 as max-in-flight says it: plain text, no Status."""
+        headers = {
+            "Content-Type": "text/plain; charset=utf-8",
+            "Retry-After": str(int(self._core.faults.retry_after_s)),
+            "X-Content-Type-Options": "nosniff",
+            **_PRIORITY,
+        }
+        return web.Response(status=429, body=b"Too many requests, please try again later.\n", headers=headers)
+
+
+async def _let_watchers_see() -> None:
+    """Give watchers the loop before the answer goes out: most events come first on a real server."""
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+def _may_be_special(path: str) -> bool:
+    return not path.startswith(("/api/v1/", "/apis/")) or path.count("/") < 4 or "/auth" in path
+
+
+def _headers(request: web.BaseRequest) -> dict[str, str]:
+    headers = request.headers
+    return {"accept": headers.get("Accept", ""), "content-type": headers.get("Content-Type", _JSON)}
+
+
+def _failure(error: ApiError) -> web.Response:
+    if error.status["message"] == PLAIN_404:
+        return _answer(404, f"{PLAIN_404}\n".encode(), "text/plain; charset=utf-8")
+    return _answer(error.code, dump(error.status) + b"\n")
+
+
+def _answer(code: int, body: bytes, content_type: str = _JSON) -> web.Response:
+    headers = {
+        "Audit-Id": str(uuid4()),
+        "Content-Type": content_type,
+        "Cache-Control": "no-cache, private",
+        **_PRIORITY,
+    }
+    return web.Response(status=code, body=body, headers=headers)

@@ -1,0 +1,1 @@
+"""Patches of every type, server-side apply, managed fields."""

@@ -1,0 +1,1 @@
+"""Quota admission, its races, and the quota controller."""

@@ -1,0 +1,258 @@
+"""What one object is charged, by quota resource name: the evaluators of Kubernetes' quota admission.
+
+This path shares nothing with the footprint that the gate computes: each proves the other. Sources:
+``k8s.io/kubernetes/pkg/quota/v1/evaluator/core/{pods,services,persistent_volume_claims,registry}.go`` and
+``k8s.io/apiserver/pkg/quota/v1/generic/evaluator.go`` (1.36).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from backoff_ctrl.k8s.sandbox.amounts.amounts import DECIMAL, NANO, ONE, Amount, amount_of
+from backoff_ctrl.k8s.sandbox.amounts.pod_resources import asked, containers_of, has_pod_level, pod_limits, pod_requests
+from backoff_ctrl.k8s.sandbox.amounts.resource_name_rules import HUGE_PAGES
+from backoff_ctrl.k8s.sandbox.kinds.kinds import CLAIMS, DEVICE_CLAIMS, PODS, SERVICES
+
+from .device_charges import device_charge, names_of_devices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from backoff_ctrl.k8s.sandbox.kinds.kinds import Kind
+
+_COMPUTE = ("cpu", "memory", "ephemeral-storage")
+_POD_NAMES = frozenset(
+    {"count/pods", "pods", *_COMPUTE, *(f"requests.{n}" for n in _COMPUTE), *(f"limits.{n}" for n in _COMPUTE)}
+)
+_SERVICE_NAMES = frozenset({"count/services", "services", "services.nodeports", "services.loadbalancers"})
+_CLAIM_NAMES = frozenset({"count/persistentvolumeclaims", "persistentvolumeclaims", "requests.storage"})
+_CLASS = ".storageclass.storage.k8s.io/"
+_ALIASES = frozenset({"configmaps", "resourcequotas", "replicationcontrollers", "secrets"})
+_MUST_BE_SET = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
+_IMPLICIT = "deviceclass.resource.kubernetes.io/"
+
+
+class Charge(NamedTuple):
+    """Amounts by name, and the facts that scopes ask for."""
+
+    amounts: Mapping[str, Amount]
+    terminating: bool = False
+    best_effort: bool = False
+    priority_class: str = ""
+    crosses_namespaces: bool = False
+    attribute_classes: frozenset[str] = frozenset()
+
+
+def charge_of(kind: Kind, obj: Mapping[str, Any], now: float) -> Charge:
+    """What an object is charged at the time ``now`` (Unix seconds). Raises ``AmountError``."""
+    if kind is PODS:
+        return _pod(obj, now)
+    if kind is SERVICES:
+        return Charge(_service(obj))
+    if kind is CLAIMS:
+        return Charge(_claim(obj), attribute_classes=_attribute_classes(obj))
+    if kind is DEVICE_CLAIMS:
+        return Charge(device_charge(obj))
+    return _counted(kind.group_resource)
+
+
+def gives_back(kind: Kind, before: Charge, after: Charge) -> bool:
+    """Whether a change of an object makes the quota controller count again (``DefaultUpdateFilter``).
+
+    A pod that merely asks for less does not. Every change of a claim does: the filter compares addresses.
+    """
+    if kind is PODS:
+        ended = "pods" in before.amounts and "pods" not in after.amounts
+        return ended or before.terminating != after.terminating
+    if kind is SERVICES:
+        return _sort_of_service(before) != _sort_of_service(after)
+    return kind is CLAIMS
+
+
+def _sort_of_service(charge: Charge) -> tuple[bool, bool]:
+    """What ``GetQuotaServiceType`` tells apart: load balancers, others with node ports, the rest."""
+    balanced = bool(charge.amounts["services.loadbalancers"].nano)
+    return balanced, not balanced and bool(charge.amounts["services.nodeports"].nano)
+
+
+@lru_cache(maxsize=4096)
+def _counted(group_resource: str) -> Charge:
+    amounts = {f"count/{group_resource}": ONE}
+    if group_resource in _ALIASES:
+        amounts[group_resource] = ONE
+    return Charge(amounts)
+
+
+def matching_names(kind: Kind, names: Iterable[str]) -> frozenset[str]:
+    """Which names of a quota an object of this kind can be charged to (``MatchingResources``)."""
+    if kind is PODS:
+        return frozenset(name for name in names if name in _POD_NAMES or _is_pod_extra(name))
+    if kind is SERVICES:
+        return _SERVICE_NAMES.intersection(names)
+    if kind is CLAIMS:
+        return frozenset(name for name in names if name in _CLAIM_NAMES or _is_class_name(name))
+    if kind is DEVICE_CLAIMS:
+        return names_of_devices(names)
+    own = {f"count/{kind.group_resource}"}
+    if kind.group_resource in _ALIASES:
+        own.add(kind.group_resource)
+    return frozenset(own.intersection(names))
+
+
+def _is_pod_extra(name: str) -> bool:
+    """Huge pages and extended resources: the latter exist only as ``requests.X``."""
+    if name.startswith((HUGE_PAGES, f"requests.{HUGE_PAGES}")):
+        return True
+    return name.startswith("requests.") and (_is_extended(name) or name.startswith(f"requests.{_IMPLICIT}"))
+
+
+def _is_extended(name: str) -> bool:
+    """Whether a name is neither native nor of ``kubernetes.io``."""
+    return "/" in name and "kubernetes.io/" not in name
+
+
+def _is_class_name(name: str) -> bool:
+    return name.endswith((f"{_CLASS}persistentvolumeclaims", f"{_CLASS}requests.storage"))
+
+
+def missing_constraints(spec: Mapping[str, Any], required: Iterable[str]) -> str:
+    """The sentence of ``must specify`` for cpu and memory that containers leave open; empty when all is set."""
+    wanted = _MUST_BE_SET.intersection(required)
+    if not wanted or has_pod_level(spec):
+        return ""
+    missing: dict[str, set[str]] = {}
+    for container in containers_of(spec):
+        present = _compute_names(asked(container, "requests"), asked(container, "limits"))
+        for name in wanted.difference(present):
+            missing.setdefault(name, set()).add(container.get("name", ""))
+    parts = [f"{name} for: {','.join(sorted(missing[name]))}" for name in sorted(missing)]
+    return f"must specify {'; '.join(parts)}" if parts else ""
+
+
+def _pod(pod: Mapping[str, Any], now: float) -> Charge:
+    spec = pod.get("spec") or {}
+    amounts: dict[str, Amount] = {"count/pods": ONE}
+    if holds_compute(pod, now):
+        amounts.update(_compute_names(pod_requests(spec), pod_limits(spec)))
+    return Charge(
+        amounts,
+        terminating=(spec.get("activeDeadlineSeconds") or 0) >= 0 and spec.get("activeDeadlineSeconds") is not None,
+        best_effort=_is_best_effort(pod),
+        priority_class=spec.get("priorityClassName") or "",
+        crosses_namespaces=_crosses_namespaces(spec),
+    )
+
+
+def holds_compute(pod: Mapping[str, Any], now: float) -> bool:
+    """Whether a pod is still charged for more than ``count/pods`` (``QuotaV1Pod``)."""
+    if (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}:
+        return False
+    deadline = freed_at(pod)
+    return deadline is None or now <= deadline
+
+
+def freed_at(pod: Mapping[str, Any]) -> float | None:
+    """When a pod that is being deleted stops being charged, if it is: ``deletionTimestamp`` plus the grace.
+
+    The timestamp holds the grace already; the evaluator adds it once more, and so does this.
+    """
+    metadata = pod["metadata"]
+    grace = metadata.get("deletionGracePeriodSeconds")
+    if grace is None or not metadata.get("deletionTimestamp"):
+        return None
+    return datetime.fromisoformat(metadata["deletionTimestamp"]).timestamp() + float(grace)
+
+
+def _compute_names(requests: Mapping[str, Amount], limits: Mapping[str, Amount]) -> dict[str, Amount]:
+    """``podComputeUsageHelper``: requests and limits under the names that quotas use."""
+    result = {"pods": ONE}
+    for name, amount in requests.items():
+        if name in _COMPUTE or name.startswith(HUGE_PAGES):
+            result[name] = result[f"requests.{name}"] = amount
+        elif _is_extended(name) or name.startswith(_IMPLICIT):
+            result[f"requests.{name}"] = amount
+    for name in _COMPUTE:
+        if name in limits:
+            result[f"limits.{name}"] = limits[name]
+    return result
+
+
+def _is_best_effort(pod: Mapping[str, Any]) -> bool:
+    """``GetPodQOS``: BestEffort asks for no cpu and no memory at all."""
+    known = (pod.get("status") or {}).get("qosClass")
+    if known:
+        return bool(known == "BestEffort")
+    spec = pod.get("spec") or {}
+    whole = spec.get("resources") is not None  # be it empty: then nothing is asked
+    holders = [spec] if whole else list(containers_of(spec))
+    return not any(
+        amount.nano > 0
+        for holder in holders
+        for side in ("requests", "limits")
+        for name, amount in asked(holder, side).items()
+        if name in {"cpu", "memory"}
+    )
+
+
+def _crosses_namespaces(spec: Mapping[str, Any]) -> bool:
+    affinity = spec.get("affinity") or {}
+    for side in ("podAffinity", "podAntiAffinity"):
+        terms = affinity.get(side) or {}
+        required = terms.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+        preferred = terms.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+        for term in (*required, *(each.get("podAffinityTerm") or {} for each in preferred)):
+            if term.get("namespaces") or term.get("namespaceSelector") is not None:
+                return True
+    return False
+
+
+def _service(service: Mapping[str, Any]) -> dict[str, Amount]:
+    spec = service.get("spec") or {}
+    ports = spec.get("ports") or ()
+    balanced = spec.get("type") == "LoadBalancer"
+    node_ports = len(ports) if balanced or spec.get("type") == "NodePort" else 0
+    if balanced and spec.get("allocateLoadBalancerNodePorts") is False:
+        node_ports = sum(1 for port in ports if port.get("nodePort"))
+    return {
+        "count/services": ONE,
+        "services": ONE,
+        "services.loadbalancers": Amount(NANO * balanced, DECIMAL),
+        "services.nodeports": Amount(NANO * node_ports, DECIMAL),
+    }
+
+
+def _claim(claim: Mapping[str, Any]) -> dict[str, Amount]:
+    spec = claim.get("spec") or {}
+    annotations = claim["metadata"].get("annotations") or {}
+    storage_class = annotations.get("volume.beta.kubernetes.io/storage-class", spec.get("storageClassName") or "")
+    amounts = {"count/persistentvolumeclaims": ONE, "persistentvolumeclaims": ONE}
+    requested = (spec.get("resources") or {}).get("requests") or {}
+    if "storage" in requested:
+        storage = _whole(amount_of(requested["storage"]))
+        allocated = ((claim.get("status") or {}).get("allocatedResources") or {}).get("storage")
+        if allocated is not None:
+            storage = max(storage, _whole(amount_of(allocated)), key=lambda amount: amount.nano)
+        amounts["requests.storage"] = storage
+        if storage_class:
+            amounts[f"{storage_class}{_CLASS}requests.storage"] = storage
+    if storage_class:
+        amounts[f"{storage_class}{_CLASS}persistentvolumeclaims"] = ONE
+    return amounts
+
+
+def _whole(amount: Amount) -> Amount:
+    """Storage is charged in whole bytes (k8s#94313)."""
+    return amount.rounded_up(NANO)
+
+
+def _attribute_classes(claim: Mapping[str, Any]) -> frozenset[str]:
+    spec, status = claim.get("spec") or {}, claim.get("status") or {}
+    names = (
+        spec.get("volumeAttributesClassName"),
+        status.get("currentVolumeAttributesClassName"),
+        (status.get("modifyVolumeStatus") or {}).get("targetVolumeAttributesClassName"),
+    )
+    return frozenset(name for name in names if name)

@@ -1,0 +1,1 @@
+"""Validation, defaults, limit ranges: what a create must pass before quota."""

@@ -1,0 +1,1 @@
+"""Objects in memory: versions, history, identity, selectors."""

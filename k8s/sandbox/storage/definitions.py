@@ -1,0 +1,180 @@
+"""CustomResourceDefinitions: kinds that come and go with their definition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from backoff_ctrl.k8s.sandbox.kinds.kinds import BUILT_IN, DEFINITIONS, Kind
+
+from .history import DELETED
+from .identity import timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from backoff_ctrl.k8s.sandbox.kinds.kinds import Kinds
+    from backoff_ctrl.k8s.sandbox.wire.encoding import JSON
+
+    from .history import Event, Pacing
+    from .store import Store, Stored
+
+CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
+_DELAY = 0.005  # seconds: controllers look at a definition after the answer
+_ALWAYS = frozenset((kind.group, kind.plural) for kind in BUILT_IN)
+_CONFLICTS = (("plural", "PluralConflict"), ("singular", "SingularConflict"), ("kind", "KindConflict"),
+              ("listKind", "ListKindConflict"))  # fmt: skip
+
+
+class Definitions:
+    """Follows the definitions in the store: accepts their names, serves what they define, takes it away again."""
+
+    def __init__(self, store: Store, kinds: Kinds, pacing: Pacing, clock: Callable[[], float]) -> None:
+        """Listen to the store."""
+        self._store = store
+        self._kinds = kinds
+        self._pacing = pacing
+        self._clock = clock
+        self._served: dict[str, list[Kind]] = {}
+        store.listen(self._follow)
+
+    def _follow(self, kind: Kind, event: Event, obj: JSON) -> None:
+        if kind is not DEFINITIONS:
+            return
+        if event.type == DELETED:
+            self._withdraw(event.name)
+            for other in list(self._store.of(DEFINITIONS).within("")):
+                self._later(self._accept, other.name)  # names may be free again
+        elif obj["metadata"].get("deletionTimestamp"):
+            self._later(self._clean, event.name)
+        else:
+            if _is_established(obj):
+                self._serve(event.name, obj)
+            self._later(self._accept, event.name)
+
+    def _later(self, work: Callable[[str], None], name: str) -> None:
+        if self._pacing.loop is None:
+            work(name)
+        else:
+            self._pacing.loop.call_later(_DELAY, work, name)
+
+    def _find(self, name: str) -> Stored | None:
+        return self._store.of(DEFINITIONS).get("", name)
+
+    def _accept(self, name: str) -> None:
+        """Set the conditions that clients wait for, and the names that no other definition has taken."""
+        stored = self._find(name)
+        if stored is None or b'"deletionTimestamp"' in stored.data:
+            return
+        obj = stored.parse()
+        names, taken = obj["spec"]["names"], self._taken(obj)
+        conflicts = [(field, reason) for field, reason in _CONFLICTS if names.get(field) in taken]
+        free = {field: value for field, value in names.items() if field not in dict(conflicts)}
+        status = obj.setdefault("status", {})
+        status["acceptedNames"] = {"plural": "", "kind": "", **free}
+        self._set_conditions(status, names, conflicts)
+        if obj != stored.parse():
+            self._store.replace(DEFINITIONS, stored, obj)
+
+    def _set_conditions(self, status: JSON, names: JSON, conflicts: list[tuple[str, str]]) -> None:
+        if conflicts:
+            field, reason = conflicts[-1]
+            wanted = [("NamesAccepted", "False", reason, f'"{names[field]}" is already in use'),
+                      ("Established", "False", "NotAccepted", "not all names are accepted")]  # fmt: skip
+        else:
+            told = "the initial names have been accepted"
+            wanted = [("NamesAccepted", "True", "NoConflicts", "no conflicts found"),
+                      ("Established", "True", "InitialNamesAccepted", told)]  # fmt: skip
+        before = {each["type"]: each for each in status.get("conditions") or ()}
+        now = timestamp(self._clock())
+        status["conditions"] = [
+            before[type_]
+            if type_ in before and before[type_]["status"] == value
+            else {"type": type_, "status": value, "lastTransitionTime": now, "reason": reason, "message": message}
+            for type_, value, reason, message in wanted
+        ]
+
+    def _taken(self, obj: JSON) -> set[str]:
+        """The names of a group that others have."""
+        group, own = obj["spec"].get("group"), obj["metadata"]["name"]
+        taken: set[str] = set()
+        for definition, kinds in self._served.items():
+            if definition != own:
+                for kind in kinds:
+                    if kind.group == group:
+                        taken |= {kind.plural, kind.singular, kind.kind, kind.list_kind}
+        return taken
+
+    def _serve(self, name: str, obj: JSON) -> None:
+        kinds = [each for each in kinds_of(obj) if (each.group, each.plural) not in _ALWAYS]
+        before = self._served.get(name)
+        for each in before or ():
+            self._kinds.remove(each)
+        for each in kinds:
+            self._kinds.add(each)
+            if before is None:
+                self._store.of(each).history.forget_all(self._store.version)  # nobody has watched it until now
+        self._served[name] = kinds
+
+    def _withdraw(self, name: str) -> None:
+        for kind in self._served.pop(name, ()):
+            for stored in list(self._store.of(kind).within(None)):
+                self._store.remove(kind, stored)
+            self._kinds.remove(kind)
+            self._store.of(kind).history.show()  # watches look, and end
+
+    def _clean(self, name: str) -> None:
+        """A definition goes, and takes its objects with it."""
+        stored = self._find(name)
+        if stored is None:
+            return
+        for kind in self._served.get(name, ()):
+            for each in list(self._store.of(kind).within(None)):
+                self._store.remove(kind, each)
+        obj = stored.parse()
+        left = [each for each in obj["metadata"].get("finalizers") or () if each != CLEANUP]
+        if left:
+            obj["metadata"]["finalizers"] = left
+            if obj != stored.parse():
+                self._store.replace(DEFINITIONS, stored, obj)
+        else:
+            self._store.remove(DEFINITIONS, stored)
+
+
+def mark_terminating(obj: JSON, now: str) -> None:
+    """What a deleted definition says of itself until its objects are gone."""
+    obj["metadata"]["finalizers"] = [*(obj["metadata"].get("finalizers") or ()), CLEANUP]
+    told = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
+    condition = {"type": "Terminating", "status": "True", "lastTransitionTime": now,
+                 "reason": "InstanceDeletionPending", "message": told}  # fmt: skip
+    status = obj.setdefault("status", {})
+    status["conditions"] = [*(status.get("conditions") or ()), condition]
+
+
+def _is_established(obj: JSON) -> bool:
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return any(each.get("type") == "Established" and each.get("status") == "True" for each in conditions)
+
+
+def kinds_of(definition: JSON) -> list[Kind]:
+    """One kind for each version that is served."""
+    spec = definition.get("spec") or {}
+    names = spec.get("names") or {}
+    return [_kind_of(spec, names, version) for version in spec.get("versions") or () if version.get("served", True)]
+
+
+def _kind_of(spec: JSON, names: JSON, version: JSON) -> Kind:
+    columns: list[dict[str, Any]] = version.get("additionalPrinterColumns") or []
+    return Kind(
+        str(spec.get("group", "")),
+        str(version.get("name", "")),
+        str(names.get("plural", "")),
+        str(names.get("kind", "")),
+        singular=str(names.get("singular") or ""),
+        namespaced=spec.get("scope") != "Cluster",
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        subresources=tuple(version.get("subresources") or ()),
+        strategic=False,
+        schema=(version.get("schema") or {}).get("openAPIV3Schema"),
+        columns=tuple(columns),
+    )

@@ -1,0 +1,1 @@
+"""A module per verb: get, list, watch, create, update, patch, delete."""

@@ -1,0 +1,211 @@
+"""Delete: grace, preconditions, finalizers and propagation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from backoff_ctrl.k8s.sandbox.kinds.answers import bad_request, forbidden, invalid_options, precondition_failed, success
+from backoff_ctrl.k8s.sandbox.kinds.kinds import DEFINITIONS, NAMESPACES, PODS
+from backoff_ctrl.k8s.sandbox.kinds.schema import json_word
+from backoff_ctrl.k8s.sandbox.storage.definitions import mark_terminating
+from backoff_ctrl.k8s.sandbox.storage.identity import timestamp
+from backoff_ctrl.k8s.sandbox.wire.encoding import dump
+
+from .reading import list_page
+from .requests import dry_run_problems
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from backoff_ctrl.k8s.sandbox.core import Core
+    from backoff_ctrl.k8s.sandbox.kinds.answers import ApiError
+    from backoff_ctrl.k8s.sandbox.kinds.kinds import Kind
+    from backoff_ctrl.k8s.sandbox.storage.store import Stored
+    from backoff_ctrl.k8s.sandbox.wire.encoding import JSON
+
+    from .requests import Query, Target
+
+_LASTING = frozenset({"default", "kube-system", "kube-public"})
+_FIELDS: dict[str, tuple[type, str]] = {
+    "gracePeriodSeconds": (int, "int64"),
+    "preconditions": (dict, "v1.Preconditions"),
+    "orphanDependents": (bool, "bool"),
+    "propagationPolicy": (str, "v1.DeletionPropagation"),
+    "dryRun": (list, "[]string"),
+}
+_PRECONDITIONS = {"uid": "types.UID", "resourceVersion": "string"}
+_POLICIES = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
+
+
+class Deleter:
+    """Deletes of one cluster."""
+
+    def __init__(self, core: Core) -> None:
+        """Work on the parts given."""
+        self._core = core
+
+    def delete(self, target: Target, query: Query, options: Any) -> bytes:
+        """Delete one object: its last state, or a Status where the kind does so. Raises 404, 409."""
+        wanted = options_of(query, options)
+        stored = self._core.store.get(target.kind, target.place, target.name)
+        if target.kind is NAMESPACES and stored.name in _LASTING:
+            raise forbidden(NAMESPACES, stored.name, "this namespace may not be deleted")
+        self._check(target.kind, stored, wanted)
+        obj, gone = self.remove(target.kind, stored, wanted)
+        if gone and not target.kind.returns_deleted:
+            return dump(success(target.kind, stored.name, stored.uid))
+        return dump(obj)
+
+    def delete_many(self, target: Target, query: Query, options: Any) -> bytes:
+        """Delete what the selectors choose: the list of it. Raises 409 at the first that does not fit."""
+        wanted = options_of(query, options)
+        page = list_page(self._core, target, query)
+        items = []
+        for stored in page.items:  # what went before the first that does not fit is gone, as on a real server
+            self._check(target.kind, stored, wanted)
+            items.append(self.remove(target.kind, stored, wanted)[0])
+        if target.kind.strategic:
+            items = [{field: item[field] for field in item if field not in {"kind", "apiVersion"}} for item in items]
+        head = {"kind": target.kind.list_kind, "apiVersion": target.kind.api_version}
+        return dump({**head, "metadata": {"resourceVersion": str(self._core.store.version)}, "items": items})
+
+    def _check(self, kind: Kind, stored: Stored, options: JSON) -> None:
+        preconditions = options.get("preconditions") or {}
+        uid, version = preconditions.get("uid"), preconditions.get("resourceVersion")
+        if uid is not None and uid != stored.uid:
+            why = (
+                f"the UID in the precondition ({uid}) does not match the UID in record ({stored.uid}). The object "
+                "might have been deleted and then recreated"
+            )
+            raise precondition_failed(kind, stored.name, why)
+        if version is not None and version != str(stored.version):
+            why = (
+                f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record "
+                f"({stored.version}). The object might have been modified"
+            )
+            raise precondition_failed(kind, stored.name, why)
+
+    def remove(self, kind: Kind, stored: Stored, options: JSON) -> tuple[JSON, bool]:
+        """Take an object out, or mark it as going; says whether it is gone."""
+        dry_run = bool(options.get("dryRun"))
+        obj = stored.parse()
+        metadata = obj["metadata"]
+        grace = _grace(kind, obj, options)
+        finalizers = list(metadata.get("finalizers") or ())
+        policy = _policy(kind, options)
+        if policy and policy not in finalizers:
+            finalizers.append(policy)
+        if kind is DEFINITIONS:
+            return self._mark_definition(stored, obj, dry_run=dry_run)
+        waits = bool(finalizers) or kind is NAMESPACES or grace > 0
+        if not waits:
+            if dry_run:
+                return obj, True
+            if kind is PODS and metadata.get("deletionGracePeriodSeconds") != 0:
+                if not metadata.get("deletionTimestamp"):
+                    metadata["generation"] += 1
+                self._mark(kind, metadata, finalizers, 0)  # watchers see a pod marked before it goes
+                stored = self._core.store.replace(kind, stored, obj)
+            return self._core.store.remove(kind, stored), True
+        self._mark(kind, metadata, finalizers, grace)
+        if kind is NAMESPACES:
+            obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+        if not dry_run and obj != stored.parse():
+            if "generation" in metadata and b'"deletionTimestamp"' not in stored.data:
+                metadata["generation"] += 1
+            self._core.store.replace(kind, stored, obj)
+        return obj, False
+
+    def _mark_definition(self, stored: Stored, obj: JSON, *, dry_run: bool) -> tuple[JSON, bool]:
+        """A definition always waits for its objects."""
+        if not obj["metadata"].get("deletionTimestamp"):
+            now = timestamp(self._core.clock())
+            obj["metadata"]["deletionTimestamp"] = now
+            mark_terminating(obj, now)
+            if not dry_run:
+                self._core.store.replace(DEFINITIONS, stored, obj)
+        return obj, False
+
+    def _mark(self, kind: Kind, metadata: JSON, finalizers: list[str], grace: int) -> None:
+        """Set the deletion times; a second delete can only shorten the grace."""
+        if finalizers:
+            metadata["finalizers"] = finalizers
+        before = metadata.get("deletionGracePeriodSeconds")
+        if metadata.get("deletionTimestamp") and (before is None or grace >= before):
+            return
+        metadata["deletionTimestamp"] = timestamp(self._core.clock() + grace)
+        if kind is not NAMESPACES:
+            metadata["deletionGracePeriodSeconds"] = grace
+
+
+def _policy(kind: Kind, options: JSON) -> str | None:
+    """The finalizer that lets the garbage collector see to the dependents first."""
+    wanted = options.get("propagationPolicy")
+    orphan = options.get("orphanDependents")
+    if wanted is None:
+        wanted = "Orphan" if orphan or (orphan is None and kind.orphans) else ""
+    return _POLICIES.get(wanted)
+
+
+def _grace(kind: Kind, obj: JSON, options: JSON) -> int:
+    """Seconds that a pod is given: none when no node runs it or it has ended."""
+    if kind is not PODS:
+        return 0
+    spec, status = obj["spec"], obj.get("status") or {}
+    if not spec.get("nodeName") or status.get("phase") in {"Succeeded", "Failed"}:
+        return 0
+    asked = options.get("gracePeriodSeconds")
+    if asked is None:
+        asked = spec.get("terminationGracePeriodSeconds", 30)
+    return int(asked) if asked >= 0 else 1
+
+
+def options_of(query: Query, body: JSON | None) -> JSON:
+    """DeleteOptions from the body, else from the query. Raises 400, 422."""
+    options = dict(body or {})
+    _check_types(options)
+    grace = query.number("gracePeriodSeconds")
+    if grace is not None:
+        options.setdefault("gracePeriodSeconds", grace)
+    if query.has("propagationPolicy"):
+        options.setdefault("propagationPolicy", query.text("propagationPolicy"))
+    if query.has("orphanDependents"):
+        options.setdefault("orphanDependents", query.flag("orphanDependents"))
+    dry_run = query.values("dryRun") or options.get("dryRun") or []
+    problems = [*_policy_problems(options), *dry_run_problems(dry_run)]
+    if problems:
+        raise invalid_options("DeleteOptions", *problems)
+    return {**options, "dryRun": dry_run}
+
+
+def _check_types(options: JSON) -> None:
+    kind, version = options.get("kind") or "DeleteOptions", options.get("apiVersion") or "v1"
+    if kind != "DeleteOptions":
+        told = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+        raise bad_request(told)
+    for field, (type_, told) in _FIELDS.items():
+        value = options.get(field)
+        if value is not None and (not isinstance(value, type_) or (type_ is int and isinstance(value, bool))):
+            raise _mistyped(value, f"DeleteOptions.{field}", told)
+    for field, told in _PRECONDITIONS.items():
+        value = (options.get("preconditions") or {}).get(field)
+        if not isinstance(value, str | None):
+            raise _mistyped(value, f"Preconditions.preconditions.{field}", told)
+
+
+def _mistyped(value: Any, field: str, told: str) -> ApiError:
+    return bad_request(f"json: cannot unmarshal {json_word(value)} into Go struct field {field} of type {told}")
+
+
+def _policy_problems(options: JSON) -> list[tuple[str, str, str]]:
+    policy, orphan = options.get("propagationPolicy"), options.get("orphanDependents")
+    if policy is None:
+        return []
+    problems = []
+    if orphan is not None:
+        told = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
+        problems.append(("FieldValueInvalid", "propagationPolicy", told))
+    if policy not in {"Foreground", "Background", "Orphan"}:
+        told = f'Unsupported value: "{policy}": supported values: "Foreground", "Background", "Orphan", "nil"'
+        problems.append(("FieldValueNotSupported", "propagationPolicy", told))
+    return problems

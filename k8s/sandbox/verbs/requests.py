@@ -1,0 +1,200 @@
+"""A request as a value: what it is about, read from its method, path and query."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import parse_qs, unquote
+
+from backoff_ctrl.k8s.sandbox.kinds.answers import (
+    bad_request,
+    invalid_options,
+    method_not_allowed,
+    no_such_page,
+    no_such_path,
+)
+from backoff_ctrl.k8s.sandbox.kinds.kinds import NAMESPACES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from backoff_ctrl.k8s.sandbox.kinds.kinds import Kind, Kinds
+
+_COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
+_OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_POSTED = frozenset({"attach", "binding", "eviction", "exec", "portforward", "proxy"})
+_OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions", "delete": "DeleteOptions",
+            "deletecollection": "DeleteOptions"}  # fmt: skip
+_VALIDATIONS = ("", "Ignore", "Strict", "Warn")
+_LONGEST_MANAGER = 128
+_NUMBER = re.compile(r"[-+]?[0-9]+")
+_INT64 = range(-(2**63), 2**63)
+_MOST_DIGITS = 1000
+"""No number that Python could not read, or only slowly."""
+_OF_NAMESPACES = frozenset({"status", "finalize"})
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path names. ``namespace`` is nothing for all namespaces, empty for kinds without one."""
+
+    kind: Kind
+    namespace: str | None
+    name: str = ""
+    subresource: str = ""
+
+    @property
+    def place(self) -> str:
+        """The namespace of one object: empty for kinds without one."""
+        return self.namespace or ""
+
+
+class WriteOptions(NamedTuple):
+    """What a write may be asked for: to store nothing, to refuse unknown fields; and who writes."""
+
+    dry_run: bool = False
+    strict: bool = False
+    manager: str = ""
+
+
+PLAIN = WriteOptions()
+
+
+class Query:
+    """The query of a request. Unknown parameters are ignored, as Kubernetes does."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, text: str = "") -> None:
+        """Parse; of repeated parameters the first counts."""
+        self._values: Mapping[str, list[str]] = parse_qs(text, keep_blank_values=True) if text else {}
+
+    def text(self, name: str) -> str:
+        """A parameter, empty where it is absent."""
+        found = self._values.get(name)
+        return found[0] if found else ""
+
+    def values(self, name: str) -> list[str]:
+        """All that a parameter was given."""
+        return list(self._values.get(name) or ())
+
+    def has(self, name: str) -> bool:
+        """Whether a parameter is given, be it without a value."""
+        return name in self._values
+
+    def flag(self, name: str) -> bool:
+        """A boolean parameter: true for whatever it is given but "false" and "0", also without a value."""
+        return self.has(name) and self.text(name).lower() not in {"false", "0"}
+
+    def number(self, name: str) -> int | None:
+        """A whole number of 64 bits. Raises 400, also where it is given without a value."""
+        if not self.has(name):
+            return None
+        text = self.text(name)
+        if not _NUMBER.fullmatch(text):
+            raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+        if len(text) > _MOST_DIGITS or int(text) not in _INT64:
+            raise bad_request(f'strconv.ParseInt: parsing "{text}": value out of range')
+        return int(text)
+
+    def write_options(self, verb: str = "create", user_agent: str = "") -> WriteOptions:
+        """``dryRun``, ``fieldValidation`` and ``fieldManager``. Raises 422."""
+        manager = _manager_of(user_agent)
+        if not self._values:
+            return WriteOptions(manager=manager)
+        problems = [*dry_run_problems(self.values("dryRun")), *self._manager_problems()]
+        validation = self.text("fieldValidation")
+        if validation not in _VALIDATIONS:
+            listed = ", ".join(f'"{each}"' for each in _VALIDATIONS)
+            text = f'Unsupported value: "{validation}": supported values: {listed}'
+            problems.append(("FieldValueNotSupported", "fieldValidation", text))
+        if problems:
+            raise invalid_options(_OPTIONS[verb], *problems)
+        return WriteOptions(bool(self.text("dryRun")), validation == "Strict", self.text("fieldManager") or manager)
+
+    def _manager_problems(self) -> list[tuple[str, str, str]]:
+        if len(self.text("fieldManager").encode()) <= _LONGEST_MANAGER:
+            return []
+        return [("FieldValueTooLong", "fieldManager", f"Too long: may not be more than {_LONGEST_MANAGER} bytes")]
+
+
+def dry_run_problems(values: list[str]) -> list[tuple[str, str, str]]:
+    """What is wrong with ``dryRun``: All is its only value."""
+    if all(value == "All" for value in values):
+        return []
+    told = ",".join(f'"{value}"' for value in values)
+    text = f'Unsupported value: [{told}]: supported values: "All"'
+    return [("FieldValueNotSupported", "dryRun", text)]
+
+
+def _manager_of(user_agent: str) -> str:
+    """Who writes, where ``fieldManager`` does not say: the User-Agent up to its slash."""
+    name = user_agent.partition("/")[0][:_LONGEST_MANAGER]
+    return "".join(character for character in name if character.isprintable()) or "unknown"
+
+
+def as_query(path: str, query: str) -> tuple[str, str]:
+    """A watch under the deprecated ``/api/v1/watch/...`` as the watch of a collection that it is."""
+    parts = path.split("/")
+    at = 3 if parts[1:2] == ["api"] else 4
+    if parts[at : at + 1] != ["watch"]:
+        return path, query
+    rest = parts[at + 1 :]
+    names_one = len(rest) == 4 if rest[:1] == ["namespaces"] and len(rest) > 2 else len(rest) == 2
+    extra = ["watch=1"]
+    if names_one:
+        extra.append(f"fieldSelector=metadata.name%3D{rest.pop()}")
+    return "/".join([*parts[:at], *rest]), "&".join([*extra, query] if query else extra)
+
+
+@lru_cache(maxsize=4096)
+def _split(path: str) -> tuple[str, ...]:
+    return tuple(unquote(part) for part in path.strip("/").split("/"))
+
+
+def target_of(kinds: Kinds, path: str) -> Target:
+    """What a path under /api/v1 or /apis/G/V names. Raises 404."""
+    parts = _split(path)
+    if parts[0] not in {"api", "apis"} or parts[:2] == ("apis", ""):
+        raise no_such_page()
+    if parts[0] == "api":
+        group, version, rest = "", parts[1] if len(parts) > 1 else "", parts[2:]
+    else:
+        group, version, rest = (*parts[1:3], "", "")[0], (*parts[1:3], "", "")[1], parts[3:]
+    if not kinds.serves(group, version):
+        raise no_such_path() if kinds.serves_group(group) else no_such_page()
+    namespace: str | None = None
+    if len(rest) >= 3 and rest[0] == "namespaces" and rest[2] not in _OF_NAMESPACES:
+        namespace, rest = rest[1], rest[2:]
+    kind = kinds.find(group, version, rest[0]) if rest else None
+    if kind is None or len(rest) > 4 or kind.namespaced < (namespace is not None):
+        raise no_such_path()
+    if kind.namespaced and namespace is None and len(rest) > 1:
+        raise no_such_path()
+    subresource = "/".join(rest[2:])
+    if subresource and subresource not in kind.subresources:
+        raise no_such_path()
+    place = namespace if kind.namespaced else ""
+    return Target(kind, place, rest[1] if len(rest) > 1 else "", subresource)
+
+
+def verb_of(method: str, target: Target, query: Query) -> str:
+    """The Kubernetes verb of a request. Raises 405."""
+    if target.name:
+        verb = _OBJECT_VERBS.get(method)
+        if target.subresource in _POSTED and method == "POST":
+            verb = "create"
+        elif target.subresource in {"binding", "eviction"}:
+            verb = None
+    else:
+        verb = _COLLECTION_VERBS.get(method)
+        if verb == "list" and query.flag("watch"):
+            verb = "watch"
+        all_namespaces = target.kind.namespaced and target.namespace is None
+        if (verb == "create" and all_namespaces) or (verb == "deletecollection" and target.kind is NAMESPACES):
+            verb = None
+    if verb is None or (target.subresource and verb == "delete"):
+        raise method_not_allowed()
+    return verb

@@ -1,0 +1,230 @@
+"""Create, update and patch: from a parsed body to a stored object."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from backoff_ctrl.k8s.sandbox.amounts.amounts import AmountError
+from backoff_ctrl.k8s.sandbox.kinds.answers import conflict, invalid, not_found
+from backoff_ctrl.k8s.sandbox.kinds.definition_rules import default_definition
+from backoff_ctrl.k8s.sandbox.kinds.kinds import CLAIMS, DEFINITIONS, NAMESPACES, PODS, SERVICES
+from backoff_ctrl.k8s.sandbox.kinds.schema import cannot_handle
+from backoff_ctrl.k8s.sandbox.merging.managed_fields import note_create, note_update
+from backoff_ctrl.k8s.sandbox.quotas.quota_admission import Attempt
+from backoff_ctrl.k8s.sandbox.rules.addresses import give_addresses
+from backoff_ctrl.k8s.sandbox.rules.claim_protection import PROTECTION
+from backoff_ctrl.k8s.sandbox.rules.defaults import fill_in
+from backoff_ctrl.k8s.sandbox.rules.pod_defaults import begin_pending
+from backoff_ctrl.k8s.sandbox.rules.validation import problems_of_new, problems_of_update
+from backoff_ctrl.k8s.sandbox.storage.identity import (
+    check_body,
+    check_place,
+    give_identity,
+    keep_identity,
+    refuse_version,
+    timestamp,
+)
+from backoff_ctrl.k8s.sandbox.wire.encoding import dump
+
+from . import admission
+from .requests import PLAIN, WriteOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from backoff_ctrl.k8s.sandbox.core import Core
+    from backoff_ctrl.k8s.sandbox.kinds.kinds import Kind
+    from backoff_ctrl.k8s.sandbox.storage.store import Stored
+    from backoff_ctrl.k8s.sandbox.wire.encoding import JSON
+
+    from .requests import Target
+
+_TRIES = 8  # names drawn from one generateName before AlreadyExists is the answer
+_EMPTY_STATUS = frozenset(
+    {"jobs", "deployments", "replicasets", "statefulsets", "daemonsets", "cronjobs", "resourcequotas"}
+)
+_KEEPS_STATUS = frozenset({NAMESPACES, SERVICES, CLAIMS})
+
+
+class _Origin(NamedTuple):
+    """Where a new object comes from."""
+
+    body: JSON
+    manager: str
+
+
+class Writer:
+    """Writes of one cluster."""
+
+    def __init__(self, core: Core) -> None:
+        """Work on the parts given."""
+        self._core = core
+
+    def create(self, target: Target, body: JSON, options: WriteOptions = PLAIN) -> bytes:
+        """Store a new object; gives back its bytes."""
+        core, kind, namespace = self._core, target.kind, target.place
+        obj = check_body(kind, body, strict=options.strict)
+        check_place(obj, kind, namespace, target.name)
+        metadata = obj["metadata"]
+        refuse_version(metadata.get("resourceVersion"))
+        drawn = not metadata.get("name") and bool(metadata.get("generateName"))
+        self._avoid_taken_names(target, obj, drawn=drawn)
+        name = metadata.get("name") or "Unknown"
+        admission.check_namespace(core, kind, namespace, name)
+        self._complete(target, name, obj, _Origin(body, options.manager))
+        admission.validate(core, Attempt(kind, namespace, name, obj, dry_run=options.dry_run))
+        if options.dry_run:
+            core.store.check_free(kind, namespace, name)
+            return dump(obj)
+        return core.store.insert(kind, obj).data
+
+    def _avoid_taken_names(self, target: Target, obj: JSON, *, drawn: bool) -> None:
+        """Draw another name where the drawn one is taken, as the server does up to seven times."""
+        core = self._core
+        taken = core.store.of(target.kind).namespaces.get(target.place, {})
+        for _ in range(_TRIES):
+            if drawn:
+                obj["metadata"].pop("name", None)
+            give_identity(target.kind, obj, core.rng, core.clock())
+            if not drawn or obj["metadata"]["name"] not in taken:
+                return
+
+    def _complete(self, target: Target, name: str, obj: JSON, origin: _Origin) -> None:
+        """Defaults, owners of fields, mutating admission, status and validation. Raises 400, 403, 422."""
+        kind, namespace = target.kind, target.place
+        if kind is CLAIMS:
+            obj.pop("status", None)  # the defaults give it a new one
+        try:
+            fill_in(kind, obj)
+            note_create(kind, obj, origin.body, origin.manager, timestamp(self._core.clock()))
+            admission.mutate(self._core, kind, namespace, name, obj)
+            if kind is PODS:
+                begin_pending(obj)
+            elif kind is DEFINITIONS:
+                default_definition(obj)
+            elif kind.has_status and kind not in _KEEPS_STATUS:
+                obj.pop("status", None)
+            self._allocate(kind, obj, None)
+            problems = problems_of_new(kind, obj)
+        except AmountError as error:
+            raise cannot_handle(kind, str(error)) from error
+        if problems:
+            raise invalid(kind, obj["metadata"].get("name") or "", problems)
+        if kind.plural in _EMPTY_STATUS:
+            obj["status"] = {}
+
+    def _allocate(self, kind: Kind, obj: JSON, before: JSON | None) -> None:
+        """What the server hands out: addresses of Services, the protection of claims."""
+        if kind is SERVICES:
+            give_addresses(self._core.store, self._core.rng, obj, before)
+        elif kind is CLAIMS and before is None:
+            finalizers = obj["metadata"].get("finalizers") or []
+            if PROTECTION not in finalizers:
+                obj["metadata"]["finalizers"] = [*finalizers, PROTECTION]
+
+    def update(self, target: Target, body: JSON, options: WriteOptions = PLAIN) -> bytes:
+        """Replace an object, or its status."""
+        obj = check_body(target.kind, body, strict=options.strict)
+        check_place(obj, target.kind, target.place, target.name)
+        stored = self._core.store.get(target.kind, target.place, target.name)
+        return self._store_update(target, stored, obj, options, "update")
+
+    def change(
+        self, target: Target, patch: Callable[[JSON], JSON], options: WriteOptions = PLAIN, *, applied: bool = False
+    ) -> bytes:
+        """Patch an object: ``patch`` gets a private copy and gives back what it becomes.
+
+        ``applied``: it has noted the owners of fields itself.
+        """
+        stored = self._core.store.get(target.kind, target.place, target.name)
+        obj = check_body(target.kind, patch(stored.parse()))
+        check_place(obj, target.kind, target.place, target.name)
+        return self._store_update(target, stored, obj, options, "apply" if applied else "patch")
+
+    def _store_update(self, target: Target, stored: Stored, obj: JSON, options: WriteOptions, how: str) -> bytes:
+        core, kind = self._core, target.kind
+        before = stored.parse()
+        keep_identity(kind, stored, before, obj, patched=how != "update")
+        _keep_other_half(target, before, obj)
+        try:
+            if target.subresource != "status":
+                self._default_update(kind, before, obj)
+                self._allocate(kind, obj, before)
+            if how != "apply":
+                manager, now = options.manager or "unknown", timestamp(core.clock())
+                note_update(kind, before, obj, manager, target.subresource, now)
+            problems = problems_of_update(kind, before, obj, target.subresource)
+            if problems:
+                raise invalid(kind, target.name, problems)
+            if _differs(before, obj):
+                attempt = Attempt(kind, target.place, target.name, obj, before, target.subresource, options.dry_run)
+                admission.validate(core, attempt)
+        except AmountError as error:
+            raise cannot_handle(kind, str(error)) from error
+        if obj == before:
+            return stored.data  # nothing changed: no new version
+        if "generation" in before["metadata"] and obj.get("spec") != before.get("spec"):
+            obj["metadata"]["generation"] = before["metadata"]["generation"] + 1
+        if options.dry_run:
+            return dump(obj)
+        return self._keep(kind, stored, obj)
+
+    def _keep(self, kind: Kind, stored: Stored, obj: JSON) -> bytes:
+        """Store a new version, or take out what nothing holds any more. Raises 404, 409."""
+        store = self._core.store
+        current = store.of(kind).get(stored.namespace, stored.name)
+        if current is not stored:
+            raise conflict(kind, stored.name) if current else not_found(kind, stored.name)
+        if obj["metadata"].get("deletionTimestamp") and not _held(kind, obj):
+            gone = store.remove(kind, stored)  # watchers see the last stored state, the client its own
+            obj["metadata"]["resourceVersion"] = gone["metadata"]["resourceVersion"]
+            return dump(obj)
+        return store.replace(kind, stored, obj).data
+
+    def _default_update(self, kind: Kind, before: JSON, obj: JSON) -> None:
+        """Defaults again; what only a create sets stays as it was."""
+        status = obj.get("status")
+        if kind is PODS and isinstance(obj.get("spec"), dict):
+            for field in ("priority", "preemptionPolicy"):
+                if field in before["spec"]:
+                    obj["spec"].setdefault(field, before["spec"][field])
+        fill_in(kind, obj)
+        if status is not None:
+            obj["status"] = status
+
+
+def _held(kind: Kind, obj: JSON) -> bool:
+    """Whether something still keeps a deleted object: finalizers, or the grace that a node confirms."""
+    metadata = obj["metadata"]
+    if metadata.get("finalizers"):
+        return True
+    if kind is NAMESPACES:
+        return bool((obj.get("spec") or {}).get("finalizers"))
+    return kind is PODS and bool(metadata.get("deletionGracePeriodSeconds"))
+
+
+def _keep_other_half(target: Target, before: JSON, obj: JSON) -> None:
+    """A status update leaves the spec alone, a plain update the status."""
+    kind = target.kind
+    if target.subresource == "status":
+        for field in before.keys() | obj.keys():
+            if field not in {"metadata", "status", "apiVersion", "kind"}:
+                _restore(before, obj, field)
+        if not kind.strategic:
+            metadata = {**before["metadata"], "resourceVersion": obj["metadata"]["resourceVersion"]}
+            obj["metadata"] = metadata
+        if kind is PODS and "qosClass" in (before.get("status") or {}):
+            obj.setdefault("status", {})["qosClass"] = before["status"]["qosClass"]
+    elif target.subresource == "finalize" or kind.has_status:
+        _restore(before, obj, "status")
+
+
+def _restore(before: JSON, obj: JSON, field: str) -> None:
+    if field in before:
+        obj[field] = before[field]
+    else:
+        obj.pop(field, None)
+
+
+def _differs(before: JSON, obj: JSON) -> bool:
+    return any(before.get(field) != obj.get(field) for field in before.keys() | obj.keys())

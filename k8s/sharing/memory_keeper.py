@@ -1,0 +1,65 @@
+"""Keeps what a ledger learned in a file: recalled when it opens, saved from time to time and when it closes."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from .memory_file import MemoryFile
+
+if TYPE_CHECKING:
+    from backoff_ctrl.k8s.gate.ledger import Desk
+
+ENVIRONMENT: Final = "BACKOFF_CTRL_MEMORY"
+"""Names the directory of the memory files, one for each API server; without it nothing is kept."""
+SAVE_EVERY: Final = 30.0
+"""Seconds between saves: what a killed process learned in the last of them is learned anew."""
+
+
+class MemoryKeeper:
+    """One ledger's memory. A daemon thread saves, so that a slow disk delays no create."""
+
+    def __init__(self, desk: Desk, file: MemoryFile, *, every: float = SAVE_EVERY) -> None:
+        """Recall what there is, and begin to save."""
+        self._desk = desk
+        self._file = file
+        self._every = every
+        self._closed = threading.Event()
+        memory = file.load()
+        if memory is not None:
+            desk.recall(memory)
+        self._thread = threading.Thread(target=self._run, name="backoff-ctrl-memory", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Save for the last time; twice does no harm."""
+        if not self._closed.is_set():
+            self._closed.set()
+            self._thread.join()  # so that what is written last is what was known last; a forked child has no thread
+            self._save()
+
+    def _run(self) -> None:
+        while not self._closed.wait(self._every):
+            self._save()
+
+    def _save(self) -> None:
+        try:
+            memory = self._desk.remember()
+            if memory is not None and memory.quotas:
+                self._file.save(memory)
+        except Exception as error:  # noqa: BLE001 - law 18: what only helps must not stop anything
+            self._desk.failed_open(error)
+
+
+def memory_file_of(server: str) -> MemoryFile | None:
+    """Return the file that the environment asks for; its name tells servers apart without saying which."""
+    directory = os.environ.get(ENVIRONMENT)
+    if not directory:
+        return None
+    with contextlib.suppress(RuntimeError):  # nobody's home is known: the name stands as it is
+        directory = str(Path(directory).expanduser())
+    return MemoryFile(Path(directory) / f"{hashlib.sha256(server.encode()).hexdigest()[:16]}.json", server)

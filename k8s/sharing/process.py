@@ -1,0 +1,118 @@
+"""One ledger per process and API server, whichever clients are made: two would promise the same room twice."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.events.sender import events_wanted, send_events
+from backoff_ctrl.k8s.gate.first_list import FirstContact
+from backoff_ctrl.k8s.gate.ledger import Desk
+from backoff_ctrl.k8s.gate.timers import ThreadTimers
+from backoff_ctrl.k8s.watching.thread import WatchThread
+
+from .memory_keeper import MemoryKeeper, memory_file_of
+
+if TYPE_CHECKING:
+    from backoff_ctrl.k8s.gate.aio import AsyncGate
+    from backoff_ctrl.k8s.gate.threads import Gate
+    from backoff_ctrl.k8s.watching.status import WatchBook
+
+
+class _Shared:
+    """The ledger of one server, its users, and the watch that runs while it has any."""
+
+    def __init__(self) -> None:
+        self.desk = Desk(ThreadTimers(), Policy(), "enforce", None)
+        self.desk.contact = FirstContact(self.desk.policy.idle_ttl / 2)
+        self.users = 0
+        self._watch: WatchThread | None = None
+        self._memory: MemoryKeeper | None = None
+
+    def join(self, configuration: Any) -> None:
+        self.users += 1
+        if self._memory is None and (file := memory_file_of(configuration.host)) is not None:
+            self._memory = MemoryKeeper(self.desk, file)
+            atexit.register(self._memory.close)
+        if self._watch is None:
+            self._begin(configuration)
+            self.desk.on_renew = lambda: self._begin(configuration)  # a forked child has no threads
+
+    def leave(self) -> MemoryKeeper | None:
+        """Return what is to be closed, outside the lock: a slow disk must not hold up others."""
+        self.users -= 1
+        if self.users == 0 and self._watch is not None:
+            self._watch.stop()
+            self._watch = self.desk.on_namespace = self.desk.on_renew = None
+        if self.users:
+            return None
+        memory, self._memory = self._memory, None
+        return memory
+
+    @property
+    def sight(self) -> WatchBook | None:
+        return None if self._watch is None else self._watch.book
+
+    def _begin(self, configuration: Any) -> None:
+        self._watch = WatchThread(self.desk, configuration)
+        self.desk.on_namespace = self._watch.follow
+
+
+_LOCK = threading.Lock()
+_SHARED: dict[str, _Shared] = {}
+
+
+class Share:
+    """A client's part in a ledger: the given gate's, else the one that this process shares for the server.
+
+    A shared ledger reads the quotas of a namespace before its first create, and observes them once a create has to
+    wait for one, with the credentials of the client that came first; where that is forbidden it learns. A gate of
+    the caller's own does neither unless it is told to. What was learned outlives the clients, and the process where
+    ``BACKOFF_CTRL_MEMORY`` names a directory for it.
+    ``events``: whether Kubernetes events are written of what waits; None: as the environment says.
+    """
+
+    def __init__(self, configuration: Any, gate: Gate | AsyncGate | None, events: bool | None = None) -> None:
+        """Join."""
+        self._shared: _Shared | None = None
+        if gate is not None:
+            self.desk = gate.desk
+        else:
+            with _LOCK:
+                shared = _SHARED.get(configuration.host)
+                if shared is None:
+                    shared = _SHARED[configuration.host] = _Shared()
+                shared.join(configuration)
+                self._shared, self.desk = shared, shared.desk
+        self._end_events = send_events(self.desk, configuration) if events_wanted(events) else None
+
+    @property
+    def sight(self) -> WatchBook | None:
+        """How well each namespace's quotas are seen; None: nobody watches them."""
+        shared = self._shared
+        return None if shared is None else shared.sight
+
+    def release(self) -> None:
+        """Leave; twice does no harm. The last one to leave ends the watch and the events."""
+        with _LOCK:
+            shared, self._shared = self._shared, None
+            memory = shared.leave() if shared is not None else None
+        if memory is not None:
+            memory.close()
+            atexit.unregister(memory.close)
+        end, self._end_events = self._end_events, None
+        if end is not None:
+            end()
+
+
+def _after_fork() -> None:
+    """The child's ledgers renew themselves; only this lock may have been held."""
+    global _LOCK  # noqa: PLW0603 - a lock cannot be reset otherwise
+    _LOCK = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

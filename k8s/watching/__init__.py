@@ -1,0 +1,1 @@
+"""Following quotas and pods, and telling the ledger what changes."""

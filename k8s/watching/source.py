@@ -1,0 +1,235 @@
+"""Lists and watches over HTTP, as plain objects, through an aio ``ApiClient``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+
+from backoff_ctrl.k8s.answers.paging import PAGE, EndlessListError, Pages
+from backoff_ctrl.k8s.cluster.bounded import beginning
+
+from .reading import Ignored, WatchAbsentError, WatchBrokenError, WatchExpiredError, WatchForbiddenError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from kubernetes.aio.client import ApiClient
+
+    from .reading import Kind
+
+WATCH_SECONDS: Final = 290  # the server ends a watch after 5 to 10 minutes anyway; in good order is better
+READ_SECONDS: Final = 60
+CONNECT_SECONDS: Final = 10
+SILENT_SECONDS: Final = 150
+"""A stream that says nothing for so long may have been cut without a word; bookmarks come every minute."""
+LINGER: Final = 0.02
+"""Seconds between two looks at the stream while nobody waits. Less than a hold outlives its answer (50 ms)."""
+PAGE_BYTES_MAX: Final = 256 << 20
+RETRY_MAX: Final = 60.0
+LINE_MAX: Final = 8 << 20
+"""Bytes of an event; etcd holds no object larger than 1.5 MiB."""
+# RuntimeError: once the main thread has returned, asyncio's helper threads are gone, which aiohttp uses to connect.
+_BROKEN = (aiohttp.ClientError, TimeoutError, OSError, ValueError, RuntimeError)
+
+
+class ClientSource:
+    """Lists and watches with the client's own credentials and connections."""
+
+    def __init__(
+        self, client: ApiClient, *, watch_seconds: float = WATCH_SECONDS, calm: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Use a client that stays open for as long as this is used.
+
+        ``calm`` says that nobody waits for news: then they are taken a few at a time (``LINGER``), and of those that
+        come together only the last of each quota. Every create changes a quota: to take each change alone costs
+        a busy client a tenth of its throughput.
+        """
+        self._client = client
+        self._watch_seconds = watch_seconds
+        self._calm = calm
+
+    async def is_served(self, group: str) -> bool:
+        """Ask whether the server has a group of resources at all; everybody may ask (``system:discovery``)."""
+        try:
+            async with await self._get(group, [], aiohttp.ClientTimeout(total=READ_SECONDS)):
+                return True
+        except WatchAbsentError:
+            return False
+        except _BROKEN as error:
+            raise _broken(error) from error
+
+    async def pages(self, kind: Kind, namespace: str | None) -> AsyncIterator[Mapping[str, Any]]:
+        """Yield the list page by page, read from the store (not from a cache: it may be old).
+
+        All pages are of one version. Of a kind whose metadata alone is wanted there is one page, with one item.
+        """
+        query: list[tuple[str, Any]] = [("limit", 1 if kind.metadata_only else PAGE)]
+        pages = Pages()
+        while True:
+            page = await self._page(kind, namespace, [*query, ("continue", pages.token)] if pages.token else query)
+            yield page
+            try:
+                if kind.metadata_only or not pages.go_on(page["metadata"]):
+                    return
+            except EndlessListError as error:
+                raise WatchBrokenError("the list goes on with a page that it has given, or without end") from error
+
+    async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncIterator[object]:
+        """Yield events, or ``Ignored`` for a line that is none, until the server ends the stream, or is silent."""
+        seconds = max(1, int(self._watch_seconds * random.uniform(0.8, 1.0)))
+        query: list[tuple[str, Any]] = [
+            ("watch", "true"),
+            ("resourceVersion", version),
+            ("allowWatchBookmarks", "true"),
+            ("timeoutSeconds", seconds),
+        ]
+        silence = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_SECONDS, sock_read=min(seconds + READ_SECONDS, SILENT_SECONDS)
+        )
+        try:
+            async with await self._get_of(kind, namespace, query, silence, "PartialObjectMetadata") as response:
+                try:
+                    async for lines in _lines(response.content):
+                        events = [_decoded(line) for line in lines]
+                        for event in _latest(events) if self._calm() else events:
+                            yield event
+                        if self._calm():
+                            await asyncio.sleep(LINGER)
+                except aiohttp.SocketTimeoutError:
+                    return
+        except _BROKEN as error:
+            raise _broken(error) from error
+
+    async def _page(self, kind: Kind, namespace: str | None, query: list[tuple[str, Any]]) -> Mapping[str, Any]:
+        patience = aiohttp.ClientTimeout(total=READ_SECONDS)
+        try:
+            async with await self._get_of(kind, namespace, query, patience, "PartialObjectMetadataList") as response:
+                found = json.loads(await _whole(response.content))
+        except _BROKEN as error:
+            raise _broken(error) from error
+        if not isinstance(found, dict) or not isinstance(found.get("metadata"), dict):
+            raise WatchBrokenError("the list is no list")
+        return found
+
+    async def _get_of(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        query: list[tuple[str, Any]],
+        patience: aiohttp.ClientTimeout,
+        form: str,
+    ) -> aiohttp.ClientResponse:
+        place = f"/namespaces/{namespace}" if kind.namespaced and namespace is not None else ""
+        selected = [("fieldSelector", kind.fields), *query] if kind.fields else query
+        form = f"application/json;as={form};g=meta.k8s.io;v=v1,application/json"
+        accept = form if kind.metadata_only else "application/json"
+        return await self._get(f"{kind.path}{place}/{kind.plural}", selected, patience, accept)
+
+    async def _get(
+        self, path: str, query: list[tuple[str, Any]], patience: aiohttp.ClientTimeout, accept: str = "application/json"
+    ) -> aiohttp.ClientResponse:
+        request = await self._client.param_serialize(
+            "GET", path, query_params=query, header_params={"Accept": accept}, auth_settings=["BearerToken"]
+        )
+        response = await self._client.call_api(*request, _request_timeout=patience)
+        if response.status == 200:
+            stream: aiohttp.ClientResponse = response.response
+            return stream
+        async with asyncio.timeout(READ_SECONDS):
+            text = (await beginning(response.response)).decode("utf-8", "replace")
+        said = f"{response.status}: {_message(text)}"
+        match response.status:
+            case 403:
+                raise WatchForbiddenError(said)
+            case 404:
+                raise WatchAbsentError(said)
+            case 410:
+                raise WatchExpiredError(said)
+        raise WatchBrokenError(said, _seconds(response.headers.get("Retry-After")))
+
+
+def _broken(error: Exception) -> WatchBrokenError:
+    return WatchBrokenError(f"{type(error).__name__}: {error}"[:300])
+
+
+def _seconds(retry_after: object) -> float:
+    """Return what a ``Retry-After`` asks for, within reason; a date asks for nothing."""
+    text = retry_after if isinstance(retry_after, str) else ""
+    return min(RETRY_MAX, float(text)) if text.isascii() and text.isdecimal() and len(text) < 10 else 0.0
+
+
+async def _whole(content: aiohttp.StreamReader) -> bytes:
+    """Read a page. Raises ``WatchBrokenError`` for one that never ends."""
+    read = bytearray()
+    async for chunk in content.iter_any():
+        read += chunk
+        if len(read) > PAGE_BYTES_MAX:
+            raise WatchBrokenError(f"a page of {PAGE} objects is larger than {PAGE_BYTES_MAX} bytes")
+    return bytes(read)
+
+
+def _message(text: str) -> str:
+    """Return the sentence of a Status, else the text, on one line."""
+    try:
+        status = json.loads(text)
+        said = status.get("message") if isinstance(status, dict) else None
+    except (ValueError, RecursionError):
+        said = None
+    return " ".join((said if isinstance(said, str) and said else text).split())[:300]
+
+
+def _decoded(line: bytes | Ignored) -> object:
+    if isinstance(line, Ignored):
+        return line
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return Ignored.NO_JSON
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[list[bytes | Ignored]]:
+    """Split the stream: an event is a line. Those that came together stay together.
+
+    Of a line that is too long the rest is read and dropped.
+    """
+    rest, dropping = b"", False
+    async for chunk in content.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        found: list[bytes | Ignored] = [line for line in lines if line.strip()]
+        if dropping and lines:  # here the long line ends
+            found = [line for line in lines[1:] if line.strip()]
+            dropping = False
+        if dropping or len(rest) > LINE_MAX:
+            if not dropping:
+                found.append(Ignored.TOO_LONG)
+            rest, dropping = b"", True
+        yield found
+
+
+def _latest(events: list[object]) -> list[object]:
+    """Leave out what the next event says again, of the same quota and newer."""
+    return [
+        event
+        for event, following in zip(events, [*events[1:], None], strict=True)
+        if following is None or not _replaces(following, event)
+    ]
+
+
+def _replaces(event: object, before: object) -> bool:
+    if not isinstance(event, dict) or not isinstance(before, dict):
+        return False
+    if event.get("type") != "MODIFIED" or before.get("type") not in ("ADDED", "MODIFIED"):
+        return False
+    uid = _uid(event)
+    return uid is not None and uid == _uid(before)
+
+
+def _uid(event: Mapping[str, Any]) -> str | None:
+    body = event.get("object")
+    metadata = body.get("metadata") if isinstance(body, dict) else None
+    uid = metadata.get("uid") if isinstance(metadata, dict) else None
+    return uid if isinstance(uid, str) else None

@@ -1,0 +1,228 @@
+"""How well the gate sees, for status pages, metrics and the log: per namespace what is watched, since when, and why."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from backoff_ctrl.k8s.gate.token_bucket import Bucket
+
+from .reading import CLUSTER_QUOTAS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from .reading import IgnoredError
+
+log = logging.getLogger(__name__)
+
+EVERYWHERE: Final = "*"
+"""The place that stands for all namespaces."""
+LEARNS: Final = "the gate learns from refusals instead"
+LINES_BURST: Final = 10
+LINES_RATE: Final = 1 / 30
+"""Lines a second, in the long run. What is not said is counted, and the count is said with the next line."""
+
+
+class Seeing(StrEnum):
+    """How the gate knows of room."""
+
+    QUOTAS = "watching quotas"
+    PODS = "watching pods"
+    LEARNING = "learning"
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """How it stands in one place. ``since`` is a time of the event loop; ``why`` is empty while quotas are watched."""
+
+    state: Seeing
+    since: float
+    why: str
+
+
+@dataclass
+class WatchCounts:
+    """What the observers did so far; the reasons are few, so that each may be a metric's label."""
+
+    relists: int = 0
+    """Complete lists, the first one of each place too."""
+    resumed: int = 0
+    """Streams that ended in good order and went on where they ended."""
+    reconnects: int = 0
+    """Attempts after a list that failed or a stream that broke."""
+    expired: int = 0
+    forbidden: int = 0
+    events: int = 0
+    """Changes taken in."""
+    ignored: Counter[str] = field(default_factory=Counter)
+    failures: int = 0
+    """Errors of our own that an observer survived."""
+
+
+@dataclass
+class _Entry:
+    since: float
+    quotas: bool = False
+    pods: bool = False
+    why_quotas: str = "not asked yet"
+    why_pods: str = ""
+    instead: str = ""
+    said: Seeing | None = None
+    due: float | None = None
+
+    def state(self) -> Seeing:
+        if self.quotas:
+            return Seeing.QUOTAS
+        return Seeing.PODS if self.pods else Seeing.LEARNING
+
+    def why(self) -> str:
+        if self.quotas:
+            return ""
+        return self.why_quotas if self.pods or not self.why_pods else f"{self.why_quotas}; {self.why_pods}"
+
+    def sight(self) -> Sight:
+        return Sight(self.state(), self.since, self.why())
+
+
+class Voice:
+    """Writes lines of a few topics, each not too often."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Begin silent."""
+        self._clock = clock
+        self._buckets: dict[str, Bucket] = {}
+        self._unsaid: Counter[str] = Counter()
+
+    def say(self, topic: str, level: int, text: str, error: BaseException | None = None) -> None:
+        """Write a line, unless there were too many on this topic lately."""
+        now = self._clock()
+        bucket = self._buckets.setdefault(topic, Bucket(LINES_RATE, LINES_BURST))
+        if bucket.wait_for(1, now) > 0:
+            self._unsaid[topic] += 1
+            return
+        bucket.take(now)
+        rest = self._unsaid.pop(topic, 0)
+        log.log(level, "%s%s", text, f" ({rest} lines like this were left out)" if rest else "", exc_info=error)
+
+
+class WatchBook:
+    """Keeps the status and the counts. Written by one event loop, read from any thread.
+
+    ``on_change`` is told of each change of state, in the loop. A loss is logged when it has lasted ``patience``
+    seconds: most are over at once. Any other change is logged when it happens, and no state twice in a row.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_change: Callable[[str, Sight], object] | None = None,
+        patience: float = 5.0,
+    ) -> None:
+        """Open without a place."""
+        self.counts = WatchCounts()
+        self.on_change = on_change
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._entries: dict[str, _Entry] = {}
+        self._voice = Voice(_now)
+
+    def status(self) -> Mapping[str, Sight]:
+        """Return how it stands: by namespace, or ``EVERYWHERE``."""
+        with self._lock:
+            return {place: entry.sight() for place, entry in self._entries.items()}
+
+    def of(self, namespace: str) -> Sight | None:
+        """Return how it stands in a namespace, for which the watch of all may stand. None: it is not looked at."""
+        with self._lock:
+            everywhere, own = self._entries.get(EVERYWHERE), self._entries.get(namespace)
+            entry = everywhere if own is None or (everywhere is not None and everywhere.quotas) else own
+            return None if entry is None else entry.sight()
+
+    def quotas(self, place: str, *, seen: bool, why: str = "", instead: str = LEARNS, patient: bool = False) -> None:
+        """Note whether quotas are seen there; ``patient`` for what may be over, or known better, in a moment."""
+        entry = self._entry(place)
+        before = entry.state()
+        with self._lock:
+            entry.quotas, entry.why_quotas, entry.instead = seen, why, instead
+        self._changed(place, entry, before, patient=patient)
+
+    def pods(self, place: str, *, seen: bool, why: str = "", patient: bool = False) -> None:
+        """Note whether the ends of pods are seen there."""
+        entry = self._entry(place)
+        before = entry.state()
+        with self._lock:
+            entry.pods, entry.why_pods = seen, why
+        self._changed(place, entry, before, patient=patient)
+
+    def close(self, place: str) -> None:
+        """Forget a place."""
+        with self._lock:
+            self._entries.pop(place, None)
+
+    def ignored(self, error: IgnoredError, where: str) -> None:
+        """Count what was told and is of no use."""
+        reason = str(error.reason)
+        self.counts.ignored[reason] += 1
+        text = f"ignored in the watch of {where} ({reason}, {self.counts.ignored[reason]} so far): {error}"
+        self._voice.say(reason, logging.WARNING, text)
+
+    def failed(self, error: BaseException, where: str) -> None:
+        """Count an error of our own."""
+        self.counts.failures += 1
+        text = f"an internal error in the watch of {where} ({self.counts.failures} so far)"
+        self._voice.say("failure", logging.ERROR, text, error)
+
+    def _entry(self, place: str) -> _Entry:
+        with self._lock:
+            entry = self._entries.get(place)
+            if entry is None:
+                entry = self._entries[place] = _Entry(since=_now())
+        return entry
+
+    def _changed(self, place: str, entry: _Entry, before: Seeing, *, patient: bool) -> None:
+        now, state = _now(), entry.state()
+        if state is not before:
+            with self._lock:
+                entry.since = now
+            if self.on_change is not None:
+                self.on_change(place, entry.sight())
+        if state is entry.said:
+            entry.due = None
+        elif not patient:
+            self._say_state(place, entry)
+        elif entry.due is None:
+            entry.due = now + self._patience
+            asyncio.get_running_loop().call_later(self._patience, self._say_late, place, entry)
+
+    def _say_late(self, place: str, entry: _Entry) -> None:
+        if entry.due is not None and entry.due <= _now() + 0.001 and self._entries.get(place) is entry:
+            self._say_state(place, entry)
+
+    def _say_state(self, place: str, entry: _Entry) -> None:
+        entry.due = None
+        state, first = entry.state(), entry.said is None
+        entry.said = state
+        what = _what(place)
+        if state is Seeing.QUOTAS:
+            self._voice.say(
+                "watched" if first else "state", logging.DEBUG if first else logging.INFO, f"{what} are watched"
+            )
+            return
+        instead = "the ends of pods are watched instead" if state is Seeing.PODS else entry.instead
+        self._voice.say("state", logging.WARNING, f"{what} are not watched ({entry.why()}): {instead}")
+
+
+def _what(place: str) -> str:
+    if place == CLUSTER_QUOTAS.plural:
+        return place
+    return "quotas of all namespaces" if place == EVERYWHERE else f"quotas of namespace {place}"
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

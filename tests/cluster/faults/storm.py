@@ -1,0 +1,342 @@
+"""Storm: 300 creates through the gated client under a quota that makes them wait, while something breaks.
+
+Whatever breaks, in the end every create exists exactly once, and nobody waits: ``Storm.account`` looks at the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from kubernetes.aio import client as aio
+
+from backoff_ctrl.k8s.cluster.aio_configuration import aio_configuration
+from backoff_ctrl.k8s.cluster.finding import find_place
+from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
+from backoff_ctrl.k8s.gated.waiting import waiting
+from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet
+from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Server as KubeletServer
+from tests.cluster.talking import MERGE, Api
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable
+    from types import TracebackType
+
+    from backoff_ctrl.k8s.gate.aio import AsyncGate
+    from tests.cluster.control_plane.servers import Server
+
+CREATES: Final = 300
+HARD: Final = 30
+"""Pods that the quota allows at a time."""
+RUNS_FOR: Final = 0.25
+"""Seconds that a pod runs before the fake kubelet finishes it."""
+ROW: Final = "row"
+"""The label that says which create a pod is of."""
+QUOTA: Final = "team"
+PATIENCE: Final = 60.0
+"""Seconds in which something has to happen: the quota controller may stand still for 30 (``talking.PATIENCE``)."""
+
+ROUNDS: Final = 3
+"""How often a storm is measured at most, before it is slow."""
+
+
+def small_pod(row: int) -> dict[str, Any]:
+    """Return the pod of a create."""
+    containers = [{"name": "main", "image": "busybox:1", "resources": {"requests": {"cpu": "10m"}}}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"generateName": "storm-", "labels": {ROW: str(row)}},
+        "spec": {"restartPolicy": "Never", "schedulerName": "nobody", "containers": containers},
+    }
+
+
+@dataclass
+class Account:
+    """What the server has in the end, and what the gate went through."""
+
+    creates: int
+    stored: Counter[int]
+    refused: Counter[str]
+    sent: int
+    seconds: float
+    failed: dict[int, BaseException]
+    left_over: list[str] = field(default_factory=list)
+    """Creates that are still waiting or under way, and tickets that were not ended."""
+
+    @property
+    def twice(self) -> list[int]:
+        """Creates that exist more than once."""
+        return sorted(row for row, pods in self.stored.items() if pods > 1)
+
+    @property
+    def lost(self) -> list[int]:
+        """Creates that do not exist."""
+        return sorted(set(range(self.creates)) - set(self.stored))
+
+    def must_be_whole(self) -> None:
+        """Demand that each create exists exactly once, was answered so, and that nobody waits."""
+        assert not self.failed, _told(self.failed)
+        assert (self.twice, self.lost) == ([], [])
+        assert self.left_over == []
+
+
+class Storm:
+    """A namespace with a quota, a fake kubelet, and a gated client. Use it as an async context manager.
+
+    ``gate`` None wires the client as it is by default: it observes the quotas where somebody has to wait.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        namespace: str,
+        *,
+        hard: int = HARD,
+        user: str = "creator",
+        gate: AsyncGate | None = None,
+    ) -> None:
+        self.server = server
+        self.namespace = namespace
+        self.user = user
+        self._hard = hard
+        self._gate = gate
+        self._stack = AsyncExitStack()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._news = asyncio.Event()
+        self._began = time.monotonic()
+        self.came: list[float] = []
+        """When each create was answered that it is in."""
+        self.failed: dict[int, BaseException] = {}
+        self.begun = 0
+
+    async def __aenter__(self) -> Self:
+        """Make the namespace and its quota."""
+        self.admin = await self._stack.enter_async_context(Api(self.server, "admin"))
+        made = await self.admin.post("/api/v1/namespaces", {"metadata": {"name": self.namespace}})
+        assert made.status == 201, made.text
+        await self.make_quota(self._hard)
+        await self.start_kubelet()
+        self.client = self.make_client(self.server)
+        self._stack.push_async_callback(self._close)
+        counts = self.client.gate.counts  # clients of one process share them
+        self._sent_before, self._refused_before = counts.sent, counts.refused.copy()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the client and the kubelet, and let the namespace go."""
+        await self._stack.aclose()
+        async with Api(self.server, "admin") as admin:
+            await admin.delete(f"/api/v1/namespaces/{self.namespace}")
+
+    async def _close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.client.close()
+
+    async def start_kubelet(self) -> None:
+        """Have the pods run: a new one looks at all that are there, whatever an earlier one made of them."""
+        headers = {"Authorization": f"Bearer {self.server.token('admin')}"}
+        at = KubeletServer(self.server.url, headers, self.server.ssl())
+        kubelet = Kubelet(at, namespace=self.namespace, finish_after=RUNS_FOR, starts=False)
+        await self._stack.enter_async_context(kubelet)
+
+    def make_client(self, server: Server) -> AsyncGatedApiClient:
+        """Return a gated client of the storm's user."""
+        place = find_place(None, str(server.kubeconfig(self.user)), None, None)
+        return AsyncGatedApiClient(aio_configuration(place.configuration), gate=self._gate)
+
+    # -- the quota ---------
+
+    @property
+    def _quotas(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/resourcequotas"
+
+    async def make_quota(self, hard: int) -> None:
+        """Make the quota, and wait until it is enforced."""
+        made = await self.admin.post(self._quotas, {"metadata": {"name": QUOTA}, "spec": _spec(hard)})
+        assert made.status == 201, made.text
+        await self._enforced(hard)
+
+    async def edit_quota(self, hard: int) -> None:
+        """Change how many pods it allows, and wait until that is enforced."""
+        await self.admin.patch(f"{self._quotas}/{QUOTA}", {"spec": _spec(hard)}, MERGE)
+        await self._enforced(hard)
+
+    async def delete_quota(self) -> None:
+        """Delete it."""
+        await self.admin.delete(f"{self._quotas}/{QUOTA}")
+
+    async def admission_sees(self, hard: int) -> None:
+        """Wait until a create is refused by this quota: admission follows quotas by a watch of its own."""
+        pods, asked = f"/api/v1/namespaces/{self.namespace}/pods", {"dryRun": "All"}
+        async with asyncio.timeout(PATIENCE):
+            while f"limited: pods={hard}" not in (await self.admin.post(pods, small_pod(0), params=asked)).text:
+                pass
+
+    async def _enforced(self, hard: int) -> None:
+        def holds(quota: dict[str, Any]) -> bool:
+            return bool(quota.get("status", {}).get("hard", {}).get("pods") == str(hard))
+
+        await self.admin.until(f"{self._quotas}/{QUOTA}", holds)
+
+    # -- the creates ---------
+
+    async def until_observed(self, *, seen: bool = True) -> None:
+        """Wait until the gate observes the quotas here, or no longer does."""
+        async with asyncio.timeout(2 * PATIENCE):
+            while self.observes is not seen:  # noqa: ASYNC110 - the gate calls nobody back for this
+                await asyncio.sleep(0.02)
+
+    @property
+    def observes(self) -> bool:
+        """Whether the gate sees the quotas of the namespace, and hears of every change."""
+        seen = self.client.gate.desk.snapshot().namespaces.get(self.namespace)
+        return seen is not None and seen.observing
+
+    def begin(
+        self, rows: Iterable[int] = range(CREATES), *, through: AsyncGatedApiClient | None = None, keyed: bool = False
+    ) -> None:
+        """Begin creates, all at once."""
+        core: Any = aio.CoreV1Api(through or self.client)
+        for row in rows:
+            self.begun += 1
+            task = asyncio.create_task(self._create(core, row, f"row-{row}" if keyed else None))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def begin_again(self) -> None:
+        """Begin as many creates more."""
+        self.begin(range(self.begun, self.begun + CREATES))
+
+    async def _create(self, core: Any, row: int, key: str | None) -> None:
+        try:
+            with waiting(key=key):
+                await core.create_namespaced_pod(self.namespace, small_pod(row))
+            self.came.append(time.monotonic())
+        except Exception as error:  # noqa: BLE001 - the account names it
+            self.failed[row] = error
+        self._news.set()
+
+    async def until_in(self, creates: int) -> None:
+        """Wait until so many are in."""
+        await self._until(lambda: len(self.came) >= creates)
+
+    async def recovered(self, since: float) -> float:
+        """Wait for the next create that is in after that moment; return how many seconds after."""
+        await self._until(lambda: bool(self.came) and self.came[-1] > since)
+        return next(each for each in self.came if each > since) - since
+
+    async def quiet(self) -> None:
+        """Wait until no create is under way, and for a second none has got in."""
+        async with asyncio.timeout(2 * PATIENCE):
+            came = -1
+            while came < len(self.came) or self._under_way:
+                came = len(self.came)
+                await asyncio.sleep(1.0)
+
+    @property
+    def _under_way(self) -> int:
+        return self.client.gate.desk.snapshot().namespaces[self.namespace].outstanding
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not holds():
+                    assert not self.failed, f"{len(self.came)} are in, but {_told(self.failed)}"
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            raise AssertionError(f"{len(self.came)} are in after {PATIENCE:.0f} s more: {self._why()}") from None
+
+    def _why(self) -> str:
+        """Say what the first in line waits for, and what the gate thinks of its namespace."""
+        gate = self.client.gate
+        snapshot = gate.desk.snapshot()
+        return f"{gate.waiting()[:3]} {snapshot.namespaces.get(self.namespace)} {snapshot.flows} {gate.counts}"
+
+    async def _phases(self) -> dict[str, int]:
+        """Count the pods by phase: those that have ended make room as soon as the controllers see it."""
+        listed = (await self.admin.get(f"/api/v1/namespaces/{self.namespace}/pods")).json
+        return dict(Counter(str(pod["status"].get("phase")) for pod in listed["items"]))
+
+    async def account(self) -> Account:
+        """Wait until every create has ended, as long as one after the other does, and count what the server has."""
+        while self._tasks:
+            ended, _ = await asyncio.wait(set(self._tasks), timeout=2 * PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+            if not ended:
+                phases = await self._phases()
+                raise AssertionError(f"{len(self._tasks)} do not end; pods by phase: {phases}; {self._why()}")
+        seconds = (max(self.came) if self.came else time.monotonic()) - self._began
+        desk = self.client.gate.desk
+        left_over = [line for line in self.client.gate.waiting() if f" {self.namespace}/" in line]
+        seen = desk.snapshot().namespaces.get(self.namespace)
+        if seen is not None and (seen.waiting or seen.outstanding):
+            left_over.append(f"{seen.waiting} waiting, {seen.outstanding} tickets not ended")
+        counts = desk.counts
+        stored = await stored_rows(self.admin, self.namespace)
+        refused, sent = counts.refused - self._refused_before, counts.sent - self._sent_before
+        return Account(self.begun, stored, refused, sent, seconds, self.failed, left_over)
+
+
+class Pace:
+    """How long a storm takes: alone, and beside a fault that must not hurt it.
+
+    What both cost is the machine's to say, and it changes its mind: they take turns, and the best of each counts.
+    """
+
+    def __init__(self, storm: Storm) -> None:
+        """Measure nothing yet."""
+        self._storm = storm
+        self.alone: list[float] = []
+        self.beside: list[float] = []
+
+    async def measure(self, into: list[float]) -> Account:
+        """Begin a storm, wait until all are in, and note how many seconds it took."""
+        began = time.monotonic()
+        self._storm.begin_again()
+        account = await self._storm.account()
+        into.append(max(self._storm.came) - began)
+        return account
+
+    def unhurt(self) -> bool:
+        """Whether the fault costs the storm nothing to speak of."""
+        return min(self.beside) <= 1.5 * min(self.alone) + 1.0
+
+
+async def stored_rows(admin: Api, namespace: str) -> Counter[int]:
+    """Count the pods there are of each create."""
+    listed = (await admin.get(f"/api/v1/namespaces/{namespace}/pods")).json
+    return Counter(int(pod["metadata"]["labels"][ROW]) for pod in listed["items"])
+
+
+@asynccontextmanager
+async def meanwhile(seconds: float) -> AsyncIterator[None]:
+    """Let a fault last: what is in the block, and at least so long."""
+    ends = asyncio.get_running_loop().time() + seconds
+    yield
+    await asyncio.sleep(ends - asyncio.get_running_loop().time())
+
+
+async def hung_up() -> None:
+    """Wait until the server has answered the end of each TLS connection: aiohttp does not, for those cut off."""
+    selector: Any = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]
+    async with asyncio.timeout(PATIENCE):
+        while len(selector.get_map()) > 1:  # noqa: ASYNC110 - one is the loop's own; sockets call nobody back
+            await asyncio.sleep(0.01)
+
+
+def _told(failed: dict[int, BaseException]) -> str:
+    row, error = next(iter(failed.items()))
+    return f"{len(failed)} failed, such as row {row}: {type(error).__name__}: {error}"
+
+
+def _spec(hard: int) -> dict[str, Any]:
+    return {"hard": {"pods": str(hard)}}

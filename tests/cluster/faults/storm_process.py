@@ -1,0 +1,50 @@
+"""A process that creates pods through a gated client, so that it can be killed.
+
+It notes in a book what it begins and what is in, a line each: ``begun 17``, ``in 17``. A line that was written
+outlives the process. It kills itself once so many are in: whoever read that in the book might be too late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from kubernetes.aio import client as aio
+
+from backoff_ctrl.k8s.cluster.aio_configuration import aio_configuration
+from backoff_ctrl.k8s.cluster.finding import find_place
+from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, waiting
+from tests.cluster.faults.storm import small_pod
+
+
+async def create(asked: dict[str, Any]) -> None:
+    """Create all rows, so many at a time."""
+    book = os.open(Path(asked["book"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    place = find_place(None, asked["kubeconfig"], None, None)
+    async with AsyncGatedApiClient(aio_configuration(place.configuration)) as made:
+        core: Any = aio.CoreV1Api(made)
+        left = iter(asked["rows"])
+        came = itertools.count(1)
+
+        async def work() -> None:
+            for row in left:
+                os.write(book, f"begun {row}\n".encode())
+                with waiting(key=f"row-{row}" if asked["keyed"] else None):
+                    await core.create_namespaced_pod(asked["namespace"], small_pod(row))
+                os.write(book, f"in {row}\n".encode())
+                if next(came) == asked["dies_after"]:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(asked["at_a_time"]):
+                group.create_task(work())
+
+
+if __name__ == "__main__":
+    asyncio.run(create(json.loads(sys.argv[1])))

@@ -1,0 +1,200 @@
+"""The demo's workload through the gated clients of the product, on a real server, counted at that server."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kubernetes import client
+from kubernetes.aio import client as aio
+
+from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.cluster.aio_configuration import aio_configuration
+from backoff_ctrl.k8s.cluster.finding import find_place
+from backoff_ctrl.k8s.gate.aio import AsyncGate, Gate
+from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
+from backoff_ctrl.k8s.gated.client import GatedApiClient
+from backoff_ctrl.k8s.replay.apart import set_apart
+from backoff_ctrl.k8s.replay.clients.gated import faster
+from backoff_ctrl.k8s.replay.comparing import bounds_of
+from backoff_ctrl.k8s.replay.reference import measure
+from backoff_ctrl.k8s.replay.rooms import Rooms
+from backoff_ctrl.k8s.replay.trace import PACKAGED, read_trace
+from backoff_ctrl.k8s.replay.workload import POD_LABEL, Workload, make_workload
+from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet
+from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Server as KubeletServer
+from backoff_ctrl.k8s.watching.thread import WatchThread
+from tests.cluster.talking import Api
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from backoff_ctrl.k8s.replay.workload import Pod
+    from tests.cluster.control_plane.servers import Server
+
+OBSERVER: Final = "creator"  # the user who may watch quotas
+_CREATES = re.compile(
+    r'^apiserver_request_total\{code="(\d+)".*resource="pods".*subresource="".*verb="POST".*\} (\d+)$', re.MULTILINE
+)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a run did to the server and to its pods. Seconds are those of the trace."""
+
+    answers: Counter[str]
+    """Creates of pods by the status they were answered with, as the API server counts."""
+    stored: Counter[str]
+    """How many pods there are of each row."""
+    makespan: float
+    reference: float
+    failed_open: int
+
+    @property
+    def refused(self) -> int:
+        """Return how many creates were refused."""
+        return self.answers["403"]
+
+    def line(self, title: str) -> str:
+        """Return the figures in a line."""
+        pods = sum(self.stored.values())
+        return (
+            f"{title}: {pods} pods in with {sum(self.answers.values())} creates, {self.refused} refused "
+            f"({self.refused / pods:.2f} per pod), makespan {self.makespan:,.0f} s, "
+            f"{self.makespan / self.reference:.3f} of the reference"
+        )
+
+
+def slice_of_the_trace(pods: int, seed: int) -> Workload:
+    """Return a workload of the demo's recipe."""
+    return make_workload(read_trace(PACKAGED), pods=pods, seed=seed)
+
+
+async def run_gated(server: Server, user: str, workload: Workload, factor: float, *, with_threads: bool) -> Figures:
+    """Put the workload through a gated client as ``user``, its durations divided by ``factor``.
+
+    What has to be set up, "tester" does.
+
+    The gate is wired as the one that clients share by default: it observes the quotas of a namespace from the
+    moment that a create has to wait there, where ``user`` may.
+    """
+    place = find_place(None, str(server.kubeconfig("tester")), None, None)
+    rooms = await asyncio.to_thread(Rooms(place).__enter__)
+    try:
+        there, _ = await asyncio.to_thread(rooms.furnish, "gated", workload.faster(factor))
+        async with Api(server) as api, AsyncExitStack() as kubelets:
+            for namespace in there.quotas:
+                at = KubeletServer(server.url, place.headers(), server.ssl())
+                await kubelets.enter_async_context(Kubelet(at, namespace=namespace, starts=False))
+            before = await _creates(api)
+            drive = (server, user, there, factor)
+            went_in, failed_open = await (
+                asyncio.to_thread(_with_threads, *drive) if with_threads else _on_loop(*drive)
+            )
+            answers = await _creates(api)
+            answers.subtract(before)
+            stored: Counter[str] = Counter()
+            for namespace in there.quotas:
+                listed = (await api.get(f"/api/v1/namespaces/{namespace}/pods")).json
+                stored.update(pod["metadata"]["labels"][POD_LABEL] for pod in listed["items"])
+    finally:
+        await asyncio.to_thread(rooms.__exit__, None, None, None)
+    at_scale = {name: when * factor for name, when in went_in.items()}
+    reference = bounds_of(workload).makespan_s
+    return Figures(+answers, stored, measure(workload, at_scale).makespan, reference, failed_open)
+
+
+async def _creates(api: Api) -> Counter[str]:
+    """Ask the API server how many creates of pods it has answered with what (dry runs are not counted)."""
+    text = (await api.get("/metrics", accept="text/plain")).text
+    found: Counter[str] = Counter()
+    for match in _CREATES.finditer(text):
+        if 'dry_run="All"' not in match[0]:
+            found[match[1]] += int(match[2])
+    return found
+
+
+def _configuration(server: Server, user: str) -> client.Configuration:
+    made = find_place(None, str(server.kubeconfig(user)), None, None).configuration
+    made.connection_pool_maxsize = 64
+    return made
+
+
+@contextmanager
+def _observed(
+    gate: Gate | AsyncGate, configuration: client.Configuration, user: str, namespaces: Collection[str]
+) -> Iterator[None]:
+    """Wire the watch as clients that share a gate have it; one that may watch has seen the quotas when this begins.
+
+    (It begins to look with the first create that waits, and takes a second for it: what a process does for hours is
+    measured here in seconds.)
+    """
+    watch = WatchThread(gate.desk, configuration)
+    gate.desk.on_namespace = watch.follow
+    for namespace in namespaces:
+        watch.follow(namespace)
+    deadline = time.monotonic() + 30
+    while user == OBSERVER and not _sees(gate, namespaces):
+        assert time.monotonic() < deadline, "the quotas were not seen"
+        threading.Event().wait(0.02)
+    try:
+        yield
+    finally:
+        watch.stop()
+
+
+def _sees(gate: Gate | AsyncGate, namespaces: Collection[str]) -> bool:
+    found = gate.desk.snapshot().namespaces
+    return all(namespace in found and found[namespace].observing for namespace in namespaces)
+
+
+def _with_threads(server: Server, user: str, workload: Workload, factor: float) -> tuple[dict[str, float], int]:
+    """A thread for each pod, as a synchronous platform has them."""
+    configuration = _configuration(server, user)
+    gate = Gate(policy=faster(Policy(), factor))
+    went_in: dict[str, float] = {}
+    never = threading.Event()
+    with (
+        _observed(gate, configuration, user, workload.quotas),
+        GatedApiClient(configuration, gate=gate) as made,
+    ):
+        core: Any = client.CoreV1Api(made)  # takes plain objects as well, whatever its annotations say
+        began = time.monotonic()
+
+        def place(pod: Pod) -> None:
+            never.wait(max(0.0, began + pod.arrival - time.monotonic()))
+            core.create_namespaced_pod(pod.namespace, set_apart(pod.manifest()))
+            went_in[pod.name] = time.monotonic()
+
+        with ThreadPoolExecutor(len(workload.pods)) as pool:
+            for done in [pool.submit(place, pod) for pod in workload.pods]:
+                done.result()
+    return {name: when - began for name, when in went_in.items()}, gate.counts.failed_open
+
+
+async def _on_loop(server: Server, user: str, workload: Workload, factor: float) -> tuple[dict[str, float], int]:
+    """A task for each pod."""
+    configuration = _configuration(server, user)
+    gate = AsyncGate(policy=faster(Policy(), factor), clock=time.monotonic)
+    went_in: dict[str, float] = {}
+    with _observed(gate, configuration, user, workload.quotas):
+        async with AsyncGatedApiClient(aio_configuration(configuration), gate=gate) as made:
+            core: Any = aio.CoreV1Api(made)
+            began = time.monotonic()
+
+            async def place(pod: Pod) -> None:
+                await asyncio.sleep(began + pod.arrival - time.monotonic())
+                await core.create_namespaced_pod(pod.namespace, set_apart(pod.manifest()))
+                went_in[pod.name] = time.monotonic()
+
+            async with asyncio.TaskGroup() as group:
+                for pod in workload.pods:
+                    group.create_task(place(pod))
+    return {name: when - began for name, when in went_in.items()}, gate.counts.failed_open

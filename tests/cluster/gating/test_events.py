@@ -1,0 +1,262 @@
+"""Kubernetes events of creates that wait: where people look for them, and valid where the server is strict."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import queue
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kubernetes import client as sync
+from kubernetes.aio import client as aio
+
+from backoff_ctrl.k8s.cluster.aio_configuration import aio_configuration
+from backoff_ctrl.k8s.cluster.finding import find_place
+from backoff_ctrl.k8s.events.book import Limits
+from backoff_ctrl.k8s.events.sender import EventSender
+from backoff_ctrl.k8s.gate.aio import AsyncGate, Gate
+from backoff_ctrl.k8s.gate.stories import Happening, Listener, Owner, Story
+from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
+from backoff_ctrl.k8s.gated.client import GatedApiClient
+from tests.cluster.kubectl.terminals import Terminal
+from tests.cluster.quotas.quota_room import Room
+from tests.cluster.talking import PATIENCE
+from tests.watch_script import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.cluster.control_plane.servers import Server
+    from tests.cluster.talking import Api
+
+JSON = dict[str, Any]
+QUICK = Limits(first_patch=0.2, first_summary=0.2, summaries=0.5, namespace_burst=4, kept_share=0.5, namespace_rate=2)
+"""A small burst, and nothing that a test would have to wait for."""
+
+
+def configuration(server: Server, user: str = "tester") -> Any:
+    return find_place(None, str(server.kubeconfig(user)), None, None).configuration
+
+
+def pod(owner: JSON | None = None, prefix: str = "p-") -> Any:
+    references = [] if owner is None else [reference_to(owner)]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"generateName": prefix, "ownerReferences": references},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+
+
+def reference_to(owner: JSON) -> JSON:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
+
+
+def events_at(namespace: str) -> str:
+    return f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+
+
+def of_reason(listed: JSON, reason: str, count: int = 1) -> list[JSON]:
+    """The events of a reason, that were counted at least so often."""
+    return [
+        event
+        for event in listed["items"]
+        if event["reason"] == reason and (event.get("series") or {"count": 1})["count"] >= count
+    ]
+
+
+@contextmanager
+def telling(server: Server, limits: Limits = QUICK, user: str = "tester") -> Iterator[EventSender]:
+    """A sender that is told by the test itself."""
+    sender = EventSender(configuration(server, user), limits=limits)
+    try:
+        yield sender
+    finally:
+        sender.finish()
+
+
+def waits(namespace: str, owner: Owner | None = None, note: str = "pods p waits") -> Story:
+    return Story(Happening.WAITS, namespace, owner, "q", "pods", lambda: note)
+
+
+class Creating:
+    """Creates of pods that each wait in a thread of their own."""
+
+    def __init__(self, core: Any, namespace: str) -> None:
+        self._core = core
+        self._namespace = namespace
+        self._ends: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def begin(self, body: Any) -> None:
+        threading.Thread(target=self._create, args=(body,)).start()
+
+    def _create(self, body: Any) -> None:
+        try:
+            self._ends.put(self._core.create_namespaced_pod(self._namespace, body).metadata.name)
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            self._ends.put(error)
+
+    async def next(self) -> Any:
+        """The name of the next that was created, or how it failed."""
+        return await asyncio.to_thread(self._ends.get, timeout=100)
+
+
+async def test_the_owner_of_what_waits_is_told_and_told_that_it_got_in(
+    server: Server, api: Api, room: Room, namespace: str
+) -> None:
+    """``WaitingForQuota`` with quota, resource, amounts and place, a Warning; then ``Admitted`` with the time."""
+    await room.quota("q", {"pods": "1"})
+    first = await room.create("pods", pod())
+    owner = await room.create("configmaps", {"metadata": {"name": "train"}})
+    with GatedApiClient(configuration(server), gate=Gate(), events=True) as client:
+        creating = Creating(sync.CoreV1Api(client), namespace)
+        creating.begin(pod(owner))
+        listed = await api.until(events_at(namespace), lambda found: of_reason(found, "WaitingForQuota"))
+        await room.delete("pods", first["metadata"]["name"], gracePeriodSeconds="0")
+        name = await creating.next()
+        listed = await api.until(events_at(namespace), lambda found: of_reason(found, "Admitted"))
+
+    (event,) = of_reason(listed, "WaitingForQuota")
+    about = {**reference_to(owner), "namespace": namespace}
+    assert event["regarding"] == about
+    assert event["type"] == "Warning"
+    assert event["note"] == "pods p-* waits: it asks pods=1, quota q has 0 of 1 left; place 1 in line"
+    assert event["reportingController"] == "backoff-ctrl.dev/gate"
+    (event,) = of_reason(listed, "Admitted")
+    assert (event["regarding"], event["type"]) == (about, "Normal")
+    assert event["note"].startswith("pods p-* was created after waiting ")
+    assert event["note"].endswith(" s for pods of quota q")
+    assert isinstance(name, str), name
+
+
+async def test_what_never_fits_is_told(server: Server, api: Api, room: Room, namespace: str) -> None:
+    """``NeverFits`` on the namespace, where nothing owns the pod, though the create failed."""
+    await room.quota("q", {"requests.cpu": "1"})
+    body = pod()
+    body["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}}
+    with GatedApiClient(configuration(server), gate=Gate(), events=True) as client:
+        creating = Creating(sync.CoreV1Api(client), namespace)
+        creating.begin(body)
+        error = await creating.next()
+        listed = await api.until(events_at(namespace), lambda found: of_reason(found, "NeverFits"))
+    assert isinstance(error, sync.ApiException)
+    (event,) = of_reason(listed, "NeverFits")
+    assert event["regarding"] == {"apiVersion": "v1", "kind": "Namespace", "name": namespace, "namespace": namespace}
+    assert "asks requests.cpu=2, but quota q allows 1 in all" in event["note"]
+
+
+async def test_an_asynchronous_client_writes_events_too(server: Server, api: Api, room: Room, namespace: str) -> None:
+    """With the same argument, from a loop that is not its own."""
+    await room.quota("q", {"pods": "1"})
+    first = await room.create("pods", pod())
+    given = aio_configuration(configuration(server))
+    async with AsyncGatedApiClient(given, gate=AsyncGate(), events=True) as client:
+        core: Any = aio.CoreV1Api(client)
+        creating = asyncio.ensure_future(core.create_namespaced_pod(namespace, pod()))
+        await api.until(events_at(namespace), lambda found: of_reason(found, "WaitingForQuota"))
+        await room.delete("pods", first["metadata"]["name"], gracePeriodSeconds="0")
+        await creating
+        await api.until(events_at(namespace), lambda found: of_reason(found, "Admitted"))
+
+
+async def test_the_same_news_is_a_series(server: Server, api: Api, namespace: str) -> None:
+    """One event; the server takes the patch of its series."""
+    with telling(server) as sender:
+        for _ in range(100):
+            sender.tell(waits(namespace))
+        listed = await api.until(events_at(namespace), lambda found: of_reason(found, "WaitingForQuota", 100))
+    assert len(listed["items"]) == 1
+    assert listed["items"][0]["series"]["count"] == 100
+    assert sender.counts.creates == 1
+    assert sender.counts.errors == 0
+
+
+async def test_a_storm_is_a_few_requests_and_a_summary(server: Server, api: Api, namespace: str) -> None:
+    """Of 10,000 owners a few get an event; summaries say how many were left out: none is lost without a word."""
+
+    def told(listed: JSON) -> int:
+        summaries = of_reason(listed, "EventsLeftOut")
+        return sum(int(each["note"].split()[0]) for each in summaries) + len(of_reason(listed, "WaitingForQuota"))
+
+    began = time.monotonic()
+    with telling(server) as sender:
+        for number in range(10_000):
+            sender.tell(waits(namespace, Owner("v1", "ConfigMap", f"owner-{number}", f"uid-{number}")))
+        listed = await api.until(events_at(namespace), lambda found: told(found) >= 10_000)
+        most = QUICK.namespace_burst + QUICK.namespace_rate * (time.monotonic() - began)
+    assert told(listed) == 10_000
+    assert sender.counts.creates == len(listed["items"]) <= most
+
+
+async def test_an_event_that_is_gone_is_made_anew(server: Server, api: Api, namespace: str) -> None:
+    """As after an hour on a real server: with the count it had."""
+    with telling(server) as sender:
+        sender.tell(waits(namespace))
+        listed = await api.until(events_at(namespace), lambda found: of_reason(found, "WaitingForQuota"))
+        name = listed["items"][0]["metadata"]["name"]
+        assert (await api.delete(f"{events_at(namespace)}/{name}")).status == 200
+        sender.tell(waits(namespace))
+        listed = await api.until(events_at(namespace), lambda found: of_reason(found, "WaitingForQuota", 2))
+    assert [event["metadata"]["name"] for event in listed["items"]] != [name]
+
+
+@pytest.mark.parametrize("owner", ["Not A Name", "x" * 253, "a.b-", "ein-ö"])
+async def test_any_owner_and_any_note_make_a_valid_event(server: Server, api: Api, namespace: str, owner: str) -> None:
+    """The server refuses none, whatever the owner is called and however long the note is."""
+    with telling(server) as sender:
+        sender.tell(waits(namespace, Owner("v1", "ConfigMap", owner), note="ö" * 2000))
+        listed = await api.until(events_at(namespace), lambda found: of_reason(found, "WaitingForQuota"))
+    assert listed["items"][0]["regarding"]["name"] == owner
+    assert sender.counts.errors == 0
+
+
+async def test_kubectl_shows_them(kubernetes: Server, real_api: Api, real_namespace: str) -> None:
+    """``kubectl get events``, and ``kubectl events --for``: when, how often, what and why."""
+    with telling(kubernetes) as sender:
+        sender.tell(waits(real_namespace, Owner("v1", "ConfigMap", "train", "uid"), note="pods p-* waits"))
+        sender.tell(waits(real_namespace, Owner("v1", "ConfigMap", "train", "uid")))
+        await real_api.until(events_at(real_namespace), lambda found: of_reason(found, "WaitingForQuota", 2))
+    terminal = Terminal(kubernetes, real_namespace)
+    said = await asyncio.to_thread(terminal.run, "get", "events", "--no-headers")
+    assert said.out.split()[1:] == ["Warning", "WaitingForQuota", "configmap/train", "pods", "p-*", "waits"]
+    assert "<unknown>" not in said.out
+    said = await asyncio.to_thread(terminal.run, "events", "--for", "configmap/train", "--no-headers")
+    assert "(x2 over" in said.out
+    seen = json.loads((await asyncio.to_thread(terminal.run, "get", "events", "-o", "json")).out)
+    assert seen["items"][0]["reportingComponent"] == "backoff-ctrl.dev/gate"
+
+
+async def test_who_may_not_write_events_still_creates(
+    kubernetes: Server, real_api: Api, real_namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The create waits and gets in as ever; that events are forbidden is said once."""
+    room = Room(real_api, real_namespace)
+    await room.quota("q", {"pods": "1"})
+    first = await room.create("pods", pod())
+    gate, said = Gate(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    sender = EventSender(configuration(kubernetes, "creator"))
+
+    def hear(story: Story) -> None:
+        sender.tell(story)
+        loop.call_soon_threadsafe(said.set)
+
+    gate.desk.on_story = Listener(hear)
+    with GatedApiClient(configuration(kubernetes, "creator"), gate=gate) as client:
+        creating = Creating(sync.CoreV1Api(client), real_namespace)
+        creating.begin(pod())
+        creating.begin(pod())
+        await asyncio.wait_for(said.wait(), PATIENCE)
+        await until(lambda: sender.counts.creates == 1)
+        await room.delete("pods", first["metadata"]["name"], gracePeriodSeconds="0")
+        await room.delete("pods", str(await creating.next()), gracePeriodSeconds="0")
+        name = await creating.next()
+    await asyncio.to_thread(sender.finish)
+    assert isinstance(name, str), name
+    assert sender.counts.errors == sender.counts.creates == 1
+    assert sum("events may not be written" in message for message in caplog.messages) == 1
+    assert (await real_api.get(events_at(real_namespace))).json["items"] == []

@@ -1,0 +1,398 @@
+"""What happens to quotas, pods, permissions and servers is seen, and counts at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kubernetes.aio import client
+
+from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.cluster.aio_configuration import aio_configuration
+from backoff_ctrl.k8s.cluster.finding import find_place
+from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, waiting
+from backoff_ctrl.k8s.watching.reading import CLUSTER_QUOTAS, QUOTAS
+from backoff_ctrl.k8s.watching.source import ClientSource
+from backoff_ctrl.k8s.watching.status import EVERYWHERE, Seeing
+from backoff_ctrl.k8s.watching.watch import QuotaWatch
+from tests.cluster.control_plane.bed import API, Bed
+from tests.cluster.custom_kinds import DEFINITIONS, establish
+from tests.cluster.faults.storm import hung_up
+from tests.cluster.objects import of_core, pod
+from tests.cluster.quotas.quota_room import Room
+from tests.cluster.talking import MERGE, PATIENCE, Api
+from tests.watch_script import ONE, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from backoff_ctrl.engine.explaining import NamespaceSnapshot
+    from backoff_ctrl.k8s.watching.reading import Kind
+    from tests.cluster.control_plane.binaries import Binaries
+    from tests.cluster.control_plane.servers import Server
+
+NEVER_BY_TIMER = Policy(base=60, cap=60)
+"""Nobody who waits is let in by a timer: what gets in was seen."""
+ROLES = "/apis/rbac.authorization.k8s.io/v1"
+
+
+class Noting(ClientSource):
+    """Notes which version each stream of quotas began with."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.versions: list[int] = []
+
+    async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncIterator[object]:
+        if kind is QUOTAS:
+            self.versions.append(int(version))
+        async for each in super().watch(kind, namespace, version):
+            yield each
+
+
+class Observing:
+    """A user's gate that observes, and what it sees."""
+
+    def __init__(self, api: AsyncGatedApiClient, watch: QuotaWatch, source: Noting) -> None:
+        self.desk = api.gate.desk
+        self.core: Any = client.CoreV1Api(api)
+        self.watch = watch
+        self.source = source
+
+    def left(self, namespace: str, quota: str = "q", resource: str = "pods") -> int | None:
+        """Whole units of room, as the engine believes after observing; None: it does not observe this."""
+        found = self.desk.snapshot().namespaces.get(namespace)
+        ceiling = found and found.quotas.get(quota, {}).get(resource)
+        return (ceiling.limited - ceiling.used) // ONE if ceiling and ceiling.source == "observed" else None
+
+    def of(self, namespace: str) -> NamespaceSnapshot:
+        """What the engine knows of a namespace."""
+        return self.desk.snapshot().namespaces[namespace]
+
+    def state(self, namespace: str) -> Seeing | None:
+        """How the namespace is seen."""
+        sight = self.watch.book.of(namespace)
+        return None if sight is None else sight.state
+
+    async def waiter(self, namespace: str, body: Any) -> asyncio.Task[Any]:
+        """A create that waits."""
+        waits = asyncio.Event()
+        with waiting(on_wait=lambda _: waits.set()):
+            task: asyncio.Task[Any] = asyncio.ensure_future(self.core.create_namespaced_pod(namespace, body))
+        await asyncio.wait({asyncio.ensure_future(waits.wait()), task}, return_when="FIRST_COMPLETED", timeout=45)
+        assert waits.is_set()
+        return task
+
+
+@contextlib.asynccontextmanager
+async def observing(
+    server: Server, namespaces: list[str] | None, user: str = "tester", watch_seconds: float = 290, **settings: Any
+) -> AsyncIterator[Observing]:
+    """Observe as this user."""
+    configuration = aio_configuration(find_place(None, str(server.kubeconfig(user)), None, None).configuration)
+    async with AsyncGatedApiClient(configuration, gate=AsyncGate(policy=NEVER_BY_TIMER)) as api:
+        source = Noting(api, watch_seconds=watch_seconds)
+        watch = QuotaWatch(api.gate.desk, source, namespaces, **settings)
+        task = asyncio.ensure_future(watch.run())
+        try:
+            yield Observing(api, watch, source)
+        finally:
+            assert not task.done()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture(autouse=True)
+async def _connections_end() -> AsyncIterator[None]:
+    """Let TLS connections end: they do a moment after their session, and what lives on at the end of a loop warns."""
+    yield
+    await hung_up()
+
+
+async def edit(room: Room, pods: str) -> None:
+    """Change what a quota allows."""
+    reply = await room.api.patch(room.path("resourcequotas", "q"), {"spec": {"hard": {"pods": pods}}}, MERGE)
+    assert reply.status == 200, reply.text
+
+
+async def test_a_quota_edited_up_lets_a_waiter_in_at_once(server: Server, room: Room) -> None:
+    """Its timers say a minute; the edit is seen and the create goes in."""
+    await room.quota("q", {"pods": "0"})
+    async with observing(server, [room.namespace]) as seen:
+        await until(lambda: seen.left(room.namespace) == 0)
+        task = await seen.waiter(room.namespace, pod("first"))
+        await edit(room, "1")
+
+        made = await asyncio.wait_for(task, PATIENCE)
+        assert made.metadata.name == "first"
+
+
+async def test_a_quota_edited_down_is_the_verdict_on_who_waits(server: Server, room: Room) -> None:
+    """What is larger than the quota allows now is told so, with both amounts, instead of waiting for ever."""
+    await room.quota("q", {"requests.cpu": "4"})
+    large = pod("large", {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "3"}}}]})
+    other = pod("other", {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}}}]})
+    async with observing(server, [room.namespace]) as seen:
+        await until(lambda: seen.left(room.namespace, resource="requests.cpu") == 4)
+        await seen.core.create_namespaced_pod(room.namespace, other)
+        task = await seen.waiter(room.namespace, large)
+        body = {"spec": {"hard": {"requests.cpu": "2"}}}
+        reply = await room.api.patch(room.path("resourcequotas", "q"), body, MERGE)
+        assert reply.status == 200, reply.text
+
+        with pytest.raises(client.ApiException, match=r"requests\.cpu") as refused:
+            await asyncio.wait_for(task, PATIENCE)
+        assert refused.value.status == 403
+
+
+async def test_a_quota_deleted_and_made_again_is_seen_each_time(server: Server, room: Room) -> None:
+    """Gone: everybody goes in. There again: nobody does."""
+    await room.quota("q", {"pods": "0"})
+    async with observing(server, [room.namespace]) as seen:
+        await until(lambda: seen.left(room.namespace) == 0)
+        task = await seen.waiter(room.namespace, pod("first"))
+        reply = await room.api.delete(room.path("resourcequotas", "q"))
+        assert reply.status == 200, reply.text
+        await asyncio.wait_for(task, PATIENCE)
+
+        await room.quota("q", {"pods": "1"})
+        await until(lambda: seen.left(room.namespace) == 0)
+        task = await seen.waiter(room.namespace, pod("second"))
+        await edit(room, "2")
+        await asyncio.wait_for(task, PATIENCE)
+
+
+async def test_a_quiet_watch_goes_on_from_its_bookmarks(server: Server, room: Room) -> None:
+    """Nothing happens to quotas while other objects change: each stream begins where the last bookmark was."""
+    await room.quota("q", {"pods": "3"})
+    async with observing(server, [room.namespace], watch_seconds=4) as seen:
+        await until(lambda: seen.left(room.namespace) == 3)
+        for number in range(5):
+            await room.create("configmaps", {"metadata": {"name": f"c{number}"}})
+        await until(lambda: len(seen.source.versions) >= 3, PATIENCE)
+        counts = seen.watch.book.counts
+
+        if server.kind == "sandbox":  # a real one tells a newer version once its cache has heard of one
+            assert seen.source.versions[-1] > seen.source.versions[0]
+        assert (counts.relists, counts.reconnects, counts.expired) == (2, 0, 0)  # of quotas and of pods
+        assert counts.resumed >= 2
+
+
+@pytest.mark.parametrize("how", ["deleted", "finished"])
+async def test_a_count_that_lacks_what_lives_lets_nobody_in(server: Server, room: Room, how: str) -> None:
+    """The status says that nothing is used; the gate knows of two pods that live, and waits for the end of one."""
+    await room.quota("q", {"pods": "2", "configmaps": "9"})
+    async with observing(server, [room.namespace]) as seen:
+        await until(lambda: seen.left(room.namespace) == 2 and seen.of(room.namespace).ends_told)
+        for name in ("first", "second"):
+            await seen.core.create_namespaced_pod(room.namespace, pod(name))
+        await until(lambda: seen.left(room.namespace) == seen.of(room.namespace).answered_holds == 0)
+        task = await seen.waiter(room.namespace, pod("third"))
+
+        less = {"status": {"used": {"pods": "0", "configmaps": "7"}}}
+        reply = await room.api.patch(room.path("resourcequotas", "q", "status"), less, MERGE)
+        assert reply.status == 200, reply.text
+        await until(lambda: seen.left(room.namespace, resource="configmaps") == 2)
+        assert seen.left(room.namespace) == 0
+        assert not task.done()
+
+        if how == "deleted":
+            await room.delete("pods", "first", gracePeriodSeconds="0")
+        else:
+            await room.finish("first", "Succeeded")
+        await asyncio.wait_for(task, PATIENCE)
+
+
+async def test_all_namespaces_are_one_watch(server: Server, room: Room) -> None:
+    """Quotas of a namespace that nobody named are known."""
+    await room.quota("q", {"pods": "3"})
+    async with observing(server, None) as seen:
+        await until(lambda: seen.left(room.namespace) == 3)
+        await edit(room, "5")
+        await until(lambda: seen.left(room.namespace) == 5)
+
+        assert seen.watch.book.status()[EVERYWHERE].state is Seeing.QUOTAS
+
+
+# -- permissions ---------
+
+
+@contextlib.asynccontextmanager
+async def allowed(admin: Api, namespace: str, role: str) -> AsyncIterator[None]:
+    """Let `nobody` do in a namespace what a role allows; wait until the server goes by it, both ways."""
+    base = f"{ROLES}/namespaces/{namespace}/rolebindings"
+    body = {
+        "metadata": {"name": role},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "nobody"}],
+    }
+    reply = await admin.post(base, body)
+    assert reply.status == 201, reply.text
+    yield
+    reply = await admin.delete(f"{base}/{role}")
+    assert reply.status == 200, reply.text
+
+
+async def test_a_permission_taken_away_and_given_back_is_noticed(kubernetes: Server, real_namespace: str) -> None:
+    """Quotas, then learning, then quotas again: what happened in between counts, and the state says how it is."""
+    async with Api(kubernetes, "admin") as admin:
+        room = Room(admin, real_namespace)
+        await room.quota("q", {"pods": "3"})
+        settings: Any = {"user": "nobody", "watch_seconds": 1.5, "ask_again": 0.5}
+        async with contextlib.AsyncExitStack() as permission:
+            await permission.enter_async_context(allowed(admin, real_namespace, "view"))
+            async with observing(kubernetes, [real_namespace], **settings) as seen:
+                await until(lambda: seen.state(real_namespace) is Seeing.QUOTAS)
+                assert seen.left(real_namespace) == 3
+
+                await permission.aclose()
+                await until(lambda: seen.state(real_namespace) is Seeing.LEARNING)
+                await until(lambda: seen.left(real_namespace) is None)
+                sight = seen.watch.book.of(real_namespace)
+                assert sight is not None
+                assert 'resourcequotas is forbidden: User "nobody" cannot' in sight.why
+                assert seen.watch.book.counts.forbidden > 0
+
+                await edit(room, "7")
+                await room.until_hard({"pods": "7"})
+                async with allowed(admin, real_namespace, "view"):
+                    await until(lambda: seen.state(real_namespace) is Seeing.QUOTAS)
+                    await until(lambda: seen.left(real_namespace) == 7)
+
+
+async def test_who_may_not_watch_all_namespaces_watches_those_in_use(kubernetes: Server, real_namespace: str) -> None:
+    """A binding in one namespace is what most users have."""
+    async with Api(kubernetes, "admin") as admin:
+        await Room(admin, real_namespace).quota("q", {"pods": "3"})
+        async with (
+            allowed(admin, real_namespace, "view"),
+            observing(kubernetes, None, "nobody", ask_again=0.5) as seen,
+        ):
+            seen.watch.add(real_namespace)
+            seen.watch.add("default")
+            await until(lambda: seen.left(real_namespace) == 3)
+            await until(lambda: seen.state("default") is Seeing.LEARNING)
+            await until(lambda: seen.state(EVERYWHERE) is Seeing.LEARNING)
+
+            assert seen.state(real_namespace) is Seeing.QUOTAS
+
+
+@pytest.mark.parametrize("how", ["deleted", "finished"])
+async def test_who_may_not_see_quotas_sees_pods_end(kubernetes: Server, real_namespace: str, how: str) -> None:
+    """Somebody else's pod ends: the create that waits goes in long before its timer."""
+    async with Api(kubernetes, "admin") as admin:
+        room = Room(admin, real_namespace)
+        await room.quota("q", {"pods": "1"})
+        async with observing(kubernetes, [real_namespace], "learner") as seen:
+            await until(lambda: seen.state(real_namespace) is Seeing.PODS)
+            await room.create("pods", pod("holder"))
+            task = await seen.waiter(real_namespace, pod("next"))
+            if how == "deleted":
+                await room.delete("pods", "holder", gracePeriodSeconds="0")
+            else:
+                await room.finish("holder", "Succeeded")
+
+            made = await asyncio.wait_for(task, PATIENCE)
+            assert made.metadata.name == "next"
+
+
+# -- quotas over namespaces ---------
+
+OVER = f"{CLUSTER_QUOTAS.path}/{CLUSTER_QUOTAS.plural}"
+FREE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+DEFINITION = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "clusterresourcequotas.quota.openshift.io"},
+    "spec": {
+        "group": "quota.openshift.io",
+        "scope": "Cluster",
+        "names": {"plural": "clusterresourcequotas", "kind": "ClusterResourceQuota"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": FREE, "status": FREE}}},
+                "subresources": {"status": {}},
+            }
+        ],
+    },
+}
+
+
+async def fill(api: Api, name: str, hard: str, used: str, *namespaces: str) -> None:
+    """Be OpenShift's controller: write the status of a ClusterResourceQuota."""
+    total = {"hard": {"pods": hard}, "used": {"pods": used}}
+    entries = [{"namespace": each, "status": total} for each in namespaces]
+    body = {"status": {"total": total, "namespaces": entries}}
+    reply = await api.patch(f"{OVER}/{name}/status", body, MERGE)
+    assert reply.status == 200, reply.text
+
+
+async def test_a_cluster_resource_quota_counts_in_the_namespaces_that_it_selects(
+    server: Server, api: Api, namespace: str
+) -> None:
+    """As OpenShift has them: told, edited, no longer selecting, and gone with their definition."""
+    await establish(api, DEFINITION)
+    try:
+        quota = {"hard": {"pods": "5"}}
+        spec = {"selector": {"labels": {"matchLabels": {"team": "x"}}}, "quota": quota}
+        kind = {"apiVersion": "quota.openshift.io/v1", "kind": "ClusterResourceQuota"}
+        made = await api.post(OVER, {**kind, "metadata": {"name": "over"}, "spec": spec})
+        assert made.status == 201, made.text
+        await fill(api, "over", "5", "1", namespace)
+        async with observing(server, [namespace], longest_pause=0.5, ask_again=0.2) as seen:
+            await until(lambda: seen.left(namespace, "over") == 4)
+            await fill(api, "over", "9", "1", namespace)
+            await until(lambda: seen.left(namespace, "over") == 8)
+            await fill(api, "over", "9", "1", "default")
+            await until(lambda: seen.left(namespace, "over") is None)
+            await fill(api, "over", "9", "2", namespace)
+            await until(lambda: seen.left(namespace, "over") == 7)
+
+            await api.delete(f"{DEFINITIONS}/{DEFINITION['metadata']['name']}")  # type: ignore[index]
+            await until(lambda: seen.left(namespace, "over") is None)
+            await until(lambda: CLUSTER_QUOTAS.plural not in seen.watch.book.status(), PATIENCE)
+            assert seen.state(namespace) is Seeing.QUOTAS
+    finally:
+        await api.delete(f"{DEFINITIONS}/{DEFINITION['metadata']['name']}")  # type: ignore[index]
+
+
+# -- a server that goes and comes ---------
+
+
+async def test_a_restarted_api_server_is_found_again(binaries: Binaries, say: Callable[[str], None]) -> None:
+    """Killed and started: the loss is told, the list comes back by itself, and what waits goes in on the next news."""
+    with Bed(binaries, say=say) as bed:
+        async with Api(bed.server) as api, observing(bed.server, ["default"], longest_pause=2) as seen:
+            room = Room(api, "default")
+            await room.quota("q", {"pods": "1"})
+            await until(lambda: seen.left("default") == 1)
+            await seen.core.create_namespaced_pod("default", pod("holder"))
+            task = await seen.waiter("default", pod("next"))
+            relists = seen.watch.book.counts.relists
+
+            await asyncio.to_thread(bed.stop, API, grace=0)
+            await until(lambda: seen.state("default") is Seeing.LEARNING)
+            bed_down = seen.watch.book.of("default")
+            await asyncio.to_thread(bed.start, API)
+            ready = time.monotonic()
+            await until(lambda: seen.state("default") is Seeing.QUOTAS, PATIENCE)
+            say(f"the watch was back {time.monotonic() - ready:.2f} s after the API server was ready")
+            assert seen.watch.book.counts.relists > relists
+            assert bed_down is not None
+
+            reply = await api.patch(room.path("resourcequotas", "q"), {"spec": {"hard": {"pods": "2"}}}, MERGE)
+            assert reply.status == 200, reply.text
+            made = await asyncio.wait_for(task, PATIENCE)
+            assert made.metadata.name == "next"
+            assert [each["metadata"]["name"] for each in (await api.get(of_core("default", "pods"))).json["items"]] == [
+                "holder",
+                "next",
+            ]
+        await hung_up()

@@ -1,0 +1,142 @@
+"""Informers: the Go program of ./informers at work; and a tap in its line to the server, which can be shut."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from tests.cluster.control_plane.servers import Server
+
+    Line = dict[str, Any]
+
+PATIENCE: Final = 90.0
+"""Seconds until what an informer should have seen is missed; after a loss it tries again within 2."""
+_TOLD_OF_OBJECTS: Final = frozenset({"add", "update", "delete"})
+
+
+@dataclass
+class Informers:
+    """What the two informers have said."""
+
+    process: asyncio.subprocess.Process
+    lines: list[Line] = field(default_factory=list)
+
+    async def until(self, holds: Callable[[list[Line]], bool]) -> None:
+        """Read on until it holds of all lines. Raises ``AssertionError`` with the lines when it does not come."""
+        assert self.process.stdout is not None
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not holds(self.lines):
+                    line = await self.process.stdout.readline()
+                    assert line, f"the informers ended: {self.lines}"
+                    self.lines.append(json.loads(line))
+        except TimeoutError:
+            raise AssertionError(f"not within {PATIENCE:g} s: {self.lines}") from None
+
+    async def seen(self, what: str, name: str, count: int = 1, **more: Any) -> None:
+        """Read on until an object of this name was told of so many times."""
+        wanted = {"what": what, "name": name, **more}
+        await self.until(lambda lines: sum(wanted.items() <= line.items() for line in lines) >= count)
+
+    async def asks(self, resource: str, last: list[str]) -> None:
+        """Read on until these are the last requests for a resource."""
+        await self.until(lambda _: self.asked(resource)[-len(last) :] == last)
+
+    def story(self, resource: str) -> list[Line]:
+        """What was said of the objects of one resource, in order; what was said twice in a row only once."""
+        told = [line for line in self.lines if line.get("resource") == resource and line["what"] in _TOLD_OF_OBJECTS]
+        return [line for before, line in zip([None, *told], told, strict=False) if line != before]
+
+    def asked(self, resource: str) -> list[str]:
+        """The requests that were answered, in order."""
+        return [line["verb"] for line in self.lines if line["what"] == "request" and line["resource"] == resource
+                and line.get("code") == 200]  # fmt: skip
+
+
+@asynccontextmanager
+async def informers(server: Server, namespace: str, *, streaming: bool, url: str = "") -> AsyncIterator[Informers]:
+    """Run the program, through ``url`` where that is given, until the block ends."""
+    command = [f"--kubeconfig={server.kubeconfig()}", f"--namespace={namespace}", "--for=15m", f"--server={url}"]
+    process = await asyncio.create_subprocess_exec(
+        server.binaries.informers,
+        *command,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env={**os.environ, "KUBE_FEATURE_WatchListClient": str(streaming).lower()},
+    )
+    try:
+        yield Informers(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+class Tap:
+    """A port that leads to a server as long as it is open; shutting it breaks what runs through it."""
+
+    def __init__(self, server: Server) -> None:
+        """Lead to this server; see ``tapped``."""
+        self._to = urlsplit(server.url)
+        self._running: set[asyncio.Task[None]] = set()
+        self._open = True
+        self.url = ""
+
+    def shut(self) -> None:
+        """Break all connections, and whatever tries anew."""
+        self._open = False
+        for task in self._running:
+            task.cancel()
+
+    def open(self) -> None:
+        """Let connections through again."""
+        self._open = True
+
+    async def serve(self, inside: asyncio.StreamReader, outside: asyncio.StreamWriter) -> None:
+        """Carry one connection."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
+        writers = [outside]
+        try:
+            if not self._open:
+                return
+            reader, writer = await asyncio.open_connection(self._to.hostname, self._to.port)
+            writers.append(writer)
+            async with asyncio.TaskGroup() as both:
+                both.create_task(_carry(inside, writer))
+                both.create_task(_carry(reader, outside))
+        except (asyncio.CancelledError, OSError, ExceptionGroup):
+            return  # shut, or one side is gone: that is what a tap is for
+        finally:
+            self._running.discard(task)
+            for each in writers:
+                each.transport.abort()
+
+    @asynccontextmanager
+    async def tapped(self) -> AsyncIterator[Tap]:
+        """Listen until the block ends."""
+        listener = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+        self.url = f"{self._to.scheme}://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        try:
+            yield self
+        finally:
+            listener.close()
+            self.shut()
+            await asyncio.gather(*self._running, return_exceptions=True)
+
+
+async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    raise ConnectionResetError("one side has ended")

@@ -1,0 +1,226 @@
+"""Terminals: the same kubectl commands on the sandbox and on a real Kubernetes, whose words must be the same."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.cluster.control_plane.servers import Server
+
+    Lines = Callable[[int], list[str]]
+
+PATIENCE: Final = 120.0
+"""Seconds until a command that does not end is a failure."""
+
+_AGE: Final = r"(?:\d+[smhdy]){1,2}"
+"""How long ago something was, in kubectl's words; a quantity such as 100m looks the same."""
+
+_CELL: Final = re.compile(rf"(?<!\S){_AGE}(?!\S)")
+
+_AGES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
+    (re.compile(rf"\({_AGE} ago\)"), "(AGE ago)"),  # since a container's last restart
+    (re.compile(rf"(?<=\S )\(x(\d+) over {_AGE}\)"), r"(x\1 over AGE)"),  # of an event that came several times
+    (re.compile(rf"^(\s*Age:\s+){_AGE}$", re.MULTILINE), r"\1AGE"),
+    (re.compile(rf"^(.*\s\d+/\d+ +\S+ +\d+(?: \(AGE ago\))? +){_AGE}(?=\s|$)", re.MULTILINE), r"\1AGE"),
+)
+"""Ages that are known by the words around them; the last is a pod's row, which has no header in a watch."""
+
+_AGE_COLUMNS: Final = frozenset({"AGE", "LAST SEEN", "FIRST SEEN", "DURATION", "Age"})
+"""The columns of tables that hold ages; the last is that of the events below what ``kubectl describe`` shows."""
+
+_LOGGED: Final = r"^([IWEF])\d{4} \d\d:\d\d:\d\d\.\d+ +\d+"
+"""How a line of kubectl's own log begins: with the time, and the number of the process."""
+
+_DIFFERENT: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
+    (
+        re.compile(
+            rf"{_LOGGED} reflector\.go:\d+\] .*\b(very short watch: |context deadline exceeded).*\n", re.MULTILINE
+        ),
+        "",
+    ),  # by chance, from either: a watch that ends at once, or in the moment that --timeout is over
+    (re.compile(_LOGGED, re.MULTILINE), r"\1 LOG"),
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "TIME"),
+    (re.compile(r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d [+-]\d{4}"), "DATE"),
+    (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UID"),
+    (re.compile(r'((?:resourceVersion"?: |Resource Version: +)"?)\d+'), r"\1VERSION"),
+    (re.compile(r"https?://127\.0\.0\.1:\d+"), "URL"),
+    (re.compile(r"\b(LIVE|MERGED)-\d+"), r"\1"),
+    (re.compile(r"(/v1\.\S+)\t.*"), r"\1"),  # the time of a file that `kubectl diff` compares
+    (re.compile(r"(?<=\S)[ \t]+(?=\S)"), " "),  # columns are as wide as what is in them
+    (re.compile(r"[ \t]+$", re.MULTILINE), ""),
+)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command said, and whether it succeeded."""
+
+    code: int
+    out: str
+    err: str
+
+    def plain(self) -> str:
+        """Return all of it without what differs from run to run: times, ages, uids, versions, widths."""
+        text = f"exit code {self.code}\n{self.out}\n--- on stderr:\n{self.err}"
+        return plain(text)
+
+
+def plain(text: str) -> str:
+    """Return a text without what differs from run to run."""
+    text = _without_ages(text)  # while its columns are still where they were
+    for pattern, word in _DIFFERENT:
+        text = pattern.sub(word, text)
+    return text
+
+
+def _without_ages(text: str) -> str:
+    """Return a text with AGE for each age, and with every quantity and timeout as it is."""
+    lines, starts = [], list[int]()
+    for line in text.split("\n"):
+        starts = (_starts_of_ages(line) or starts) if line else []  # a table ends with an empty line
+        lines.append(_without_cells(line, starts))
+    text = "\n".join(lines)
+    for pattern, word in _AGES:
+        text = pattern.sub(word, text)
+    return text
+
+
+def _starts_of_ages(line: str) -> list[int]:
+    """Return where the columns of ages start if the line is the header of a table that has such, else nothing."""
+    cells = list(re.finditer(r"\S+(?: \S+)*", line))
+    return [cell.start() for cell in cells if cell[0] in _AGE_COLUMNS] if len(cells) > 1 else []
+
+
+def _without_cells(line: str, starts: list[int]) -> str:
+    """Return a row of a table with AGE for the ages that start in these places."""
+    for start in reversed(starts):
+        if age := _CELL.match(line, start):
+            line = f"{line[:start]}AGE{line[age.end() :]}"
+    return line
+
+
+class Terminal:
+    """kubectl as one user of one server, in one namespace."""
+
+    def __init__(self, server: Server, namespace: str, user: str = "tester") -> None:
+        """Type nothing yet."""
+        self.server = server
+        home = server.folder / "home"
+        home.mkdir(exist_ok=True)
+        self._environment = {"HOME": str(home), "PATH": os.environ["PATH"], "KUBECONFIG": str(server.kubeconfig(user))}
+        self._command = [str(server.binaries.kubectl), "--namespace", namespace]
+
+    def run(self, *arguments: str, stdin: str | None = None) -> Said:
+        """Run a command to its end."""
+        done = subprocess.run(
+            [*self._command, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            env=self._environment,
+            check=False,
+        )
+        return Said(done.returncode, done.stdout, done.stderr)
+
+    @contextmanager
+    def follow(self, *arguments: str) -> Iterator[Lines]:
+        """Start a command that goes on until it is stopped; what is yielded reads its next lines."""
+        with subprocess.Popen(
+            [*self._command, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=self._environment,
+        ) as process:
+            watchdog = threading.Timer(PATIENCE, process.kill)
+            watchdog.start()
+            out = process.stdout
+            assert out is not None
+            try:
+                yield lambda count: [plain(out.readline().rstrip("\n")) for _ in range(count)]
+            finally:
+                watchdog.cancel()
+                process.terminate()
+
+
+class Terminals:
+    """Two terminals side by side: what is typed goes to both, and both must answer alike."""
+
+    def __init__(self, sandbox: Terminal, kubernetes: Terminal, namespace: str) -> None:
+        """Take two terminals in namespaces of the same name."""
+        self.namespace = namespace
+        self.sandbox = sandbox
+        self.kubernetes = kubernetes
+
+    @property
+    def same_release(self) -> bool:
+        """Whether the real one is of the release that the sandbox speaks like."""
+        return self.sandbox.server.minor == self.kubernetes.server.minor
+
+    def __call__(self, *arguments: str, stdin: Any = None, code: int = 0, exactly: bool = True) -> str:
+        """Run a command on both, demand the same words and this exit code, and return the words.
+
+        An object as ``stdin`` goes in as JSON. Not ``exactly``: only the exit codes must be the same. What is
+        returned is what went to stdout, or to stderr as well where that is empty or the command failed, without
+        times, ages, uids, versions and the widths of columns.
+        """
+        text = stdin if stdin is None or isinstance(stdin, str) else json.dumps(stdin)
+        with ThreadPoolExecutor(2) as pool:
+            ours = pool.submit(self.sandbox.run, *arguments, stdin=text)
+            real = self.kubernetes.run(*arguments, stdin=text)
+        told = f"kubectl {' '.join(arguments)}"
+        assert_same(real.plain(), ours.result().plain() if exactly else real.plain(), told)
+        assert ours.result().code == code, f"{told}, in the sandbox: {ours.result().plain()}"
+        assert real.code == code, f"{told}: {real.plain()}"
+        return plain(real.out + real.err if real.code or not real.out else real.out)
+
+    def each(self, *arguments: str, stdin: Any = None) -> tuple[Said, Said]:
+        """Run a command on both and return what the real one said, and what the sandbox said, unjudged."""
+        text = stdin if stdin is None or isinstance(stdin, str) else json.dumps(stdin)
+        return self.kubernetes.run(*arguments, stdin=text), self.sandbox.run(*arguments, stdin=text)
+
+    @contextmanager
+    def follow(self, *arguments: str) -> Iterator[Lines]:
+        """Start a command on both; what is yielded reads so many lines of each, which must be the same."""
+        with ExitStack() as stack:
+            real = stack.enter_context(self.kubernetes.follow(*arguments))
+            ours = stack.enter_context(self.sandbox.follow(*arguments))
+
+            def lines(count: int) -> list[str]:
+                found = real(count)
+                assert_same("\n".join(found), "\n".join(ours(count)), f"kubectl {' '.join(arguments)}")
+                return found
+
+            yield lines
+
+
+def assert_same(real: str, ours: str, told: str) -> None:
+    """Demand that both texts are the same, else show where they part."""
+    parted = difflib.unified_diff(real.splitlines(), ours.splitlines(), "kubernetes", "sandbox", lineterm="")
+    assert real == ours, "\n".join([f"{told}:", *parted])
+
+
+def manifest(kind: str, name: str, spec: Any = None, *, api: str = "v1", **more: Any) -> dict[str, Any]:
+    """Return an object as a file has it; ``metadata`` adds to its metadata."""
+    metadata = {"name": name, **more.pop("metadata", {})}
+    found = {"apiVersion": api, "kind": kind, "metadata": metadata, **more}
+    return found if spec is None else {**found, "spec": spec}
+
+
+def pod(name: str, *, cpu: str = "100m", **metadata: Any) -> dict[str, Any]:
+    """Return a pod with one container that asks for CPU."""
+    container = {"name": "main", "image": "busybox:1", "resources": {"requests": {"cpu": cpu}}}
+    return manifest("Pod", name, {"containers": [container]}, metadata=metadata)

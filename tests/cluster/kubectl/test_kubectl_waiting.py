@@ -1,0 +1,127 @@
+"""kubectl watches, waits and meets quotas; and what needs a node is refused in a sentence."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from tests.cluster.kubectl.terminals import manifest, pod
+
+if TYPE_CHECKING:
+    from tests.cluster.kubectl.terminals import Terminals
+
+_CONTAINER = {"name": "main", "image": "busybox:1", "imageID": "", "restartCount": 0, "ready": True,
+              "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}  # fmt: skip
+_RUNNING = {
+    "phase": "Running",
+    "conditions": [{"type": "Ready", "status": "True"}],
+    "containerStatuses": [_CONTAINER],
+}
+
+
+def _begin(kubectl: Terminals, name: str) -> None:
+    """Say that a pod runs, as a kubelet does."""
+    kubectl("patch", "pod", name, "--subresource=status", "-p", json.dumps({"status": _RUNNING}))
+
+
+def test_a_watch_shows_each_change_as_a_row(kubectl: Terminals) -> None:
+    """``kubectl get pods -w``: what is there, then every change, in order; the events are named when asked for."""
+    kubectl("create", "-f", "-", stdin=pod("a"))
+    with (
+        kubectl.follow("get", "pods", "-w") as rows,
+        kubectl.follow("get", "pods", "-w", "--output-watch-events", "--no-headers") as events,
+    ):
+        assert rows(2) == ["NAME READY STATUS RESTARTS AGE", "a 0/1 Pending 0 AGE"]
+        assert events(1) == ["ADDED a 0/1 Pending 0 AGE"]
+        _begin(kubectl, "a")
+        assert rows(1) == ["a 1/1 Running 0 AGE"]
+        assert events(1) == ["MODIFIED a 1/1 Running 0 AGE"]
+        kubectl("create", "-f", "-", stdin=pod("b"))
+        assert rows(1) == ["b 0/1 Pending 0 AGE"]
+        kubectl("delete", "pod", "b", "--grace-period=0", "--force")
+        assert events(1) == ["ADDED b 0/1 Pending 0 AGE"]
+        assert [row.split()[0] for row in events(2)] == ["MODIFIED", "DELETED"]
+
+
+def test_wait_ends_when_it_holds(kubectl: Terminals) -> None:
+    """For a condition, for a field, for an end; and says when it has waited in vain."""
+    kubectl("create", "-f", "-", stdin=pod("a"))
+    assert "timed out" in kubectl("wait", "--for=condition=Ready", "pod/a", "--timeout=5s", code=1)
+    _begin(kubectl, "a")
+
+    assert kubectl("wait", "--for=condition=Ready", "pod/a", "--timeout=60s") == "pod/a condition met\n"
+    assert (
+        kubectl("wait", "--for=jsonpath={.status.phase}=Running", "pod/a", "--timeout=60s") == "pod/a condition met\n"
+    )
+    kubectl("delete", "pod", "a", "--grace-period=0", "--force")
+    kubectl("wait", "--for=delete", "pod/a", "--timeout=60s")
+    assert "not found" in kubectl("wait", "--for=condition=Ready", "pod/a", "--timeout=5s", code=1)
+
+
+def test_wait_sees_what_happens_meanwhile(kubectl: Terminals) -> None:
+    """It is told of the change that it waits for."""
+    kubectl("create", "-f", "-", stdin=pod("a"))
+    with kubectl.follow("wait", "--for=condition=Ready", "pod/a", "--timeout=60s") as said:
+        _begin(kubectl, "a")
+        assert said(1) == ["pod/a condition met"]
+
+
+def test_a_full_quota_is_told_whatever_the_command(kubectl: Terminals) -> None:
+    """create, apply, apply --server-side and run print the server's words; describe shows used and hard."""
+    kubectl("create", "quota", "few", "--hard=pods=1,requests.cpu=1,limits.memory=1Gi")
+    limits = [{"type": "Container", "default": {"memory": "128Mi"}}]
+    kubectl("create", "-f", "-", stdin=manifest("LimitRange", "l", {"limits": limits}))
+    kubectl("wait", "--for=jsonpath={.status.hard.pods}=1", "quota/few", "--timeout=60s")
+    kubectl("create", "-f", "-", stdin=pod("a"))
+
+    for command in (("create",), ("apply",), ("apply", "--server-side")):
+        said = kubectl(*command, "-f", "-", stdin=pod("b"), code=1)
+        assert "exceeded quota: few, requested: " in said
+        assert "used: " in said
+    assert "must specify requests.cpu" in kubectl("run", "c", "--image=busybox", code=1)
+    kubectl("wait", "--for=jsonpath={.status.used.pods}=1", "quota/few", "--timeout=60s")
+    assert "pods: 1/1, requests.cpu: 100m/1 limits.memory: 128Mi/1Gi" in kubectl("get", "quota", "few")
+    assert "pods 1 1" in kubectl("describe", "quota", "few")
+    assert "limits.memory 128Mi 1Gi" in kubectl("describe", "namespace", kubectl.namespace)
+    assert "128Mi" in kubectl("describe", "limits", "l")
+
+
+def test_scopes_are_explained(kubectl: Terminals) -> None:
+    """``kubectl describe quota`` says what a scope means."""
+    kubectl("create", "quota", "short", "--hard=pods=1", "--scopes=Terminating,NotBestEffort")
+    kubectl("wait", "--for=jsonpath={.status.hard.pods}=1", "quota/short", "--timeout=60s")
+
+    assert "Matches all pods that have an active deadline" in kubectl("describe", "quota", "short")
+
+
+def test_events_are_shown_with_their_object(kubectl: Terminals) -> None:
+    """``kubectl get events`` and ``kubectl events`` list them, ``describe`` has them below the pod."""
+    kubectl("create", "-f", "-", stdin=pod("a"))
+    uid = {side: each.out for side, each in zip(
+        ("real", "ours"), kubectl.each("get", "pod", "a", "-o", "jsonpath={.metadata.uid}"), strict=True)}  # fmt: skip
+    for terminal, its in ((kubectl.kubernetes, uid["real"]), (kubectl.sandbox, uid["ours"])):
+        involved = {"apiVersion": "v1", "kind": "Pod", "name": "a", "namespace": kubectl.namespace, "uid": its}
+        event = manifest("Event", "a.1", involvedObject=involved, reason="Waiting", message="room is scarce ",
+                         type="Warning", count=3, source={"component": "gate", "host": "here"},
+                         firstTimestamp="2026-01-01T00:00:00Z", lastTimestamp="2026-01-01T00:00:09Z")  # fmt: skip
+        made = terminal.run("create", "-f", "-", stdin=json.dumps(event))
+        assert made.code == 0, made.err
+
+    assert "Warning Waiting pod/a room is scarce" in kubectl("get", "events")
+    assert "gate, here room is scarce" in kubectl("get", "events", "-o", "wide")
+    assert "Warning Waiting" in kubectl("events", "--for=pod/a")
+    assert "room is scarce" in kubectl("describe", "pod", "a")
+
+
+def test_what_needs_a_node_is_refused_in_a_sentence(kubectl: Terminals) -> None:
+    """A pod that no node runs has no log; exec, attach and port-forward say why they can't."""
+    two = [{"name": name, "image": "busybox:1"} for name in ("x", "y")]
+    kubectl("create", "-f", "-", stdin=pod("a"))
+    kubectl("create", "-f", "-", stdin=manifest("Pod", "b", {"containers": two}))
+
+    assert kubectl("logs", "a") == ""
+    assert "container nope is not valid for pod a" in kubectl("logs", "a", "-c", "nope", code=1)
+    assert kubectl("logs", "b") == 'Defaulted container "x" out of: x, y\n'
+    assert 'pods "none" not found' in kubectl("logs", "none", code=1)
+    assert "does not have a host assigned" in kubectl("exec", "a", "--", "ls", code=1)
+    assert "pod is not running" in kubectl("port-forward", "a", "8080", code=1)

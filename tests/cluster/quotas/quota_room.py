@@ -1,0 +1,269 @@
+"""A namespace under quota, on either server: what tests of quota make in it, and what it answers them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from typing import TYPE_CHECKING, Any
+
+from backoff_ctrl.engine.quantities import parse_quantity
+from backoff_ctrl.k8s.answers.rejections import Lane, read_rejection
+from tests.cluster.talking import MERGE, PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from backoff_ctrl.k8s.answers.rejections import Rejection
+    from tests.cluster.talking import Api, Reply
+
+JSON = dict[str, Any]
+
+_MARKED = "quota-suite-mark"
+_MARKS = itertools.count(1)
+_VERSIONS = {"batch": "v1", "apps": "v1", "coordination.k8s.io": "v1", "networking.k8s.io": "v1"}
+
+
+def container(name: str = "main", requests: JSON | None = None, limits: JSON | None = None, **more: Any) -> JSON:
+    """A container."""
+    resources = {side: values for side, values in (("requests", requests), ("limits", limits)) if values}
+    return {"name": name, "image": "busybox:1", "resources": resources, **more}
+
+
+def pod(
+    name: str = "x", requests: JSON | None = None, limits: JSON | None = None, *, spec: JSON | None = None, **meta: Any
+) -> JSON:
+    """A pod with one container; an empty name makes the server draw one."""
+    metadata: JSON = {"name": name, **meta} if name else {"generateName": "p-", **meta}
+    return {"metadata": metadata, "spec": {"containers": [container("main", requests, limits)], **(spec or {})}}
+
+
+def service(name: str = "s", kind: str = "ClusterIP", ports: int = 1, **spec: Any) -> JSON:
+    """A Service with so many ports."""
+    listed = [{"name": f"p{number}", "port": 80 + number} for number in range(ports)]
+    return {"metadata": {"name": name}, "spec": {"type": kind, "ports": listed, **spec}}
+
+
+def claim(name: str = "c", storage: str = "1Gi", **spec: Any) -> JSON:
+    """A PersistentVolumeClaim."""
+    wanted = {"requests": {"storage": storage}}
+    return {"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": wanted, **spec}}
+
+
+def quota(name: str, hard: JSON, **spec: Any) -> JSON:
+    """A ResourceQuota."""
+    return {"metadata": {"name": name}, "spec": {"hard": hard, **spec}}
+
+
+def selector(scope: str, operator: str, *values: str) -> JSON:
+    """A scopeSelector with one requirement."""
+    requirement = {"scopeName": scope, "operator": operator, **({"values": list(values)} if values else {})}
+    return {"matchExpressions": [requirement]}
+
+
+class Room:
+    """One namespace, talked to as one user."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        """Talk through ``api``."""
+        self.api = api
+        self.namespace = namespace
+
+    def path(self, resource: str, name: str = "", subresource: str = "") -> str:
+        """Where a resource ("pods", "jobs.batch") of the namespace is served."""
+        plural, _, group = resource.partition(".")
+        base = f"/apis/{group}/{_VERSIONS.get(group, 'v1')}" if group else "/api/v1"
+        return "/".join(part for part in (f"{base}/namespaces/{self.namespace}/{plural}", name, subresource) if part)
+
+    async def quota(self, name: str, hard: JSON, **spec: Any) -> JSON:
+        """Make a quota and wait until it is enforced."""
+        reply = await self.api.post(self.path("resourcequotas"), quota(name, hard, **spec))
+        assert reply.status == 201, reply.text
+        made: JSON = reply.json
+        filled = await self.api.until(
+            self.path("resourcequotas", name), lambda found: _enforces(found, made["spec"].get("hard"))
+        )
+        await self.admission_is_current()
+        return filled
+
+    async def admission_is_current(self) -> None:
+        """Wait until admission, which follows quotas by a watch of its own, has seen all that was written so far.
+
+        A mark is set in the status of another quota; what refuses by that mark has seen everything before it. It is set
+        again now and then: the controller wipes it when it fills the other quota in, once it is made, and at a resync.
+        """
+        mark, base = await self._marked("mark")
+        amounts = {"configmaps": str(mark)}
+        status = {"status": {"hard": amounts, "used": amounts}}
+        clock = asyncio.get_running_loop().time
+        deadline, marked = clock() + PATIENCE, float("-inf")
+        while clock() < deadline:
+            if clock() >= marked + 0.25:
+                marked = clock()
+                reply = await self.api.patch(f"{base}/resourcequotas/mark/status", status, MERGE)
+                assert reply.status == 200, reply.text
+            reply = await self.api.post(f"{base}/configmaps", {"metadata": {"name": "x"}}, params={"dryRun": "All"})
+            if f"limited: configmaps={mark}" in reply.text:
+                return
+        raise AssertionError(f"admission did not see the mark {mark} within {PATIENCE:g} s")
+
+    async def create(self, resource: str, body: JSON) -> JSON:
+        """Make what the server must accept."""
+        reply = await self.api.post(self.path(resource), body)
+        assert reply.status == 201, reply.text
+        made: JSON = reply.json
+        return made
+
+    async def controller_is_current(self) -> None:
+        """Wait until the quota controller, which follows quotas too, has seen all charges so far.
+
+        What is released before it has seen the charge stays charged until the next release: it compares what it
+        counts with the status that it knows.
+        """
+        mark, base = await self._marked("seen")
+        hard = {"secrets": str(mark)}
+        reply = await self.api.patch(f"{base}/resourcequotas/seen", {"spec": {"hard": hard}}, MERGE)
+        assert reply.status == 200, reply.text
+        await self.api.until(f"{base}/resourcequotas/seen", lambda found: bool(found["status"].get("hard") == hard))
+
+    async def _marked(self, name: str) -> tuple[int, str]:
+        """A number that was not used before, and where a quota to mark with it is."""
+        base = f"/api/v1/namespaces/{_MARKED}"
+        await self.api.post("/api/v1/namespaces", {"metadata": {"name": _MARKED}})
+        await self.api.post(f"{base}/resourcequotas", {"metadata": {"name": name}, "spec": {}})
+        return next(_MARKS), base
+
+    async def quota_after(self, name: str, hard: JSON, used: JSON, **spec: Any) -> None:
+        """Make a quota over pods that are there already, and wait until it has counted them."""
+        await self.create("pods", pod("spare"))
+        await self.quota(name, hard, **spec)
+        await self.without_spare(used, name)
+
+    async def without_spare(self, used: JSON, name: str = "q") -> None:
+        """Delete the pod ``spare``, made after all others, and wait until a new or changed quota has counted those.
+
+        The controller follows pods and quotas apart, so that it may count before it has heard of the newest pods. The
+        end of one more, seen after all others were, makes it count again.
+        """
+        await self.delete("pods", "spare")
+        await self.until_used(used, name)
+        await self.admission_is_current()
+
+    async def known_to_quota(self, name: str, within: float = 120) -> None:
+        """Wait until the controller can count a name: it looks for new kinds every now and then."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + within
+        for attempt in itertools.count():
+            made = await self.api.post(self.path("resourcequotas"), quota(f"try-{attempt}", {name: "1"}))
+            assert made.status == 201, made.text
+            place = self.path("resourcequotas", f"try-{attempt}")
+            filled = await self.api.until(place, lambda seen: (seen.get("status") or {}).get("hard"))
+            await self.api.delete(place)
+            if name in (filled["status"].get("used") or {}):
+                return
+            assert clock() < deadline, f"{name} was not counted within {within:g} s"
+            await asyncio.sleep(0.5)  # between two looks at a server
+
+    async def until_created(self, resource: str, body: JSON, **params: str) -> None:
+        """Try until the server takes it: its admission may be a moment behind."""
+        await self._ask_until(201, resource, body, **params)
+
+    async def until_hard(self, hard: JSON, name: str = "q") -> JSON:
+        """Wait until ``status.hard`` of a quota is exactly this; gives back the quota."""
+        found = await self.api.until(
+            self.path("resourcequotas", name), lambda found: bool((found.get("status") or {}).get("hard") == hard)
+        )
+        await self.admission_is_current()
+        return found
+
+    async def refused(self, resource: str, body: JSON, lane: Lane = Lane.QUOTA) -> str:
+        """The message of a create that must be forbidden: all the rest of the answer is checked here."""
+        return told(await self.api.post(self.path(resource), body), resource, body["metadata"].get("name"), lane)
+
+    async def refused_in_time(self, resource: str, body: JSON, lane: Lane = Lane.QUOTA) -> str:
+        """The message of a create that will be forbidden once admission has seen the quota as it is now."""
+        reply = await self._ask_until(403, resource, body, dryRun="All")
+        return told(reply, resource, body["metadata"].get("name"), lane)
+
+    async def _ask_until(self, status: int, resource: str, body: JSON, **params: str) -> Reply:
+        """Repeat a create until it is answered so."""
+        seen = ""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + PATIENCE
+        while clock() < deadline:
+            reply = await self.api.post(self.path(resource), body, params=params or None)
+            if reply.status == status:
+                return reply
+            assert reply.status in {201, 403}, reply.text
+            seen = reply.text
+        raise AssertionError(f"not answered {status} within {PATIENCE:g} s: {seen}")
+
+    async def delete(self, resource: str, name: str, **params: str) -> Reply:
+        """Delete an object, whose charge is known to the controller."""
+        await self.controller_is_current()
+        reply = await self.api.delete(self.path(resource, name), params=params or None)
+        assert reply.status in {200, 202}, reply.text
+        return reply
+
+    async def finish(self, name: str, phase: str) -> None:
+        """Let a pod come to its end; its charge is known to the controller."""
+        await self.controller_is_current()
+        body = {"status": {"phase": phase}}
+        reply = await self.api.patch(self.path("pods", name, "status"), body, MERGE)
+        assert reply.status == 200, reply.text
+
+    async def used(self, name: str = "q") -> JSON:
+        """``status.used`` of a quota, now."""
+        reply = await self.api.get(self.path("resourcequotas", name))
+        amounts: JSON = reply.json["status"]["used"]
+        return amounts
+
+    async def until_used(self, amounts: JSON, name: str = "q", within: float = PATIENCE) -> None:
+        """Wait until ``status.used`` of a quota is exactly this."""
+        await self.api.until(
+            self.path("resourcequotas", name), lambda found: bool(found["status"].get("used") == amounts), within
+        )
+
+
+def _enforces(found: JSON, hard: JSON | None) -> bool:
+    """Whether the controller has filled a quota in, as far as its names can be counted."""
+    status = found.get("status") or {}
+    return bool(status.get("hard") == hard and ("used" in status or not hard))
+
+
+def told(reply: Reply, resource: str, name: str | None, lane: Lane = Lane.QUOTA) -> str:
+    """The message of an answer 403, which must be a Status letter by letter and be read as what it is."""
+    assert reply.status == 403, reply.text
+    message: str = json.loads(reply.text)["message"]
+    plural, _, group = resource.partition(".")
+    named = name or message.split('"')[1]
+    details = {"name": named, **({"group": group} if group else {}), "kind": plural}
+    status = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": "Forbidden",
+        "details": details,
+        "code": 403,
+    }
+    assert reply.text == json.dumps(status, separators=(",", ":")) + "\n"
+    read = read_rejection(reply.status, reply.headers, reply.text.encode())
+    assert (read.lane, read.message) == (lane, message)
+    if lane is Lane.QUOTA:
+        _check_amounts(read, message)
+    return message
+
+
+def _check_amounts(read: Rejection, message: str) -> None:
+    """What the gate reads in a refusal is what stands there."""
+    _, _, sentence = message.partition("exceeded quota: ")
+    name, *parts = sentence.split(", ")
+    stated = [dict(item.split("=") for item in part.split(": ")[1].split(",")) for part in parts]
+    assert read.quota == name
+    assert [read.requested, read.used, read.limited] == [_nano(amounts.items()) for amounts in stated]
+
+
+def _nano(amounts: Iterable[tuple[str, str]]) -> Mapping[str, int]:
+    return {name: parse_quantity(text) for name, text in amounts}

@@ -1,0 +1,346 @@
+"""LimitRanges: defaults that are filled in, and what is refused"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from backoff_ctrl.k8s.answers.rejections import Lane
+from tests.cluster.objects import SUBDOMAIN_TEXT
+from tests.cluster.quotas.quota_room import claim, container, pod, told
+
+if TYPE_CHECKING:
+    from tests.cluster.quotas.quota_room import JSON, Room
+
+ANNOTATION = "kubernetes.io/limit-ranger"
+MAIN = "for container main"
+
+
+def limits(kind: str, **bounds: Any) -> JSON:
+    """A LimitRange with one item."""
+    return {"metadata": {"name": "l"}, "spec": {"limits": [{"type": kind, **bounds}]}}
+
+
+DEFAULTED = [
+    pytest.param(
+        limits("Container", default={"cpu": "500m", "memory": "64Mi"}, defaultRequest={"cpu": "250m"}),
+        pod(),
+        {"limits": {"cpu": "500m", "memory": "64Mi"}, "requests": {"cpu": "250m", "memory": "64Mi"}},
+        f"cpu, memory request {MAIN}; cpu, memory limit {MAIN}",
+        id="all-that-is-missing",
+    ),
+    pytest.param(
+        limits("Container", default={"cpu": "500m", "memory": "64Mi"}, defaultRequest={"cpu": "250m"}),
+        pod(requests={"cpu": "100m"}),
+        {"limits": {"cpu": "500m", "memory": "64Mi"}, "requests": {"cpu": "100m", "memory": "64Mi"}},
+        f"memory request {MAIN}; cpu, memory limit {MAIN}",
+        id="what-is-said-stays",
+    ),
+    pytest.param(
+        limits("Container", default={"cpu": "500m", "memory": "64Mi"}, defaultRequest={"cpu": "250m"}),
+        pod(limits={"cpu": "2"}),
+        {"limits": {"cpu": "2", "memory": "64Mi"}, "requests": {"cpu": "2", "memory": "64Mi"}},
+        f"memory request {MAIN}; memory limit {MAIN}",
+        id="a-limit-is-a-request-before",
+    ),
+    pytest.param(
+        limits("Container", default={"cpu": "500m"}),
+        pod(requests={"cpu": "0"}),
+        {"limits": {"cpu": "500m"}, "requests": {"cpu": "0"}},
+        f"cpu limit {MAIN}",
+        id="zero-is-said",
+    ),
+    pytest.param(
+        limits("Container", max={"cpu": "1"}),
+        pod(),
+        {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}},
+        f"cpu request {MAIN}; cpu limit {MAIN}",
+        id="a-maximum-is-a-default",
+    ),
+    pytest.param(
+        limits("Container", min={"cpu": "100m", "memory": "1Mi"}),
+        pod(),
+        {"requests": {"cpu": "100m", "memory": "1Mi"}},
+        f"cpu, memory request {MAIN}",
+        id="a-minimum-is-a-default-request",
+    ),
+    pytest.param(
+        limits("Container", default={"nvidia.com/gpu": "1"}),
+        pod(),
+        {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}},
+        f"nvidia.com/gpu request {MAIN}; nvidia.com/gpu limit {MAIN}",
+        id="extended-resources-too",
+    ),
+    pytest.param(
+        limits("Container", default={"cpu": "0.5"}),
+        pod(spec={"initContainers": [container("i")]}),
+        {"limits": {"cpu": "500m"}, "requests": {"cpu": "500m"}},
+        f"cpu request {MAIN}; cpu limit {MAIN}; cpu request for init container i; cpu limit for init container i",
+        id="init-containers-too",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "body", "resources", "said"), DEFAULTED)
+async def test_a_limit_range_fills_in_what_a_container_leaves_open(
+    room: Room, given: JSON, body: JSON, resources: JSON, said: str
+) -> None:
+    """Requests and limits that are missing become the defaults, and an annotation says which were filled in."""
+    await room.create("limitranges", given)
+    made = await room.create("pods", body)
+
+    assert made["spec"]["containers"][0]["resources"] == resources
+    assert made["metadata"]["annotations"] == {ANNOTATION: f"LimitRanger plugin set: {said}"}
+
+
+async def test_quota_charges_what_a_limit_range_filled_in(room: Room) -> None:
+    """Defaults come before quota: a pod that says nothing is charged, and refused, for what it was given."""
+    await room.create("limitranges", limits("Container", default={"cpu": "500m"}, defaultRequest={"cpu": "300m"}))
+    await room.quota("q", {"requests.cpu": "500m", "limits.cpu": "2"})
+    await room.create("pods", pod("a"))
+
+    assert await room.used() == {"limits.cpu": "500m", "requests.cpu": "300m"}
+    assert await room.refused("pods", pod("x")) == (
+        'pods "x" is forbidden: exceeded quota: q, requested: requests.cpu=300m, used: requests.cpu=300m, '
+        "limited: requests.cpu=500m"
+    )
+
+
+TWO = {"cpu": "600m"}
+RATIO = limits("Container", maxLimitRequestRatio={"cpu": "2"})
+
+REFUSED = [
+    pytest.param(
+        limits("Container", max={"cpu": "1"}),
+        pod(limits={"cpu": "1500m"}),
+        "maximum cpu usage per Container is 1, but limit is 1500m",
+        id="max",
+    ),
+    pytest.param(
+        limits("Container", max={"cpu": "1"}),
+        pod(requests={"cpu": "2"}, limits={"cpu": "3"}),
+        "maximum cpu usage per Container is 1, but limit is 3",
+        id="max-of-a-limit-first",
+    ),
+    pytest.param(
+        limits("Container", max={"nvidia.com/gpu": "1"}),
+        pod(limits={"nvidia.com/gpu": "2"}),
+        "maximum nvidia.com/gpu usage per Container is 1, but limit is 2",
+        id="max-of-an-extended-resource",
+    ),
+    pytest.param(
+        limits("Container", max={"memory": "1Gi"}),
+        pod(limits={"memory": "2000000k"}),
+        "maximum memory usage per Container is 1Gi, but limit is 2G",
+        id="max-in-another-family",
+    ),
+    pytest.param(
+        limits("Container", min={"cpu": "100m"}),
+        pod(requests={"cpu": "0.05"}),
+        "minimum cpu usage per Container is 100m, but request is 50m",
+        id="min",
+    ),
+    pytest.param(
+        limits("Container", max={"cpu": "1", "memory": "1Gi"}, min={"cpu": "200m"}),
+        pod(requests={"cpu": "100m"}, limits={"memory": "2Gi"}),
+        "[minimum cpu usage per Container is 200m, but request is 100m, "
+        "maximum memory usage per Container is 1Gi, but limit is 2Gi]",
+        id="min-and-max",
+    ),
+    pytest.param(
+        limits("Container", max={"cpu": "1"}),
+        pod(spec={"containers": [container(name, limits={"cpu": "2"}) for name in "ab"]}),
+        "maximum cpu usage per Container is 1, but limit is 2",
+        id="the-same-twice-is-said-once",
+    ),
+    pytest.param(
+        limits("Container", max={"cpu": "1"}),
+        pod(spec={"initContainers": [container("i", limits={"cpu": "2"})]}),
+        "maximum cpu usage per Container is 1, but limit is 2",
+        id="max-of-an-init-container",
+    ),
+    pytest.param(
+        RATIO,
+        pod(requests={"cpu": "1"}, limits={"cpu": "3"}),
+        "cpu max limit to request ratio per Container is 2, but provided ratio is 3.000000",
+        id="ratio",
+    ),
+    pytest.param(
+        RATIO,
+        pod(requests={"cpu": "300m"}, limits={"cpu": "1"}),
+        "cpu max limit to request ratio per Container is 2, but provided ratio is 3.333333",
+        id="ratio-that-is-not-even",
+    ),
+    pytest.param(
+        RATIO,
+        pod(requests={"cpu": "1"}),
+        "cpu max limit to request ratio per Container is 2, but no limit is specified or limit is 0",
+        id="ratio-without-a-limit",
+    ),
+    pytest.param(
+        RATIO,
+        pod(),
+        "cpu max limit to request ratio per Container is 2, but no request is specified or request is 0",
+        id="ratio-without-a-request",
+    ),
+    pytest.param(
+        limits("Pod", max={"cpu": "1"}),
+        pod(spec={"containers": [container(name, limits=TWO) for name in "ab"]}),
+        "maximum cpu usage per Pod is 1, but limit is 1200m",
+        id="max-of-a-pod",
+    ),
+    pytest.param(
+        limits("Pod", max={"cpu": "1"}),
+        pod(requests={"cpu": "1"}),
+        "maximum cpu usage per Pod is 1.  No limit is specified",
+        id="max-of-a-pod-without-limits",
+    ),
+    pytest.param(
+        limits("Pod", max={"cpu": "1"}, min={"memory": "1Mi"}),
+        pod(),
+        "[minimum memory usage per Pod is 1Mi.  No request is specified, "
+        "maximum cpu usage per Pod is 1.  No limit is specified]",
+        id="min-and-max-of-a-pod-that-says-nothing",
+    ),
+    pytest.param(
+        limits("Pod", maxLimitRequestRatio={"memory": "1.5"}),
+        pod(requests={"memory": "1Gi"}, limits={"memory": "2Gi"}),
+        "memory max limit to request ratio per Pod is 1500m, but provided ratio is 2.000000",
+        id="ratio-of-a-pod",
+    ),
+    pytest.param(
+        limits("PersistentVolumeClaim", min={"storage": "1Gi"}),
+        claim("x", "0.5Gi"),
+        "minimum storage usage per PersistentVolumeClaim is 1Gi, but request is 512Mi",
+        id="min-of-a-claim",
+    ),
+    pytest.param(
+        limits("PersistentVolumeClaim", max={"storage": "5Gi"}),
+        claim("x", "10Gi"),
+        "maximum storage usage per PersistentVolumeClaim is 5Gi, but request is 10Gi",
+        id="max-of-a-claim",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "body", "why"), REFUSED)
+async def test_a_limit_range_refuses_what_is_out_of_bounds(room: Room, given: JSON, body: JSON, why: str) -> None:
+    """Minimum, maximum and ratio of containers, pods and claims, each with its bound and what was asked."""
+    await room.create("limitranges", given)
+    resource = "persistentvolumeclaims" if "accessModes" in body["spec"] else "pods"
+
+    assert await room.refused(resource, body, Lane.LIMIT_RANGE) == f'{resource} "x" is forbidden: {why}'
+
+
+async def test_a_default_limit_below_a_request_is_an_invalid_pod(room: Room) -> None:
+    """The limit that was filled in makes the request too large: 422, and nothing is stored."""
+    await room.create("limitranges", limits("Container", default={"cpu": "500m"}))
+    reply = await room.api.post(room.path("pods"), pod(requests={"cpu": "1"}))
+
+    assert reply.status == 422
+    assert reply.json["message"] == (
+        'Pod "x" is invalid: spec.containers[0].resources.requests: Invalid value: "1": must be less than or equal to '
+        "cpu limit of 500m"
+    )
+
+
+async def test_a_default_request_above_what_the_whole_pod_asks_is_an_invalid_pod(room: Room) -> None:
+    """The request that was filled in for a container does not fit into that of the pod: 422."""
+    await room.create("limitranges", limits("Container", defaultRequest={"cpu": "3"}))
+    body = pod()
+    body["spec"]["resources"] = {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}
+    reply = await room.api.post(room.path("pods"), body)
+
+    assert reply.status == 422
+    assert reply.json["message"] == (
+        'Pod "x" is invalid: spec.resources.requests[cpu]: Invalid value: "1": must be greater than or equal to '
+        "aggregate container requests of 3"
+    )
+
+
+async def test_a_limit_range_is_asked_before_quota(room: Room) -> None:
+    """What breaks both is told of its LimitRange."""
+    await room.create("limitranges", limits("Container", max={"cpu": "1"}))
+    await room.quota("q", {"pods": "0"})
+
+    assert "maximum cpu usage" in await room.refused("pods", pod(limits={"cpu": "2"}), Lane.LIMIT_RANGE)
+    assert "exceeded quota: q" in await room.refused("pods", pod(limits={"cpu": "1"}))
+
+
+async def test_a_limit_range_binds_a_resize_too(room: Room) -> None:
+    """A pod that is running can not grow past the maximum."""
+    await room.create("limitranges", limits("Container", max={"cpu": "1"}))
+    await room.create("pods", pod("x", {"cpu": "500m"}, {"cpu": "500m"}))
+    larger = {"spec": {"containers": [container("main", {"cpu": "2"}, {"cpu": "2"})]}}
+    reply = await room.api.patch(room.path("pods", "x", "resize"), larger, "application/strategic-merge-patch+json")
+
+    assert told(reply, "pods", "x", Lane.LIMIT_RANGE) == (
+        'pods "x" is forbidden: maximum cpu usage per Container is 1, but limit is 2'
+    )
+
+
+INVALID = [
+    pytest.param(
+        limits("Container", min={"cpu": "2"}, max={"cpu": "3"}, default={"cpu": "1"}, defaultRequest={"cpu": "2"}),
+        '[spec.limits[0].defaultRequest[cpu]: Invalid value: "2": default request value 2 is greater than default '
+        'limit value 1, spec.limits[0].default[cpu]: Invalid value: "2": min value 2 is greater than default value 1]',
+        id="defaults-below-a-minimum",
+    ),
+    pytest.param(
+        limits("PersistentVolumeClaim", min={"storage": "2"}, max={"storage": "1"}),
+        'spec.limits[0].min[storage]: Invalid value: "2": min value 2 is greater than max value 1',
+        id="a-minimum-above-a-maximum",
+    ),
+    pytest.param(
+        limits("Nope", max={"cpu": "1"}),
+        'spec.limits[0].type: Invalid value: "Nope": must be a standard limit type or fully qualified',
+        id="an-unknown-type",
+    ),
+    pytest.param(
+        limits("Pod", default={"cpu": "1"}),
+        "spec.limits[0].default: Forbidden: may not be specified when `type` is 'Pod'",
+        id="a-default-for-whole-pods",
+    ),
+    pytest.param(
+        limits("Container", maxLimitRequestRatio={"cpu": "0.5"}),
+        'spec.limits[0].maxLimitRequestRatio[cpu]: Invalid value: "500m": ratio 500m is less than 1',
+        id="a-ratio-below-one",
+    ),
+    pytest.param(
+        limits("Pod", max={"A/b": "1"}),
+        f'[spec.limits[0].max[A/b]: Invalid value: "A/b": prefix part {SUBDOMAIN_TEXT}, spec.limits[0].max[A/b]: '
+        'Invalid value: "A/b": doesn\'t follow extended resource name standard]',
+        id="capitals-in-a-domain",
+    ),
+    pytest.param(
+        limits("PersistentVolumeClaim"),
+        "spec.limits[0].limits: Required value: either minimum or maximum storage value is required, but neither was "
+        "provided",
+        id="no-bound-for-claims",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "why"), INVALID)
+async def test_a_limit_range_that_makes_no_sense_is_refused(room: Room, given: JSON, why: str) -> None:
+    """Bounds and defaults that contradict each other: 422."""
+    reply = await room.api.post(room.path("limitranges"), given)
+
+    assert reply.status == 422, reply.text
+    assert reply.json["message"] == f'LimitRange "l" is invalid: {why}'
+
+
+async def test_a_limit_range_is_kept_with_the_defaults_that_follow_from_it(room: Room) -> None:
+    """A maximum is the default limit, a minimum or a default limit the default request."""
+    made = await room.create("limitranges", limits("Container", max={"cpu": "1.0"}, min={"memory": "1Mi"}))
+
+    assert made["spec"]["limits"] == [
+        {
+            "type": "Container",
+            "max": {"cpu": "1"},
+            "min": {"memory": "1Mi"},
+            "default": {"cpu": "1"},
+            "defaultRequest": {"cpu": "1", "memory": "1Mi"},
+        }
+    ]

@@ -1,0 +1,268 @@
+"""Quota: counting objects of any kind, Services and claims"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.custom_kinds import establish, retire
+from tests.cluster.quotas.quota_room import claim, container, pod, service, told
+from tests.cluster.talking import MERGE
+
+if TYPE_CHECKING:
+    from tests.cluster.quotas.quota_room import JSON, Room
+    from tests.cluster.talking import Api
+
+LABELS = {"app": "a"}
+TEMPLATE = {"metadata": {"labels": LABELS}, "spec": {"containers": [container()]}}
+ONCE = {"spec": {"restartPolicy": "Never", "containers": [container()]}}
+SELECTOR = {"matchLabels": LABELS}
+NONE = {"replicas": 0, "template": TEMPLATE}
+
+KINDS: dict[str, JSON] = {
+    "pods": {"spec": {"containers": [container()]}},
+    "configmaps": {},
+    "secrets": {},
+    "services": {"spec": {"ports": [{"port": 80}]}},
+    "persistentvolumeclaims": claim(),
+    "replicationcontrollers": {"spec": {**NONE, "selector": LABELS}},
+    "limitranges": {"spec": {"limits": [{"type": "Pod", "max": {"cpu": "100"}}]}},
+    "deployments.apps": {"spec": {**NONE, "selector": SELECTOR}},
+    "replicasets.apps": {"spec": {**NONE, "selector": SELECTOR}},
+    "statefulsets.apps": {"spec": {**NONE, "selector": SELECTOR, "serviceName": "s"}},
+    "jobs.batch": {"spec": {"suspend": True, "template": ONCE}},
+    "cronjobs.batch": {"spec": {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": {"template": ONCE}}}},
+    "leases.coordination.k8s.io": {},
+}
+
+
+@pytest.mark.parametrize("resource", KINDS)
+async def test_objects_of_any_kind_can_be_counted(room: Room, resource: str) -> None:
+    """``count/RESOURCE.GROUP`` limits how many there are; the group is part of the name wherever it is told."""
+    await room.quota("q", {f"count/{resource}": "1"})
+    await room.create(resource, {**KINDS[resource], "metadata": {"name": "a"}})
+
+    assert await room.used() == {f"count/{resource}": "1"}
+    assert await room.refused(resource, {**KINDS[resource], "metadata": {"name": "x"}}) == (
+        f'{resource} "x" is forbidden: exceeded quota: q, requested: count/{resource}=1, used: count/{resource}=1, '
+        f"limited: count/{resource}=1"
+    )
+    await room.delete(resource, "a", propagationPolicy="Background")
+    await room.until_used({f"count/{resource}": "0"})
+
+
+@pytest.mark.parametrize("resource", ["configmaps", "secrets", "replicationcontrollers", "services"])
+async def test_some_kinds_have_a_short_name_in_quotas(room: Room, resource: str) -> None:
+    """``configmaps`` is ``count/configmaps``: a quota may hold both."""
+    await room.quota("q", {resource: "0", f"count/{resource}": "0"})
+
+    one, none = (",".join(sorted((f"{resource}={n}", f"count/{resource}={n}"))) for n in (1, 0))
+    assert await room.refused(resource, {**KINDS[resource], "metadata": {"name": "x"}}) == (
+        f'{resource} "x" is forbidden: exceeded quota: q, requested: {one}, used: {none}, limited: {none}'
+    )
+
+
+async def test_quotas_are_counted_too(room: Room) -> None:
+    """A quota over quotas counts itself: ``count/resourcequotas`` refuses the next one."""
+    await room.quota("q", {"resourcequotas": "2"})
+    await room.quota("r", {"pods": "1"})
+
+    assert await room.refused("resourcequotas", {"metadata": {"name": "x"}, "spec": {"hard": {"pods": "1"}}}) == (
+        'resourcequotas "x" is forbidden: exceeded quota: q, requested: resourcequotas=1, used: resourcequotas=2, '
+        "limited: resourcequotas=2"
+    )
+
+
+async def test_a_counted_object_may_be_updated_under_a_full_quota(room: Room) -> None:
+    """Only creates are counted."""
+    await room.quota("q", {"count/configmaps": "1"})
+    await room.create("configmaps", {"metadata": {"name": "a"}, "data": {"k": "1"}})
+    reply = await room.api.patch(room.path("configmaps", "a"), {"data": {"k": "2"}}, MERGE)
+
+    assert reply.status == 200
+
+
+async def test_custom_resources_are_counted(room: Room, api: Api) -> None:
+    """A kind that a CustomResourceDefinition adds is counted like any other, as soon as the controller knows it."""
+    names = {"plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList"}
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    definition: JSON = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "gadgets.quota.example.com"},
+        "spec": {
+            "group": "quota.example.com",
+            "names": names,
+            "scope": "Namespaced",
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+        },
+    }
+    await establish(api, definition)
+    gadget = {"apiVersion": "quota.example.com/v1", "kind": "Gadget"}
+    name = "count/gadgets.quota.example.com"
+    await room.api.until(room.path("gadgets.quota.example.com"), lambda found: found["kind"] == "GadgetList")
+    await room.known_to_quota(name)
+    await room.quota("q", {name: "1"})
+    await room.create("gadgets.quota.example.com", {**gadget, "metadata": {"name": "a"}})
+    assert await room.refused("gadgets.quota.example.com", {**gadget, "metadata": {"name": "x"}}) == (
+        f'gadgets.quota.example.com "x" is forbidden: exceeded quota: q, requested: {name}=1, used: {name}=1, '
+        f"limited: {name}=1"
+    )
+    await room.delete("gadgets.quota.example.com", "a")
+    await room.until_used({name: "0"})
+    await retire(api, definition["metadata"]["name"])
+
+
+SERVICES = [
+    pytest.param(service("x"), {"services": "1"}, id="ClusterIP"),
+    pytest.param(service("x", clusterIP="None"), {"services": "1"}, id="headless"),
+    pytest.param(
+        {"metadata": {"name": "x"}, "spec": {"type": "ExternalName", "externalName": "example.com"}},
+        {"services": "1"},
+        id="ExternalName",
+    ),
+    pytest.param(service("x", "NodePort", 2), {"services": "1", "services.nodeports": "2"}, id="NodePort"),
+    pytest.param(
+        service("x", "LoadBalancer", 3),
+        {"services": "1", "services.nodeports": "3", "services.loadbalancers": "1"},
+        id="LoadBalancer",
+    ),
+    pytest.param(
+        service("x", "LoadBalancer", 3, allocateLoadBalancerNodePorts=False),
+        {"services": "1", "services.loadbalancers": "1"},
+        id="LoadBalancer-without-node-ports",
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "charged"), SERVICES)
+async def test_a_service_is_charged_by_its_type_and_its_ports(room: Room, body: JSON, charged: JSON) -> None:
+    """Each port of a NodePort or LoadBalancer Service is a node port; a LoadBalancer is one of those as well."""
+    hard = {"services": "9", "services.nodeports": "9", "services.loadbalancers": "9"}
+    await room.quota("q", hard)
+    await room.create("services", body)
+    assert await room.used() == {**dict.fromkeys(hard, "0"), **charged}
+
+    await room.delete("services", "x")
+    await room.until_used(dict.fromkeys(hard, "0"))
+
+
+async def test_a_service_that_changes_its_type_is_charged_and_refused(room: Room) -> None:
+    """A change of type is charged like a create; back to ClusterIP it is given back."""
+    await room.quota("q", {"services": "9", "services.nodeports": "1", "services.loadbalancers": "0"})
+    await room.create("services", service("x"))
+    ports = await room.api.patch(room.path("services", "x"), {"spec": {"type": "NodePort"}}, MERGE)
+    assert ports.status == 200
+    assert await room.used() == {"services": "1", "services.loadbalancers": "0", "services.nodeports": "1"}
+
+    balanced = await room.api.patch(room.path("services", "x"), {"spec": {"type": "LoadBalancer"}}, MERGE)
+    assert told(balanced, "services", "x") == (
+        'services "x" is forbidden: exceeded quota: q, requested: services.loadbalancers=1, '
+        "used: services.loadbalancers=0, limited: services.loadbalancers=0"
+    )
+    await room.controller_is_current()
+    plain = await room.api.patch(room.path("services", "x"), {"spec": {"type": "ClusterIP"}}, MERGE)
+    assert plain.status == 200
+    await room.until_used({"services": "1", "services.loadbalancers": "0", "services.nodeports": "0"})
+
+
+async def test_a_service_that_gets_more_ports_is_charged_for_them(room: Room) -> None:
+    """Only what an update adds is asked for."""
+    await room.quota("q", {"services.nodeports": "3"})
+    await room.create("services", service("x", "NodePort", 2))
+    more = {"spec": service("x", "NodePort", 4)["spec"]}
+
+    assert told(await room.api.patch(room.path("services", "x"), more, MERGE), "services", "x") == (
+        'services "x" is forbidden: exceeded quota: q, requested: services.nodeports=2, used: services.nodeports=2, '
+        "limited: services.nodeports=3"
+    )
+
+
+async def test_a_load_balancer_over_two_limits_names_both(room: Room) -> None:
+    """All that is exceeded is told at once."""
+    await room.quota("q", {"services.nodeports": "1", "services.loadbalancers": "0"})
+
+    assert await room.refused("services", service("x", "LoadBalancer", 2)) == (
+        'services "x" is forbidden: exceeded quota: q, requested: services.loadbalancers=1,services.nodeports=2, '
+        "used: services.loadbalancers=0,services.nodeports=0, limited: services.loadbalancers=0,services.nodeports=1"
+    )
+
+
+GOLD = "quota-suite-gold"
+GOLD_STORAGE = f"{GOLD}.storageclass.storage.k8s.io/requests.storage"
+GOLD_CLAIMS = f"{GOLD}.storageclass.storage.k8s.io/persistentvolumeclaims"
+CLAIMS = "persistentvolumeclaims"
+
+
+@pytest.fixture
+async def gold(api: Api) -> None:
+    """A storage class whose claims may grow, for the whole run."""
+    body = {"metadata": {"name": GOLD}, "provisioner": "example.com/p", "allowVolumeExpansion": True}
+    made = await api.post("/apis/storage.k8s.io/v1/storageclasses", body)
+    assert made.status in {201, 409}, made.text
+
+
+CHARGED_CLAIMS = [
+    pytest.param(claim("x", "2Gi", storageClassName=GOLD), "2Gi", "2Gi", "1", id="of-a-class"),
+    pytest.param(claim("x", "2Gi", storageClassName=""), "2Gi", "0", "0", id="of-no-class"),
+    pytest.param(claim("x", "0.5", storageClassName=GOLD), "1", "1", "1", id="whole-bytes"),
+    pytest.param(claim("x", "1500M", storageClassName=GOLD), "1500M", "1500M", "1", id="decimal"),
+    pytest.param(claim("x", "1.5Gi", storageClassName="other"), "1536Mi", "0", "0", id="of-another-class"),
+]
+
+
+@pytest.mark.usefixtures("gold")
+@pytest.mark.parametrize(("body", "storage", "gold_storage", "gold_claims"), CHARGED_CLAIMS)
+async def test_a_claim_is_charged_by_its_size_and_its_class(
+    room: Room, body: JSON, storage: str, gold_storage: str, gold_claims: str
+) -> None:
+    """In all, and under the names of its storage class; in whole bytes."""
+    await room.quota("q", {CLAIMS: "3", "requests.storage": "9Gi", GOLD_STORAGE: "9Gi", GOLD_CLAIMS: "3"})
+    await room.create(CLAIMS, body)
+
+    charged = {CLAIMS: "1", "requests.storage": storage, GOLD_STORAGE: gold_storage, GOLD_CLAIMS: gold_claims}
+    assert await room.used() == charged
+
+
+@pytest.mark.usefixtures("gold")
+async def test_a_claim_over_the_quota_of_its_class_is_refused_by_that_name(room: Room) -> None:
+    """The name of the class stands in the refusal; another class still has room."""
+    await room.quota("q", {"requests.storage": "10Gi", GOLD_STORAGE: "5Gi"})
+    await room.create(CLAIMS, claim("a", "2Gi", storageClassName=GOLD))
+
+    assert await room.refused(CLAIMS, claim("x", "4Gi", storageClassName=GOLD)) == (
+        f'persistentvolumeclaims "x" is forbidden: exceeded quota: q, requested: {GOLD_STORAGE}=4Gi, '
+        f"used: {GOLD_STORAGE}=2Gi, limited: {GOLD_STORAGE}=5Gi"
+    )
+    await room.create(CLAIMS, claim("b", "4Gi", storageClassName="other"))
+
+
+@pytest.mark.usefixtures("gold")
+async def test_a_claim_that_grows_is_charged_for_the_difference(room: Room) -> None:
+    """A bound claim may grow where the quota has room, and is refused beyond it."""
+    await room.quota("q", {"requests.storage": "5Gi"})
+    await room.create(CLAIMS, claim("x", "2Gi", storageClassName=GOLD))
+    bound = {"status": {"phase": "Bound", "capacity": {"storage": "2Gi"}}}
+    await room.api.patch(room.path(CLAIMS, "x", "status"), bound, MERGE)
+
+    grown = await room.api.patch(room.path(CLAIMS, "x"), _of_size("4Gi"), MERGE)
+    assert grown.status == 200, grown.text
+    assert await room.used() == {"requests.storage": "4Gi"}
+    assert told(await room.api.patch(room.path(CLAIMS, "x"), _of_size("6Gi"), MERGE), CLAIMS, "x") == (
+        'persistentvolumeclaims "x" is forbidden: exceeded quota: q, requested: requests.storage=2Gi, '
+        "used: requests.storage=4Gi, limited: requests.storage=5Gi"
+    )
+
+
+def _of_size(storage: str) -> JSON:
+    return {"spec": {"resources": {"requests": {"storage": storage}}}}
+
+
+async def test_pods_do_not_count_as_what_they_mount(room: Room) -> None:
+    """A claim that a pod names is charged when it is made, not when it is used."""
+    await room.quota("q", {CLAIMS: "0", "pods": "1"})
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+    await room.create("pods", pod("x", spec={"volumes": volumes}))
+
+    assert await room.used() == {CLAIMS: "0", "pods": "1"}

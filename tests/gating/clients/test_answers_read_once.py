@@ -1,0 +1,89 @@
+"""The gate reads a create's answer before the client does: the client makes of it what it would have made."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from backoff_ctrl.k8s.answers.answer import Answer
+from backoff_ctrl.k8s.gate.threads import Gate
+from backoff_ctrl.k8s.gated.client import _BUILD, GatedApiClient
+from backoff_ctrl.k8s.gated.responses import UnreadResponse
+from tests.gated_creates import core_of, pod
+from tests.scripted_server import scripted_server
+
+STORED = {**pod("x"), "apiVersion": "v1", "kind": "Pod", "status": {"phase": "Pending"}}
+
+
+def outcome(api: Any) -> tuple[str, Any]:
+    """What a caller gets of a create: the object, or the error."""
+    try:
+        made = core_of(api).create_namespaced_pod("team", pod("x"))
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must be the same
+        return type(error).__name__, str(error)
+    return type(made).__name__, made and made.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (201, STORED),
+        (201, {**STORED, "metadata": {"name": "\N{SNOWMAN}", "labels": {"a": "b"}}}),
+        (201, {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "rows": []}),
+        (201, {}),
+        (201, b"[]"),
+        (201, b"null"),
+        (201, b"no JSON"),
+        (422, {"kind": "Status", "message": "no", "code": 422}),
+        (422, b"no JSON"),
+    ],
+    ids=["pod", "unicode", "table", "empty", "list", "null", "no JSON", "refusal", "refusal, no JSON"],
+)
+def test_a_gated_create_gives_what_a_plain_one_gives(status: int, body: Any) -> None:
+    """Objects and errors, whatever the server answers."""
+    with scripted_server(lambda _: (status, body)) as server:
+        configuration = client.Configuration(host=server.url)
+        with client.ApiClient(configuration) as plain, GatedApiClient(configuration, gate=Gate()) as gated:
+            assert outcome(gated) == outcome(plain)
+
+
+def test_what_was_read_is_not_read_again() -> None:
+    """The client has the way that is taken then; and only what it would read as JSON is taken for it."""
+    assert _BUILD is not None
+    for content_type, shared in (("application/json", True), ("application/json;charset=latin-1", False), ("", False)):
+        answer = Answer(201, {"content-type": content_type}, json.dumps(STORED).encode())
+        response = UnreadResponse(answer)
+        assert response.take() is None
+        read = answer.json()
+        assert answer.json() is read
+        assert (response.take() is read) is shared
+        assert response.take() is None or not shared  # the caller's own now
+
+
+def test_a_text_that_somebody_has_read_elsewhere_is_taken_as_it_is() -> None:
+    """Watches and the DynamicClient read for themselves: the last create's object is none of theirs."""
+    with (
+        scripted_server(lambda _: (201, STORED)) as server,
+        GatedApiClient(client.Configuration(host=server.url), gate=Gate()) as gated,
+    ):
+        assert core_of(gated).create_namespaced_pod("team", pod("x")).metadata.name == "x"
+        other: Any = gated.deserialize('{"metadata": {"name": "other"}}', "V1Pod", "application/json")
+    assert other.metadata.name == "other"
+
+
+def test_a_subclass_that_reads_texts_in_its_own_way_is_asked() -> None:
+    """As ``ApiClient`` asks it."""
+
+    class Hiding(GatedApiClient):
+        def deserialize(self, response_text: str, response_type: str, content_type: str | None) -> Any:
+            return super().deserialize(response_text.replace("secret", "hidden"), response_type, content_type)
+
+    stored = {**STORED, "metadata": {"name": "x", "labels": {"a": "secret"}}}
+    with (
+        scripted_server(lambda _: (201, stored)) as server,
+        Hiding(client.Configuration(host=server.url), gate=Gate()) as gated,
+    ):
+        assert core_of(gated).create_namespaced_pod("team", pod("x")).metadata.labels == {"a": "hidden"}

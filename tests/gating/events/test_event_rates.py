@@ -1,0 +1,285 @@
+"""Events are few however many creates wait, whatever the server answers, and no story is lost."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backoff_ctrl.k8s.events.bodies import LEFT_OUT
+from backoff_ctrl.k8s.events.book import Ended, Limits, Write
+from backoff_ctrl.k8s.events.sender import ended_by
+from backoff_ctrl.k8s.gate.stories import Happening, Owner
+from tests.gating.press import Press, count_of, story, told_by_summary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# -- few requests ---------
+
+
+@pytest.mark.parametrize("owners", [1, 10_000])
+def test_ten_thousand_waiters_of_a_namespace_are_no_storm(owners: int) -> None:
+    """31 requests in a minute at the most, whether one object made them or 10,000; what is left out is told."""
+    press = Press()
+    for number in range(10_000):
+        press.tell(story(owner=Owner("batch/v1", "Job", f"job-{number % owners}", str(number % owners))))
+        press.wait(0.006)
+
+    assert 100 + 60 <= press.now + 1e-6 < 100 + 61
+    assert 2 <= len(press.writes) <= (4 if owners == 1 else 31)
+    press.drain()
+    assert len(press.writes) <= (5 if owners == 1 else 33)
+    told = sum(map(count_of, press.of("WaitingForQuota")))
+    assert told + sum(map(told_by_summary, press.of(LEFT_OUT))) == 10_000
+    assert press.book.counts.left_out == 10_000 - told
+    assert press.book.held < 50
+
+
+def test_ten_thousand_waiters_of_a_thousand_namespaces_are_no_storm() -> None:
+    """Not more than 160 requests in a minute: the second bucket is everybody's."""
+    press = Press()
+    for number in range(10_000):
+        press.tell(story(namespace=f"team-{number % 1000}", owner=None))
+        press.wait(0.006)
+    assert len(press.writes) <= 160
+    assert press.book.counts.told == 10_000
+
+
+def test_a_summary_says_what_was_left_out() -> None:
+    """By reason, on the namespace, ten seconds after the first and then every five minutes."""
+    press = Press(Limits(namespace_burst=3, kept_share=0.34, namespace_rate=0.1))
+    for number in range(5):
+        press.tell(story(owner=Owner("v1", "A", f"a{number}")))
+    press.tell(story(Happening.ADMITTED, owner=Owner("v1", "A", "b")))
+    press.wait(9.9)
+    assert press.of(LEFT_OUT) == []
+    press.wait(0.1)
+    (summary,) = press.of(LEFT_OUT)
+    assert summary["note"] == (
+        "4 events of the last 10 s were left out, so as not to flood this namespace: 1 Admitted, 3 WaitingForQuota"
+    )
+    assert (summary["type"], summary["regarding"]["kind"]) == ("Normal", "Namespace")
+    for number in range(10):
+        press.tell(story(owner=Owner("v1", "A", f"c{number}")))
+    press.wait(299.9)
+    assert len(press.of(LEFT_OUT)) == 1
+    press.wait(0.2)
+    assert len(press.of(LEFT_OUT)) == 2
+
+
+def test_a_long_silence_saves_up_no_more_than_the_burst() -> None:
+    """An hour without events allows no more of them at once than the first minute did."""
+    press = Press()
+    press.tell(story())
+    press.wait(3600)
+    before = len(press.writes)
+    for number in range(100):
+        press.tell(story(owner=Owner("v1", "A", f"a{number}")))
+    assert len(press.writes) - before == 20
+
+
+def test_memory_is_bounded_though_every_owner_is_another() -> None:
+    """Of more events than fit the one heard longest ago is forgotten, with its call; what it still had is left out."""
+    limits = Limits(
+        rate=1000, burst=1000, namespace_rate=1000, namespace_burst=1000, series_max=5, first_patch=1e5, window=1e6
+    )
+    press = Press(limits)
+    for number in range(500):
+        press.tell(*[story(owner=Owner("v1", "A", f"a{number}"))] * 2)
+        assert press.book.held <= 5 + 1 + 2 * (5 + 1) + 8
+    press.drain()
+    told = sum(map(count_of, press.of("WaitingForQuota"))) + sum(map(told_by_summary, press.of(LEFT_OUT)))
+    assert (press.book.counts.told, told) == (1000, 1000)
+    assert len(press.of("WaitingForQuota")) == 500
+
+
+def test_news_heard_while_the_series_is_patched_is_counted_by_the_next_patch() -> None:
+    """What the server was told is what stood in the request, not what is known by the time of its answer."""
+    press = Press()
+    press.tell(story(), story())
+    press.now += 10
+    patch = press.begin()
+    assert patch is not None
+    press.tell(story())
+    press.end(patch, Ended.DONE)
+    press.drain()
+    assert [count_of(event) for event in press.events.values()] == [3]
+
+
+def test_an_event_that_is_under_way_for_long_is_not_begun_twice() -> None:
+    """A server that takes seven minutes: the news heard meanwhile is counted by the same event."""
+    press = Press()
+    press.book.tell(story(), press.now)
+    write = press.begin()
+    assert write is not None
+    press.now += 420
+    press.tell(story())
+    press.end(write, Ended.DONE)
+    press.drain()
+    assert [count_of(event) for event in press.events.values()] == [2]
+
+
+# -- refusals and failures ---------
+
+
+def test_forbidden_is_left_alone_for_five_minutes() -> None:
+    """No request until then; what was told meanwhile is left out, counted, and told once it may be."""
+    press = Press(answer=lambda write: Ended.FORBIDDEN)
+    for number in range(20):
+        press.tell(story(owner=Owner("v1", "A", f"a{number}")))
+    press.wait(299)
+    assert len(press.writes) == 1
+    press.answer = lambda write: Ended.DONE
+    press.wait(2)
+    (summary,) = press.events.values()
+    assert told_by_summary(summary) == 20
+    press.wait(3600)
+    for number in range(100):
+        press.tell(story(owner=Owner("v1", "A", f"b{number}")))
+    assert len(press.of("WaitingForQuota")) == 20
+
+
+def test_what_was_promised_a_token_gives_it_back_where_events_are_forbidden() -> None:
+    """Told while the first request was under way: later there are as many as ever."""
+    press = Press()
+    press.book.tell(story(), press.now)
+    write = press.begin()
+    assert write is not None
+    for number in range(30):
+        press.book.tell(story(owner=Owner("v1", "A", f"a{number}")), press.now)
+    press.end(write, Ended.FORBIDDEN)
+    press.wait(3600)
+    for number in range(100):
+        press.tell(story(owner=Owner("v1", "A", f"b{number}")))
+    assert len(press.of("WaitingForQuota")) == 20
+
+
+def test_who_may_create_but_not_patch_still_creates() -> None:
+    """The counts are left out; there are no more events for it."""
+    press = Press(answer=lambda write: Ended.FORBIDDEN if write.verb == "patch" else Ended.DONE)
+    for _ in range(100):
+        press.tell(story())
+        press.wait(1)
+    assert [write.verb for _, write in press.writes if write.body.get("reason") != LEFT_OUT] == ["create", "patch"]
+    assert press.book.counts.left_out >= 89
+
+
+def test_a_server_in_trouble_is_asked_ever_more_rarely_and_then_let_be() -> None:
+    """Five tries for an event, with growing pauses; then it is left out."""
+    press = Press(answer=lambda write: Ended.LATER)
+    press.tell(story())
+    press.wait(9)
+    pauses = [later - at for (at, _), (later, _) in itertools.pairwise(press.writes)]
+    assert all(2**n / 2 <= pause <= 2**n for n, pause in enumerate(pauses))
+    press.wait(120)
+    creates = [write for _, write in press.writes if write.body["reason"] == "WaitingForQuota"]
+    assert len(creates) == 5
+    assert press.book.counts.left_out == 1
+    press.drain()
+    assert [told_by_summary(event) for event in press.of(LEFT_OUT)] == [1]
+
+
+def test_the_servers_retry_after_is_kept() -> None:
+    """No request before."""
+    press = Press()
+    press.book.tell(story(), press.now)
+    assert press.book.next(press.now) is not None
+    press.book.ended(Ended.LATER, press.now, retry_after=7)
+    assert press.book.next_due() == press.now + 7
+    assert press.book.next(press.now + 6.9) is None
+
+
+@pytest.mark.parametrize(
+    ("verb", "status", "how"),
+    [
+        ("create", 201, "done"),
+        ("create", 409, "done"),
+        ("create", 404, "failed"),
+        ("create", 422, "failed"),
+        ("create", 400, "failed"),
+        ("create", 401, "forbidden"),
+        ("create", 403, "forbidden"),
+        ("create", 429, "later"),
+        ("create", 500, "later"),
+        ("create", 504, "later"),
+        ("patch", 200, "done"),
+        ("patch", 404, "gone"),
+        ("patch", 409, "later"),
+        ("patch", 403, "forbidden"),
+        ("patch", 422, "failed"),
+    ],
+)
+def test_every_answer_has_a_meaning(verb: Any, status: int, how: str) -> None:
+    """A create that exists was ours: an answer was lost. A patch of what is gone makes it anew."""
+    assert ended_by(Write(verb, "team", "n", {}, 1), status) == how
+
+
+# -- whatever happens ---------
+
+SMALL = Limits(
+    namespace_rate=0.5, namespace_burst=5, rate=1.0, burst=8, kept_share=0.3, window=20, first_patch=2,
+    first_summary=1, summaries=5, shut=7, series_max=6, namespaces_max=3, tries=2,
+)  # fmt: skip
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("tell"), st.integers(0, 4), st.integers(0, 9), st.sampled_from(Happening)),
+        st.tuples(st.just("wait"), st.floats(0, 30)),
+        st.tuples(st.just("begin")),
+        st.tuples(st.just("end"), st.sampled_from([Ended.DONE] * 4 + [Ended.LATER, Ended.FORBIDDEN, Ended.FAILED])),
+    ),
+    max_size=120,
+)
+
+
+def play(steps: Iterable[Any]) -> Press:
+    press = Press(SMALL)
+    under_way: Write | None = None
+    for step in steps:
+        match step:
+            case "tell", place, who, happening:
+                press.book.tell(story(happening, Owner("v1", "A", f"a{who}"), f"team-{place}"), press.now)
+            case "wait", seconds:
+                press.now += seconds
+            case ("begin",):
+                under_way = press.begin() or under_way
+            case "end", how if under_way is not None:
+                press.end(under_way, Ended.DONE if under_way.body.get("reason") == LEFT_OUT else how)
+                under_way = None
+        assert press.book.held <= 3 * (SMALL.series_max + SMALL.namespaces_max) + 8
+    if under_way is not None:
+        press.end(under_way, Ended.DONE)
+    return press
+
+
+@given(STEPS)
+def test_the_rates_hold_whatever_happens(steps: Any) -> None:
+    """In no span of time more requests than burst + rate x span, for a namespace and for all; memory is bounded."""
+    press = play(steps)
+    press.drain()
+    times: defaultdict[str, list[float]] = defaultdict(list)
+    for at, write in press.writes:
+        times[write.namespace].append(at)
+        times[""].append(at)
+    for namespace, sent in times.items():
+        rate, burst = (SMALL.namespace_rate, SMALL.namespace_burst) if namespace else (SMALL.rate, SMALL.burst)
+        for first, last in itertools.combinations_with_replacement(range(len(sent)), 2):
+            assert last - first + 1 <= burst + rate * (sent[last] - sent[first]) + 1e-3
+
+
+@given(STEPS)
+def test_the_counts_add_up_whatever_happens(steps: Any) -> None:
+    """Every story is in an event's count or left out, and each that is left out is told by a summary, if any can."""
+    press = play(steps)
+    press.drain()
+    counts = press.book.counts
+    written = sum(count_of(event) for event in press.events.values() if event["reason"] != LEFT_OUT)
+    assert counts.told == sum(step[0] == "tell" for step in steps) == written + counts.left_out
+    summed_up = sum(map(told_by_summary, press.of(LEFT_OUT)))
+    places = Counter(step[1] for step in steps if step[0] == "tell")
+    assert summed_up == counts.left_out or (summed_up < counts.left_out and len(places) > SMALL.namespaces_max)
+    assert counts.creates + counts.patches == len(press.writes)

@@ -1,0 +1,227 @@
+"""Events go out beside the creates: nothing waits for them or fails with them, and they end with the last client."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import textwrap
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from kubernetes import client, watch
+
+from backoff_ctrl.k8s.events.book import Limits
+from backoff_ctrl.k8s.events.sender import EventSender, send_events
+from backoff_ctrl.k8s.gate.aio import Gate
+from backoff_ctrl.k8s.gate.stories import Happening, Listener, Owner, Story
+from backoff_ctrl.k8s.gated.client import GatedApiClient
+from tests.scripted_server import Seen, failure, scripted_server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pytest
+
+    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from tests.scripted_server import Reply, Script
+
+
+def story(number: int = 0, namespace: str = "team") -> Story:
+    return Story(Happening.WAITS, namespace, Owner("v1", "A", f"a{number}"), "q", "pods", lambda: "waits")
+
+
+class Scene:
+    """A server that answers as the test says, what it was asked for events, and who sends them."""
+
+    def __init__(self, script: Script, sender: EventSender, asked: threading.Semaphore) -> None:
+        self.script = script
+        self.sender = sender
+        self._asked = asked
+
+    def was_asked(self) -> bool:
+        """Wait for the next request."""
+        return self._asked.acquire(timeout=45)
+
+
+@contextmanager
+def scene(answer: Callable[[Seen], Reply], limits: Limits | None = None) -> Iterator[Scene]:
+    asked = threading.Semaphore(0)
+
+    def told(seen: Seen) -> Reply:
+        asked.release()
+        return answer(seen)
+
+    with scripted_server(told) as script:
+        sender = EventSender(client.Configuration(host=script.url), limits=limits)
+        try:
+            yield Scene(script, sender, asked)
+        finally:
+            sender.finish()
+
+
+def taken(seen: Seen) -> Reply:
+    return 201, seen.body
+
+
+def test_ten_thousand_stories_are_counted_at_the_server_as_a_few_requests() -> None:
+    """20 of a namespace's burst of 25 for new events: no storm, and telling costs the creates next to nothing."""
+    only_the_burst = Limits(namespace_rate=1e-6, first_summary=3600)
+    with scene(taken, only_the_burst) as at:
+        for number in range(10_000):
+            at.sender.tell(story(number))
+        assert all(at.was_asked() for _ in range(20))
+        at.sender.finish()
+        posts = at.script.of("POST")
+        assert len(posts) == len(at.script.seen) == 20
+    assert {seen.path for seen in posts} == {"/apis/events.k8s.io/v1/namespaces/team/events"}
+    assert at.sender.counts.told == 10_000
+    assert at.sender.counts.left_out == 10_000 - len(posts)
+
+
+def test_forbidden_is_said_once_and_asked_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Not for each namespace, nor for each event."""
+    text = 'events.events.k8s.io is forbidden: User "me" cannot create resource "events"'
+    with scene(lambda seen: failure(403, "Forbidden", text)) as at:
+        for number in range(10):
+            at.sender.tell(story(number, "one"))
+            at.sender.tell(story(number, "two"))
+        assert at.was_asked()
+        assert at.was_asked()
+        at.sender.finish()
+        assert len(at.script.seen) == 2
+    assert sum("events may not be written" in message for message in caplog.messages) == 1
+    assert at.sender.counts.errors == 2
+
+
+def test_a_server_that_asks_for_patience_is_given_it() -> None:
+    """429: the same event again, a little later, until it is taken."""
+    answers = iter([failure(429, "TooManyRequests", "later"), failure(500, "InternalError", "oh")])
+    with scene(lambda seen: next(answers, (201, {}))) as at:
+        at.sender.tell(story())
+        assert all(at.was_asked() for _ in range(3))
+        at.sender.finish()
+        names = {seen.body["metadata"]["name"] for seen in at.script.seen}
+    assert len(names) == 1
+    assert at.sender.counts.errors == 2
+
+
+def test_an_answer_without_an_end_is_left() -> None:
+    """Whether it was taken is at its beginning."""
+    sent = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal sent
+        while sent < 1 << 30:
+            sent += 60_000
+            yield b"oh no " * 10_000
+
+    with scene(lambda seen: (201, endless())) as at:
+        at.sender.tell(story())
+        assert at.was_asked()
+        at.sender.finish()
+    assert at.sender.counts.errors == 0
+    assert sent < 64 << 20  # what the machine's buffers hold
+
+
+def test_an_event_that_no_server_would_take_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    """Once, and said once; the next one is tried all the same."""
+    with scene(lambda seen: failure(422, "Invalid", "no good")) as at:
+        at.sender.tell(story(1))
+        assert at.was_asked()
+        at.sender.tell(story(2))
+        assert at.was_asked()
+        at.sender.finish()
+        assert len(at.script.seen) == 2
+    assert sum("was not taken (422" in message for message in caplog.messages) == 1
+
+
+def test_a_server_that_is_not_there_costs_nothing_but_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    """Telling never fails, and ends in time."""
+    caplog.set_level(logging.INFO)
+    sender = EventSender(client.Configuration(host="http://127.0.0.1:9"))
+    for number in range(100):
+        sender.tell(story(number))
+    sender.finish()
+    assert sender.counts.told == 100
+
+
+def test_a_sender_that_was_stopped_takes_nothing_more() -> None:
+    """Nor does it start a thread for it."""
+    sender = EventSender(client.Configuration(host="http://127.0.0.1:9"))
+    sender.stop()
+    sender.tell(story())
+    assert sender.counts.told == 0
+    assert not any(thread.name == "backoff-ctrl-events" for thread in threading.enumerate())
+
+
+def test_clients_of_one_gate_share_a_sender_until_the_last_is_closed() -> None:
+    """One listener; twice the same story would be two events."""
+    gate, configuration = Gate(), client.Configuration(host="http://127.0.0.1:9")
+    first = GatedApiClient(configuration, gate=gate, events=True)
+    listener = gate.desk.on_story
+    second = GatedApiClient(configuration, gate=gate, events=True)
+    silent = GatedApiClient(configuration, gate=gate)
+    assert listener is gate.desk.on_story is not None
+    first.close()
+    silent.close()
+    assert gate.desk.on_story is listener
+    second.close()
+    second.close()
+    assert gate.desk.on_story is None
+
+
+def test_nothing_is_told_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By argument or environment."""
+    configuration = client.Configuration(host="http://127.0.0.1:9")
+    monkeypatch.delenv("BACKOFF_CTRL_EVENTS", raising=False)
+    with GatedApiClient(configuration, gate=Gate()) as api:
+        assert api.gate.desk.on_story is None
+    monkeypatch.setenv("BACKOFF_CTRL_EVENTS", "1")
+    with GatedApiClient(configuration, gate=Gate()) as api:
+        assert api.gate.desk.on_story is not None
+    with GatedApiClient(configuration, gate=Gate(), events=False) as api:
+        assert api.gate.desk.on_story is None
+
+
+def test_a_listener_of_the_callers_own_stays(caplog: pytest.LogCaptureFixture) -> None:
+    """And that no events are written is said."""
+    gate, heard = Gate(), Listener(lambda story: None)
+    gate.desk.on_story = heard
+    end = send_events(gate.desk, client.Configuration(host="http://127.0.0.1:9"))
+    assert gate.desk.on_story is heard
+    end()
+    assert gate.desk.on_story is heard
+    assert sum("no events are written" in message for message in caplog.messages) == 1
+
+
+SCRIPT = """
+    import sys
+    from kubernetes import client
+    from backoff_ctrl import GatedApiClient
+
+    core = client.CoreV1Api(GatedApiClient(client.Configuration(host=sys.argv[1]), events=True))
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    def pod(name): return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    core.create_namespaced_pod("team", pod("first"))
+    core.create_namespaced_pod("team", pod("second"))
+"""
+
+
+def test_the_last_events_of_a_script_are_still_written(sandbox: BackgroundSandbox) -> None:
+    """It ends in the moment that its create is answered, and closes nothing."""
+    sandbox.create_quota("team", "q", {"pods": "1"})
+    with client.ApiClient(client.Configuration(host=sandbox.url)) as plain:
+        core, told = client.CoreV1Api(plain), client.EventsV1Api(plain)
+        with subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(SCRIPT), sandbox.url],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        ) as script:  # fmt: skip
+            heard = watch.Watch().stream(told.list_namespaced_event, "team", timeout_seconds=45)
+            assert any(each["object"].reason == "WaitingForQuota" for each in heard)
+            core.delete_namespaced_pod("first", "team", grace_period_seconds=0)
+            out, errors = script.communicate(timeout=45)
+        events: Any = told.list_namespaced_event("team").items
+    assert (script.returncode, out, errors) == (0, "", "")
+    assert sorted(event.reason for event in events) == ["Admitted", "WaitingForQuota"]

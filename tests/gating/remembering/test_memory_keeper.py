@@ -1,0 +1,205 @@
+"""Memory over a restart, from ledger to ledger and from process to process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kubernetes.client import Configuration
+
+from backoff_ctrl.engine import Policy, Rejected
+from backoff_ctrl.k8s.gate.ledger import Desk
+from backoff_ctrl.k8s.gate.timers import ThreadTimers
+from backoff_ctrl.k8s.sharing.memory_file import MemoryFile
+from backoff_ctrl.k8s.sharing.memory_keeper import ENVIRONMENT, MemoryKeeper, memory_file_of
+from backoff_ctrl.k8s.sharing.process import Share
+
+if TYPE_CHECKING:
+    import pytest
+
+    from backoff_ctrl.engine.memory import Memory
+    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+
+SERVER = "https://10.0.0.1:6443"
+ANYBODY: frozenset[str] = frozenset()
+PROGRAM = """
+import sys
+from kubernetes import client
+from backoff_ctrl.k8s.gated.client import GatedApiClient, WaitTimeout, waiting
+core = client.CoreV1Api(GatedApiClient(client.Configuration(host=sys.argv[1])))
+with waiting(timeout=0.2):
+    try:
+        spec = {"containers": [{"name": "c", "image": "i"}]}
+        core.create_namespaced_pod("team", {"metadata": {"name": "p"}, "spec": spec})
+    except WaitTimeout:
+        print("waited")
+"""
+
+
+def ledger() -> Desk:
+    return Desk(ThreadTimers(), Policy(), "enforce", None)
+
+
+def learn(desk: Desk) -> None:
+    full = {"pods": 2 * 10**9}
+    desk.learn("team", ANYBODY, Rejected("q", {"pods": 10**9}, full, full), desk.timers.now())
+
+
+def test_the_next_ledger_knows_what_the_last_one_learned(tmp_path: Path) -> None:
+    """Closed and opened again: the ceiling is there, learned, with its age."""
+    path = tmp_path / "deep" / "gate.json"
+    first = ledger()
+    keeper = MemoryKeeper(first, MemoryFile(path, SERVER))
+    learn(first)
+    keeper.close()
+
+    second = ledger()
+    MemoryKeeper(second, MemoryFile(path, SERVER)).close()
+    seen = second.snapshot().namespaces["team"].quotas["q"]["pods"]
+    assert (seen.limited, seen.used, seen.source) == (2 * 10**9, 2 * 10**9, "learned")
+
+
+def test_a_killed_process_loses_little(tmp_path: Path) -> None:
+    """It is saved from time to time, not only at the end."""
+    path = tmp_path / "gate.json"
+    desk = ledger()
+    learn(desk)
+    keeper = MemoryKeeper(desk, MemoryFile(path, SERVER), every=0.01)
+    found = None
+    for _ in range(1_000_000):
+        if (found := MemoryFile(path, SERVER).load()) is not None:
+            break
+    keeper.close()
+    assert found is not None
+    assert set(found.quotas) == {"team"}
+
+
+def test_nothing_learned_is_no_file(tmp_path: Path) -> None:
+    """A gate that met no quota leaves nothing behind."""
+    MemoryKeeper(ledger(), MemoryFile(tmp_path / "gate.json", SERVER)).close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_ledger_that_fails_to_remember_says_so_and_goes_on(tmp_path: Path) -> None:
+    """Law 18: an error of ours is counted; no file is written from half a truth."""
+    desk = ledger()
+    learn(desk)
+    handlers: Any = desk.controller._handlers
+    handlers["team"].knowledge.quotas = None
+    MemoryKeeper(desk, MemoryFile(tmp_path / "gate.json", SERVER)).close()
+    assert desk.counts.failed_open == 1
+    assert not (tmp_path / "gate.json").exists()
+
+
+def test_servers_have_files_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One directory serves many clusters; without the variable nothing is kept."""
+    monkeypatch.delenv(ENVIRONMENT, raising=False)
+    assert memory_file_of(SERVER) is None
+    monkeypatch.setenv(ENVIRONMENT, str(tmp_path))
+    files = [memory_file_of(server) for server in (SERVER, "https://other", SERVER)]
+    paths = [file.path for file in files if file is not None]
+    assert paths[0] == paths[2] != paths[1]
+    assert all(path.parent == tmp_path for path in paths)
+
+
+def test_a_home_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No shell has read what a unit file or an env file says; where nobody knows the home, the name stands."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv(ENVIRONMENT, "~/memory")
+    file = memory_file_of(SERVER)
+    assert file is not None
+    assert file.path.parent == tmp_path / "memory"
+    monkeypatch.setenv(ENVIRONMENT, "~nobody-at-all/memory")
+    file = memory_file_of(SERVER)
+    assert file is not None
+    assert file.path.parent == Path("~nobody-at-all/memory")
+
+
+def test_the_last_save_is_the_newest(tmp_path: Path) -> None:
+    """A save that is under way when the ledger closes ends first."""
+    desk, begun, go = ledger(), threading.Event(), threading.Event()
+    learn(desk)
+    written: list[int] = []
+
+    class Slow(MemoryFile):
+        def save(self, memory: Memory) -> bool:
+            if not begun.is_set():
+                begun.set()
+                go.wait(300)
+            written.append(len(memory.quotas))
+            return super().save(memory)
+
+    keeper = MemoryKeeper(desk, Slow(tmp_path / "gate.json", SERVER), every=0.01)
+    assert begun.wait(300)
+    full = {"pods": 2 * 10**9}
+    desk.learn("other", ANYBODY, Rejected("q", {"pods": 10**9}, full, full), desk.timers.now())
+    closing = threading.Thread(target=keeper.close)
+    closing.start()
+    closing.join(0.3)  # time enough to overtake it
+    assert closing.is_alive()
+    go.set()
+    closing.join(300)
+    assert written[-1] == 2
+    assert sorted(written) == written
+
+
+def test_a_slow_disk_holds_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who closes the last client of a server waits for the save; who opens one of another server does not."""
+    saving, go = threading.Event(), threading.Event()
+
+    def slow(_: int) -> None:
+        saving.set()
+        go.wait(300)
+
+    monkeypatch.setenv(ENVIRONMENT, str(tmp_path))
+    share = Share(Configuration(host="http://one"), None)
+    learn(share.desk)
+    monkeypatch.setattr("os.fsync", slow)
+    closing = threading.Thread(target=share.release)
+    closing.start()
+    assert saving.wait(300)
+    other = threading.Thread(target=lambda: Share(Configuration(host="http://other"), None).release())
+    other.start()
+    other.join(45)
+    assert not other.is_alive()
+    go.set()
+    closing.join(300)
+
+
+def test_a_save_that_fails_unforeseen_is_not_the_last(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Law 18: it is counted and logged, and the next one is tried."""
+    desk, saved = ledger(), threading.Semaphore(0)
+    learn(desk)
+
+    class Failing(MemoryFile):
+        def save(self, memory: Memory) -> bool:
+            saved.release()
+            raise RuntimeError("not today")
+
+    keeper = MemoryKeeper(desk, Failing(tmp_path / "gate.json", SERVER), every=0.01)
+    assert all(saved.acquire(timeout=45) for _ in range(3))
+    keeper.close()
+    assert desk.counts.failed_open >= 3
+    assert len([message for message in caplog.messages if "internal error" in message]) == 1
+
+
+def test_a_program_remembers_by_its_environment(sandbox: BackgroundSandbox, tmp_path: Path) -> None:
+    """With the variable set a program that never closes its client leaves the file, and the next one reads it."""
+    sandbox.create_quota("team", "q", {"pods": "0"})
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, sandbox.url],
+            env={ENVIRONMENT: str(tmp_path), "PYTHONPATH": "."},
+            capture_output=True,
+            text=True,
+            timeout=50,
+            check=True,
+        )
+        assert (done.stdout, done.stderr) == ("waited\n", "")
+    [path] = tmp_path.iterdir()
+    found = MemoryFile(path, sandbox.url).load()
+    assert found is not None
+    assert set(found.quotas["team"]) == {"q"}

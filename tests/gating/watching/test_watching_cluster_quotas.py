@@ -1,0 +1,171 @@
+"""OpenShift's ClusterResourceQuotas: a quota of each namespace that they select, where the server has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backoff_ctrl.k8s.replay.virtual_time import run_virtual
+from backoff_ctrl.k8s.watching.reading import CLUSTER_QUOTAS
+from backoff_ctrl.k8s.watching.status import Seeing
+from tests.watch_script import ScriptedServer, elapse, observed
+
+OVER = CLUSTER_QUOTAS.plural
+
+
+def over(hard: str, used: str, *namespaces: str) -> dict[str, Any]:
+    """A ClusterResourceQuota of pods."""
+    listed = [{"namespace": name, "status": {}} for name in namespaces]
+    return {
+        "spec": {"selector": {"labels": {"matchLabels": {"x": "y"}}}, "quota": {"hard": {"pods": hard}}},
+        "status": {"total": {"hard": {"pods": hard}, "used": {"pods": used}}, "namespaces": listed},
+    }
+
+
+def test_where_there_are_no_cluster_quotas_they_are_asked_for_once() -> None:
+    """A day passes with a cut stream every hour: one question."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        async with observed(server) as seen:
+            for _ in range(24):
+                await elapse(3600)
+                server.cut()
+
+            assert [ask.what for ask in server.asked if ask.plural in {OVER, CLUSTER_QUOTAS.path}] == ["discover"]
+            assert set(seen.book.status()) == {"team"}
+
+    run_virtual(main())
+
+
+def test_a_cluster_quota_counts_in_each_namespace_that_it_selects() -> None:
+    """Told, changed, no longer selecting one, deleted."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        server.served = {CLUSTER_QUOTAS.path}
+        server.put(OVER, "", "big", over("10", "4", "team", "two", "other"))
+        async with observed(server, ("team", "two")) as seen:
+            await elapse(1)
+            assert [seen.desk.left("big", namespace=name) for name in ("team", "two", "other")] == [6, 6, None]
+
+            server.put(OVER, "", "big", over("10", "9", "team"))
+            await elapse(1)
+            assert [seen.desk.left("big", namespace=name) for name in ("team", "two")] == [1, None]
+
+            seen.watch.add("late")
+            server.put(OVER, "", "big", over("10", "9", "team", "late"))
+            await elapse(1)
+            assert seen.desk.left("big", namespace="late") == 1
+
+            server.remove(OVER, "", "big")
+            await elapse(1)
+            assert [seen.desk.left("big", namespace=name) for name in ("team", "late")] == [None, None]
+
+    run_virtual(main())
+
+
+def test_a_namespace_that_comes_into_use_hears_of_the_cluster_quotas_there_are() -> None:
+    """They were told before anybody asked for it."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        server.served = {CLUSTER_QUOTAS.path}
+        server.put(OVER, "", "big", over("10", "4", "late"))
+        async with observed(server, ()) as seen:
+            await elapse(1)
+            assert seen.desk.left("big", namespace="late") is None
+            seen.watch.add("late")
+
+            assert seen.desk.left("big", namespace="late") == 6
+
+    run_virtual(main())
+
+
+def test_cluster_quotas_that_are_no_longer_seen_are_learned() -> None:
+    """The namespace's own watch is healthy: the engine must not wait for news of them that does not come."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        server.served = {CLUSTER_QUOTAS.path}
+        server.put(OVER, "", "big", over("10", "4", "team"))
+        async with observed(server, ask_again=100) as seen:
+            await elapse(30)
+            server.forbidden = {(OVER, None)}
+            server.cut()
+            await elapse(2)
+            assert seen.desk.observes()
+            assert seen.desk.left("big") is None
+            assert seen.book.status()[OVER].state is Seeing.LEARNING
+
+            server.forbidden.clear()
+            await elapse(200)
+            assert seen.desk.left("big") == 6
+
+    run_virtual(main())
+
+
+def test_a_namespaces_own_quota_is_not_overwritten_by_a_cluster_quota_of_its_name() -> None:
+    """Refusals call both by the name alone: the one that was there is believed, the other is counted as ignored."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        server.served = {CLUSTER_QUOTAS.path}
+        server.quota("same", hard="3")
+        async with observed(server) as seen:
+            server.put(OVER, "", "same", over("10", "4", "team"))
+            await elapse(1)
+            assert seen.desk.left("same") == 3
+            server.remove(OVER, "", "same")
+            await elapse(1)
+
+            assert seen.desk.left("same") == 3
+            assert seen.book.counts.ignored == {"name-taken": 1}
+
+    run_virtual(main())
+
+
+def test_the_group_is_asked_for_until_the_server_has_answered() -> None:
+    """A server that is away when the watch begins has not said no."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        server.served = {CLUSTER_QUOTAS.path}
+        server.put(OVER, "", "big", over("10", "4", "team"))
+        server.down = True
+        async with observed(server, longest_pause=5) as seen:
+            await elapse(60)
+            server.down = False
+            await elapse(10)
+
+            assert seen.desk.left("big") == 6
+
+    run_virtual(main())
+
+
+def test_a_server_that_starts_and_says_absent_is_not_believed_at_once() -> None:
+    """They were there before: they are found again. When they stay away nobody asks any more."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        server.served = {CLUSTER_QUOTAS.path}
+        server.put(OVER, "", "big", over("10", "4", "team"))
+        async with observed(server) as seen:
+            assert seen.desk.left("big") == 6
+
+            server.absent = {OVER}
+            server.cut()
+            await elapse(0.5)
+            assert seen.desk.left("big") is None
+            server.absent.clear()
+            await elapse(10)
+            assert seen.desk.left("big") == 6
+
+            server.absent = {OVER}
+            server.cut()
+            await elapse(3600)
+            asked = len(server.asked)
+            await elapse(24 * 3600)
+            assert len([ask for ask in server.asked[asked:] if ask.plural == OVER]) == 0
+            assert OVER not in seen.book.status()
+
+    run_virtual(main())

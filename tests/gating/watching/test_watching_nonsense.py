@@ -1,0 +1,371 @@
+"""A server, or something between it and us, that talks nonsense: counted, said now and then, and never the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from backoff_ctrl.engine.ceilings import ObservedQuota
+from backoff_ctrl.k8s.charges.quotas import UnreadableQuotaError, read_cluster_quota, read_quota
+from backoff_ctrl.k8s.replay.virtual_time import run_virtual
+from backoff_ctrl.k8s.watching.reading import (
+    CLUSTER_QUOTAS,
+    GONE_MAX,
+    QUOTAS,
+    Event,
+    Ignored,
+    IgnoredError,
+    Order,
+    WatchBrokenError,
+    is_older,
+    read_event,
+)
+from tests.watch_script import ScriptedServer, elapse, observed
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+PODS = {"pods": "2"}
+
+
+def quotas_of(value: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Objects that look like quotas, with anything in every field."""
+    hard = st.dictionaries(st.sampled_from(["pods", "requests.cpu", ""]), value, max_size=2) | value
+    expression = st.fixed_dictionaries(
+        {}, optional={"scopeName": value | st.just("PriorityClass"), "operator": value | st.just("In"), "values": value}
+    )
+    selector = st.fixed_dictionaries(
+        {}, optional={"matchExpressions": st.lists(expression | value, max_size=2) | value}
+    )
+    spec = st.fixed_dictionaries(
+        {}, optional={"hard": hard, "scopes": value | st.lists(value, max_size=2), "scopeSelector": selector | value}
+    )
+    status = st.fixed_dictionaries({}, optional={"hard": hard, "used": hard})
+    over = st.fixed_dictionaries({"quota": spec | value}, optional={"selector": value})
+    entries = st.lists(st.fixed_dictionaries({}, optional={"namespace": value}) | value, max_size=2)
+    total = st.fixed_dictionaries({}, optional={"total": status | value, "namespaces": entries | value})
+    return st.fixed_dictionaries(
+        {}, optional={"spec": spec | over | value, "status": status | total | value, "metadata": value}
+    )
+
+
+@given(JSON | quotas_of(JSON))
+@example({"spec": {"scopes": 5}})
+@example({"spec": {"scopes": [["BestEffort"]]}})
+@example({"spec": {"hard": ["pods"]}})
+@example({"spec": {"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": {}}]}}})
+@example({"spec": {"scopeSelector": {"matchExpressions": [{"scopeName": {}, "operator": "In", "values": [{}]}]}}})
+@example({"status": {"hard": {"pods": -1}, "used": {"pods": float("nan")}}})
+def test_a_quota_of_any_shape_is_read_or_refused(quota: Any) -> None:
+    """One kind of error for all nonsense, and never an amount below nothing."""
+    for read in (read_quota, read_cluster_quota):
+        try:
+            found = read(quota)
+        except UnreadableQuotaError:
+            continue
+        seen = found if isinstance(found, ObservedQuota) else found.seen
+        amounts = [*seen.spec.values(), *seen.hard.values(), *seen.used.values()]
+        assert all(type(amount) is int and amount >= 0 for amount in amounts)
+
+
+@given(
+    JSON
+    | st.fixed_dictionaries(
+        {"type": st.sampled_from(["ADDED", "DELETED", "ERROR", "BOOKMARK"]) | JSON, "object": JSON | quotas_of(JSON)}
+    )
+)
+@example({"type": ["ADDED"], "object": {}})
+@example({"type": "ADDED", "object": {"kind": {}, "metadata": {"name": "q", "namespace": "team"}}})
+@example({"type": "ADDED", "object": {"metadata": {"name": [], "namespace": {}, "resourceVersion": 5}}})
+@example({"type": "ERROR", "object": {"code": [], "reason": {}, "message": [[]]}})
+def test_a_line_of_any_content_is_an_event_or_refused(line: Any) -> None:
+    """What comes out has a place and texts; the rest is an error that names its reason, or a broken watch."""
+    try:
+        event = read_event(line, QUOTAS, None)
+    except (IgnoredError, WatchBrokenError):
+        return
+    assert isinstance(event, Event)
+    assert event.type == "BOOKMARK" or all(event.told.place)
+    assert all(isinstance(text, str) for text in (*event.told.place, event.told.uid, event.told.version))
+
+
+@given(
+    st.lists(
+        JSON
+        | st.fixed_dictionaries({"type": st.sampled_from(["ADDED", "MODIFIED", "DELETED"]), "object": quotas_of(JSON)}),
+        max_size=20,
+    )
+)
+def test_the_watch_outlives_any_lines(lines: list[Any]) -> None:
+    """After all of them a plain change still counts, and no error of ours was met."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        server.quota(hard="2")
+        async with observed(server) as seen:
+            await elapse(30)
+            for line in lines:
+                if not (isinstance(line, dict) and line.get("type") == "ERROR"):
+                    server.tell(line)
+            server.quota(hard="8")
+            await elapse(1)
+
+            assert seen.desk.left() == 8
+            assert seen.book.counts.failures == 0
+            assert not seen.task.done()
+
+    run_virtual(main())
+
+
+def event(kind: str, version: str, hard: str = "9", **more: Any) -> dict[str, Any]:
+    """An event of the quota q."""
+    amounts = {"hard": {"pods": hard}, "used": {"pods": "0"}}
+    metadata = {"namespace": "team", "name": "q", "uid": "uid-101", "resourceVersion": version, **more}
+    return {"type": kind, "object": {"metadata": metadata, "spec": {"hard": {"pods": hard}}, "status": amounts}}
+
+
+NONSENSE: list[tuple[Any, Ignored]] = [
+    (Ignored.NO_JSON, Ignored.NO_JSON),
+    (Ignored.TOO_LONG, Ignored.TOO_LONG),
+    (17, Ignored.NO_EVENT),
+    ({"type": "ADDED"}, Ignored.NO_EVENT),
+    ({"type": "ADDED", "object": "quota"}, Ignored.NO_EVENT),
+    ({"type": "RENAMED", "object": {}}, Ignored.UNKNOWN_TYPE),
+    ({"object": {"metadata": {"name": "q", "namespace": "team"}}}, Ignored.UNKNOWN_TYPE),
+    ({"type": "ADDED", "object": {"kind": "Secret", "metadata": {}}}, Ignored.UNKNOWN_KIND),
+    ({"type": "ADDED", "object": {"spec": {}}}, Ignored.NO_METADATA),
+    ({"type": "ADDED", "object": {"metadata": {"name": "q"}}}, Ignored.NO_METADATA),
+    ({"type": "BOOKMARK", "object": {"metadata": {}}}, Ignored.NO_METADATA),
+    ({"type": "ADDED", "object": {"metadata": {"name": "q", "namespace": "other"}}}, Ignored.ELSEWHERE),
+    (event("MODIFIED", "99"), Ignored.OLDER),
+    (event("DELETED", "99"), Ignored.OLDER),
+    (event("MODIFIED", "101"), Ignored.DUPLICATE),
+    (event("DELETED", "150", name="nobody"), Ignored.DUPLICATE),
+    (event("DELETED", "150", uid="of-an-earlier-one"), Ignored.OLDER),
+]
+
+
+@pytest.mark.parametrize(("line", "reason"), NONSENSE, ids=lambda value: str(value)[:40])
+def test_nonsense_is_counted_by_its_reason_and_changes_nothing(line: Any, reason: Ignored) -> None:
+    """What was known stays known, the stream stays open, and one line says what was ignored."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        server.quota(hard="2")
+        async with observed(server) as seen:
+            await elapse(1)
+            server.tell(line)
+            await elapse(1)
+
+            assert seen.book.counts.ignored == {str(reason): 1}
+            assert seen.desk.left() == 2
+            assert seen.desk.news == ["team/q", "watching team"]
+            assert server.count("watch") == 1
+
+    run_virtual(main())
+
+
+def test_a_quota_that_cannot_be_read_is_left_to_its_refusals() -> None:
+    """Its old amounts must not be believed any longer; the others still count, and so does it once it is mended."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        server.quota("q", hard="2")
+        server.quota("good", hard="3")
+        async with observed(server) as seen:
+            await elapse(1)
+            server.put("resourcequotas", "team", "q", {"spec": {"scopes": 5}, "status": {"hard": {"pods": "1"}}})
+            await elapse(1)
+            assert seen.desk.left("q") is None
+            assert seen.desk.left("good") == 3
+            assert seen.book.counts.ignored == {"unreadable": 1}
+
+            server.quota("q", hard="4")
+            await elapse(1)
+            assert seen.desk.left("q") == 4
+
+    run_virtual(main())
+
+
+def test_a_list_with_nonsense_in_it_counts_for_the_rest() -> None:
+    """One object without metadata, one that is none, one unreadable, one good."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        objects = server._objects.setdefault("resourcequotas", {})
+        objects["team", "1"] = {"spec": {}}
+        objects["team", "2"] = [1, 2]  # type: ignore[assignment]
+        server.put("resourcequotas", "team", "3", {"spec": {"hard": "all"}})
+        server.quota("good", hard="3")
+        async with observed(server) as seen:
+            await elapse(1)
+
+            assert seen.desk.left("good") == 3
+            assert seen.desk.observes()
+            assert seen.book.counts.ignored == {"no-metadata": 1, "no-event": 1, "unreadable": 1}
+
+    run_virtual(main())
+
+
+def test_a_flood_of_nonsense_is_few_lines_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """20,000 in a minute: all counted, 11 lines, the last of which says how many were left out."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        async with observed(server) as seen:
+            for _ in range(20):
+                server.tell(*[17] * 1000)
+                await elapse(3)
+            server.tell(17)
+            await elapse(1)
+
+            assert seen.book.counts.ignored == {"no-event": 20_001}
+
+    run_virtual(main())
+
+    lines = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(lines) <= 12
+    assert "left out" in lines[-1]
+
+
+def test_the_watch_goes_on_while_lines_come_faster_than_they_are_read() -> None:
+    """Others get their turn between the lines: 10,000 that are there at once do not hold the loop up."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with observed(server) as seen:
+            await elapse(1)
+            server.tell(*[17] * 10_000)
+            task = asyncio.ensure_future(other())
+            server.quota(hard="7")
+            while seen.desk.left() != 7:
+                await asyncio.wait([task], timeout=0)
+            task.cancel()
+
+            assert turns > 100
+
+    run_virtual(main())
+
+
+def test_an_error_of_our_own_is_counted_and_the_watch_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    """A source that fails in a way that nobody thought of: logged with its place, and tried again."""
+
+    class Failing(ScriptedServer):
+        async def pages(self, kind: Any, namespace: str | None) -> Any:
+            async for page in super().pages(kind, namespace):
+                if self.count("list") < 3:
+                    raise LookupError("of a kind that nobody expects")
+                yield page
+
+    async def main() -> None:
+        server = Failing()
+        server.quota(hard="4")
+        async with observed(server) as seen:
+            await elapse(5)
+
+            assert seen.book.counts.failures == 2
+            assert seen.desk.left() == 4
+
+    run_virtual(main())
+
+    assert any(record.exc_info and "internal error" in record.getMessage() for record in caplog.records)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["ADDED", "MODIFIED", "DELETED"])), max_size=30),
+    st.data(),
+)
+def test_events_in_any_order_end_in_what_is_true(happened: list[tuple[str, str]], data: st.DataObject) -> None:
+    """Told twice and shuffled, the newest state of each object that ever came is what is left, if it was told last.
+
+    An older one never replaces it.
+    """
+    order = Order()
+    order.begin()
+    order.listed("0")
+    truth: dict[str, int] = {}
+    events = [
+        read_event(
+            {"type": kind, "object": {"metadata": {"name": name, "namespace": "n", "resourceVersion": str(version)}}},
+            QUOTAS,
+            None,
+        )
+        for version, (name, kind) in enumerate(happened, start=1)
+    ]
+    for each in data.draw(st.permutations(events * 2)):
+        version, name = int(each.told.version), each.told.place[1]
+        with contextlib.suppress(IgnoredError):
+            order.take(each)
+            assert version >= truth.get(name, 0)
+            truth[name] = version
+
+
+@pytest.mark.parametrize(
+    ("version", "than", "older"),
+    [
+        ("9", "10", True),
+        ("10", "9", False),
+        ("9", "9", False),
+        ("a9", "b1", False),
+        ("", "5", False),
+        ("5", "", False),
+        ("\u0665", "9", False),
+        ("-1", "5", False),
+        ("1" * 5000, "2" * 5000, False),
+    ],
+)
+def test_versions_are_compared_only_as_numbers(version: str, than: str, *, older: bool) -> None:
+    """They are opaque texts: of what is no number nothing is known, and the order of telling counts."""
+    assert is_older(version, than) is older
+
+
+def test_what_is_kept_of_deleted_objects_is_bounded() -> None:
+    """Ten times as many come and go."""
+    order = Order()
+    order.begin()
+    for number in range(GONE_MAX * 10):
+        metadata = {"name": f"q{number}", "namespace": "n"}
+        order.take(read_event({"type": "ADDED", "object": {"metadata": metadata}}, QUOTAS, None))
+        order.take(read_event({"type": "DELETED", "object": {"metadata": metadata}}, QUOTAS, None))
+
+    assert len(order) == GONE_MAX
+
+
+def test_more_objects_than_are_kept_are_ignored() -> None:
+    """Those that were there first still count."""
+    order = Order(live_max=2)
+    for name in "ab":
+        order.take(
+            read_event({"type": "ADDED", "object": {"metadata": {"name": name, "namespace": "n"}}}, QUOTAS, None)
+        )
+    third = read_event({"type": "ADDED", "object": {"metadata": {"name": "c", "namespace": "n"}}}, QUOTAS, None)
+
+    with pytest.raises(IgnoredError) as found:
+        order.take(third)
+    assert found.value.reason is Ignored.TOO_MANY
+    assert json.dumps(str(found.value))
+
+
+def test_a_namespace_in_an_object_that_has_none_is_nonsense() -> None:
+    """A ClusterResourceQuota belongs to no namespace."""
+    line = {"type": "ADDED", "object": {"metadata": {"name": "q", "namespace": "team"}}}
+
+    with pytest.raises(IgnoredError):
+        read_event(line, CLUSTER_QUOTAS, None)

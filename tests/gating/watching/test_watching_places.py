@@ -1,0 +1,300 @@
+"""What is watched where: quotas, else pods, else nothing; permissions that come and go; all namespaces or some."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from backoff_ctrl.engine.demand import Demand
+from backoff_ctrl.engine.tickets import Request
+from backoff_ctrl.k8s.replay.virtual_time import run_virtual
+from backoff_ctrl.k8s.watching.status import EVERYWHERE, Seeing
+from tests.watch_script import ONE, ScriptedServer, elapse, observed
+
+if TYPE_CHECKING:
+    import pytest
+
+LEARNS = "the gate learns from refusals instead"
+ASKED = [1.0, 4.0, 16.0, 64.0, 256.0] + [300.0] * 10
+QUOTAS, PODS = "resourcequotas", "pods"
+
+
+def test_where_quotas_are_forbidden_the_ends_of_pods_are_hints() -> None:
+    """A pod that is deleted or finishes leaves the watch of live pods; one that is made or runs says nothing."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        server.forbidden = {(QUOTAS, "team")}
+        server.pod("old")
+        async with observed(server) as seen:
+            server.pod("new")
+            server.pod("new")
+            await elapse(1)
+            assert "team: something ended" not in seen.desk.news
+
+            server.remove(PODS, "team", "old")
+            server.remove(PODS, "team", "new")
+            await elapse(1)
+
+            assert seen.desk.news.count("team: something ended") == 2
+            sight = seen.book.of("team")
+            assert sight is not None
+            assert (sight.state, sight.why) == (Seeing.PODS, "403: may not list resourcequotas")
+
+    run_virtual(main())
+
+
+def test_a_watch_of_pods_that_broke_hints_once_when_it_is_back() -> None:
+    """Pods may have ended meanwhile: nobody counts which, since nothing is kept of them."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        server.forbidden = {(QUOTAS, "team")}
+        for number in range(100):
+            server.pod(f"p{number}")
+        async with observed(server) as seen:
+            await elapse(30)
+            server.cut(plural=PODS)
+            for number in range(100):
+                server.remove(PODS, "team", f"p{number}")
+            await elapse(2)
+
+            assert seen.desk.news.count("team: something ended") == 1
+
+    run_virtual(main())
+
+
+def test_a_permission_given_back_is_found() -> None:
+    """Asked again soon, then ever more rarely up to `ask_again`, with jitter.
+
+    Then quotas count; the ends of pods are told as before.
+    """
+
+    async def main() -> None:
+        server = ScriptedServer()
+        server.quota(hard="3")
+        server.forbidden = {(QUOTAS, "team")}
+        async with observed(server, ask_again=300) as seen:
+            assert seen.book.of("team").state is Seeing.PODS  # type: ignore[union-attr]
+            await elapse(1000)
+            asked = server.times("list")
+            assert server.count("list", PODS) == 1
+            server.forbidden.clear()
+            await elapse(400)
+
+            gaps = [later - earlier for earlier, later in itertools.pairwise(asked)]
+            assert all(longest * 0.8 <= gap <= longest * 1.2 for gap, longest in zip(gaps, ASKED, strict=False))
+            assert len(gaps) > 5
+            assert len({round(gap / longest, 3) for gap, longest in zip(gaps, ASKED, strict=False)}) > 3
+            assert seen.book.of("team").state is Seeing.QUOTAS  # type: ignore[union-attr]
+            assert seen.desk.left() == 3
+            assert server.open_streams == {(QUOTAS, "team"): 1, (PODS, "team"): 1}
+
+    run_virtual(main())
+
+
+def test_a_permission_taken_away_makes_the_gate_forget_what_it_may_not_see() -> None:
+    """A quota edited meanwhile must not be judged by what it was: it is learned from refusals."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        server.quota(hard="3")
+        async with observed(server) as seen:
+            await elapse(60)
+            assert seen.desk.left() == 3
+            server.forbidden = {(QUOTAS, "team"), (PODS, "team")}
+            server.cut()
+            server.cut(plural=PODS)
+            await elapse(3)
+
+            assert seen.desk.left() is None
+            assert not seen.desk.observes()
+            sight = seen.book.of("team")
+            assert sight is not None
+            assert sight.state is Seeing.LEARNING
+            assert sight.why == "403: may not list resourcequotas; 403: may not list pods"
+            assert seen.book.counts.forbidden == 4
+
+    run_virtual(main())
+
+
+def test_each_change_of_state_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """Forbidden for hours, given back, taken again: three lines, however often it was asked."""
+    caplog.set_level(logging.INFO, logger="backoff_ctrl.k8s")
+
+    async def main() -> None:
+        server = ScriptedServer()
+        server.forbidden = {(QUOTAS, "team"), (PODS, "team")}
+        async with observed(server, ask_again=60):
+            await elapse(7200)
+            server.forbidden.remove((QUOTAS, "team"))
+            await elapse(120)
+            server.forbidden.clear()
+            await elapse(120)
+            server.forbidden = {(QUOTAS, "team")}
+            server.cut()
+            await elapse(3600)
+
+    run_virtual(main())
+
+    first, second, third = (record.getMessage() for record in caplog.records)
+    assert first.endswith("(403: may not list resourcequotas; 403: may not list pods): " + LEARNS)
+    assert second == "quotas of namespace team are watched"
+    assert third.endswith("(403: may not list resourcequotas): the ends of pods are watched instead")
+
+
+def test_all_namespaces_that_may_not_be_watched_are_watched_one_by_one_as_they_are_used() -> None:
+    """The fall-back begins with the namespaces known so far, and goes on with each that comes into use."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        server.quota(namespace="a")
+        server.quota(namespace="b")
+        server.forbidden = {(QUOTAS, None)}
+        async with observed(server, None) as seen:
+            seen.watch.add("a")
+            await elapse(1)
+            assert server.open_streams == {(QUOTAS, "a"): 1, (PODS, "a"): 1}
+            seen.watch.add("b")
+            await elapse(1000)
+
+            assert server.open_streams == {(kind, name): 1 for kind in (QUOTAS, PODS) for name in "ab"}
+            assert seen.desk.left(namespace="a") == seen.desk.left(namespace="b") == 2
+            assert seen.book.of("a").state is Seeing.QUOTAS  # type: ignore[union-attr]
+            assert seen.book.status()[EVERYWHERE].state is Seeing.LEARNING
+
+    run_virtual(main())
+
+
+def test_when_all_namespaces_may_be_watched_again_one_stream_takes_over() -> None:
+    """What was told stays told, what went in between is forgotten, and the single streams end."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        for name in ("kept", "gone"):
+            server.quota(name, namespace="a")
+        server.forbidden = {(QUOTAS, None)}
+        async with observed(server, None, ask_again=100) as seen:
+            seen.watch.add("a")
+            await elapse(30)
+            server.down = True
+            server.cut()
+            server.remove(QUOTAS, "a", "gone")
+            await elapse(1)
+            server.down = False
+            server.forbidden.clear()
+            await elapse(200)
+
+            assert server.open_streams == {(QUOTAS, None): 1, (PODS, "a"): 1}
+            assert seen.desk.ends_told_of == {"a": True}
+            assert seen.desk.left("kept", namespace="a") == 2
+            assert seen.desk.left("gone", namespace="a") is None
+            assert seen.desk.observes("a")
+            assert set(seen.book.status()) == {EVERYWHERE}
+            server.quota("kept", hard="9", namespace="a")
+            await elapse(1)
+            assert seen.desk.left("kept", namespace="a") == 9
+            server.cut(plural=PODS)
+            await elapse(10)
+            assert set(seen.book.status()) == {EVERYWHERE}
+
+    run_virtual(main())
+
+
+def test_where_all_are_watched_only_the_ends_of_pods_are_asked_of_the_single_ones() -> None:
+    """One list, one stream of quotas, whatever comes into use; and nothing is noted of pods: quotas are seen."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        server.quota(namespace="a")
+        async with observed(server, None) as seen:
+            seen.watch.add("a")
+            seen.watch.add("b")
+            await elapse(10)
+
+            assert server.open_streams == {(QUOTAS, None): 1, (PODS, "a"): 1, (PODS, "b"): 1}
+            assert set(seen.book.status()) == {EVERYWHERE}
+            assert seen.book.of("b").state is Seeing.QUOTAS  # type: ignore[union-attr]
+
+    run_virtual(main())
+
+
+def test_the_namespaces_watched_one_by_one_are_bounded() -> None:
+    """Of 300 the 256 used last are watched; the others are left to learning, with nothing of them kept."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        for number in range(300):
+            server.quota(namespace=f"n{number}")
+        async with observed(server, ()) as seen:
+            for number in range(300):
+                seen.watch.add(f"n{number}")
+                if number >= 44:
+                    seen.watch.add("n0")  # it is used all the time
+                await elapse(0.01)
+
+            assert Counter(kind for kind, _ in server.open_streams) == {QUOTAS: 256, PODS: 256}
+            assert server.open_streams[QUOTAS, "n0"] == 1
+            assert server.open_streams[QUOTAS, "n1"] == server.open_streams[PODS, "n1"] == 0
+            assert not seen.desk.ends_told_of["n1"]
+            assert seen.desk.left(namespace="n1") is None
+            assert not seen.desk.observes("n1")
+            assert len(seen.book.status()) == 256
+
+    run_virtual(main())
+
+
+def test_the_namespaces_whose_pods_are_watched_beside_all_quotas_are_bounded() -> None:
+    """The one least used is let go, and nobody believes any more that its ends are told."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        async with observed(server, None) as seen:
+            for number in range(257):
+                seen.watch.add(f"n{number}")
+                await elapse(0.01)
+            await elapse(1)
+
+            assert Counter(kind for kind, _ in server.open_streams) == {QUOTAS: 1, PODS: 256}
+            assert [name for name, told in seen.desk.ends_told_of.items() if not told] == ["n0"]
+
+    run_virtual(main())
+
+
+def test_a_quota_edited_counts_at_once_for_the_verdict_and_for_room() -> None:
+    """`spec.hard` decides what never fits, `status` what fits now, in the moment of the event."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        server.quota(hard="2", used="2")
+        async with observed(server) as seen:
+            await elapse(1)
+            heard = Heard()
+            seen.desk.stand(Request("three", "team", Demand({"pods": 3 * ONE})), heard)
+            seen.desk.stand(Request("two", "team", Demand({"pods": 2 * ONE})), heard)
+            await elapse(0.1)
+            assert heard.said == ["three: never-fits"]
+
+            server.quota(hard="5", used="2")
+            await elapse(0.1)
+            assert heard.said == ["three: never-fits", "two: admitted"]
+
+    run_virtual(main())
+
+
+class Heard:
+    """Waiters that note what became of them."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def admitted(self, held: Any) -> None:
+        self.said.append(f"{held.ticket.request.id}: admitted")
+
+    def refused(self, refusal: Any) -> None:
+        self.said.append(f"{refusal.request.id}: {refusal.reason}")
+
+    def opened(self) -> None:
+        self.said.append("opened")

@@ -1,0 +1,316 @@
+"""Lists and watches over HTTP: a line is an event, whatever its bytes; a stream may be cut anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiohttp import web
+from kubernetes.aio import client
+
+from backoff_ctrl.k8s.answers import paging
+from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
+from backoff_ctrl.k8s.watching import source as quota_source
+from backoff_ctrl.k8s.watching.reading import (
+    CLUSTER_QUOTAS,
+    LIVE_PODS,
+    QUOTAS,
+    Ignored,
+    WatchAbsentError,
+    WatchBrokenError,
+    WatchExpiredError,
+    WatchForbiddenError,
+)
+from backoff_ctrl.k8s.watching.source import ClientSource
+from backoff_ctrl.k8s.watching.status import Seeing
+from backoff_ctrl.k8s.watching.watch import QuotaWatch
+from tests.watch_script import RecordingDesk, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+
+    Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@contextlib.asynccontextmanager
+async def served(answer: Answer, **options: Any) -> AsyncIterator[ClientSource]:
+    """A source whose server answers so."""
+    runner = web.AppRunner(application(answer))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    try:
+        async with client.ApiClient(client.Configuration(host=f"http://127.0.0.1:{port}")) as api:
+            yield ClientSource(api, **options)
+    finally:
+        await runner.cleanup()
+
+
+def application(answer: Answer) -> web.Application:
+    made = web.Application()
+    made.router.add_get("/{rest:.*}", answer)
+    return made
+
+
+def streaming(*chunks: bytes, cut: bool = False) -> Answer:
+    """Write these chunks one by one, each on its own; then end in good order, or cut the connection."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for chunk in chunks:
+            await response.write(chunk)
+            await asyncio.sleep(0)
+        if cut:
+            assert request.transport is not None
+            request.transport.abort()
+        return response
+
+    return answer
+
+
+async def taken(source: ClientSource) -> list[object]:
+    return [each async for each in source.watch(QUOTAS, "team", "1")]
+
+
+LINES = [{"type": "ADDED", "object": {"metadata": {"name": "ü" * 30}}}, {"type": "BOOKMARK"}, 5]
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+async def test_a_stream_cut_into_any_chunks_is_the_same_events(size: int) -> None:
+    """In the middle of a letter too; empty lines say nothing."""
+    text = "\n\n".join(json.dumps(line, ensure_ascii=False) for line in LINES).encode() + b"\n"
+    chunks = [text[start : start + size] for start in range(0, len(text), size)]
+    async with served(streaming(*chunks)) as source:
+        assert await taken(source) == LINES
+
+
+async def test_lines_that_are_no_json_are_told_as_such() -> None:
+    """Half an object, bytes that are no text, a number that is too long, brackets that are too deep."""
+    bad = [b'{"type": "ADD', b"\xff\xfe", b"9" * 5000, b"[" * 100_000]
+    async with served(streaming(b'{"a": 1}\n' + b"\n".join(bad) + b'\n{"b": 2}\n')) as source:
+        assert await taken(source) == [{"a": 1}, *[Ignored.NO_JSON] * 4, {"b": 2}]
+
+
+async def test_a_line_without_an_end_is_dropped_and_the_next_one_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held of a line is bounded (the bound is lowered here: 8 MiB take long to send)."""
+    monkeypatch.setattr(quota_source, "LINE_MAX", 10_000)
+    long = [b"x" * 4000] * 10
+    async with served(streaming(b'{"a": 1}\n', *long, b'\n{"b": 2}\n{"c": 3}\n')) as source:
+        assert await taken(source) == [{"a": 1}, Ignored.TOO_LONG, {"b": 2}, {"c": 3}]
+
+
+async def test_a_stream_that_is_cut_is_broken_and_half_a_line_is_none() -> None:
+    """The events before it were told."""
+    found: list[object] = []
+    async with served(streaming(b'{"a": 1}\n', b'{"b":', cut=True)) as source:
+
+        async def read() -> None:
+            async for each in source.watch(QUOTAS, "team", "1"):
+                found.append(each)  # noqa: PERF401 - what came before the error counts
+
+        with pytest.raises(WatchBrokenError):
+            await read()
+
+    assert found == [{"a": 1}]
+
+
+async def test_a_stream_that_says_nothing_for_too_long_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection cut without a word would be waited on for ever: it ends in good order, to be resumed."""
+    monkeypatch.setattr(quota_source, "SILENT_SECONDS", 3)
+    held = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b'{"a": 1}\n')
+        await held.wait()
+        return response
+
+    async with served(answer) as source:
+        assert await asyncio.wait_for(taken(source), 45) == [{"a": 1}]
+        held.set()
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (401, WatchBrokenError),
+        (403, WatchForbiddenError),
+        (404, WatchAbsentError),
+        (410, WatchExpiredError),
+        (429, WatchBrokenError),
+        (500, WatchBrokenError),
+        (504, WatchBrokenError),
+    ],
+)
+async def test_an_answer_that_is_no_stream_is_an_error_that_says_why(status: int, error: type[Exception]) -> None:
+    """The sentence of the Status, on one line."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        headers = {"Retry-After": "7"}
+        return web.json_response({"kind": "Status", "message": "not\nnow"}, status=status, headers=headers)
+
+    async with served(answer) as source:
+        with pytest.raises(error, match=f"^{status}: not now$") as watched:
+            await taken(source)
+        with pytest.raises(error, match=f"^{status}: not now$"):
+            [page async for page in source.pages(QUOTAS, None)]
+    assert type(watched.value) is error
+    assert getattr(watched.value, "retry_after", 7) in {7, 0}
+
+
+@pytest.mark.parametrize("body", ["", "[]", "7", "{}", '{"metadata": 5}', "[" * 100_000])
+async def test_a_list_that_is_none_is_broken(body: str) -> None:
+    """200, and something else in it."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(text=body)
+
+    async with served(answer) as source:
+        with pytest.raises(WatchBrokenError):
+            [page async for page in source.pages(QUOTAS, None)]
+
+
+async def test_a_server_without_the_group_says_so() -> None:
+    """404: nobody needs to be asked further; anything else is no answer."""
+    status = 404
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.json_response({"message": "no"}, status=status)
+
+    async with served(answer) as source:
+        assert not await source.is_served(CLUSTER_QUOTAS.path)
+        status = 403
+        with pytest.raises(WatchForbiddenError):
+            await source.is_served(CLUSTER_QUOTAS.path)
+        status = 503
+        with pytest.raises(WatchBrokenError):
+            await source.is_served(CLUSTER_QUOTAS.path)
+        status = 200
+        assert await source.is_served(CLUSTER_QUOTAS.path)
+
+
+async def test_a_page_of_quotas_at_a_time(sandbox: BackgroundSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long list is never in memory as a whole, and all its pages are of one version."""
+    monkeypatch.setattr(quota_source, "PAGE", 4)
+    for number in range(10):
+        sandbox.create_quota("team", f"q{number}", {"pods": "1"})
+    async with client.ApiClient(client.Configuration(host=sandbox.url)) as api:
+        pages = [page async for page in ClientSource(api).pages(QUOTAS, None)]
+
+    assert [len(page["items"]) for page in pages] == [4, 4, 2]
+    assert len({page["metadata"]["resourceVersion"] for page in pages}) == 1
+
+
+@pytest.mark.parametrize("tokens", [["a"], ["a", "b", "c"], None], ids=["of one", "of three", "without end"])
+async def test_a_list_that_goes_in_circles_is_broken(tokens: list[str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new list is begun, later: the same pages for ever would be asked as fast as the server can."""
+    monkeypatch.setattr(paging, "PAGES_MAX", 50)
+    asked = itertools.count()
+
+    async def answer(request: web.Request) -> web.Response:
+        number = next(asked)
+        more = str(number) if tokens is None else tokens[number % len(tokens)]
+        return web.json_response({"metadata": {"resourceVersion": "1", "continue": more}, "items": []})
+
+    async with served(answer) as source:
+        with pytest.raises(WatchBrokenError, match="the list goes on"):
+            [page async for page in source.pages(QUOTAS, "team")]
+    assert next(asked) <= 52
+
+
+async def test_an_error_that_the_client_has_read_before_is_said() -> None:
+    """A gated client learns from what is forbidden."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response({"kind": "Status", "message": "not for you"}, status=403)
+
+    async with served(answer) as source:
+        configuration = source._client.configuration
+        async with AsyncGatedApiClient(configuration, gate=AsyncGate()) as gated:
+            for client_of_it in (source, ClientSource(gated)):
+                with pytest.raises(WatchForbiddenError, match="403: not for you"):
+                    await taken(client_of_it)
+
+
+async def test_of_an_error_without_an_end_the_beginning_is_read() -> None:
+    """Its sentence is at its beginning; all of it would fill the memory."""
+    sent = 0
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal sent
+        response = web.StreamResponse(status=500)
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            while sent < 1 << 30:
+                await response.write(b"oh no " * 10_000)
+                sent += 60_000
+        return response
+
+    async with served(answer) as source:
+        with pytest.raises(WatchBrokenError, match="500: oh no oh no"):
+            await taken(source)
+    assert sent < 64 << 20  # what the machine's buffers hold
+
+
+async def test_of_pods_only_the_metadata_and_of_their_list_only_its_version_is_asked(
+    sandbox: BackgroundSandbox,
+) -> None:
+    """Ten thousand pods must not come over the wire, or into memory, to see that one ended."""
+    async with client.ApiClient(client.Configuration(host=sandbox.url)) as api:
+        core: Any = client.CoreV1Api(api)
+        for number in range(5):
+            spec = {"containers": [{"name": "c", "image": "i"}]}
+            await core.create_namespaced_pod("team", {"metadata": {"name": f"p{number}"}, "spec": spec})
+        source = ClientSource(api)
+        pages = [page async for page in source.pages(LIVE_PODS, "team")]
+        version = pages[0]["metadata"]["resourceVersion"]
+        await core.patch_namespaced_pod_status("p0", "team", {"status": {"phase": "Running"}})
+        await core.patch_namespaced_pod_status("p0", "team", {"status": {"phase": "Succeeded"}})
+        await core.delete_namespaced_pod("p1", "team", grace_period_seconds=0)
+        events: list[Any] = []
+        async with asyncio.timeout(45):
+            async for event in source.watch(LIVE_PODS, "team", version):
+                events.append(event)
+                if [each["type"] for each in events].count("DELETED") == 2:
+                    break
+
+    assert [len(page["items"]) for page in pages] == [1]
+    assert [e["object"]["metadata"]["name"] for e in events if e["type"] == "DELETED"] == ["p0", "p1"]
+    assert all("spec" not in each["object"] and "status" not in each["object"] for each in events)
+
+
+async def test_streams_that_are_cut_after_every_event_miss_nothing(sandbox: BackgroundSandbox) -> None:
+    """The history is forgotten in between as well: each change of 20 is known in the end."""
+    desk = RecordingDesk()
+    sandbox.create_quota("team", "q", {"pods": "1"})
+    async with client.ApiClient(client.Configuration(host=sandbox.url)) as api:
+        core: Any = client.CoreV1Api(api)
+        watch = QuotaWatch(desk, ClientSource(api), ["team"], longest_pause=0.05)
+        task = asyncio.ensure_future(watch.run())
+        await until(lambda: desk.left() == 1)
+        sandbox.faults.watch_break_share = 1.0
+        for number in range(2, 22):
+            await core.patch_namespaced_resource_quota("q", "team", {"spec": {"hard": {"pods": str(number)}}})
+            if number % 5 == 0:
+                sandbox.call(lambda each: each.compact())
+        await until(lambda: desk.left() == 21)
+        sandbox.faults.clear()
+        await until(lambda: desk.observes() and desk.left() == 21)
+        sight = watch.book.of("team")
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    assert sight is not None
+    assert sight.state is Seeing.QUOTAS
+    assert watch.book.counts.reconnects > 0
+    assert watch.book.counts.failures == 0

@@ -1,0 +1,90 @@
+"""Writes ``protobuf_fields.txt`` anew from the sources of Kubernetes: for maintainers, not used at run time.
+
+Usage: python -m tools.protobuf_table K8S_IO_API_DIR K8S_IO_APIMACHINERY_DIR, with the directories of the Go
+modules ``k8s.io/api`` and ``k8s.io/apimachinery`` of one release. The ``.proto`` files give numbers, names and types;
+whether a field is a pointer (a zero then means zero, not nothing) stands only in ``types.go``.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from backoff_ctrl.k8s.sandbox.kinds.kinds import BUILT_IN
+from backoff_ctrl.k8s.sandbox.kinds.protobuf import package_of
+
+TABLE = Path(__file__).parent.parent / "k8s" / "sandbox" / "kinds" / "protobuf_fields.txt"
+_EXTRA = (
+    "authentication.v1.SelfSubjectReview",
+    "authorization.v1.SelfSubjectAccessReview",
+    "authorization.v1.SelfSubjectRulesReview",
+    "autoscaling.v1.Scale",
+    "core.v1.Binding",
+    "meta.v1.DeleteOptions",
+    "policy.v1.Eviction",
+)
+_MESSAGE = re.compile(r"^message (\w+) \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+_FIELD = re.compile(r"^  (?:(optional|repeated|required) )?(map<string, [.\w]+>|[.\w]+) (\w+) = (\d+);", re.MULTILINE)
+_STRUCT = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+_POINTER = re.compile(r"^\t\w+\s+\*[\w.]+\s+`.*?protobuf:\"\w+,(\d+),", re.MULTILINE)
+_SCALARS = frozenset({"string", "bool", "bytes", "int32", "int64", "uint32", "uint64", "double", "float"})
+
+
+def main(api: Path, machinery: Path) -> str:
+    """The text of the table."""
+    messages: dict[str, list[str]] = {}
+    for file in sorted([*api.glob("*/*/generated.proto"), *machinery.glob("pkg/**/generated.proto")]):
+        package = _short(f"k8s.io.{_package(file, api, machinery)}")
+        types = "".join(each.read_text() for each in file.parent.glob("*types.go"))
+        pointers = {name: set(_POINTER.findall(body)) for name, body in _STRUCT.findall(types)}
+        for name, body in _MESSAGE.findall(file.read_text()):
+            messages[f"{package}.{name}"] = [
+                _line(package, field, pointers.get(name, set())) for field in _FIELD.findall(body)
+            ]
+    roots = [f"{package_of(kind.api_version)}.{kind.kind}" for kind in BUILT_IN]
+    wanted = _reachable(messages, [*(root for root in roots if root in messages), *_EXTRA])
+    parts = [f"{name}\n" + "".join(f" {line}\n" for line in messages[name]) for name in sorted(wanted)]
+    return "".join(parts)
+
+
+def _package(file: Path, api: Path, machinery: Path) -> str:
+    inside = file.parent
+    if inside.is_relative_to(api):
+        return "api." + ".".join(inside.relative_to(api).parts)
+    return "apimachinery." + ".".join(inside.relative_to(machinery).parts)
+
+
+def _short(name: str) -> str:
+    """``k8s.io.api.core.v1.Pod`` is ``core.v1.Pod`` here."""
+    for prefix in ("k8s.io.apimachinery.pkg.apis.", "k8s.io.apimachinery.pkg.", "k8s.io.api."):
+        name = name.removeprefix(prefix)
+    return name
+
+
+def _line(package: str, field: tuple[str, str, str, str], pointers: set[str]) -> str:
+    label, type_, name, number = field
+    flags = "r" if label == "repeated" else ""
+    if type_.startswith("map<"):
+        type_, flags = type_.removeprefix("map<string, ").removesuffix(">"), "m"
+    type_ = type_.removeprefix(".")
+    if type_ not in _SCALARS:
+        type_ = _short(type_) if "." in type_ else f"{package}.{type_}"
+    return f"{number} {name} {type_} {flags}{'p' if number in pointers else ''}".rstrip()
+
+
+def _reachable(messages: dict[str, list[str]], roots: list[str]) -> set[str]:
+    found: set[str] = set()
+    waiting = list(roots)
+    while waiting:
+        name = waiting.pop()
+        if name in found or name not in messages:
+            continue
+        found.add(name)
+        waiting += [line.split(" ")[2] for line in messages[name]]
+    return found
+
+
+if __name__ == "__main__":
+    table = main(Path(sys.argv[1]), Path(sys.argv[2]))
+    TABLE.write_text(table, encoding="utf-8")
