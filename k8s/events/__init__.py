@@ -1,1 +1,1 @@
-"""Kubernetes events about creates that wait."""
+"""Kubernetes events about creates that are waiting for quota."""

@@ -1,7 +1,7 @@
-"""Events as the API server takes them (events.k8s.io/v1), and the patch that counts on. Pure.
+"""Builds events that the API server accepts (events.k8s.io/v1), and the patches that raise their count. Pure.
 
-The rules are those of Kubernetes' ``pkg/apis/core/validation/events.go``: a note of at most 1,024 bytes, a reporting
-instance of at most 128, an action and a reason, and a series that counts from 2. Only the series may change later.
+The rules come from Kubernetes' ``pkg/apis/core/validation/events.go``: a note has at most 1,024 bytes, a reporting
+instance at most 128; action and reason are required; a series counts from 2. Only the series may change later.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _KINDS: Final = {
     Happening.ADMITTED: ("Normal", "Creating"),
     LEFT_OUT: ("Normal", "Summarizing"),
 }
-"""Type and action by reason. A wait and a refusal are Warnings, as FailedScheduling and FailedCreate are: people who
-ask why their work does not run look for those.
+"""Type and action for each reason. Waiting and refusal are Warnings, like FailedScheduling and FailedCreate: people who
+want to know why their work does not run look for Warnings.
 """
 NOTE_MAX: Final = 1024
 INSTANCE_MAX: Final = 128
@@ -34,28 +34,28 @@ _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0
 
 
 def instance_name(host: str, pid: int) -> str:
-    """Name this process among those that report: host and process id, as long as is allowed."""
+    """Return the reporting instance: host name and process id, the host name cut to fit ``INSTANCE_MAX``."""
     tail = f"-{pid}"
     return host.encode("ascii", "replace").decode()[: INSTANCE_MAX - len(tail)] + tail
 
 
 def event_name(about: str, when: float, nonce: int) -> str:
-    """Name an event as client-go does, by what it is about and when; ``nonce`` (16 bits) tells processes apart."""
+    """Name an event as client-go does: the object's name and the time. ``nonce`` (16 bits) keeps processes apart."""
     tail = f".{int(when * 1_000_000):x}{nonce & 0xFFFF:04x}"
     prefix = about[: NAME_MAX - len(tail)].rstrip("-.")
     return (prefix if _SUBDOMAIN.fullmatch(prefix) else "backoff-ctrl") + tail
 
 
 def micro_time(when: float) -> str:
-    """Write seconds since the epoch as Kubernetes' MicroTime."""
+    """Format seconds since the epoch as a Kubernetes MicroTime."""
     return datetime.fromtimestamp(when, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def regarding(namespace: str, owner: Owner | None) -> dict[str, str]:
-    """Refer to the owner, else to the namespace itself.
+    """Refer to the owner or, without one, to the namespace itself.
 
-    The namespace is said of both: the server wants an event to lie where the object does, and an event about a
-    namespace in the namespace ``default``, where hardly anybody may write, unless the reference says otherwise.
+    Both references carry ``namespace``: the server requires an event to be in its object's namespace. A reference
+    to a Namespace without that field would force the event into ``default``, where few accounts may write.
     """
     if owner is None:
         return {"apiVersion": "v1", "kind": "Namespace", "name": namespace, "namespace": namespace}
@@ -64,20 +64,20 @@ def regarding(namespace: str, owner: Owner | None) -> dict[str, str]:
 
 
 def short_note(text: str) -> str:
-    """Cut a note to what is allowed, in bytes of UTF-8."""
+    """Cut a note to ``NOTE_MAX`` bytes of UTF-8."""
     data = text.encode("utf-8", "replace")
     return text if len(data) <= NOTE_MAX else data[: NOTE_MAX - 3].decode("utf-8", "ignore") + "..."
 
 
 def series(count: int, last: float) -> dict[str, Any] | None:
-    """Say how often something was seen; nothing where it was once."""
+    """Return an event's ``series``, or None for something that happened once. ``last``: seconds since the epoch."""
     return {"count": count, "lastObservedTime": micro_time(last)} if count > 1 else None
 
 
 def event_body(
     namespace: str, owner: Owner | None, reason: str, note: str, instance: str, when: float, nonce: int
 ) -> dict[str, Any]:
-    """Write an event. ``when``: seconds since the epoch; ``nonce``: see ``event_name``."""
+    """Build the event. ``when``: seconds since the epoch; ``nonce``: see ``event_name``."""
     about = regarding(namespace, owner)
     type_, action = _KINDS[reason]
     return {

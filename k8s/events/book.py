@@ -1,8 +1,8 @@
-"""What is written down of the stories of creates, as Kubernetes events: a machine, pure and bounded.
+"""Decides which Kubernetes events are written about waiting creates, and when: a pure state machine of bounded size.
 
-As client-go's EventBroadcaster does, the same news about the same object is one event whose series counts, until it
-was not heard for 6 minutes. What client-go does not do: requests are bounded by token buckets, one for each
-namespace and one for all. What finds no token is left out, counted, and told in a summary of its own.
+As in client-go's EventBroadcaster, repeated news about the same object is one event whose series counts up; the series
+ends after 6 minutes without a repetition. Beyond client-go, token buckets limit the requests, one bucket per namespace
+and one for all. News without a token is left out and counted; a summary event reports how much was left out.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 __all__ = ["Counts", "Ended", "EventBook", "Limits", "Write"]
 
 _OLDEST: Final = 8
-"""Of so many events one must be free to be forgotten: only few are under way at a time."""
+"""The oldest events looked at for one to evict: only a few are being written at a time, so one of these is free."""
 
 
 class EventBook:
-    """Told stories, it says what to write next. Time is given in seconds on a clock that never goes back.
+    """Receives stories and says what to write next. Times are seconds of a monotonic clock.
 
-    One write at a time: ``next`` gives it, ``ended`` ends it. ``epoch``: what to add to that clock's time for the
-    time of day; asked anew for each write, since the latter may be set.
+    There is one write at a time: ``next`` returns it, ``ended`` reports its result. ``epoch`` returns the offset from
+    the monotonic clock to the time of day; it is called for each write, since the time of day may be reset.
     """
 
     def __init__(
         self, instance: str, epoch: Callable[[], float], rng: random.Random, limits: Limits | None = None
     ) -> None:
-        """Open an empty book. ``instance``: who reports, see ``instance_name``."""
+        """Start without events. ``instance``: the reporting instance, see ``instance_name``."""
         self.limits = limits or Limits()
         self.counts = Counts()
         self._instance = instance
         self._epoch = epoch
         self._rng = rng
         self._budget = Budget(self.limits)
-        self._series: OrderedDict[Key, Series] = OrderedDict()  # by when they were heard last
+        self._series: OrderedDict[Key, Series] = OrderedDict()  # the least recently repeated first
         self._places: dict[str, Place] = {}
         self._pending: deque[Series] = deque()
         self._due: list[tuple[float, int, Series | Place]] = []
@@ -57,13 +57,13 @@ class EventBook:
 
     @property
     def held(self) -> int:
-        """How many things are kept: events, namespaces and calls."""
+        """Entries in memory: events, namespaces and pending timers."""
         return len(self._series) + len(self._places) + len(self._due)
 
-    # -- told ---------
+    # -- stories ---------
 
     def tell(self, story: Story, now: float) -> None:
-        """Take in what happened."""
+        """Take in one story. If its ``note`` raises an exception, the story counts as left out; then it is raised."""
         self.counts.told += 1
         self._forget_old(now)
         place = self._place(story.namespace, now)
@@ -77,7 +77,7 @@ class EventBook:
             self._series.move_to_end(story.key)
             self._want_patch(known, now)
         elif place is None:
-            self.counts.left_out += 1  # so many namespaces at once that there is nowhere to tell it
+            self.counts.left_out += 1  # more than namespaces_max at once: not even a summary
         elif not self._room_for_new(place, now):
             self._leave_out(place, story.happening, 1, now)
         else:
@@ -103,10 +103,10 @@ class EventBook:
             return False
         return len(self._series) < self.limits.series_max or self._evict(now)
 
-    # -- what to write ---------
+    # -- writes ---------
 
     def next(self, now: float) -> Write | None:
-        """Return what to write now; nothing: ask again when told, when ``next_due`` says, or when a write has ended."""
+        """Return the write to do now, or None: then call again at ``next_due`` or after ``tell`` or ``ended``."""
         if self._writing is not None or now < self._paused_until:
             return None
         if self._pending:
@@ -121,7 +121,7 @@ class EventBook:
         return None
 
     def next_due(self) -> float | None:
-        """Return when ``next`` may have something; a time that has come means now."""
+        """Return the earliest time at which ``next`` may return a write (past: now). None: not before a call."""
         if self._writing is not None:
             return None
         if self._pending:
@@ -140,7 +140,7 @@ class EventBook:
     def _patch(self, known: Series, due: float, now: float) -> Write | None:
         place = known.place
         if due != self._called_for(known):
-            return None  # an entry of the past
+            return None  # an outdated timer
         known.due = None
         if known.pending or known.count == known.stored:
             return None
@@ -171,7 +171,9 @@ class EventBook:
         place.left_out, place.summed_up = Counter(), now
         listed = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.left_out.items()))
         total, seconds = summary.left_out.total(), now - place.since
-        note = f"{total} events of the last {seconds:.0f} s were left out, so as not to flood this namespace: {listed}"
+        note = (
+            f"{total} events of the last {seconds:.0f} s were not written, to avoid flooding this namespace: {listed}"
+        )
         body = self._event(place, None, LEFT_OUT, note, now)
         return self._begun(Write("create", place.name, body["metadata"]["name"], body, total), summary)
 
@@ -179,11 +181,11 @@ class EventBook:
         self._writing = (write, about)
         return write
 
-    # -- ended ---------
+    # -- results ---------
 
     def ended(self, how: Ended, now: float, retry_after: float = 0.0) -> None:
-        """End the write that ``next`` gave last. ``retry_after``: seconds that the server asked for, if it did."""
-        assert self._writing is not None, "nothing is being written"
+        """Report the result of the last write. ``retry_after``: the server's Retry-After in seconds, 0 for none."""
+        assert self._writing is not None, "ended() without a write from next()"
         (write, about), self._writing = self._writing, None
         place = self._places[write.namespace]
         if how is Ended.LATER:
@@ -224,7 +226,7 @@ class EventBook:
             known.stored = write.count
         if how in (Ended.DONE, Ended.LATER):
             self._want_patch(known, now)
-        elif how is Ended.GONE and self._budget.wait(known.place.account, now) == 0:  # its time in the store is over
+        elif how is Ended.GONE and self._budget.wait(known.place.account, now) == 0:  # the server has expired it
             name = event_name(known.body["regarding"]["name"], now + self._epoch(), self._rng.getrandbits(16))
             known.body = {**known.body, "metadata": {**known.body["metadata"], "name": name}}
             self._reserve(known)
@@ -234,7 +236,7 @@ class EventBook:
             self._give_up(known, now)
 
     def _summary_ended(self, place: Place, summary: Summary, how: Ended) -> None:
-        if how in (Ended.LATER, Ended.FORBIDDEN):  # to be told with the next
+        if how in (Ended.LATER, Ended.FORBIDDEN):  # the next summary includes it
             place.left_out += summary.left_out
             place.since = summary.since
         if place.left_out:
@@ -245,7 +247,7 @@ class EventBook:
         self._budget.reserve(made.place.account)
         self._pending.append(made)
 
-    # -- when ---------
+    # -- timers ---------
 
     def _want_patch(self, known: Series, now: float) -> None:
         if not known.pending and known.due is None and known.count > known.stored:
@@ -262,7 +264,7 @@ class EventBook:
         else:
             what.due = when
         heapq.heappush(self._due, (when, next(self._order), what))
-        if len(self._due) > 2 * (len(self._series) + len(self._places)) + _OLDEST:  # mostly of what is forgotten
+        if len(self._due) > 2 * (len(self._series) + len(self._places)) + _OLDEST:  # mostly outdated timers
             self._due = [entry for entry in self._due if entry[0] == self._called_for(entry[2])]
             heapq.heapify(self._due)
 
@@ -283,7 +285,7 @@ class EventBook:
         self._want_summary(place)
 
     def _give_up(self, known: Series, now: float) -> None:
-        """Leave out what the server was not told of an event that it has."""
+        """Count the repetitions of an event that the server does not know of as left out."""
         missed, known.count = known.count - known.stored, known.stored
         self._leave_out(known.place, known.happening, missed, now)
 
@@ -299,7 +301,7 @@ class EventBook:
         return known.pending or (self._writing is not None and self._writing[1] is known)
 
     def _forget_old(self, now: float) -> None:
-        """End the series that were not heard for long and of which all is told."""
+        """Drop the series that have ended and whose count the server knows."""
         while self._series:
             oldest = next(iter(self._series.values()))
             if oldest.count > oldest.stored or not self._is_old(oldest, now):
@@ -307,7 +309,7 @@ class EventBook:
             self._forget(oldest, now)
 
     def _evict(self, now: float) -> bool:
-        """Make room in the table: forget the one that was not heard for longest, of the oldest few."""
+        """Make room in the table: drop the least recently repeated series that is not being written."""
         for known in itertools.islice(self._series.values(), _OLDEST):
             if not self._is_under_way(known):
                 self._forget(known, now)

@@ -1,4 +1,4 @@
-"""What events may cost the API server: a token bucket per namespace, one for all, and tokens that are promised."""
+"""Limits the requests for events: a token bucket per namespace and one for all, with tokens that can be reserved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from backoff_ctrl.k8s.gate.token_bucket import Bucket
 class Limits:
     """Rates in requests per second, times in seconds. The defaults allow a namespace 31 requests in a minute.
 
-    ``kept_share`` of each bucket is not for new events but for the counts of old ones and for summaries.
+    New events may not use ``kept_share`` of each bucket: it is kept for summaries and for patches of older events.
     """
 
     namespace_rate: float = 0.1
@@ -19,60 +19,60 @@ class Limits:
     rate: float = 1.0
     burst: int = 100
     kept_share: float = 0.2
-    window: float = 360.0  # client-go's: a series ends when nothing was heard for so long
+    window: float = 360.0  # a series ends after this long without a repetition, as in client-go
     first_patch: float = 10.0  # the pause between two patches of a series doubles from here to the window
     first_summary: float = 10.0
     summaries: float = 300.0
-    shut: float = 300.0  # how long a refused permission is left alone
+    shut: float = 300.0  # after a 403, how long until the next try
     series_max: int = 1000
     namespaces_max: int = 1000
     tries: int = 5
 
 
 class Account:
-    """The tokens of one namespace; ``reserved`` are promised already."""
+    """The tokens of one namespace, of which ``reserved`` are set aside for events waiting to be created."""
 
     __slots__ = ("bucket", "reserved")
 
     def __init__(self, bucket: Bucket) -> None:
-        """Begin with nothing promised."""
+        """Start with no tokens reserved."""
         self.bucket = bucket
         self.reserved = 0
 
 
 class Budget:
-    """Who wants to write needs a token of the namespace's and one of all's."""
+    """Each request takes two tokens: one of its namespace and one of the bucket for all."""
 
     def __init__(self, limits: Limits) -> None:
-        """Begin full."""
+        """Start with full buckets."""
         self._limits = limits
         self._all = Account(Bucket(limits.rate, limits.burst))
 
     def account(self) -> Account:
-        """Open the account of one more namespace."""
+        """Return a full account for another namespace."""
         return Account(Bucket(self._limits.namespace_rate, self._limits.namespace_burst))
 
     def has_spare(self, one: Account, now: float) -> bool:
-        """Say whether there is a token for something new: the kept share is not for that."""
+        """Say whether there is a token for a new event, apart from reserved tokens and ``kept_share``."""
         share = self._limits.kept_share
         bounds = ((one, self._limits.namespace_burst), (self._all, self._limits.burst))
         return all(each.bucket.wait_for(1 + each.reserved + int(share * burst), now) == 0 for each, burst in bounds)
 
     def wait(self, one: Account, now: float) -> float:
-        """Return in how many seconds there may be a token that is not promised."""
+        """Return the seconds until there may be an unreserved token."""
         return max(each.bucket.wait_for(1 + each.reserved, now) for each in (one, self._all))
 
     def reserve(self, one: Account) -> None:
-        """Promise a token that is there."""
+        """Set a token aside; ``has_spare`` or ``wait`` must have found one."""
         one.reserved += 1
         self._all.reserved += 1
 
     def release(self, one: Account) -> None:
-        """Take a promise back: to spend the token at once, or not at all."""
+        """Undo ``reserve``, either to ``spend`` the token right away or because it is no longer needed."""
         one.reserved -= 1
         self._all.reserved -= 1
 
     def spend(self, one: Account, now: float) -> None:
-        """Take a token that is there."""
+        """Take a token; one must be available."""
         one.bucket.take(now)
         self._all.bucket.take(now)

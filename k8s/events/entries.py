@@ -1,4 +1,4 @@
-"""What an event book keeps: its limits, the writes it gives, and what it knows of events and namespaces."""
+"""The records of an event book: the writes it returns, and its state for each event and namespace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Key = tuple[str, ...]
 
 
 class Ended(StrEnum):
-    """How a write ended. ``LATER``: no answer, or the server is overloaded. ``FAILED``: it will never be taken."""
+    """The result of a write. ``LATER``: no answer, or an overloaded server. ``FAILED``: refused for good."""
 
     DONE = "done"
     GONE = "gone"
@@ -37,7 +37,7 @@ class Write:
 
 @dataclass(slots=True, eq=False)
 class Series:
-    """One event: how often its news was heard, and of how often the server knows."""
+    """One event. ``count``: how often its story was told; ``stored``: the count that the server has."""
 
     key: Key
     happening: str
@@ -48,26 +48,26 @@ class Series:
     stored: int = 0
     tries: int = 0
     pause: float = 0.0
-    free_at: float = 0.0  # no patch before
-    pending: bool = True  # waits to be created: a token is reserved
-    due: float | None = None  # of its next patch, if one is wanted
+    free_at: float = 0.0  # earliest time of the next patch
+    pending: bool = True  # waiting to be created; a token is reserved
+    due: float | None = None  # time of the next patch, if one is wanted
 
     @property
     def name(self) -> str:
-        """The name of the event."""
+        """The event's ``metadata.name``."""
         name: str = self.body["metadata"]["name"]
         return name
 
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """One namespace."""
+    """The state of one namespace. ``shut``: by verb, until when a refused permission is not tried again."""
 
     name: str
     account: Account
     series: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
-    since: float = 0.0  # when the first of them was left out
+    since: float = 0.0  # time of the first story in left_out
     summary_due: float | None = None
     summed_up: float = float("-inf")
     shut: dict[str, float] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Place:
 
 @dataclass(slots=True)
 class Summary:
-    """What was left out, while that is being told."""
+    """The stories that a summary event being written reports as left out."""
 
     left_out: Counter[str]
     since: float
@@ -83,7 +83,7 @@ class Summary:
 
 @dataclass(slots=True)
 class Counts:
-    """What became of the stories. Those told are written, waiting to be written, or left out."""
+    """Counters. Each story told is written, waiting to be written, or left out."""
 
     told: int = 0
     creates: int = 0

@@ -1,8 +1,7 @@
-"""Writes the events of a book to the API server: one daemon thread for each ledger that tells stories.
+"""Writes events to the API server, in one daemon thread for each ledger that reports stories.
 
-Nothing waits for it and nothing fails with it. Where events may not be written that is said once, and the permission
-is asked for again after 5 minutes. The events themselves are never gated (``targets.URGENT``): they do not even pass
-the gate.
+No create waits for it or fails because of it. If events are forbidden, that is logged once and tried again after
+5 minutes. Events are never gated (``calls.URGENT``): this client does not pass through the gate at all.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ T = TypeVar("T")
 
 SWITCH: Final = "BACKOFF_CTRL_EVENTS"
 PATIENCE: Final = 10.0
-"""Seconds until a request without an answer is given up."""
+"""Seconds after which a request without an answer is given up."""
 LAST: Final = 1.0
-"""Seconds that are left for what is still to be written at the end."""
+"""Seconds for writing the remaining events at the end."""
 _WORDS: Final = {
     "1": True,
     "true": True,
@@ -57,10 +56,10 @@ _SAID_MAX: Final = 20
 
 
 class EventSender:
-    """Takes stories from any thread and writes events. Nothing is started before the first story."""
+    """Takes stories from any thread and writes events. Its thread starts with the first story."""
 
     def __init__(self, configuration: Any, *, limits: Limits | None = None) -> None:
-        """Use the server and the credentials of a configuration of either client."""
+        """Use server and credentials of ``configuration``, from the sync or the asyncio client."""
         self._configuration = configuration
         self._limits = limits
         self._renew()
@@ -78,12 +77,12 @@ class EventSender:
 
     @property
     def counts(self) -> Counts:
-        """Return what was done so far."""
+        """The counters so far."""
         return self._book.counts
 
     def tell(self, story: Story) -> None:
-        """Take in a story; returns at once."""
-        if self._pid != os.getpid():  # a forked child: it has no threads, and the lock may be held for ever
+        """Take in a story and return at once."""
+        if self._pid != os.getpid():  # a forked child has no threads, and its lock may never be released
             self._renew()
         with self._lock:
             if self._stopped:
@@ -95,13 +94,13 @@ class EventSender:
             self._wake()
 
     def stop(self) -> None:
-        """Take no more stories; what can be written within a second still is. Returns at once."""
+        """Take no more stories and return at once. What can be written within ``LAST`` seconds still is."""
         with self._lock:
             self._stopped = True
             self._wake()
 
     def finish(self) -> None:
-        """Stop, and wait until that is done."""
+        """Stop, and wait until the remaining events are written, at most ``2 * LAST`` seconds."""
         self.stop()
         if self._thread is not None and self._pid == os.getpid():
             self._thread.join(2 * LAST)
@@ -117,13 +116,13 @@ class EventSender:
         try:
             asyncio.run(self._write_all())
         except Exception:
-            level = logging.DEBUG if self._stopped else logging.ERROR  # at the very end Python has no threads to give
-            log.log(level, "events are no longer written; creates are not concerned", exc_info=True)
+            level = logging.DEBUG if self._stopped else logging.ERROR  # at exit Python refuses new threads
+            log.log(level, "an internal error ended the writing of Kubernetes events; creates go on", exc_info=True)
         with self._lock:
             self._stopped = True
 
     async def _write_all(self) -> None:
-        from kubernetes.aio.client import ApiClient  # noqa: PLC0415 - 56 MB, wanted only here
+        from kubernetes.aio.client import ApiClient  # noqa: PLC0415 - takes 56 MB, needed only here
 
         from backoff_ctrl.k8s.cluster.aio_configuration import aio_configuration  # noqa: PLC0415
 
@@ -138,7 +137,7 @@ class EventSender:
                     while await self._write_next(client):
                         pass
             except TimeoutError:
-                log.debug("not all events could be written in the end")
+                log.debug("some events were still unwritten at the end")
             finally:
                 with self._lock:
                     self._running = None
@@ -159,7 +158,7 @@ class EventSender:
                 continue
 
     async def _write_next(self, client: ApiClient) -> bool:
-        """Write what is due; False: nothing is."""
+        """Do one write that is due. Returns False if there was none."""
         with self._lock:
             write = self._book.next(time.monotonic())
         if write is None:
@@ -176,15 +175,15 @@ class EventSender:
         try:
             async with asyncio.timeout(PATIENCE):
                 status, retry_after, text = await _request(client, write)
-        except Exception as error:  # noqa: BLE001 - of whatever kind: only this event is concerned
-            self._say_once(logging.INFO, f"an event could not be written ({type(error).__name__}: {error})")
+        except Exception as error:  # noqa: BLE001 - whatever it is, it concerns this event only
+            self._say_once(logging.INFO, f"could not write a Kubernetes event ({type(error).__name__}: {error})")
             return Ended.LATER, 0.0
         how = ended_by(write, status)
         if how is Ended.FORBIDDEN:
-            text = f"events may not be written ({status}: {text}); asked again after 5 minutes"
+            text = f"not allowed to write Kubernetes events ({status}: {text}); trying again in 5 minutes"
             self._say_once(logging.WARNING, text, "forbidden")
         elif how is Ended.FAILED:
-            self._say_once(logging.WARNING, f"an event was not taken ({status}: {text})", f"failed {status}")
+            self._say_once(logging.WARNING, f"the server rejected an event ({status}: {text})", f"failed {status}")
         return how, retry_after
 
     def _say_once(self, level: int, sentence: str, about: str = "") -> None:
@@ -194,28 +193,27 @@ class EventSender:
 
 
 class _RightHere(ThreadPoolExecutor):
-    """Runs calls at once, where they are made.
+    """Runs each call immediately in the calling thread.
 
-    aiohttp looks up addresses and .netrc in helper threads. Those are gone once the main thread has returned, when
-    the last events of a script are still to be written; and this loop has nothing else to do meanwhile.
+    aiohttp uses executor threads to resolve addresses and read .netrc. Python starts none after the main thread has
+    returned, when the last events of a script are still to be written. Blocking is fine: this loop does nothing else.
     """
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Run it."""
         future: Future[T] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - whoever waits for the result gets it
+        except Exception as error:  # noqa: BLE001 - result() raises it
             future.set_exception(error)
         return future
 
 
 def ended_by(write: Write, status: int) -> Ended:
-    """Say what an answer means for a write."""
+    """Return the result that the answer's HTTP status means for a write."""
     if 200 <= status < 300:
         return Ended.DONE
     if status == 409 and write.verb == "create":
-        return Ended.DONE  # by an earlier try, whose answer was lost: nobody else draws this name
+        return Ended.DONE  # an earlier try succeeded and its answer was lost: the name is unique to this sender
     if status == 404 and write.verb == "patch":
         return Ended.GONE
     if status in (401, 403):
@@ -224,7 +222,7 @@ def ended_by(write: Write, status: int) -> Ended:
 
 
 async def _request(client: ApiClient, write: Write) -> tuple[int, float, str]:
-    """Return status, Retry-After and the beginning of the answer."""
+    """Return status, Retry-After in seconds (0 for none) and the beginning of the body."""
     path = f"/apis/events.k8s.io/v1/namespaces/{write.namespace}/events"
     patch = write.verb == "patch"
     request = await client.param_serialize(
@@ -243,7 +241,7 @@ async def _request(client: ApiClient, write: Write) -> tuple[int, float, str]:
     return response.status, float(asked) if asked.isdecimal() else 0.0, text
 
 
-# -- one for each ledger ---------
+# -- one sender per ledger ---------
 
 _LOCK = threading.Lock()
 _SENDERS: weakref.WeakSet[EventSender] = weakref.WeakSet()
@@ -251,25 +249,26 @@ _SHARED: weakref.WeakKeyDictionary[Desk, tuple[EventSender, int]] = weakref.Weak
 
 
 def events_wanted(given: bool | None) -> bool:
-    """Say whether events are asked for: by the argument, else by the environment (``BACKOFF_CTRL_EVENTS=1``)."""
+    """Say whether to write events: as the argument says, else the environment (``BACKOFF_CTRL_EVENTS=1``), else no."""
     if given is not None:
         return given
     word = os.environ.get(SWITCH, "").strip().lower()
     if word and word not in _WORDS:
-        log.warning("%s=%r is neither 1 nor 0: no events are written", SWITCH, word)
+        log.warning("%s=%r is neither 1 nor 0: no Kubernetes events will be written", SWITCH, word)
     return _WORDS.get(word, False)
 
 
 def send_events(desk: Desk, configuration: Any) -> Callable[[], None]:
-    """Write events of what waits at a ledger, with the credentials of who comes first; return what ends it.
+    """Write events about creates waiting at this ledger; return a function that ends it.
 
-    A ledger that tells its stories to somebody else already goes on doing so, and no events are written.
+    Callers with the same ledger share a sender, with the first caller's credentials, until the last one ends it. If
+    the ledger already has another listener, that one stays and no events are written.
     """
     with _LOCK:
         sender, users = _SHARED.get(desk, (None, 0))
         if sender is None:
             if desk.on_story is not None:
-                log.warning("no events are written: this gate tells its stories to somebody else")
+                log.warning("no Kubernetes events will be written: this gate's on_story already has another listener")
                 return lambda: None
             sender = EventSender(configuration)
             desk.on_story = Listener(sender.tell)
@@ -293,7 +292,7 @@ def _finish_all() -> None:
 
 
 def _after_fork() -> None:
-    """Make the lock anew: another thread may have held it."""
+    """Replace the lock: another thread may have held it at the fork."""
     global _LOCK  # noqa: PLW0603 - a lock cannot be reset otherwise
     _LOCK = threading.Lock()
 

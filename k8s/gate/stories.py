@@ -34,11 +34,14 @@ REMEMBERED: Final = 256
 """Shapes whose reason is kept, and namespaces whose last question is."""
 
 _NEVER: Final = re.compile(r"asks ([^=\s]+)=\S+, but quota (\S+) allows ")
-_VERDICTS: Final = {
-    "never-fits": ", and can never hold it",
-    "paused": ", which stops everything",
-    "kept-for-another": ", kept for one that has waited longer",
+_WAITS: Final = {
+    "never-fits": "but quota {quota} allows only {limited} in total. It can be created only if the quota is raised",
+    "paused": "but quota {quota} has a limit of {limited}, which pauses creates. It will be created when the quota is "
+    "raised and has room",
+    "kept-for-another": "but what is left in quota {quota} ({left} of {limited}) is kept for a request that has waited "
+    "longer. It will be created when there is room",
 }
+_NO_ROOM: Final = "but quota {quota} has {left} of {limited} left. It will be created when there is room"
 
 
 class Happening(StrEnum):
@@ -181,7 +184,7 @@ class Tale:
             if told is None or not created:
                 return
             seconds = self._desk.timers.now() - self._began
-            waited = f"after waiting {seconds:.1f} s for {told.resource} of quota {told.quota}"
+            waited = f"after waiting {seconds:.1f} s for {told.resource} in quota {told.quota}"
             note = f"{_label(self._creation)} was created {waited}"
             self._listener(replace(told, happening=Happening.ADMITTED, note=lambda: note))
 
@@ -224,18 +227,18 @@ def tell_refusal(listener: Listener, creation: Creation, refusal: Refusal) -> No
     with listener.unharmed():
         named = _NEVER.match(refusal.detail)
         resource, quota = (named[1], named[2]) if named else (refusal.detail, "")
-        note = f"{_label(creation)} was not created: it {refusal.detail}"
+        note = f"{_label(creation)} was not created: it {refusal.detail}. Lower the request or raise the quota."
         owner = owner_of(creation.body)
         listener(Story(Happening.NEVER_FITS, creation.namespace, owner, quota, resource, lambda: note))
 
 
 def waiting_note(label: str, why: Explanation) -> str:
-    """Say what a create waits for, for people who read events."""
+    """Return an event's note: what a create waits for, how much it requests and how much is left, what happens next."""
     binary = "memory" in why.resource or "storage" in why.resource
     amounts = (why.asked, max(0, why.left), why.limited)  # a probe under way holds more than there is
     asked, left, limited = (format_quantity(amount, binary=binary) for amount in amounts)
-    room = f"quota {why.quota} has {left} of {limited} left{_VERDICTS.get(why.reason, '')}"
-    return f"{label} waits: it asks {why.resource}={asked}, {room}; place {why.place} in line"
+    cause = _WAITS.get(why.reason, _NO_ROOM).format(quota=why.quota, left=left, limited=limited)
+    return f"{label} is waiting: it requests {why.resource}={asked}, {cause} (place {why.place} in line)."
 
 
 def _label(creation: Creation) -> str:

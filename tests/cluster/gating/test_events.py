@@ -124,12 +124,15 @@ async def test_the_owner_of_what_waits_is_told_and_told_that_it_got_in(
     about = {**reference_to(owner), "namespace": namespace}
     assert event["regarding"] == about
     assert event["type"] == "Warning"
-    assert event["note"] == "pods p-* waits: it asks pods=1, quota q has 0 of 1 left; place 1 in line"
+    assert event["note"] == (
+        "pods p-* is waiting: it requests pods=1, but quota q has 0 of 1 left. "
+        "It will be created when there is room (place 1 in line)."
+    )
     assert event["reportingController"] == "backoff-ctrl.dev/gate"
     (event,) = of_reason(listed, "Admitted")
     assert (event["regarding"], event["type"]) == (about, "Normal")
     assert event["note"].startswith("pods p-* was created after waiting ")
-    assert event["note"].endswith(" s for pods of quota q")
+    assert event["note"].endswith(" s for pods in quota q")
     assert isinstance(name, str), name
 
 
@@ -258,5 +261,5 @@ async def test_who_may_not_write_events_still_creates(
     await asyncio.to_thread(sender.finish)
     assert isinstance(name, str), name
     assert sender.counts.errors == sender.counts.creates == 1
-    assert sum("events may not be written" in message for message in caplog.messages) == 1
+    assert sum("not allowed to write Kubernetes events" in message for message in caplog.messages) == 1
     assert (await real_api.get(events_at(real_namespace))).json["items"] == []

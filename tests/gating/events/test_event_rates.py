@@ -1,4 +1,4 @@
-"""Events are few however many creates wait, whatever the server answers, and no story is lost."""
+"""Events stay few however many creates wait and whatever the server answers, and every story is accounted for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("owners", [1, 10_000])
 def test_ten_thousand_waiters_of_a_namespace_are_no_storm(owners: int) -> None:
-    """31 requests in a minute at the most, whether one object made them or 10,000; what is left out is told."""
+    """At most 31 requests in a minute, for one owner or 10,000; summaries report what was left out."""
     press = Press()
     for number in range(10_000):
         press.tell(story(owner=Owner("batch/v1", "Job", f"job-{number % owners}", str(number % owners))))
@@ -41,7 +41,7 @@ def test_ten_thousand_waiters_of_a_namespace_are_no_storm(owners: int) -> None:
 
 
 def test_ten_thousand_waiters_of_a_thousand_namespaces_are_no_storm() -> None:
-    """Not more than 160 requests in a minute: the second bucket is everybody's."""
+    """At most 160 requests in a minute: one bucket is shared by all namespaces."""
     press = Press()
     for number in range(10_000):
         press.tell(story(namespace=f"team-{number % 1000}", owner=None))
@@ -51,7 +51,7 @@ def test_ten_thousand_waiters_of_a_thousand_namespaces_are_no_storm() -> None:
 
 
 def test_a_summary_says_what_was_left_out() -> None:
-    """By reason, on the namespace, ten seconds after the first and then every five minutes."""
+    """Counted by reason, on the namespace; ten seconds after the first omission, then every five minutes."""
     press = Press(Limits(namespace_burst=3, kept_share=0.34, namespace_rate=0.1))
     for number in range(5):
         press.tell(story(owner=Owner("v1", "A", f"a{number}")))
@@ -61,7 +61,7 @@ def test_a_summary_says_what_was_left_out() -> None:
     press.wait(0.1)
     (summary,) = press.of(LEFT_OUT)
     assert summary["note"] == (
-        "4 events of the last 10 s were left out, so as not to flood this namespace: 1 Admitted, 3 WaitingForQuota"
+        "4 events of the last 10 s were not written, to avoid flooding this namespace: 1 Admitted, 3 WaitingForQuota"
     )
     assert (summary["type"], summary["regarding"]["kind"]) == ("Normal", "Namespace")
     for number in range(10):
@@ -73,7 +73,7 @@ def test_a_summary_says_what_was_left_out() -> None:
 
 
 def test_a_long_silence_saves_up_no_more_than_the_burst() -> None:
-    """An hour without events allows no more of them at once than the first minute did."""
+    """After an hour without events no more of them are allowed at once than at the start."""
     press = Press()
     press.tell(story())
     press.wait(3600)
@@ -83,8 +83,8 @@ def test_a_long_silence_saves_up_no_more_than_the_burst() -> None:
     assert len(press.writes) - before == 20
 
 
-def test_memory_is_bounded_though_every_owner_is_another() -> None:
-    """Of more events than fit the one heard longest ago is forgotten, with its call; what it still had is left out."""
+def test_memory_is_bounded_though_every_owner_is_different() -> None:
+    """In a full table the least recent event is evicted with its timer; its unwritten repetitions are left out."""
     limits = Limits(
         rate=1000, burst=1000, namespace_rate=1000, namespace_burst=1000, series_max=5, first_patch=1e5, window=1e6
     )
@@ -98,8 +98,8 @@ def test_memory_is_bounded_though_every_owner_is_another() -> None:
     assert len(press.of("WaitingForQuota")) == 500
 
 
-def test_news_heard_while_the_series_is_patched_is_counted_by_the_next_patch() -> None:
-    """What the server was told is what stood in the request, not what is known by the time of its answer."""
+def test_a_repetition_during_a_patch_is_counted_by_the_next_patch() -> None:
+    """The server knows the count in the request, not the count at the time of its answer."""
     press = Press()
     press.tell(story(), story())
     press.now += 10
@@ -111,8 +111,8 @@ def test_news_heard_while_the_series_is_patched_is_counted_by_the_next_patch() -
     assert [count_of(event) for event in press.events.values()] == [3]
 
 
-def test_an_event_that_is_under_way_for_long_is_not_begun_twice() -> None:
-    """A server that takes seven minutes: the news heard meanwhile is counted by the same event."""
+def test_an_event_whose_creation_takes_long_is_not_created_twice() -> None:
+    """The server takes seven minutes; repetitions in that time count towards the same event."""
     press = Press()
     press.book.tell(story(), press.now)
     write = press.begin()
@@ -127,8 +127,8 @@ def test_an_event_that_is_under_way_for_long_is_not_begun_twice() -> None:
 # -- refusals and failures ---------
 
 
-def test_forbidden_is_left_alone_for_five_minutes() -> None:
-    """No request until then; what was told meanwhile is left out, counted, and told once it may be."""
+def test_after_a_403_there_is_no_request_for_five_minutes() -> None:
+    """Stories of that time are left out and counted; a summary reports them once events are permitted."""
     press = Press(answer=lambda write: Ended.FORBIDDEN)
     for number in range(20):
         press.tell(story(owner=Owner("v1", "A", f"a{number}")))
@@ -144,8 +144,8 @@ def test_forbidden_is_left_alone_for_five_minutes() -> None:
     assert len(press.of("WaitingForQuota")) == 20
 
 
-def test_what_was_promised_a_token_gives_it_back_where_events_are_forbidden() -> None:
-    """Told while the first request was under way: later there are as many as ever."""
+def test_reserved_tokens_are_returned_where_events_are_forbidden() -> None:
+    """Stories that arrive during the refused request reserve tokens; later the whole burst is available again."""
     press = Press()
     press.book.tell(story(), press.now)
     write = press.begin()
@@ -159,8 +159,8 @@ def test_what_was_promised_a_token_gives_it_back_where_events_are_forbidden() ->
     assert len(press.of("WaitingForQuota")) == 20
 
 
-def test_who_may_create_but_not_patch_still_creates() -> None:
-    """The counts are left out; there are no more events for it."""
+def test_with_permission_to_create_but_not_to_patch_events_are_created() -> None:
+    """The repetitions are left out; they do not lead to more events."""
     press = Press(answer=lambda write: Ended.FORBIDDEN if write.verb == "patch" else Ended.DONE)
     for _ in range(100):
         press.tell(story())
@@ -169,8 +169,8 @@ def test_who_may_create_but_not_patch_still_creates() -> None:
     assert press.book.counts.left_out >= 89
 
 
-def test_a_server_in_trouble_is_asked_ever_more_rarely_and_then_let_be() -> None:
-    """Five tries for an event, with growing pauses; then it is left out."""
+def test_a_failing_server_gets_ever_rarer_retries_and_then_none() -> None:
+    """An event gets five tries with growing pauses; then it is left out."""
     press = Press(answer=lambda write: Ended.LATER)
     press.tell(story())
     press.wait(9)
@@ -184,8 +184,8 @@ def test_a_server_in_trouble_is_asked_ever_more_rarely_and_then_let_be() -> None
     assert [told_by_summary(event) for event in press.of(LEFT_OUT)] == [1]
 
 
-def test_the_servers_retry_after_is_kept() -> None:
-    """No request before."""
+def test_the_servers_retry_after_is_respected() -> None:
+    """No request is sent earlier."""
     press = Press()
     press.book.tell(story(), press.now)
     assert press.book.next(press.now) is not None
@@ -215,7 +215,7 @@ def test_the_servers_retry_after_is_kept() -> None:
     ],
 )
 def test_every_answer_has_a_meaning(verb: Any, status: int, how: str) -> None:
-    """A create that exists was ours: an answer was lost. A patch of what is gone makes it anew."""
+    """A 409 to a create means that our earlier try succeeded; a 404 to a patch means that the event has expired."""
     assert ended_by(Write(verb, "team", "n", {}, 1), status) == how
 
 
@@ -258,7 +258,7 @@ def play(steps: Iterable[Any]) -> Press:
 
 @given(STEPS)
 def test_the_rates_hold_whatever_happens(steps: Any) -> None:
-    """In no span of time more requests than burst + rate x span, for a namespace and for all; memory is bounded."""
+    """In no span are there more requests than burst + rate x span, per namespace and for all; memory is bounded."""
     press = play(steps)
     press.drain()
     times: defaultdict[str, list[float]] = defaultdict(list)
@@ -273,7 +273,7 @@ def test_the_rates_hold_whatever_happens(steps: Any) -> None:
 
 @given(STEPS)
 def test_the_counts_add_up_whatever_happens(steps: Any) -> None:
-    """Every story is in an event's count or left out, and each that is left out is told by a summary, if any can."""
+    """Every story is in an event's count or left out; summaries report the latter, except for untracked namespaces."""
     press = play(steps)
     press.drain()
     counts = press.book.counts

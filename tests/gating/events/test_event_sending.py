@@ -1,4 +1,4 @@
-"""Events go out beside the creates: nothing waits for them or fails with them, and they end with the last client."""
+"""Events are sent beside the creates: no create waits for them or fails with them; they end with the last client."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def story(number: int = 0, namespace: str = "team") -> Story:
 
 
 class Scene:
-    """A server that answers as the test says, what it was asked for events, and who sends them."""
+    """A server scripted by the test, the requests for events that it received, and the sender."""
 
     def __init__(self, script: Script, sender: EventSender, asked: threading.Semaphore) -> None:
         self.script = script
@@ -66,7 +66,7 @@ def taken(seen: Seen) -> Reply:
 
 
 def test_ten_thousand_stories_are_counted_at_the_server_as_a_few_requests() -> None:
-    """20 of a namespace's burst of 25 for new events: no storm, and telling costs the creates next to nothing."""
+    """A namespace's burst of 25 allows 20 new events; the other stories are only counted."""
     only_the_burst = Limits(namespace_rate=1e-6, first_summary=3600)
     with scene(taken, only_the_burst) as at:
         for number in range(10_000):
@@ -80,8 +80,8 @@ def test_ten_thousand_stories_are_counted_at_the_server_as_a_few_requests() -> N
     assert at.sender.counts.left_out == 10_000 - len(posts)
 
 
-def test_forbidden_is_said_once_and_asked_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Not for each namespace, nor for each event."""
+def test_a_403_is_logged_once_and_tried_once_per_namespace(caplog: pytest.LogCaptureFixture) -> None:
+    """Two namespaces make two requests and one log line; further events of either make none."""
     text = 'events.events.k8s.io is forbidden: User "me" cannot create resource "events"'
     with scene(lambda seen: failure(403, "Forbidden", text)) as at:
         for number in range(10):
@@ -91,12 +91,12 @@ def test_forbidden_is_said_once_and_asked_once(caplog: pytest.LogCaptureFixture)
         assert at.was_asked()
         at.sender.finish()
         assert len(at.script.seen) == 2
-    assert sum("events may not be written" in message for message in caplog.messages) == 1
+    assert sum("not allowed to write Kubernetes events" in message for message in caplog.messages) == 1
     assert at.sender.counts.errors == 2
 
 
-def test_a_server_that_asks_for_patience_is_given_it() -> None:
-    """429: the same event again, a little later, until it is taken."""
+def test_an_overloaded_server_gets_the_same_event_again_later() -> None:
+    """After 429 and 500, until it accepts the event."""
     answers = iter([failure(429, "TooManyRequests", "later"), failure(500, "InternalError", "oh")])
     with scene(lambda seen: next(answers, (201, {}))) as at:
         at.sender.tell(story())
@@ -107,8 +107,8 @@ def test_a_server_that_asks_for_patience_is_given_it() -> None:
     assert at.sender.counts.errors == 2
 
 
-def test_an_answer_without_an_end_is_left() -> None:
-    """Whether it was taken is at its beginning."""
+def test_an_endless_answer_is_cut_short() -> None:
+    """The status at its beginning says whether the event was accepted."""
     sent = 0
 
     def endless() -> Iterator[bytes]:
@@ -125,8 +125,8 @@ def test_an_answer_without_an_end_is_left() -> None:
     assert sent < 64 << 20  # what the machine's buffers hold
 
 
-def test_an_event_that_no_server_would_take_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
-    """Once, and said once; the next one is tried all the same."""
+def test_a_rejected_event_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    """After one try; the rejection is logged once, and the next event is tried all the same."""
     with scene(lambda seen: failure(422, "Invalid", "no good")) as at:
         at.sender.tell(story(1))
         assert at.was_asked()
@@ -134,11 +134,11 @@ def test_an_event_that_no_server_would_take_is_given_up(caplog: pytest.LogCaptur
         assert at.was_asked()
         at.sender.finish()
         assert len(at.script.seen) == 2
-    assert sum("was not taken (422" in message for message in caplog.messages) == 1
+    assert sum("the server rejected an event (422" in message for message in caplog.messages) == 1
 
 
-def test_a_server_that_is_not_there_costs_nothing_but_a_word(caplog: pytest.LogCaptureFixture) -> None:
-    """Telling never fails, and ends in time."""
+def test_an_unreachable_server_costs_nothing_but_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
+    """``tell`` never fails, and ``finish`` returns in time."""
     caplog.set_level(logging.INFO)
     sender = EventSender(client.Configuration(host="http://127.0.0.1:9"))
     for number in range(100):
@@ -147,8 +147,8 @@ def test_a_server_that_is_not_there_costs_nothing_but_a_word(caplog: pytest.LogC
     assert sender.counts.told == 100
 
 
-def test_a_sender_that_was_stopped_takes_nothing_more() -> None:
-    """Nor does it start a thread for it."""
+def test_a_stopped_sender_takes_no_more_stories() -> None:
+    """Nor does it start its thread."""
     sender = EventSender(client.Configuration(host="http://127.0.0.1:9"))
     sender.stop()
     sender.tell(story())
@@ -157,7 +157,7 @@ def test_a_sender_that_was_stopped_takes_nothing_more() -> None:
 
 
 def test_clients_of_one_gate_share_a_sender_until_the_last_is_closed() -> None:
-    """One listener; twice the same story would be two events."""
+    """There is one listener: two would report each story twice."""
     gate, configuration = Gate(), client.Configuration(host="http://127.0.0.1:9")
     first = GatedApiClient(configuration, gate=gate, events=True)
     listener = gate.desk.on_story
@@ -172,8 +172,8 @@ def test_clients_of_one_gate_share_a_sender_until_the_last_is_closed() -> None:
     assert gate.desk.on_story is None
 
 
-def test_nothing_is_told_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By argument or environment."""
+def test_no_events_unless_requested(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the argument or the environment."""
     configuration = client.Configuration(host="http://127.0.0.1:9")
     monkeypatch.delenv("BACKOFF_CTRL_EVENTS", raising=False)
     with GatedApiClient(configuration, gate=Gate()) as api:
@@ -186,14 +186,14 @@ def test_nothing_is_told_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_listener_of_the_callers_own_stays(caplog: pytest.LogCaptureFixture) -> None:
-    """And that no events are written is said."""
+    """A warning says that no events will be written."""
     gate, heard = Gate(), Listener(lambda story: None)
     gate.desk.on_story = heard
     end = send_events(gate.desk, client.Configuration(host="http://127.0.0.1:9"))
     assert gate.desk.on_story is heard
     end()
     assert gate.desk.on_story is heard
-    assert sum("no events are written" in message for message in caplog.messages) == 1
+    assert sum("no Kubernetes events will be written" in message for message in caplog.messages) == 1
 
 
 SCRIPT = """
@@ -210,7 +210,7 @@ SCRIPT = """
 
 
 def test_the_last_events_of_a_script_are_still_written(sandbox: BackgroundSandbox) -> None:
-    """It ends in the moment that its create is answered, and closes nothing."""
+    """The script ends as soon as its create is answered, without closing the client."""
     sandbox.create_quota("team", "q", {"pods": "1"})
     with client.ApiClient(client.Configuration(host=sandbox.url)) as plain:
         core, told = client.CoreV1Api(plain), client.EventsV1Api(plain)

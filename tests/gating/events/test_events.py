@@ -1,4 +1,4 @@
-"""Events of creates that wait: one event for the same news; what it says, and of whom."""
+"""Events about waiting creates: repeated news is one event; what it says and which object it regards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.gating.press import EPOCH, Press, count_of, story
 
 
 def test_a_wait_becomes_an_event_on_the_owner() -> None:
-    """All that events.k8s.io/v1 demands is there, and it is a Warning."""
+    """It is a Warning and has every field that events.k8s.io/v1 requires."""
     press = Press()
     press.tell(story())
     (event,) = press.events.values()
@@ -32,8 +32,8 @@ def test_a_wait_becomes_an_event_on_the_owner() -> None:
     assert "series" not in event
 
 
-def test_what_has_no_owner_is_told_of_its_namespace() -> None:
-    """The reference names the namespace twice: only so may the event lie in that namespace."""
+def test_without_an_owner_the_event_regards_the_namespace() -> None:
+    """The reference also gives the namespace as its namespace; else the event would belong in ``default``."""
     press = Press()
     press.tell(story(owner=None))
     (event,) = press.events.values()
@@ -59,18 +59,18 @@ def test_what_has_no_owner_is_told_of_its_namespace() -> None:
     ],
 )
 def test_the_owner_is_the_controller_or_else_the_first(references: Any, owner: Owner | None) -> None:
-    """Anything that is no ownerReference is passed over."""
+    """Entries that are not valid ownerReferences are skipped."""
     assert owner_of({"metadata": {"ownerReferences": references}}) == owner
 
 
 @pytest.mark.parametrize("body", [{}, {"metadata": None}, {"metadata": 3}, {"metadata": {}}])
 def test_a_body_without_metadata_has_no_owner(body: Any) -> None:
-    """It is the server's business to refuse it."""
+    """Refusing such a body is left to the server."""
     assert owner_of(body) is None
 
 
-def test_the_same_news_is_one_event_that_counts() -> None:
-    """Create at once, then patches of the series alone, at 10, 20, 40 ... seconds; the last one tells all."""
+def test_repeated_news_is_one_event_that_counts() -> None:
+    """Created at once; then its series is patched after pauses of 10, 20, 40 ... seconds; no repetition is lost."""
     press = Press()
     for _ in range(200):
         press.tell(story())
@@ -98,7 +98,7 @@ def test_the_same_news_is_one_event_that_counts() -> None:
     ids=["reason", "quota", "resource", "no owner", "owner", "namespace"],
 )
 def test_other_news_is_another_event(other: Story) -> None:
-    """Same regarding, reason, quota and resource, or it is not the same."""
+    """News counts as repeated only if regarding, reason, quota and resource are the same."""
     press = Press()
     press.tell(story(), other)
     assert [count_of(event) for event in press.events.values()] == [1, 1]
@@ -106,7 +106,7 @@ def test_other_news_is_another_event(other: Story) -> None:
 
 @pytest.mark.parametrize(("pause", "events"), [(360, 1), (360.1, 2)])
 def test_a_series_ends_after_six_minutes_of_silence(pause: float, events: int) -> None:
-    """As with client-go's EventBroadcaster."""
+    """As in client-go's EventBroadcaster."""
     press = Press()
     press.tell(story())
     press.wait(pause)
@@ -116,8 +116,8 @@ def test_a_series_ends_after_six_minutes_of_silence(pause: float, events: int) -
     assert sum(map(count_of, press.events.values())) == 2
 
 
-def test_news_heard_while_the_event_is_created_is_counted() -> None:
-    """The patch follows."""
+def test_a_repetition_while_the_event_is_being_created_is_counted() -> None:
+    """By the first patch."""
     press = Press()
     press.book.tell(story(), press.now)
     assert press.book.next(press.now) is not None
@@ -130,8 +130,8 @@ def test_news_heard_while_the_event_is_created_is_counted() -> None:
     assert write.body["series"]["count"] == 2
 
 
-def test_an_event_whose_time_was_over_is_made_anew_with_its_count() -> None:
-    """The server keeps events for an hour."""
+def test_an_expired_event_is_created_again_with_its_count() -> None:
+    """The server keeps events for an hour by default."""
     press = Press()
     press.tell(story(), story())
     press.answer = lambda write: Ended.GONE if write.verb == "patch" else Ended.DONE
@@ -146,8 +146,8 @@ def test_an_event_whose_time_was_over_is_made_anew_with_its_count() -> None:
 
 
 @given(st.text(max_size=300), st.floats(1e9, 4e9), st.integers(0, 2**16 - 1))
-def test_names_are_names_whatever_the_owner_is_called(about: str, when: float, nonce: int) -> None:
-    """DNS subdomains of at most 253 characters."""
+def test_event_names_are_valid_whatever_the_owner_is_called(about: str, when: float, nonce: int) -> None:
+    """They are DNS subdomains of at most 253 characters."""
     import re  # noqa: PLC0415
 
     name = event_name(about, when, nonce)
@@ -157,7 +157,7 @@ def test_names_are_names_whatever_the_owner_is_called(about: str, when: float, n
 
 @given(st.text(max_size=2000))
 def test_notes_are_cut_by_bytes(text: str) -> None:
-    """As the server counts."""
+    """The server's limit is in bytes of UTF-8."""
     cut = short_note(text)
     assert len(cut.encode("utf-8", "replace")) <= NOTE_MAX
     assert cut == text or cut.endswith("...")
@@ -165,7 +165,7 @@ def test_notes_are_cut_by_bytes(text: str) -> None:
 
 @given(st.text(max_size=300), st.integers(1, 2**22))
 def test_the_instance_keeps_its_process_id(host: str, pid: int) -> None:
-    """However long the name of the host is."""
+    """However long the host name is."""
     name = instance_name(host, pid)
     assert len(name.encode()) <= INSTANCE_MAX
     assert name.endswith(f"-{pid}")
@@ -187,7 +187,7 @@ def test_the_instance_keeps_its_process_id(host: str, pid: int) -> None:
 def test_events_are_written_only_when_asked_for(
     monkeypatch: pytest.MonkeyPatch, given_: bool | None, word: str | None, wanted: bool
 ) -> None:
-    """By the argument, else by the environment."""
+    """The argument decides; without one the environment does."""
     monkeypatch.delenv("BACKOFF_CTRL_EVENTS", raising=False)
     if word is not None:
         monkeypatch.setenv("BACKOFF_CTRL_EVENTS", word)

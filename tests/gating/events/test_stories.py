@@ -1,4 +1,4 @@
-"""What is told of creates that wait: those that wait for long, once they got in, and those that never will."""
+"""The stories about waiting creates: that one waits for long, that it was created in the end, or that it never fits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Stage:
-    """A namespace of so many pods, on virtual time, whose gate tells its stories."""
+    """A namespace whose quota allows ``limit`` pods, in virtual time, and a gate whose stories are recorded."""
 
     limit: int = 1
     used: int = 0
@@ -45,7 +45,7 @@ class Stage:
         self.heard.append((round(now, 1), story.happening, story.note()))
 
     async def send(self, body: dict[str, Any]) -> Answer:
-        """Answer as a quota does."""
+        """Answer like an API server with this quota."""
         await asyncio.sleep(self.delay)
         if self.used + self.asked > self.limit:
             amounts = f"requested: pods={self.asked}, used: pods={self.used}, limited: pods={self.limit}"
@@ -81,7 +81,7 @@ def play(stage: Stage, run: Callable[[], Coroutine[Any, Any, Any]]) -> Stage:
 
 
 def test_a_short_wait_is_no_story() -> None:
-    """Less than a second is how a full quota works."""
+    """Waiting for less than a second is normal while a quota is full."""
     stage = Stage(used=1, policy=Policy(base=0.2, cap=0.2))
 
     async def run() -> None:
@@ -93,8 +93,8 @@ def test_a_short_wait_is_no_story() -> None:
     assert play(stage, run).heard == []
 
 
-def test_a_longer_wait_is_told_and_so_is_its_end() -> None:
-    """Once it has waited a second; then how long it has waited in all."""
+def test_a_longer_wait_is_reported_and_so_is_its_end() -> None:
+    """The first story comes after a second of waiting; the last one gives the whole waiting time."""
     stage = Stage(used=1)
 
     async def run() -> None:
@@ -107,13 +107,16 @@ def test_a_longer_wait_is_told_and_so_is_its_end() -> None:
     (began, first, note), (ended, last, end) = stage.heard
     assert (first, last) == (Happening.WAITS, Happening.ADMITTED)
     assert 1 <= began <= 4
-    assert note == "pods web-* waits: it asks pods=1, quota q has 0 of 1 left; place 1 in line"
+    assert note == (
+        "pods web-* is waiting: it requests pods=1, but quota q has 0 of 1 left. "
+        "It will be created when there is room (place 1 in line)."
+    )
     assert 10 <= ended <= 15
-    assert end == f"pods web-* was created after waiting {ended:.1f} s for pods of quota q"
+    assert end == f"pods web-* was created after waiting {ended:.1f} s for pods in quota q"
 
 
-def test_a_quota_that_is_learned_late_is_told_soon() -> None:
-    """Nobody had been refused yet when the waiters were first looked at: that answer stands for no later look."""
+def test_a_quota_that_is_learned_late_is_reported_soon() -> None:
+    """At the first look at the waiting requests none had been refused yet; later looks do not reuse that result."""
     stage = Stage(used=1, delay=1.5)
 
     async def run() -> None:
@@ -123,8 +126,8 @@ def test_a_quota_that_is_learned_late_is_told_soon() -> None:
     assert max(at for at, _, _ in stage.heard) <= 5
 
 
-def test_a_namespace_of_many_kinds_does_not_silence_another() -> None:
-    """Each has its own share of questions."""
+def test_a_namespace_with_many_shapes_does_not_silence_another() -> None:
+    """How often the engine may be asked is limited per namespace."""
     stage = Stage(used=1)
 
     def body(memory: int) -> dict[str, Any]:
@@ -147,8 +150,8 @@ def test_a_namespace_of_many_kinds_does_not_silence_another() -> None:
     assert [round(at - 1.7) for at, _, note in stage.heard if "pods web-" in note] == [1]
 
 
-def test_what_is_over_leaves_nothing_behind() -> None:
-    """Not even the alarm that would have told of it again, minutes later."""
+def test_a_wait_that_is_over_leaves_nothing_behind() -> None:
+    """Not even the timer that would have reported the wait again minutes later."""
     stage = Stage(used=1)
 
     async def run() -> None:
@@ -160,8 +163,8 @@ def test_what_is_over_leaves_nothing_behind() -> None:
     play(stage, run)
 
 
-def test_each_waiter_knows_its_place() -> None:
-    """All ask the same, and each has its own note; the first may be gone to ask the server when others are told."""
+def test_each_note_gives_the_place_in_line() -> None:
+    """Also among equal requests. The first may be out as a probe while the notes of the others are written."""
     stage = Stage(used=1)
 
     async def run() -> None:
@@ -171,14 +174,14 @@ def test_each_waiter_knows_its_place() -> None:
         await asyncio.gather(*tasks)
 
     notes = play(stage, run).told(Happening.WAITS)
-    places = {int(note[len("pods web")]): int(note.split()[-3]) for note in notes}
+    places = {int(note[len("pods web")]): int(note.split()[-3]) for note in notes}  # "... (place 1 in line)."
     assert sorted(places) == [0, 1, 2, 3, 4]
     assert all(place in {number, number + 1} and place for number, place in places.items())
     assert len(stage.told(Happening.ADMITTED)) == 5
 
 
-def test_what_waits_for_long_is_told_again() -> None:
-    """Every five minutes: a series of events ends after six, and the server forgets events after an hour."""
+def test_a_long_wait_is_reported_again() -> None:
+    """Every five minutes: a series of events ends after six, and the server deletes events after an hour."""
     stage = Stage(used=1)
 
     async def run() -> None:
@@ -192,7 +195,7 @@ def test_what_waits_for_long_is_told_again() -> None:
 
 @pytest.mark.parametrize("end", ["timed out", "cancelled", "refused"])
 def test_a_wait_that_ends_otherwise_is_no_admission(end: str) -> None:
-    """Only a create that was answered with success has got in; and nothing is told of it any more."""
+    """``Admitted`` needs a successful answer. After any other end there are no more stories about the create."""
     stage = Stage(used=1)
 
     async def run() -> None:
@@ -209,8 +212,8 @@ def test_a_wait_that_ends_otherwise_is_no_admission(end: str) -> None:
     assert [happening for _, happening, _ in stage.heard] == [Happening.WAITS]
 
 
-def test_a_refusal_for_good_is_told() -> None:
-    """With the engine's own sentence; that the create had waited is no condition."""
+def test_a_final_refusal_is_reported() -> None:
+    """With the engine's own sentence, and also if the create never waited."""
     stage = Stage(limit=1, asked=2)
 
     async def run() -> None:
@@ -218,11 +221,13 @@ def test_a_refusal_for_good_is_told() -> None:
         assert len(answers) == 1
 
     notes = play(stage, run).told(Happening.NEVER_FITS)
-    assert notes == ["pods web-* was not created: it asks pods=2, but quota q allows 1 in all"]
+    assert notes == [
+        "pods web-* was not created: it asks pods=2, but quota q allows 1 in all. Lower the request or raise the quota."
+    ]
 
 
-def test_nobody_listens_and_nothing_is_told() -> None:
-    """The default: no alarm is set for it either."""
+def test_without_a_listener_there_are_no_stories() -> None:
+    """The default: no timers are set for them either."""
     stage = Stage(used=1)
     stage.gate.desk.on_story = None
 
@@ -236,7 +241,7 @@ def test_nobody_listens_and_nothing_is_told() -> None:
 
 
 def test_a_listener_that_fails_harms_no_create(caplog: pytest.LogCaptureFixture) -> None:
-    """It is said once."""
+    """The failure is logged once."""
     stage = Stage(used=1)
 
     def fail(story: Story) -> None:
@@ -256,7 +261,7 @@ def test_a_listener_that_fails_harms_no_create(caplog: pytest.LogCaptureFixture)
 
 
 def test_ten_thousand_waiters_ask_the_engine_a_handful_of_times() -> None:
-    """An answer costs O(waiters): those that ask the same share it, and all are told all the same."""
+    """An explanation costs O(waiters), so equal requests share one; each of them still gets its story."""
     stage, asked = Stage(used=1), 0
     count = 10_000
     told: list[Story] = []
@@ -285,15 +290,29 @@ def test_ten_thousand_waiters_ask_the_engine_a_handful_of_times() -> None:
 @pytest.mark.parametrize(
     ("reason", "resource", "left", "note"),
     [
-        ("quota", "pods", 10**9, "it asks pods=3, quota q has 1 of 9 left"),
-        ("quota", "pods", -(10**9), "it asks pods=3, quota q has 0 of 9 left"),
-        ("paused", "pods", 0, "it asks pods=3, quota q has 0 of 9 left, which stops everything"),
-        ("kept-for-another", "pods", 0, "it asks pods=3, quota q has 0 of 9 left, kept for one that has waited longer"),
-        ("never-fits", "pods", 0, "it asks pods=3, quota q has 0 of 9 left, and can never hold it"),
-        ("quota", "requests.memory", 0, "it asks requests.memory=3, quota q has 0 of 9 left"),
+        ("quota", "pods", 10**9, "pods=3, but quota q has 1 of 9 left. It will be created when there is room"),
+        ("quota", "pods", -(10**9), "pods=3, but quota q has 0 of 9 left. It will be created when there is room"),
+        (
+            "paused", "pods", 0,
+            ("pods=3, but quota q has a limit of 9, which pauses creates. "
+             "It will be created when the quota is raised and has room"),
+        ),
+        (
+            "kept-for-another", "pods", 10**9,
+            ("pods=3, but what is left in quota q (1 of 9) is kept for a request that has waited longer. "
+             "It will be created when there is room"),
+        ),
+        (
+            "never-fits", "pods", 0,
+            "pods=3, but quota q allows only 9 in total. It can be created only if the quota is raised",
+        ),
+        (
+            "quota", "requests.memory", 0,
+            "requests.memory=3, but quota q has 0 of 9 left. It will be created when there is room",
+        ),
     ],
-)
+)  # fmt: skip
 def test_a_note_says_what_is_in_the_way(reason: WaitReason, resource: str, left: int, note: str) -> None:
-    """Amounts as Kubernetes writes them; what is overdrawn has nothing left."""
+    """Amounts are formatted like Kubernetes quantities; an overdrawn quota has 0 left."""
     why = Explanation(reason, "q", resource, 3 * 10**9, left, 9 * 10**9, 2, 1.0, None, None)
-    assert waiting_note("pods p", why) == f"pods p waits: {note}; place 2 in line"
+    assert waiting_note("pods p", why) == f"pods p is waiting: it requests {note} (place 2 in line)."
