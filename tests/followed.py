@@ -1,4 +1,4 @@
-"""A namespace whose quota and ends are told: what the tests of what lives, and of doubts, begin with."""
+"""A namespace with a watched quota and watched pod ends: the starting point of tests of live pods and doubted room."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SETTLED = 0.0025
 
 
 class Followed(Timeline):
-    """A watched namespace with a quota of four, whose ends are told. Creates are called a, b, c and so on."""
+    """A watched namespace with a quota of four CPUs; ends are reported if ``told``. Creates are named a, b, c, ..."""
 
     def __init__(self, *, told: bool = True) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Followed(Timeline):
         self.advance()
 
     def create(self, *names: str, cpu: float = 1) -> None:
-        """Have so many created and answered, with their charges seen."""
+        """Have creates of these names sent and answered; their charges have been observed."""
         used = self.cpu().used
         sent = [self.ticket_of(self.submit(cpu)) for _ in names]
         self.observe((used + sum(ticket.request.demand.amounts["cpu"] for ticket in sent)) / ONE, 4)
@@ -33,7 +33,7 @@ class Followed(Timeline):
             self.settle(ticket, Created(stored=name))
 
     def fill(self, *, answered_after: float) -> None:
-        """Have a, b, c and d answered so much after they were sent, while others wait."""
+        """Have a, b, c and d answered this many seconds after they were sent, while others wait."""
         sent = [self.ticket_of(self.submit(1)) for _ in range(4)]
         self.wait_in_line()
         self.later(answered_after)
@@ -42,35 +42,35 @@ class Followed(Timeline):
             self.settle(ticket, Created(stored=name))
 
     def wait_in_line(self, waiters: int = 5) -> None:
-        """Have somebody wait."""
+        """Submit requests, all of which have to wait."""
         for _ in range(waiters):
             self.submit(1)
         assert self.waiting() == waiters
 
     def wait_more(self, waiters: int) -> None:
-        """Have more wait, whoever of them goes at once."""
+        """Submit further requests, whether or not some are admitted at once."""
         for _ in range(waiters):
             self.submit(1)
 
     def count_again(self, used: float) -> list[Ticket]:
-        """Tell of a recount, and let it settle."""
+        """Observe a recount and let it settle; return the tickets that follow."""
         four, by = amounts_of(4), frozenset({"cpu"})
         seen = ObservedQuota(four, four, amounts_of(used), recounted=by)
         self.controller.observe_quota(NS, QUOTA, seen, self.now)
         return [*tickets(self.advance()), *tickets(self.later(SETTLED))]
 
     def end(self, name: str) -> list[Ticket]:
-        """Tell of an end."""
+        """Report the end of a create; return the tickets that follow."""
         self.controller.ended(NS, name, self.now)
         return tickets(self.advance())
 
     def cpu(self) -> CeilingSnapshot:
-        """Show the one there is."""
+        """The only ceiling."""
         return self.controller.snapshot(self.now).namespaces[NS].quotas[QUOTA]["cpu"]
 
 
 def full(*, told: bool = True) -> Followed:
-    """Return one that is full of a, b, c and d, with five in line."""
+    """Return a namespace whose quota is full with a, b, c and d, and five waiting requests."""
     line = Followed(told=told)
     line.create("a", "b", "c", "d")
     line.wait_in_line()

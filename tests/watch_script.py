@@ -1,4 +1,4 @@
-"""A server of lists and watches in memory, on any clock: what it tells, refuses and breaks is up to the test."""
+"""An in-memory server of lists and watches, on any clock: the test decides what it sends, refuses and breaks."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 ONE = 10**9
 elapse = asyncio.sleep
-"""On virtual time nothing is waited for: the clock jumps."""
+"""In virtual time this takes no real time: the clock jumps."""
 
 
 async def until(holds: Callable[[], object], within: float = 100) -> None:
-    """On real time: look every few milliseconds, for what happens in other tasks and threads."""
+    """Poll every few milliseconds of real time, for changes made by other tasks and threads."""
     async with asyncio.timeout(within):
         while not holds():  # noqa: ASYNC110 - the ledger has no event for it
             await asyncio.sleep(0.005)
@@ -41,7 +41,7 @@ async def until(holds: Callable[[], object], within: float = 100) -> None:
 
 @dataclass(frozen=True)
 class Asked:
-    """A request that came."""
+    """A request that the server received, with its time."""
 
     at: float
     what: str
@@ -51,7 +51,7 @@ class Asked:
 
 
 class ScriptedServer:
-    """Keeps objects with their versions, and tells of them as an API server does, unless the test says otherwise."""
+    """Keeps objects with their versions and serves them like an API server, unless the test says otherwise."""
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
@@ -68,17 +68,17 @@ class ScriptedServer:
         self._streams: list[tuple[str, str | None, asyncio.Queue[Any]]] = []
 
     def count(self, what: str, plural: str = "resourcequotas", namespace: str | None = "team") -> int:
-        """How often this was asked."""
+        """How many such requests came."""
         return len(self.times(what, plural, namespace))
 
     def times(self, what: str, plural: str = "resourcequotas", namespace: str | None = "team") -> list[float]:
-        """When this was asked."""
+        """When such requests came."""
         return [a.at for a in self.asked if (a.what, a.plural, a.namespace) == (what, plural, namespace)]
 
-    # -- what happens to objects ---------
+    # -- objects ---------
 
     def put(self, plural: str, namespace: str, name: str, body: Mapping[str, Any]) -> None:
-        """Make an object, or change it."""
+        """Create an object, or replace it."""
         objects = self._objects.setdefault(plural, {})
         known = objects.get((namespace, name))
         self.version += 1
@@ -96,33 +96,33 @@ class ScriptedServer:
         self._happened(plural, namespace, {"type": "DELETED", "object": {**gone, "metadata": metadata}})
 
     def quota(self, name: str = "q", hard: str = "2", used: str = "0", *, namespace: str = "team") -> None:
-        """Make a quota of pods, or change it."""
+        """Create a quota of pods, or replace it."""
         status = {"hard": {"pods": hard}, "used": {"pods": used}}
         self.put("resourcequotas", namespace, name, {"spec": {"hard": {"pods": hard}}, "status": status})
 
     def pod(self, name: str, *, namespace: str = "team") -> None:
-        """Make a pod."""
+        """Create a pod, or change it."""
         self.put("pods", namespace, name, {"kind": "PartialObjectMetadata"})
 
     def uid(self, plural: str, namespace: str, name: str) -> str:
         """Return the uid of an object."""
         return str(self._objects[plural][namespace, name]["metadata"]["uid"])
 
-    # -- what happens to streams ---------
+    # -- streams ---------
 
     def tell(self, *lines: Any, plural: str = "") -> None:
-        """Write to every stream of a kind, whatever it is; by default to those that tell of quotas."""
+        """Write these lines, which may be anything, to every stream of a kind, by default to those of quotas."""
         for watched, _, queue in self._streams:
             for line in lines if watched == plural or (not plural and watched != "pods") else ():
                 queue.put_nowait(line)
 
     def bookmark(self, plural: str = "") -> None:
-        """Tell every stream of a kind the present version."""
+        """Send a bookmark with the present version to every stream of a kind."""
         metadata = {"resourceVersion": str(self.version)}
         self.tell({"type": "BOOKMARK", "object": {"kind": plural, "metadata": metadata}}, plural=plural)
 
     def end(self, plural: str = "") -> None:
-        """End every stream of a kind in good order."""
+        """End every stream of a kind normally."""
         self.tell(StopAsyncIteration, plural=plural)
 
     def cut(self, error: Exception | None = None, plural: str = "") -> None:
@@ -130,13 +130,13 @@ class ScriptedServer:
         self.tell(error or WatchBrokenError("connection reset"), plural=plural)
 
     def forget_history(self) -> None:
-        """Let versions before this one be forgotten."""
+        """Compact the history: a watch can no longer resume from an older version."""
         self._oldest = self.version
         self._log.clear()
 
     @property
     def open_streams(self) -> Counter[tuple[str, str | None]]:
-        """What is watched now."""
+        """The streams open now, by kind and namespace."""
         return Counter((plural, namespace) for plural, namespace, _ in self._streams)
 
     def _happened(self, plural: str, namespace: str, event: dict[str, Any]) -> None:
@@ -145,15 +145,15 @@ class ScriptedServer:
             if watched == plural and place in {None, namespace}:
                 queue.put_nowait(event)
 
-    # -- what is asked ---------
+    # -- requests ---------
 
     async def is_served(self, group: str) -> bool:
-        """Say which groups there are."""
+        """Say whether the group is served."""
         self._ask("discover", group, None)
         return group in self.served
 
     async def pages(self, kind: Kind, namespace: str | None) -> AsyncIterator[Mapping[str, Any]]:
-        """Give the objects, page by page."""
+        """List the objects in pages."""
         self._ask("list", kind.plural, namespace)
         objects = self._objects.get(kind.plural, {})
         items = [body for place, body in objects.items() if namespace in {None, place[0]}]
@@ -162,7 +162,7 @@ class ScriptedServer:
             yield {"metadata": {"resourceVersion": version}, "items": items[start : start + self.pages_of]}
 
     async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncIterator[object]:
-        """Tell what happened since, and what happens."""
+        """Stream the events since ``version`` and those to come."""
         self._ask("watch", kind.plural, namespace, version)
         if int(version) < self._oldest:
             if self.gone_as_answer:
@@ -194,7 +194,7 @@ class ScriptedServer:
 
 
 class RecordingDesk(Desk):
-    """The ledger itself, with a note of the news that it was told."""
+    """The real ledger, which also records the calls of the watch."""
 
     def __init__(self) -> None:
         super().__init__(LoopTimers(), Policy(), "enforce", random.Random(1))
@@ -230,12 +230,12 @@ class RecordingDesk(Desk):
         super().hint_release(namespace)
 
     def left(self, quota: str = "q", *, namespace: str = "team", resource: str = "pods") -> int | None:
-        """Whole units of room as the engine sees them; None: the quota is not observed."""
+        """The room that the engine sees, in whole units; None: the quota is not observed."""
         ceiling = self._ceiling(namespace, quota, resource)
         return None if ceiling is None else (ceiling.limited - ceiling.used) // ONE
 
     def observes(self, namespace: str = "team") -> bool:
-        """Whether the engine takes the watch for healthy."""
+        """Whether the engine considers the watch healthy."""
         found = self.snapshot().namespaces.get(namespace)
         return found is not None and found.observing
 
@@ -247,7 +247,7 @@ class RecordingDesk(Desk):
 
 @dataclass
 class Observed:
-    """A watch of a scripted server, and what it told."""
+    """A watch of a scripted server, and the ledger that it reports to."""
 
     server: ScriptedServer
     desk: RecordingDesk
@@ -263,7 +263,7 @@ class Observed:
 async def observed(
     server: ScriptedServer, namespaces: tuple[str, ...] | None = ("team",), **settings: Any
 ) -> AsyncIterator[Observed]:
-    """Observe, and let the first answers come in."""
+    """Start a watch and let it get the first answers."""
     desk = RecordingDesk()
     watch = QuotaWatch(desk, server, namespaces, rng=random.Random(3), **settings)
     task = asyncio.ensure_future(watch.run())

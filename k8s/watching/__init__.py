@@ -1,1 +1,1 @@
-"""Following quotas and pods, and telling the ledger what changes."""
+"""Watching quotas and pods, and passing their changes on to the ledger."""

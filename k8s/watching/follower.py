@@ -1,7 +1,7 @@
-"""Follows one kind of object in one place: lists it, watches it, and begins again whatever happens.
+"""Follows one kind of object in one namespace, or in all: lists it, watches it, and starts again after any failure.
 
-A stream that ends in good order is resumed where it ended, or where the last bookmark was. Everything else ends in a
-new list, after a jittered wait: only a complete list proves that no change was missed.
+A stream that the server ends normally is resumed from its last event or bookmark. After anything else the objects are
+listed again, after a jittered pause: only a complete list proves that no change was missed.
 """
 
 from __future__ import annotations
@@ -31,57 +31,57 @@ if TYPE_CHECKING:
     from .status import WatchBook
 
 FIRST_PAUSE: Final = 0.1
-"""Seconds that the first wait is drawn from; each failure in a row doubles it."""
+"""Seconds: upper bound of the first random pause; each consecutive failure doubles it."""
 HEALTHY_AFTER: Final = 10.0
-"""A watch that broke after this many seconds was worth having: the next attempt begins without patience."""
+"""Seconds: a watch that lasted this long was healthy, and its end does not count as a consecutive failure."""
 SHORTEST: Final = 1.0
-"""A stream that ends sooner is broken, however orderly: resuming it at once would hammer the server."""
+"""Seconds: a stream that ends sooner counts as broken, even if it ended normally: resuming it would be a busy loop."""
 BREATH: Final = 64
-"""After so many objects in a row others get their turn: what has come already is taken without waiting."""
+"""Objects after which the event loop gets a turn: objects that are already buffered are read without awaiting."""
 
 
 class Source(Protocol):
-    """Where the objects come from. ``namespace`` None means all. All methods raise the errors of ``watch_events``."""
+    """Where the objects come from. ``namespace`` None means all. All methods raise the errors of ``reading``."""
 
     async def is_served(self, group: str) -> bool:
-        """Say whether the server has this group of resources."""
+        """Say whether the server serves this API group, given by its path."""
 
     def pages(self, kind: Kind, namespace: str | None) -> AsyncIterator[Mapping[str, Any]]:
         """Yield the pages of a list."""
 
     def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncIterator[object]:
-        """Yield what comes after that version, decoded, until the server ends the stream."""
+        """Yield the decoded events after ``version``, until the server ends the stream."""
 
 
 class Observer(Protocol):
-    """Takes in what is told. Its methods raise ``IgnoredError`` for what is of no use."""
+    """Receives the objects and events. ``item`` and ``take`` raise ``IgnoredError`` for unusable ones."""
 
     kind: Kind
     namespace: str | None
 
     def begin(self) -> None:
-        """Hear that a list begins."""
+        """A list begins."""
 
     def item(self, body: object) -> None:
-        """Take in one object of the list."""
+        """The list has this object."""
 
     def listed(self, version: str) -> None:
-        """Hear that the list is complete, and that changes will be told from now on."""
+        """The list is complete, and changes after ``version`` will follow."""
 
     def take(self, event: Event) -> None:
-        """Take in a change."""
+        """An object has changed."""
 
     def lost(self, error: BaseException) -> None:
-        """Hear that changes may be missed from now on."""
+        """Changes may be missed from now on, until the next ``listed``."""
 
 
 class Follower:
-    """Keeps one observer told. ``longest_pause`` bounds the wait between two attempts, in seconds."""
+    """Keeps one observer up to date. ``longest_pause``: the longest pause between two attempts, in seconds."""
 
     def __init__(
         self, source: Source, observer: Observer, book: WatchBook, rng: random.Random, longest_pause: float
     ) -> None:
-        """Prepare; ``run`` begins."""
+        """Prepare to follow what the observer is for; ``run`` starts it."""
         self._source = source
         self._observer = observer
         self._book = book
@@ -92,7 +92,7 @@ class Follower:
         self._where = f"{observer.kind.plural} in {place}" if observer.kind.namespaced else observer.kind.plural
 
     async def run(self) -> NoReturn:
-        """Follow until cancelled. Raises ``WatchForbiddenError`` and ``WatchAbsentError`` as the server says it."""
+        """Follow until cancelled. Raises ``WatchForbiddenError`` on a 403 and ``WatchAbsentError`` on a 404."""
         while True:
             began = _now()
             try:
@@ -104,7 +104,7 @@ class Follower:
                 self._book.counts.expired += isinstance(error, WatchExpiredError)
                 self._observer.lost(error)
                 retry_after = error.retry_after
-            except Exception as error:  # noqa: BLE001 - law 18: a bug of ours must not end the watch of the others
+            except Exception as error:  # noqa: BLE001 - law 18: a bug of ours must not end the other watches
                 self._book.failed(error, self._where)
                 self._observer.lost(error)
                 retry_after = 0.0
@@ -116,13 +116,13 @@ class Follower:
             self._book.counts.reconnects += 1
 
     async def _spell(self) -> NoReturn:
-        """List and watch, until it breaks."""
+        """List once and watch until the watch breaks."""
         version = await self._list()
         while True:
             opened = _now()
             version = await self._stream(version)
             if _now() - opened < SHORTEST:
-                raise WatchBrokenError("the stream ended at once")
+                raise WatchBrokenError(f"the watch stream ended within {SHORTEST:g} s")
             self._book.counts.resumed += 1
 
     async def _list(self) -> str:
@@ -134,7 +134,7 @@ class Follower:
                 metadata, items = page.get("metadata"), page.get("items")
                 found = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
                 if not isinstance(found, str) or not found or not is_list(page):
-                    raise WatchBrokenError("the list is no list, or has no version to watch from")
+                    raise WatchBrokenError("the answer is not a list, or has no resourceVersion to watch from")
                 version = version or found
                 for body in items or ():
                     taken += 1
@@ -143,13 +143,13 @@ class Follower:
                     with self._careful():
                         self._observer.item(body)
         if not version:
-            raise WatchBrokenError("the list has no page")
+            raise WatchBrokenError("the list has no pages")
         self._book.counts.relists += 1
         self._observer.listed(version)
         return version
 
     async def _stream(self, version: str) -> str:
-        """Take in events until the stream ends; return where to resume."""
+        """Handle events until the stream ends; return the version to resume from."""
         kind, namespace = self._observer.kind, self._observer.namespace
         taken = 0
         async with contextlib.aclosing(self._source.watch(kind, namespace, version)) as stream:  # type: ignore[type-var]  # ours are generators
@@ -170,7 +170,7 @@ class Follower:
 
 
 class _Careful:
-    """Lets nothing that was told end the watch: what is of no use is counted, and so is an error of our own."""
+    """Keeps one bad object from ending the watch: unusable objects and internal errors are counted and skipped."""
 
     __slots__ = ("_book", "_where")
 
@@ -179,7 +179,7 @@ class _Careful:
         self._where = where
 
     def __enter__(self) -> None:
-        """Begin with one object."""
+        pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
         if isinstance(error, IgnoredError):

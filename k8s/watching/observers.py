@@ -1,4 +1,4 @@
-"""What is done with what a watch tells: quotas and the ends of pods are handed to the ledger."""
+"""The observers of a watch: they pass quotas and the ends of pods on to the ledger."""
 
 from __future__ import annotations
 
@@ -21,52 +21,54 @@ if TYPE_CHECKING:
 
 CLUSTER_QUOTAS_MAX: Final = 1_000
 SELECTED_MAX: Final = 1_000
-"""Namespaces of one ClusterResourceQuota that are told of it; in the others its refusals teach."""
+"""Namespaces per ClusterResourceQuota for which the ledger learns its amounts; in the others refusals teach it."""
 
 
 class Ledger(Protocol):
-    """Who wants to know: the desk."""
+    """What the observers report to: the methods of ``gate.ledger.Desk`` that they use."""
 
     def observe_quota(self, namespace: str, quota: str, seen: ObservedQuota) -> None:
-        """Hear what a quota says now."""
+        """Take in the present state of a quota."""
 
     def forget_quota(self, namespace: str, quota: str) -> None:
-        """Hear that a quota is gone, or not seen any more."""
+        """Drop a quota that was deleted or can no longer be watched."""
 
     def watching(self, namespace: str | None) -> None:
-        """Hear that all quotas of a namespace were told, and that changes will be."""
+        """The ledger has all quotas of the namespace (None: of all namespaces), and changes will follow."""
 
     def watch_lost(self, namespace: str | None) -> None:
-        """Hear that changes may be missed."""
+        """Changes of the namespace's quotas (None: of all namespaces) may be missed from now on."""
 
     def ends_told(self, namespace: str, *, told: bool) -> None:
-        """Hear that the end of every pod of a namespace will be told, or that some may be missed."""
+        """The end of every pod of the namespace will be reported (``told``), or some may be missed (not ``told``)."""
 
     def ended(self, namespace: str, uid: str) -> None:
-        """Hear that a pod ended or went."""
+        """A pod has finished or was deleted."""
 
     def hint_release(self, namespace: str) -> None:
-        """Hear that something may have ended."""
+        """Something in the namespace may have ended."""
 
 
 class QuotasTold:
-    """Which quotas the ledger was told of, and by which kind of object: two kinds may have one name."""
+    """Which quotas the ledger has, and from which kind of object: a ResourceQuota and a ClusterResourceQuota may share
+    a name.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
-        """Begin with none."""
+        """Start with none."""
         self.ledger = ledger
         self._told: dict[str, dict[str, Kind]] = {}
 
     def tell(self, place: Place, kind: Kind, seen: ObservedQuota) -> None:
-        """Hand a quota over. Raises ``IgnoredError`` for a cluster's quota where the namespace has one of its name."""
+        """Pass a quota on. Raises ``IgnoredError`` for a cluster quota with the name of one of the namespace's own."""
         of_namespace = self._told.setdefault(place[0], {})
         if kind is not QUOTAS and of_namespace.get(place[1]) is QUOTAS:
-            raise IgnoredError(Ignored.NAME_TAKEN, f"namespace {place[0]} has a quota {place[1]} of its own")
+            raise IgnoredError(Ignored.NAME_TAKEN, f"{place[1]}: namespace {place[0]} has a ResourceQuota of that name")
         of_namespace[place[1]] = kind
         self.ledger.observe_quota(*place, seen)
 
     def forget(self, place: Place, kind: Kind) -> None:
-        """Let the ledger forget a quota that this kind of object told it of."""
+        """Drop a quota from the ledger if it came from this kind of object."""
         of_namespace = self._told.get(place[0], {})
         if of_namespace.get(place[1]) is kind:
             del of_namespace[place[1]]
@@ -75,18 +77,21 @@ class QuotasTold:
             self.ledger.forget_quota(*place)
 
     def told_by(self, kind: Kind, namespace: str | None) -> set[Place]:
-        """List what the ledger was told of by this kind of object, in one namespace or all."""
+        """Return the ledger's quotas that came from this kind of object, in one namespace or (None) in all."""
         names = list(self._told) if namespace is None else [namespace]
         return {(n, name) for n in names for name, by in self._told.get(n, {}).items() if by is kind}
 
 
 class QuotaObserver:
-    """ResourceQuotas of one namespace, or of all. ``on_listed`` is called before the ledger hears of a list's end."""
+    """Observes the ResourceQuotas of one namespace, or of all (None).
+
+    ``on_listed`` is called when a list is complete, before the ledger is notified.
+    """
 
     kind = QUOTAS
 
     def __init__(self, told: QuotasTold, book: WatchBook, namespace: str | None, on_listed: Callable[[], None]) -> None:
-        """Begin with nothing told."""
+        """Start before the first list."""
         self.namespace = namespace
         self._told = told
         self._book = book
@@ -96,22 +101,22 @@ class QuotaObserver:
         self._now: set[Place] = set()
         self._healthy = False
         self._retired = False
-        self.refusals = 0  # of a permission, in a row
+        self.refusals = 0  # consecutive 403s and 404s
 
     def begin(self) -> None:
-        """Compare what is told from here on with what was told before."""
+        """Start to collect the names of a list, to find out which quotas are gone."""
         self._order.begin()
         self._now = set()
 
     def item(self, body: object) -> None:
-        """Tell one of the list. One that can't be read is not there, as far as the ledger knows."""
+        """Pass on a quota of the list. The ledger drops one that can't be read. Raises ``IgnoredError``."""
         told = read_object(body, QUOTAS, self.namespace)
         self._order.list(told)
         self._tell(told)
         self._now.add(told.place)
 
     def listed(self, version: str) -> None:
-        """Let go what the list did not have; the watch is healthy."""
+        """Drop the quotas that were not in the list; the watch is healthy."""
         if self._retired:
             return
         self._order.listed(version)
@@ -125,7 +130,7 @@ class QuotaObserver:
         self._told.ledger.watching(self.namespace)
 
     def take(self, event: Event) -> None:
-        """Tell a change. Raises ``IgnoredError``."""
+        """Pass on a change. Raises ``IgnoredError``."""
         self._order.take(event)
         if event.type == "DELETED":
             self._told.forget(event.told.place, QUOTAS)
@@ -133,21 +138,21 @@ class QuotaObserver:
             self._tell(event.told)
 
     def lost(self, error: BaseException) -> None:
-        """Say that changes may be missed."""
+        """Notify the ledger that changes may be missed."""
         if not self._retired:
-            if self._healthy:  # else it knows; and of all namespaces some are watched one by one by now
+            if self._healthy:  # otherwise it knows, and some namespaces may have watches of their own by now
                 self._told.ledger.watch_lost(self.namespace)
             self._healthy = False
             self._book.quotas(self._place, seen=False, why=str(error) or "stopped", patient=True)
 
     def forget(self, others: Container[str] = ()) -> None:
-        """Let the ledger forget: who may not look any more must not judge by what was. ``others`` are still seen."""
+        """Drop this observer's quotas, which may be outdated, except those of ``others``: they are still watched."""
         for place in self._told.told_by(QUOTAS, self.namespace):
             if place[0] not in others:
                 self._told.forget(place, QUOTAS)
 
     def retire(self) -> None:
-        """Leave the namespace to another observer: say nothing more."""
+        """Report nothing more: another observer has taken over the namespace."""
         self._retired = True
 
     def _tell(self, told: Told) -> None:
@@ -161,15 +166,16 @@ class QuotaObserver:
 
 
 class PodObserver:
-    """The ends of pods in a namespace; it keeps nothing.
+    """Observes the ends of pods in a namespace. It stores no pods.
 
-    Each is a reason to ask soon where quotas can't be watched; where they are, used is not below what has not ended.
+    Where quotas can't be watched, an end is a reason to send a probe soon. Where they are, the engine takes ``used`` to
+    be at least what its own pods that have not ended are charged.
     """
 
     kind = LIVE_PODS
 
     def __init__(self, ledger: Ledger, book: WatchBook | None, namespace: str) -> None:
-        """Begin with nothing seen. Without a book it is not noted how well it sees."""
+        """Start before the first list. Without a ``book`` it records no status."""
         self.namespace: str | None = namespace
         self._name = namespace
         self._ledger = ledger
@@ -179,13 +185,13 @@ class PodObserver:
         self.refusals = 0
 
     def begin(self) -> None:
-        """Only the list's version is of interest."""
+        """Nothing to do: only the list's version is of interest."""
 
     def item(self, body: object) -> None:
-        """Nothing is known of pods that run."""
+        """Nothing to do: pods that run are not stored."""
 
-    def listed(self, version: str) -> None:  # noqa: ARG002 - nothing of it is kept
-        """The watch is healthy; pods may have ended meanwhile."""
+    def listed(self, version: str) -> None:  # noqa: ARG002 - part of the interface
+        """The watch is healthy. If it was interrupted, pods may have ended meanwhile."""
         if self._book is not None:
             self._book.pods(self._name, seen=True)
         self.refusals = 0
@@ -196,12 +202,12 @@ class PodObserver:
             self._ledger.hint_release(self._name)
 
     def take(self, event: Event) -> None:
-        """Tell of each pod that is gone, or has come to its end."""
+        """Report a pod that was deleted or has finished: both leave the selection of live pods."""
         if event.type == "DELETED":
             self._ledger.ended(self._name, event.told.uid)
 
     def lost(self, error: BaseException) -> None:
-        """Ends may be missed from now on."""
+        """Notify the ledger that ends may be missed."""
         self._missed = True
         if self._healthy:
             self._healthy = False
@@ -210,27 +216,27 @@ class PodObserver:
             self._book.pods(self._name, seen=False, why=str(error) or "stopped", patient=True)
 
     def refused(self, error: Exception) -> None:
-        """Note that the ends of pods may not be seen."""
+        """Record that pods can't be watched, by a 403 or 404."""
         if self._book is not None:
             self._book.pods(self._name, seen=False, why=str(error))
 
     def retire(self) -> None:
-        """Note nothing more of how well it sees: another one does, or nobody asks."""
+        """Record no more status: another observer does, or the namespace is no longer watched."""
         self._book = None
 
 
 class ClusterQuotaObserver:
-    """ClusterResourceQuotas: each is a quota of every namespace that it selects, as far as ``wanted`` says.
+    """Observes ClusterResourceQuotas: each is a quota of every namespace that it selects and that is ``wanted``.
 
-    Room is counted for each namespace by itself: creates under way in another one are not seen, so that the server
-    may refuse what two namespaces were promised. Such a refusal teaches.
+    Headroom is counted in each namespace separately. Creates in flight in another namespace are not considered, so two
+    namespaces may be admitted to the same room; the server refuses one of them, and the refusal corrects the amounts.
     """
 
     kind = CLUSTER_QUOTAS
     namespace: str | None = None
 
     def __init__(self, told: QuotasTold, book: WatchBook, wanted: Callable[[str], bool]) -> None:
-        """Begin with none known."""
+        """Start with none known. ``wanted`` says whether a namespace is in use."""
         self._told = told
         self._book = book
         self._wanted = wanted
@@ -241,19 +247,19 @@ class ClusterQuotaObserver:
         self.listed_once = False
 
     def begin(self) -> None:
-        """Compare what is told from here on with what was told before."""
+        """Start to collect the names of a list, to find out which quotas are gone."""
         self._order.begin()
         self._now = set()
 
     def item(self, body: object) -> None:
-        """Tell one of the list."""
+        """Pass on a quota of the list. Raises ``IgnoredError``."""
         told = read_object(body, CLUSTER_QUOTAS, None)
         self._order.list(told)
         self._tell(told)
         self._now.add(told.place[1])
 
     def listed(self, version: str) -> None:
-        """Let go what the list did not have."""
+        """Drop the quotas that were not in the list."""
         self._order.listed(version)
         self.refusals, self.listed_once = 0, True
         for name in [*self._known]:
@@ -270,13 +276,13 @@ class ClusterQuotaObserver:
             self._tell(event.told)
 
     def lost(self, error: BaseException) -> None:
-        """Let go of all: the ledger would take the namespace's own watch for theirs, and wait for news in vain."""
+        """Drop all: otherwise the ledger would rely on the namespace's own watch and wait in vain for their updates."""
         for name in [*self._known]:
             self._forget(name)
         self._book.quotas(CLUSTER_QUOTAS.plural, seen=False, why=str(error) or "stopped", patient=True)
 
     def follow(self, namespace: str) -> None:
-        """Tell what is known of a namespace that is wanted from now on."""
+        """Pass on the quotas that select this namespace, which is wanted from now on."""
         for name, quota in self._known.items():
             if namespace in quota.namespaces:
                 try:
@@ -285,7 +291,7 @@ class ClusterQuotaObserver:
                     self._book.ignored(error, CLUSTER_QUOTAS.plural)
 
     def unfollow(self, namespace: str) -> None:
-        """Let go of a namespace that is not wanted any more."""
+        """Drop the cluster quotas of a namespace that is no longer wanted."""
         for place in self._told.told_by(CLUSTER_QUOTAS, namespace):
             self._told.forget(place, CLUSTER_QUOTAS)
 
@@ -317,4 +323,4 @@ class ClusterQuotaObserver:
 
 def _unreadable(told: Told, error: UnreadableQuotaError) -> IgnoredError:
     name = "/".join(part for part in told.place if part)
-    return IgnoredError(Ignored.UNREADABLE, f"{name}: {error}; only its refusals teach")
+    return IgnoredError(Ignored.UNREADABLE, f"{name}: {error}; its limits are learned from refusals")

@@ -1,6 +1,6 @@
-"""What lists and watches say, read with suspicion: a line may hold anything, and come late, twice or out of order.
+"""Parses and checks what lists and watches return: a line may hold anything, and come late, twice or out of order.
 
-Pure. What cannot be used is an ``IgnoredError`` with one of a fixed set of reasons, so that it can be counted.
+Pure. Anything unusable raises ``IgnoredError`` with one of a fixed set of reasons, so that it can be counted.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from enum import StrEnum
 from typing import Any, Final, Literal, TypeAlias
 
 Place: TypeAlias = tuple[str, str]
-"""Namespace (empty for what has none) and name."""
+"""Namespace (empty for cluster-scoped objects) and name."""
 
 GONE_MAX: Final = 1024
-"""Deleted objects whose version is kept, against news of them that comes late."""
+"""Deleted objects whose version is kept, to recognise late events about them."""
 LIVE_MAX: Final = 50_000
-"""Objects that one observer keeps sight of; more are ignored, and their refusals teach."""
-_DIGITS_MAX: Final = 20  # a resourceVersion is a uint64; a longer text of digits is no number to compare
+"""Objects that one observer tracks; further ones are ignored, and their limits are learned from refusals."""
+_DIGITS_MAX: Final = 20  # of a resourceVersion, a uint64: longer strings of digits are not compared
 
 
 class WatchBrokenError(Exception):
-    """The list failed or the stream broke: to be tried again, not before ``retry_after`` seconds."""
+    """The list failed or the stream broke. It may be tried again, after ``retry_after`` seconds at the earliest."""
 
     def __init__(self, detail: str, retry_after: float = 0.0) -> None:
-        """Say what happened."""
+        """``detail`` is the server's message or the error of the connection."""
         super().__init__(detail)
         self.retry_after = retry_after
 
 
 class WatchExpiredError(WatchBrokenError):
-    """410: the version to resume from is forgotten; only a list helps."""
+    """410: the server no longer has the version to resume from, so a new list is needed."""
 
 
 class WatchForbiddenError(Exception):
-    """403: these credentials may not list or watch this here."""
+    """403: these credentials may not list or watch this kind here."""
 
 
 class WatchAbsentError(Exception):
@@ -44,7 +44,7 @@ class WatchAbsentError(Exception):
 
 
 class Ignored(StrEnum):
-    """Why something that was told is not taken in."""
+    """Why an object or event is ignored. The values are labels of a metric."""
 
     NO_JSON = "no-json"
     TOO_LONG = "too-long"
@@ -61,17 +61,20 @@ class Ignored(StrEnum):
 
 
 class IgnoredError(ValueError):
-    """Something told is of no use; ``reason`` is for counting."""
+    """An object or event is unusable; ``reason`` is for counting."""
 
     def __init__(self, reason: Ignored, detail: str) -> None:
-        """Say what it was."""
+        """``detail`` says which object or event it was, for the log."""
         super().__init__(detail)
         self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is listed and watched: where it is served, and as what its objects may call themselves."""
+    """A kind to list and watch: the path of its API group, and as ``names`` the ``kind`` values its objects may have.
+
+    ``fields`` is a field selector.
+    """
 
     path: str
     plural: str
@@ -79,7 +82,7 @@ class Kind:
     namespaced: bool = True
     fields: str = ""
     metadata_only: bool = False
-    """Take the objects' metadata alone, and of a list nothing but its version."""
+    """Request only the objects' metadata, and from a list only its version."""
 
 
 QUOTAS: Final = Kind("/api/v1", "resourcequotas", frozenset({"ResourceQuota"}))
@@ -90,7 +93,7 @@ LIVE_PODS: Final = Kind(
     fields="status.phase!=Succeeded,status.phase!=Failed",
     metadata_only=True,
 )
-"""Pods that have not ended: one that ends leaves the selection, which a watch tells as its deletion."""
+"""Pods that have not ended: when one ends it leaves the selection, which a watch reports as DELETED."""
 CLUSTER_QUOTAS: Final = Kind(
     "/apis/quota.openshift.io/v1", "clusterresourcequotas", frozenset({"ClusterResourceQuota"}), namespaced=False
 )
@@ -98,7 +101,7 @@ CLUSTER_QUOTAS: Final = Kind(
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """An object and what identifies it. Texts that the server did not give are empty."""
+    """An object and what identifies it. Fields that the server did not set are empty."""
 
     body: Mapping[str, Any]
     place: Place
@@ -108,28 +111,28 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of a watch. A bookmark has no place."""
+    """One event of a watch. A bookmark's ``told`` has only a version."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
     told: Told
 
 
 def read_event(raw: object, kind: Kind, namespace: str | None) -> Event:
-    """Read one decoded line of a watch of ``namespace`` (None: of all).
+    """Parse one decoded line of a watch of ``namespace`` (None: of all).
 
-    Raises ``IgnoredError``; ``WatchExpiredError`` or ``WatchBrokenError`` for an ERROR event.
+    Raises ``IgnoredError`` for an unusable line, ``WatchExpiredError`` or ``WatchBrokenError`` for an ERROR event.
     """
     if isinstance(raw, Ignored):
-        raise IgnoredError(raw, "a line that is no JSON" if raw is Ignored.NO_JSON else "a line without an end")
+        raise IgnoredError(raw, "a line that is not JSON" if raw is Ignored.NO_JSON else "a line that is too long")
     if not isinstance(raw, Mapping):
-        raise IgnoredError(Ignored.NO_EVENT, f"{_shown(raw)} where an event should be")
+        raise IgnoredError(Ignored.NO_EVENT, f"{_shown(raw)} instead of an event")
     type_, body = raw.get("type"), raw.get("object")
     if type_ == "ERROR":
         raise _error(body)
     if type_ == "BOOKMARK":
         metadata = _metadata(body)
         if not _text(metadata, "resourceVersion"):
-            raise IgnoredError(Ignored.NO_METADATA, "a bookmark without a version")
+            raise IgnoredError(Ignored.NO_METADATA, "a bookmark without a resourceVersion")
         return Event("BOOKMARK", Told({}, ("", ""), "", _text(metadata, "resourceVersion")))
     match type_:
         case "ADDED" | "MODIFIED" | "DELETED":
@@ -138,39 +141,42 @@ def read_event(raw: object, kind: Kind, namespace: str | None) -> Event:
 
 
 def read_object(body: object, kind: Kind, namespace: str | None) -> Told:
-    """Find out which object this is; what else it holds is not looked at. Raises ``IgnoredError``.
+    """Identify an object, without looking at its spec or status. Raises ``IgnoredError``.
 
-    Items of a list do not say their kind.
+    ``kind`` may be missing: items of a list do not have it.
     """
     if not isinstance(body, Mapping):
-        raise IgnoredError(Ignored.NO_EVENT, f"{_shown(body)} where an object should be")
-    called = body.get("kind")
-    if called is not None and not (isinstance(called, str) and called in kind.names):
-        raise IgnoredError(Ignored.UNKNOWN_KIND, f"a {_shown(called)} among {kind.plural}")
+        raise IgnoredError(Ignored.NO_EVENT, f"{_shown(body)} instead of an object")
+    found = body.get("kind")
+    if found is not None and not (isinstance(found, str) and found in kind.names):
+        raise IgnoredError(Ignored.UNKNOWN_KIND, f"an object of kind {_shown(found)} among {kind.plural}")
     metadata = _metadata(body)
     place = _text(metadata, "namespace"), _text(metadata, "name")
     if not place[1] or kind.namespaced != bool(place[0]):
-        raise IgnoredError(Ignored.NO_METADATA, f"one of {kind.plural} without a name or namespace")
+        expected = "without a name or namespace" if kind.namespaced else "without a name, or with a namespace"
+        raise IgnoredError(Ignored.NO_METADATA, f"an object {expected} among {kind.plural}")
     if namespace not in {None, place[0]}:
-        raise IgnoredError(Ignored.ELSEWHERE, f"{_shown(place[0])} in the watch of namespace {namespace}")
+        raise IgnoredError(
+            Ignored.ELSEWHERE, f"an object of namespace {_shown(place[0])} in the watch of namespace {namespace}"
+        )
     return Told(body, place, _text(metadata, "uid"), _text(metadata, "resourceVersion"))
 
 
 def is_older(version: str, than: str) -> bool:
-    """Compare two resourceVersions. They are opaque: only if both are numbers is anything known of their order."""
+    """Say whether a resourceVersion is older than another; False unless both are numbers, since they are opaque."""
     return _is_number(version) and _is_number(than) and int(version) < int(than)
 
 
 def newest(version: str, other: str) -> str:
-    """Return the later one to resume from; ``other`` where nothing is known of their order, unless it is empty."""
+    """Return the newer of two versions; if their order is unknown, ``other`` unless it is empty."""
     return version if not other or is_older(other, version) else other
 
 
 class Order:
-    """What was taken in last of each object: news that is older, or the same again, is found out. Bounded."""
+    """Remembers the last version of each object, to recognise older and repeated events. Its memory is bounded."""
 
     def __init__(self, *, live_max: int = LIVE_MAX, gone_max: int = GONE_MAX) -> None:
-        """Begin with nothing known."""
+        """Start empty. ``live_max`` and ``gone_max`` limit the existing and the deleted objects remembered."""
         self._live: dict[Place, tuple[str, str]] = {}
         self._gone: OrderedDict[Place, str] = OrderedDict()
         self._live_max = live_max
@@ -178,7 +184,7 @@ class Order:
         self._since = ""
 
     def __len__(self) -> int:
-        """Count what is kept."""
+        """The number of objects remembered."""
         return len(self._live) + len(self._gone)
 
     def begin(self) -> None:
@@ -188,20 +194,21 @@ class Order:
         self._since = ""
 
     def list(self, told: Told) -> None:
-        """Take in an item of a list. Raises ``IgnoredError``."""
+        """Remember an item of a list. Raises ``IgnoredError`` if there are too many."""
         self._check_room(told.place)
         self._live[told.place] = told.uid, told.version
 
     def listed(self, version: str) -> None:
-        """End the list: what is told from now on is later than its version."""
+        """End the list: only events newer than ``version`` count from now on."""
         self._since = version
 
     def take(self, event: Event) -> None:
-        """Take in the next event of a watch. Raises ``IgnoredError`` for what is no news."""
+        """Remember the next event of a watch. Raises ``IgnoredError`` if it is older, a repetition or one too many."""
         told, known = event.told, self._live.get(event.told.place)
         last = self._gone.get(told.place, self._since) if known is None else known[1]
         if is_older(told.version, last) or is_older(told.version, self._since):
-            raise IgnoredError(Ignored.OLDER, f"version {told.version} of {_named(told)} after {last or self._since}")
+            newer = last or self._since
+            raise IgnoredError(Ignored.OLDER, f"version {told.version} of {_named(told)} after version {newer}")
         if event.type == "DELETED":
             self._delete(told, known)
             return
@@ -213,9 +220,9 @@ class Order:
 
     def _delete(self, told: Told, known: tuple[str, str] | None) -> None:
         if known is None:
-            raise IgnoredError(Ignored.DUPLICATE, f"the end of {_named(told)}, which is not there")
+            raise IgnoredError(Ignored.DUPLICATE, f"the deletion of {_named(told)}, which does not exist")
         if told.uid and known[0] and told.uid != known[0]:
-            raise IgnoredError(Ignored.OLDER, f"the end of an earlier {_named(told)}")
+            raise IgnoredError(Ignored.OLDER, f"the deletion of an earlier {_named(told)} (another uid)")
         del self._live[told.place]
         self._gone[told.place] = told.version
         if len(self._gone) > self._gone_max:
@@ -223,7 +230,9 @@ class Order:
 
     def _check_room(self, place: Place) -> None:
         if place not in self._live and len(self._live) >= self._live_max:
-            raise IgnoredError(Ignored.TOO_MANY, f"more than {self._live_max} objects: only their refusals teach")
+            raise IgnoredError(
+                Ignored.TOO_MANY, f"an object beyond the first {self._live_max}; its limits are learned from refusals"
+            )
 
 
 def _error(body: object) -> WatchBrokenError:
@@ -253,7 +262,7 @@ def _named(told: Told) -> str:
 
 
 def _shown(value: object) -> str:
-    """Quote a text or a number, short and on one line; of anything else say only what it is."""
+    """Quote a text or a number, shortened and on one line; for anything else return only its type."""
     if value is None or isinstance(value, bool | int | float):
         return json.dumps(value)[:80]
     if not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Lists and watches over HTTP, as plain objects, through an aio ``ApiClient``."""
+"""Lists and watches over HTTP through an asyncio ``ApiClient``, yielding decoded JSON."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
     from .reading import Kind
 
-WATCH_SECONDS: Final = 290  # the server ends a watch after 5 to 10 minutes anyway; in good order is better
+WATCH_SECONDS: Final = 290  # the server ends a watch after 5 to 10 minutes; ours asks for an end before that
 READ_SECONDS: Final = 60
 CONNECT_SECONDS: Final = 10
 SILENT_SECONDS: Final = 150
-"""A stream that says nothing for so long may have been cut without a word; bookmarks come every minute."""
+"""A stream that is silent for this long is taken for a dead connection; bookmarks come every minute."""
 LINGER: Final = 0.02
-"""Seconds between two looks at the stream while nobody waits. Less than a hold outlives its answer (50 ms)."""
+"""Seconds between two reads of the stream while no request is waiting. Less than an answered hold lasts (50 ms)."""
 PAGE_BYTES_MAX: Final = 256 << 20
 RETRY_MAX: Final = 60.0
 LINE_MAX: Final = 8 << 20
-"""Bytes of an event; etcd holds no object larger than 1.5 MiB."""
-# RuntimeError: once the main thread has returned, asyncio's helper threads are gone, which aiohttp uses to connect.
+"""The longest event in bytes; etcd stores no object larger than 1.5 MiB."""
+# RuntimeError: aiohttp connects with executor threads, and Python starts none after the main thread has returned.
 _BROKEN = (aiohttp.ClientError, TimeoutError, OSError, ValueError, RuntimeError)
 
 
@@ -42,18 +42,18 @@ class ClientSource:
     def __init__(
         self, client: ApiClient, *, watch_seconds: float = WATCH_SECONDS, calm: Callable[[], bool] = lambda: False
     ) -> None:
-        """Use a client that stays open for as long as this is used.
+        """Use ``client``, which must stay open.
 
-        ``calm`` says that nobody waits for news: then they are taken a few at a time (``LINGER``), and of those that
-        come together only the last of each quota. Every create changes a quota: to take each change alone costs
-        a busy client a tenth of its throughput.
+        ``calm`` returns True while no request is waiting. Then events are read in batches (``LINGER``), and of
+        consecutive events about one quota only the last is used. Every create changes a quota: handling each change
+        separately costs a busy client a tenth of its throughput.
         """
         self._client = client
         self._watch_seconds = watch_seconds
         self._calm = calm
 
     async def is_served(self, group: str) -> bool:
-        """Ask whether the server has a group of resources at all; everybody may ask (``system:discovery``)."""
+        """Say whether the server has the API group at ``group``; every account may ask (role ``system:discovery``)."""
         try:
             async with await self._get(group, [], aiohttp.ClientTimeout(total=READ_SECONDS)):
                 return True
@@ -63,9 +63,9 @@ class ClientSource:
             raise _broken(error) from error
 
     async def pages(self, kind: Kind, namespace: str | None) -> AsyncIterator[Mapping[str, Any]]:
-        """Yield the list page by page, read from the store (not from a cache: it may be old).
+        """Yield the pages of the list, read from etcd: the API server's cache may be outdated.
 
-        All pages are of one version. Of a kind whose metadata alone is wanted there is one page, with one item.
+        All pages have the same resourceVersion. For a ``metadata_only`` kind there is one page, with one item at most.
         """
         query: list[tuple[str, Any]] = [("limit", 1 if kind.metadata_only else PAGE)]
         pages = Pages()
@@ -76,10 +76,10 @@ class ClientSource:
                 if kind.metadata_only or not pages.go_on(page["metadata"]):
                     return
             except EndlessListError as error:
-                raise WatchBrokenError("the list goes on with a page that it has given, or without end") from error
+                raise WatchBrokenError("the list repeats a page, or has too many pages") from error
 
     async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncIterator[object]:
-        """Yield events, or ``Ignored`` for a line that is none, until the server ends the stream, or is silent."""
+        """Yield events, or ``Ignored`` for an unusable line, until the server ends the stream or is silent too long."""
         seconds = max(1, int(self._watch_seconds * random.uniform(0.8, 1.0)))
         query: list[tuple[str, Any]] = [
             ("watch", "true"),
@@ -112,7 +112,7 @@ class ClientSource:
         except _BROKEN as error:
             raise _broken(error) from error
         if not isinstance(found, dict) or not isinstance(found.get("metadata"), dict):
-            raise WatchBrokenError("the list is no list")
+            raise WatchBrokenError("the answer is not a list")
         return found
 
     async def _get_of(
@@ -157,23 +157,23 @@ def _broken(error: Exception) -> WatchBrokenError:
 
 
 def _seconds(retry_after: object) -> float:
-    """Return what a ``Retry-After`` asks for, within reason; a date asks for nothing."""
+    """Return the seconds of a ``Retry-After``, at most ``RETRY_MAX``; 0 for a date or anything malformed."""
     text = retry_after if isinstance(retry_after, str) else ""
     return min(RETRY_MAX, float(text)) if text.isascii() and text.isdecimal() and len(text) < 10 else 0.0
 
 
 async def _whole(content: aiohttp.StreamReader) -> bytes:
-    """Read a page. Raises ``WatchBrokenError`` for one that never ends."""
+    """Read a page. Raises ``WatchBrokenError`` for one larger than ``PAGE_BYTES_MAX``."""
     read = bytearray()
     async for chunk in content.iter_any():
         read += chunk
         if len(read) > PAGE_BYTES_MAX:
-            raise WatchBrokenError(f"a page of {PAGE} objects is larger than {PAGE_BYTES_MAX} bytes")
+            raise WatchBrokenError(f"a page of {PAGE} objects has more than {PAGE_BYTES_MAX} bytes")
     return bytes(read)
 
 
 def _message(text: str) -> str:
-    """Return the sentence of a Status, else the text, on one line."""
+    """Return the message of a Status, else the text itself, on one line."""
     try:
         status = json.loads(text)
         said = status.get("message") if isinstance(status, dict) else None
@@ -192,15 +192,15 @@ def _decoded(line: bytes | Ignored) -> object:
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[list[bytes | Ignored]]:
-    """Split the stream: an event is a line. Those that came together stay together.
+    """Split the stream into lines, one event each, and yield together those that arrive together.
 
-    Of a line that is too long the rest is read and dropped.
+    The rest of a line that is too long is read and dropped.
     """
     rest, dropping = b"", False
     async for chunk in content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
         found: list[bytes | Ignored] = [line for line in lines if line.strip()]
-        if dropping and lines:  # here the long line ends
+        if dropping and lines:  # the long line ends here
             found = [line for line in lines[1:] if line.strip()]
             dropping = False
         if dropping or len(rest) > LINE_MAX:
@@ -211,7 +211,7 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[list[bytes | Ig
 
 
 def _latest(events: list[object]) -> list[object]:
-    """Leave out what the next event says again, of the same quota and newer."""
+    """Leave out each event that the next one replaces: a newer state of the same object."""
     return [
         event
         for event, following in zip(events, [*events[1:], None], strict=True)

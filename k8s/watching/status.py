@@ -1,4 +1,4 @@
-"""How well the gate sees, for status pages, metrics and the log: per namespace what is watched, since when, and why."""
+"""The status of the watch, for pages, metrics and the log: per namespace what is watched, since when, and why."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ log = logging.getLogger(__name__)
 
 EVERYWHERE: Final = "*"
 """The place that stands for all namespaces."""
-LEARNS: Final = "the gate learns from refusals instead"
+LEARNS: Final = "learning from refusals instead"
 LINES_BURST: Final = 10
 LINES_RATE: Final = 1 / 30
-"""Lines a second, in the long run. What is not said is counted, and the count is said with the next line."""
+"""Log lines per second and topic in the long run. Suppressed lines are counted; the next line gives their number."""
 
 
 class Seeing(StrEnum):
-    """How the gate knows of room."""
+    """How the gate finds out about room."""
 
     QUOTAS = "watching quotas"
     PODS = "watching pods"
@@ -39,7 +39,7 @@ class Seeing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """How it stands in one place. ``since`` is a time of the event loop; ``why`` is empty while quotas are watched."""
+    """The status of one place. ``since`` is a time of the event loop; ``why`` is empty while quotas are watched."""
 
     state: Seeing
     since: float
@@ -48,21 +48,21 @@ class Sight:
 
 @dataclass
 class WatchCounts:
-    """What the observers did so far; the reasons are few, so that each may be a metric's label."""
+    """Counters of the watch. The keys of ``ignored`` are a fixed set, so that they can be labels of a metric."""
 
     relists: int = 0
-    """Complete lists, the first one of each place too."""
+    """Complete lists, including the first one of each place."""
     resumed: int = 0
-    """Streams that ended in good order and went on where they ended."""
+    """Streams that the server ended normally and that were resumed."""
     reconnects: int = 0
     """Attempts after a list that failed or a stream that broke."""
     expired: int = 0
     forbidden: int = 0
     events: int = 0
-    """Changes taken in."""
+    """Changes passed on to the observers."""
     ignored: Counter[str] = field(default_factory=Counter)
     failures: int = 0
-    """Errors of our own that an observer survived."""
+    """Internal errors, after which the watch went on."""
 
 
 @dataclass
@@ -70,7 +70,7 @@ class _Entry:
     since: float
     quotas: bool = False
     pods: bool = False
-    why_quotas: str = "not asked yet"
+    why_quotas: str = "not listed yet"
     why_pods: str = ""
     instead: str = ""
     said: Seeing | None = None
@@ -91,16 +91,16 @@ class _Entry:
 
 
 class Voice:
-    """Writes lines of a few topics, each not too often."""
+    """Writes log lines, rate-limited per topic."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Begin silent."""
+        """``clock`` returns seconds."""
         self._clock = clock
         self._buckets: dict[str, Bucket] = {}
         self._unsaid: Counter[str] = Counter()
 
     def say(self, topic: str, level: int, text: str, error: BaseException | None = None) -> None:
-        """Write a line, unless there were too many on this topic lately."""
+        """Log a line, unless there were too many on this topic recently."""
         now = self._clock()
         bucket = self._buckets.setdefault(topic, Bucket(LINES_RATE, LINES_BURST))
         if bucket.wait_for(1, now) > 0:
@@ -108,14 +108,14 @@ class Voice:
             return
         bucket.take(now)
         rest = self._unsaid.pop(topic, 0)
-        log.log(level, "%s%s", text, f" ({rest} lines like this were left out)" if rest else "", exc_info=error)
+        log.log(level, "%s%s", text, f" ({rest} similar lines suppressed)" if rest else "", exc_info=error)
 
 
 class WatchBook:
-    """Keeps the status and the counts. Written by one event loop, read from any thread.
+    """Keeps the status and the counters. Written by one event loop, read from any thread.
 
-    ``on_change`` is told of each change of state, in the loop. A loss is logged when it has lasted ``patience``
-    seconds: most are over at once. Any other change is logged when it happens, and no state twice in a row.
+    ``on_change`` is called in the loop at each change of state. The loss of a watch is logged once it has lasted
+    ``patience`` seconds, since most are over at once. Other changes are logged immediately, no state twice in a row.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class WatchBook:
         on_change: Callable[[str, Sight], object] | None = None,
         patience: float = 5.0,
     ) -> None:
-        """Open without a place."""
+        """Start without places. ``on_change`` is called as ``on_change(place, sight)``."""
         self.counts = WatchCounts()
         self.on_change = on_change
         self._patience = patience
@@ -133,19 +133,22 @@ class WatchBook:
         self._voice = Voice(_now)
 
     def status(self) -> Mapping[str, Sight]:
-        """Return how it stands: by namespace, or ``EVERYWHERE``."""
+        """Return the status of each namespace, and of ``EVERYWHERE``."""
         with self._lock:
             return {place: entry.sight() for place, entry in self._entries.items()}
 
     def of(self, namespace: str) -> Sight | None:
-        """Return how it stands in a namespace, for which the watch of all may stand. None: it is not looked at."""
+        """Return the status of a namespace, which may be that of ``EVERYWHERE``. None: it is not watched at all."""
         with self._lock:
             everywhere, own = self._entries.get(EVERYWHERE), self._entries.get(namespace)
             entry = everywhere if own is None or (everywhere is not None and everywhere.quotas) else own
             return None if entry is None else entry.sight()
 
     def quotas(self, place: str, *, seen: bool, why: str = "", instead: str = LEARNS, patient: bool = False) -> None:
-        """Note whether quotas are seen there; ``patient`` for what may be over, or known better, in a moment."""
+        """Record whether quotas are watched there.
+
+        ``instead`` ends the log line. ``patient``: log it only if it lasts, since it may change in a moment.
+        """
         entry = self._entry(place)
         before = entry.state()
         with self._lock:
@@ -153,7 +156,7 @@ class WatchBook:
         self._changed(place, entry, before, patient=patient)
 
     def pods(self, place: str, *, seen: bool, why: str = "", patient: bool = False) -> None:
-        """Note whether the ends of pods are seen there."""
+        """Record whether the ends of pods are watched there. ``patient``: see ``quotas``."""
         entry = self._entry(place)
         before = entry.state()
         with self._lock:
@@ -161,21 +164,21 @@ class WatchBook:
         self._changed(place, entry, before, patient=patient)
 
     def close(self, place: str) -> None:
-        """Forget a place."""
+        """Remove a place that is no longer watched."""
         with self._lock:
             self._entries.pop(place, None)
 
     def ignored(self, error: IgnoredError, where: str) -> None:
-        """Count what was told and is of no use."""
+        """Count and log an unusable object or event."""
         reason = str(error.reason)
         self.counts.ignored[reason] += 1
-        text = f"ignored in the watch of {where} ({reason}, {self.counts.ignored[reason]} so far): {error}"
+        text = f"the watch of {where} ignored {error} ({reason}: {self.counts.ignored[reason]} so far)"
         self._voice.say(reason, logging.WARNING, text)
 
     def failed(self, error: BaseException, where: str) -> None:
-        """Count an error of our own."""
+        """Count and log an internal error."""
         self.counts.failures += 1
-        text = f"an internal error in the watch of {where} ({self.counts.failures} so far)"
+        text = f"internal error in the watch of {where}, which goes on ({self.counts.failures} so far)"
         self._voice.say("failure", logging.ERROR, text, error)
 
     def _entry(self, place: str) -> _Entry:
@@ -211,11 +214,11 @@ class WatchBook:
         what = _what(place)
         if state is Seeing.QUOTAS:
             self._voice.say(
-                "watched" if first else "state", logging.DEBUG if first else logging.INFO, f"{what} are watched"
+                "watched" if first else "state", logging.DEBUG if first else logging.INFO, f"watching {what}"
             )
             return
-        instead = "the ends of pods are watched instead" if state is Seeing.PODS else entry.instead
-        self._voice.say("state", logging.WARNING, f"{what} are not watched ({entry.why()}): {instead}")
+        instead = "watching the ends of pods instead" if state is Seeing.PODS else entry.instead
+        self._voice.say("state", logging.WARNING, f"cannot watch {what} ({entry.why()}); {instead}")
 
 
 def _what(place: str) -> str:

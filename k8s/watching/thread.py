@@ -1,4 +1,4 @@
-"""Watching for clients that have no event loop: one daemon thread per ledger."""
+"""Watches quotas for clients without an event loop: one daemon thread per ledger."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FOLLOWED_MAX: Final = 4096
-"""Namespaces that are remembered as told of; the watch itself keeps fewer."""
+"""Namespaces remembered as in use; the watch itself follows fewer."""
 GOODBYE: Final = 0.1
-"""Seconds that connections have to close, once the watch was stopped: TLS has a last word on each."""
+"""Seconds for connections to close after the watch was stopped: TLS sends a closing message on each."""
 TOUCH: Final = 30.0
-"""Seconds until a namespace that is told of again counts as used again: creates tell of it all the time."""
+"""Seconds in which further ``follow`` calls for a namespace do nothing: every create makes one."""
 
 
 class WatchThread:
-    """Observes the quotas of the namespaces it is told of, with a client's configuration. Thread-safe.
+    """Watches the quotas of the namespaces passed to ``follow``, with a client's configuration. Thread-safe.
 
-    ``everywhere``: those of all namespaces, and only where that is forbidden of those it is told of.
+    ``everywhere``: watch all namespaces, and those passed to ``follow`` only if that is forbidden.
     """
 
     def __init__(self, desk: Desk, configuration: Any, *, everywhere: bool = False) -> None:
-        """Start nothing before the first namespace: the aio client alone takes 0.4 s to load."""
+        """Prepare; the thread starts with the first namespace: loading the asyncio client alone takes 0.4 s."""
         self.book = WatchBook()
         self._desk = desk
         self._configuration = configuration
@@ -45,9 +45,9 @@ class WatchThread:
         self._stopped = False
 
     def follow(self, namespace: str) -> None:
-        """Observe this namespace too. Returns at once."""
+        """Watch this namespace too. Returns at once."""
         now = time.monotonic()
-        if now - self._namespaces.get(namespace, -TOUCH) < TOUCH:  # most calls: no lock for them
+        if now - self._namespaces.get(namespace, -TOUCH) < TOUCH:  # most calls end here, without the lock
             return
         with self._lock:
             if self._stopped:
@@ -64,7 +64,7 @@ class WatchThread:
                 loop.call_soon_threadsafe(watch.add, namespace)
 
     def stop(self) -> None:
-        """End the watch; its thread ends soon. Returns at once: an event loop may be the caller."""
+        """End the watch. Returns at once, since an event loop may call it; the thread ends soon after."""
         with self._lock:
             self._stopped = True
             if self._running is not None:
@@ -77,8 +77,8 @@ class WatchThread:
         except asyncio.CancelledError:
             log.debug("the watch of quotas was stopped")
         except Exception:
-            # Observing is a help, not a need: without it the gate learns.
-            log.exception("the watch of quotas failed for good; the gate learns from refusals instead")
+            # The gate works without a watch.
+            log.exception("an internal error ended the watch of quotas; learning from refusals instead")
 
     def _calm(self) -> bool:
         return not self._desk.counts.waiting
@@ -90,7 +90,7 @@ class WatchThread:
             await asyncio.sleep(GOODBYE)
 
     async def _watch(self) -> None:
-        from kubernetes.aio.client import ApiClient  # noqa: PLC0415 - 56 MB, wanted only here
+        from kubernetes.aio.client import ApiClient  # noqa: PLC0415 - takes 56 MB, needed only here
 
         from backoff_ctrl.k8s.cluster.aio_configuration import aio_configuration  # noqa: PLC0415
 
@@ -100,7 +100,7 @@ class WatchThread:
         task = asyncio.current_task()
         assert task is not None
         configuration = copy.copy(aio_configuration(self._configuration))
-        configuration.connection_pool_maxsize = 0  # no limit: each watch has a connection, and must not wait for one
+        configuration.connection_pool_maxsize = 0  # no limit: each watch holds a connection
         async with ApiClient(configuration) as client:
             source = ClientSource(client, calm=self._calm)
             watch = QuotaWatch(self._desk, source, None if self._everywhere else (), book=self.book)

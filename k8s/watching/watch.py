@@ -1,8 +1,8 @@
-"""Observes what tells of room in namespaces: ResourceQuotas, the ends of pods, and OpenShift's ClusterResourceQuotas
+"""Watches what shows free room in namespaces: ResourceQuotas, the ends of pods, and OpenShift's ClusterResourceQuotas
 where the server has them.
 
-A permission that is refused is asked for again from time to time; meanwhile the gate learns from refusals. How well
-it sees is in the book, for status pages and metrics. Nothing that is told or breaks ends the watch.
+Where permission is refused, it is tried again from time to time; meanwhile the gate learns from refusals. The book
+holds the status of each namespace, for pages and metrics. No malformed event or broken connection ends the watch.
 """
 
 from __future__ import annotations
@@ -29,23 +29,25 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAMESPACES_MAX: Final = 256
-"""Namespaces that are watched one by one, over two connections each; of one more the least used is left to learning."""
+"""Namespaces watched separately, over two connections each; beyond that, the least recently used is dropped and its
+limits are learned from refusals.
+"""
 FIRST_ASK: Final = 1.0
-"""Seconds until a refused permission is asked for again; four times as long after each refusal in a row.
+"""Seconds until the next try after a 403; four times as long after each further one in a row.
 
-A kube-apiserver that has just started answers 403 to everybody until it has read the roles.
+A kube-apiserver that has just started answers 403 to every request until it has loaded the roles.
 """
 ABSENCES: Final = 5
-"""So often in a row must a kind that was there be said to be absent, until nobody asks any more."""
-ONE_BY_ONE: Final = "the namespaces in use are asked one by one"
+"""Consecutive 404s after which a kind that existed before is no longer asked for."""
+ONE_BY_ONE: Final = "watching each namespace in use instead"
 
 
 class QuotaWatch:
-    """Keeps a ledger told of the quotas of some namespaces, or of all (``namespaces=None``).
+    """Keeps a ledger informed of the quotas of some namespaces, or of all (``namespaces=None``).
 
-    Where all may not be watched, those in use (``add``) are, one by one. ``longest_pause`` bounds the jittered
-    exponential back-off between attempts and ``ask_again`` is how long a refused permission is left alone in the
-    end, both in seconds.
+    If watching all namespaces is forbidden, those in use (``add``) are watched separately. ``longest_pause`` is the
+    maximum of the jittered exponential back-off after failures, ``ask_again`` the maximum pause after 403s, both in
+    seconds.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class QuotaWatch:
         book: WatchBook | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """Prepare; ``run`` begins."""
+        """Prepare to report to ``desk`` what ``source`` yields; ``run`` starts it."""
         self.book = book if book is not None else WatchBook()
         self._ledger = desk
         self._source = source
@@ -78,7 +80,7 @@ class QuotaWatch:
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Observe until cancelled."""
+        """Watch until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             try:
@@ -90,13 +92,13 @@ class QuotaWatch:
                     self.add(namespace)
                 await asyncio.Event().wait()
             finally:
-                self._group = None  # a group that ends takes no more tasks
+                self._group = None  # an ending task group accepts no tasks
 
     def add(self, namespace: str) -> None:
-        """Observe one namespace more, or again. Call it in the loop of ``run``."""
+        """Watch a namespace, or mark it as used again. Must be called in the event loop of ``run``."""
         new = namespace not in self._in_use
         self._in_use.pop(namespace, None)
-        self._in_use[namespace] = None  # the last one is the one used last
+        self._in_use[namespace] = None  # ordered by last use
         if len(self._in_use) > self._most:
             self._drop(next(iter(self._in_use)))
         if self._group is None:
@@ -128,7 +130,7 @@ class QuotaWatch:
             self.book.close(namespace)
 
     def _start_pods(self, namespace: str, book: WatchBook | None) -> None:
-        """Follow the ends of pods too, once it is known how well quotas are seen."""
+        """Follow the ends of pods too; called once it is known whether quotas can be watched."""
         if namespace not in self._pods and self._group is not None:
             observer = PodObserver(self._ledger, book, namespace)
             self._pods[namespace] = self._group.create_task(self._follow_pods(observer)), observer
@@ -139,7 +141,7 @@ class QuotaWatch:
             found[0].cancel()
 
     def _drop(self, namespace: str) -> None:
-        """Leave a namespace to learning."""
+        """Stop watching a namespace; its limits are learned from refusals."""
         del self._in_use[namespace]
         if namespace in self._tasks:
             self._tasks[namespace][1].forget()
@@ -182,7 +184,7 @@ class QuotaWatch:
             await self._pause(observer.refusals)
 
     def _leave_to_one(self) -> None:
-        """Stop watching namespaces one by one: all are watched. What was told of them stays told."""
+        """Stop watching namespaces separately, since all are watched. The ledger keeps their quotas."""
         self._one_by_one, self._all_listed = False, True
         for namespace in list(self._tasks):
             self._stop(namespace)
@@ -192,17 +194,17 @@ class QuotaWatch:
     def _refused(self, observer: QuotaObserver, place: str, error: Exception) -> None:
         self.book.counts.forbidden += 1
         observer.refusals += 1
-        if observer.refusals > 1:  # not by the first: see FIRST_ASK
+        if observer.refusals > 1:  # not after the first one: see FIRST_ASK
             observer.forget(others=self._tasks if place == EVERYWHERE else ())
         if place == EVERYWHERE:
             self.book.quotas(place, seen=False, why=str(error), instead=ONE_BY_ONE)
-        else:  # what is seen of pods is known in a moment
+        else:  # patient: whether pods can be watched is known in a moment
             self.book.quotas(place, seen=False, why=str(error), patient=True)
 
-    # -- quotas over namespaces ---------
+    # -- cluster quotas ---------
 
     async def _follow_cluster_quotas(self) -> None:
-        """Follow them where there are any. Where the server has never heard of them it is asked once."""
+        """Follow ClusterResourceQuotas. A server that does not have the kind is asked only once."""
         absences, observer = 0, self._cluster
         while True:
             longest = self._ask_again
@@ -210,7 +212,7 @@ class QuotaWatch:
                 if not observer.listed_once and not await self._source.is_served(CLUSTER_QUOTAS.path):
                     break
                 await self._follower(observer).run()
-            except WatchBrokenError as error:  # of the question whether they are served: the follower survives its own
+            except WatchBrokenError as error:  # from is_served: the follower handles its own
                 log.debug("%s: %s", CLUSTER_QUOTAS.path, error)
                 longest = self._longest_pause
             except WatchAbsentError:
@@ -228,6 +230,6 @@ class QuotaWatch:
         return Follower(self._source, observer, self.book, self._rng, self._longest_pause)
 
     async def _pause(self, refusals: int, longest: float | None = None) -> None:
-        """Wait before a permission is asked for again: soon at first, for a server that starts refuses everybody."""
+        """Wait before the next try after a 403: briefly at first, since a server that starts refuses every request."""
         wait = delay(2 * min(refusals - 1, 100), FIRST_ASK, self._ask_again if longest is None else longest)
         await asyncio.sleep(wait * self._rng.uniform(0.8, 1.2))

@@ -1,4 +1,4 @@
-"""Where the ends of pods are told, what lives is known: who is told of what, and what becomes of it."""
+"""Where the ends of pods are watched, the engine knows which pods are alive: what is reported to it, and the effect."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PODS = "pods"
 
 
 def outcome_of(resource: str, kind: str, answer: Any) -> Created:
-    """Let a create be answered 201; return what the engine is told."""
+    """Answer a create 201 and return the outcome that the engine gets."""
     body = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}, "spec": {"containers": [{"name": "c"}]}}
     machine = Conversation(Creation("http://s", "me", "team", resource, body), random.Random(7))
     machine.start()
@@ -43,16 +43,16 @@ def outcome_of(resource: str, kind: str, answer: Any) -> Created:
 @pytest.mark.parametrize(
     ("metadata", "name"),
     [({"uid": "1-2"}, "1-2"), ({}, ""), ({"uid": 17}, ""), (None, ""), ([], "")],
-    ids=["a uid", "none", "a number", "no metadata", "nonsense"],
+    ids=["a uid", "none", "a number", "no metadata", "malformed metadata"],
 )
-def test_a_pod_is_told_to_the_engine_by_its_uid(metadata: Any, name: str) -> None:
-    """Names are used again; what has no uid can't be told of."""
+def test_the_engine_knows_a_pod_by_its_uid(metadata: Any, name: str) -> None:
+    """Names are reused. A pod without a uid is not reported as alive."""
     spec = {"containers": [{"name": "c"}]}
     assert outcome_of("pods", "Pod", {"kind": "Pod", "metadata": metadata, "spec": spec}).stored == name
 
 
-def test_nothing_but_a_pod_is_said_to_live() -> None:
-    """Of other kinds no end would ever be told."""
+def test_only_pods_are_reported_as_alive() -> None:
+    """The ends of other kinds are not watched."""
     claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "x", "uid": "1-2"}, "spec": {}}
     assert outcome_of("persistentvolumeclaims", "PersistentVolumeClaim", claim).stored == ""
     assert outcome_of("pods", "Pod", {"kind": "Table", "metadata": {"uid": "1-2"}}).stored == ""
@@ -61,15 +61,15 @@ def test_nothing_but_a_pod_is_said_to_live() -> None:
 @pytest.mark.parametrize(
     ("phase", "name"), [("Succeeded", ""), ("Failed", ""), ("Running", "1-2"), (5, "1-2"), ([], "1-2")]
 )
-def test_a_pod_that_has_ended_already_does_not_live(phase: Any, name: str) -> None:
-    """Found again under its idempotency key long after: its end was told before, or never will be."""
+def test_a_pod_that_has_already_ended_is_not_reported_as_alive(phase: Any, name: str) -> None:
+    """It may be found by its idempotency key long after: its end was reported before, or never will be."""
     spec = {"containers": [{"name": "c"}]}
     found = {"kind": "Pod", "metadata": {"uid": "1-2"}, "spec": spec, "status": {"phase": phase}}
     assert outcome_of("pods", "Pod", found).stored == name
 
 
 def test_a_namespace_that_comes_into_use_while_the_watch_ends_starts_nothing() -> None:
-    """Between the end of the watch and that of its tasks: nothing is begun that nobody would end."""
+    """Between the end of the watch and the end of its tasks, nothing is started that would never be stopped."""
 
     async def main() -> None:
         for namespaces in (("team",), None):
@@ -85,15 +85,15 @@ def test_a_namespace_that_comes_into_use_while_the_watch_ends_starts_nothing() -
     run_virtual(main())
 
 
-def test_a_stored_pod_that_cant_be_read_lives_all_the_same() -> None:
-    """Its charge is the estimate then."""
+def test_a_stored_pod_that_cant_be_read_is_alive_all_the_same() -> None:
+    """Its charge is then the estimate made before sending."""
     odd = {"kind": "Pod", "metadata": {"uid": "1-2"}, "spec": {"containers": 5}}
     found = outcome_of("pods", "Pod", odd)
     assert (found.charged, found.stored) == (None, "1-2")
 
 
 def create(seen: Observed, uid: str, used: str) -> None:
-    """Have a pod created and charged, as the gate would tell of it."""
+    """Have a pod created and charged, reported as the gate does it."""
     desk = seen.desk
     held: list[Any] = []
     desk.stand(Request(uid, "team", Demand({PODS: ONE})), _Waiter(held))
@@ -102,7 +102,7 @@ def create(seen: Observed, uid: str, used: str) -> None:
 
 
 class _Waiter:
-    """Takes the ticket."""
+    """Collects its ticket."""
 
     def __init__(self, held: list[Any]) -> None:
         self.admitted = held.append
@@ -114,8 +114,8 @@ class _Waiter:
         raise AssertionError("the engine failed")
 
 
-def test_what_the_watch_tells_of_pods_makes_room_and_keeps_it() -> None:
-    """A count that lacks a pod frees nothing until that pod has ended; a watch that breaks is told."""
+def test_a_recount_frees_only_what_pods_that_have_ended_were_charged() -> None:
+    """A recount that misses a live pod frees nothing until that pod ends; a broken watch of pods is reported."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -128,7 +128,7 @@ def test_what_the_watch_tells_of_pods_makes_room_and_keeps_it() -> None:
             uids = [server.uid(PODS, "team", name) for name in "ab"]
             for number, uid in enumerate(uids, 1):
                 create(seen, uid, used=str(number))
-            await elapse(1.1)  # so old that no recount finds them again after their end
+            await elapse(1.1)  # old enough that a recount after their end no longer counts them
             server.quota(hard="3", used="1")
             await elapse(0.1)
             assert desk.left() == 1
@@ -148,8 +148,8 @@ def test_what_the_watch_tells_of_pods_makes_room_and_keeps_it() -> None:
     run_virtual(main())
 
 
-def test_ends_are_not_told_where_pods_may_not_be_watched_and_are_once_they_may() -> None:
-    """Quotas are watched, pods are not: nobody believes that they would be told."""
+def test_ends_are_reported_only_while_pods_may_be_watched() -> None:
+    """Quotas are watched, pods are not at first: the ledger is not promised their ends until they are."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -168,8 +168,8 @@ def test_ends_are_not_told_where_pods_may_not_be_watched_and_are_once_they_may()
     run_virtual(main())
 
 
-async def test_an_engine_made_anew_is_told_whose_ends_will_be_told() -> None:
-    """The watch goes on after a bug of ours and does not say it again; of what lived before nothing is known."""
+async def test_a_restarted_engine_knows_where_ends_are_reported() -> None:
+    """After an internal error the engine starts afresh, but the watch goes on and does not repeat what it reported."""
     gate = AsyncGate()
     quota = ObservedQuota(spec={PODS: 5}, hard={PODS: 5}, used={PODS: 5})
     for namespace in ("team", "other"):
@@ -184,8 +184,8 @@ async def test_an_engine_made_anew_is_told_whose_ends_will_be_told() -> None:
     await gate.aclose()
 
 
-async def test_a_quota_that_counts_less_than_lives_lets_nobody_in(sandbox: BackgroundSandbox) -> None:
-    """Over HTTP: the status says that nothing is used; the gate knows of two pods that live, until one is deleted."""
+async def test_a_quota_that_counts_less_than_is_alive_admits_no_create(sandbox: BackgroundSandbox) -> None:
+    """Over HTTP: the status says that nothing is used, but the gate knows two live pods, until one is deleted."""
     sandbox.create_quota("team", "q", {"pods": "2", "configmaps": "9"})
     async with watching(sandbox.url) as watched:
         await watched.until(lambda n: n is not None and n.ends_told and ceiling(n) is not None)

@@ -1,4 +1,4 @@
-"""Observing: what a quota says becomes a ceiling, every interruption is survived, and without permission we learn."""
+"""Watching quotas: their amounts become ceilings, interruptions are survived; without permission the gate learns."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pod(**spec: Any) -> Any:
 
 
 class Watched:
-    """A gated client whose gate observes, and the means to wait for what it has observed."""
+    """A gated client with a watch, and a way to wait for what the watch reports."""
 
     def __init__(self, api: AsyncGatedApiClient, watch: asyncio.Task[None], news: asyncio.Condition) -> None:
         self.api = api
@@ -45,14 +45,14 @@ class Watched:
         self._news = news
 
     async def until(self, holds: Callable[[Any], bool]) -> None:
-        """Wait until the ledger shows it."""
+        """Wait until this holds for the ledger's namespace ``team``."""
         async with asyncio.timeout(45), self._news:
             await self._news.wait_for(lambda: holds(self.api.gate.desk.snapshot().namespaces.get("team")))
 
 
 @pytest.fixture
 async def watched(sandbox: BackgroundSandbox) -> AsyncIterator[Watched]:
-    """Observing one namespace of the sandbox."""
+    """Watches one namespace of the sandbox."""
     async with watching(sandbox.url) as made:
         yield made
 
@@ -75,7 +75,7 @@ def watching(url: str, **settings: Any) -> Any:
 
 
 class Telling:
-    """A ledger that says when it was told something: the test waits on it instead of sleeping."""
+    """A ledger that notifies the test of each call, so that the test need not sleep."""
 
     def __init__(self, desk: Any, news: asyncio.Condition) -> None:
         self._desk = desk
@@ -102,8 +102,8 @@ def ceiling(namespace: Any, quota: str = "q", resource: str = "pods") -> Any:
     return None if namespace is None else namespace.quotas.get(quota, {}).get(resource)
 
 
-async def test_an_observed_full_quota_is_not_asked_in_vain(sandbox: BackgroundSandbox, watched: Watched) -> None:
-    """No create is refused: room is seen to come, and the waiter goes in at once (its timers say 20 s)."""
+async def test_with_an_observed_full_quota_no_create_is_refused(sandbox: BackgroundSandbox, watched: Watched) -> None:
+    """The watch shows free room, and the waiting create is sent at once, long before its 20 s timer."""
     sandbox.create_quota("team", "q", {"pods": "2"})
     await watched.until(lambda n: ceiling(n) is not None and ceiling(n).source == "observed")
     first = await watched.core.create_namespaced_pod("team", pod())
@@ -120,8 +120,8 @@ async def test_an_observed_full_quota_is_not_asked_in_vain(sandbox: BackgroundSa
     assert sandbox.counters.of("team").refused == 0
 
 
-async def test_a_quota_that_goes_lets_everybody_in(sandbox: BackgroundSandbox, watched: Watched) -> None:
-    """DELETED is news too."""
+async def test_deleting_a_quota_admits_all_that_wait_for_it(sandbox: BackgroundSandbox, watched: Watched) -> None:
+    """A DELETED event admits waiting creates too."""
     sandbox.create_quota("team", "q", {"pods": "0"})
     await watched.until(lambda n: ceiling(n) is not None)
     waits = asyncio.Event()
@@ -134,8 +134,8 @@ async def test_a_quota_that_goes_lets_everybody_in(sandbox: BackgroundSandbox, w
     await asyncio.wait_for(task, 45)
 
 
-async def test_a_forgotten_version_ends_in_a_new_list(sandbox: BackgroundSandbox, watched: Watched) -> None:
-    """The watch breaks, the history is compacted: 410 comes as an ERROR event, and a list follows."""
+async def test_a_compacted_version_leads_to_a_new_list(sandbox: BackgroundSandbox, watched: Watched) -> None:
+    """The watch breaks and the history is compacted: the server sends a 410 as an ERROR event, and a list follows."""
     sandbox.create_quota("team", "q", {"pods": "2"})
     await watched.until(lambda n: ceiling(n) is not None)
     lists = sandbox.counters.requests.get("list", 0)
@@ -150,8 +150,8 @@ async def test_a_forgotten_version_ends_in_a_new_list(sandbox: BackgroundSandbox
     assert sandbox.counters.requests["list"] > lists
 
 
-async def test_a_lost_server_is_found_again(sandbox: BackgroundSandbox) -> None:
-    """Connections refused, then a list: the ledger is told that the watch was lost, and that it is back."""
+async def test_the_watch_recovers_when_the_server_is_back(sandbox: BackgroundSandbox) -> None:
+    """The first two requests are answered 503; then list and watch succeed."""
     states: list[bool] = []
     with scripted_server(fail_first(2, states)) as server:
         async with watching(server.url, longest_pause=0.05) as watched:
@@ -174,8 +174,8 @@ def fail_first(times: int, calls: list[bool]) -> Any:
     return answer
 
 
-async def test_a_quota_that_went_during_an_interruption_is_forgotten() -> None:
-    """The second list does not have it: a ceiling that nobody enforces would hold creates back for nothing."""
+async def test_a_quota_deleted_during_an_interruption_is_dropped() -> None:
+    """The second list does not have it: its ceiling would hold creates back although the quota no longer exists."""
     quota = {
         "metadata": {"name": "q", "namespace": "team", "resourceVersion": "5"},
         "spec": {"hard": {"pods": "1"}},
@@ -195,8 +195,8 @@ async def test_a_quota_that_went_during_an_interruption_is_forgotten() -> None:
             await watched.until(lambda n: n is not None and not lists and ceiling(n) is None)
 
 
-async def test_where_watching_is_forbidden_it_is_said_once_and_asked_again(caplog: pytest.LogCaptureFixture) -> None:
-    """Neither quotas nor pods: the gate learns meanwhile; the permission may come later."""
+async def test_forbidden_watches_are_logged_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither quotas nor pods may be watched: the gate learns meanwhile, and permission may be granted later."""
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
     calls: list[Seen] = []
@@ -213,7 +213,7 @@ async def test_where_watching_is_forbidden_it_is_said_once_and_asked_again(caplo
             known = watched.api.gate.desk.snapshot().namespaces
 
     assert "team" not in known
-    said = [r.message for r in caplog.records if "namespace team are not watched" in r.message]
+    said = [r.message for r in caplog.records if "cannot watch quotas of namespace team" in r.message]
     assert len(said) == 1
 
 
@@ -247,7 +247,7 @@ for _operator, _values, _class, _want in (
 def test_scopes_and_selectors_apply_as_in_kubernetes(
     quota: dict[str, Any], spec: dict[str, Any], applies: bool
 ) -> None:
-    """``podMatchesScopeFunc`` row by row."""
+    """As in Kubernetes' ``podMatchesScopeFunc``, case by case."""
     seen = read_quota({"spec": {"hard": {"pods": "1"}, **quota}})
 
     assert seen.selector.applies(footprint(pod(**spec)).scopes) is applies
@@ -269,20 +269,20 @@ def test_the_sandbox_agrees_on_scopes(
     assert sandbox.used("team", "q") == {"pods": "1" if applies else "0"}
 
 
-def test_a_scope_of_the_future_is_said_and_left_to_refusals() -> None:
-    """Guessing whether it applies would be worse than learning."""
+def test_an_unknown_scope_is_an_error_that_names_it() -> None:
+    """Guessing whether it applies would be worse than learning from refusals."""
     with pytest.raises(UnknownScopeError, match="OnTuesdays"):
         read_quota({"spec": {"scopes": ["OnTuesdays"]}})
 
 
 def changed_by(manager: str, *names: str, subresource: str = "status") -> dict[str, Any]:
-    """An entry of managedFields: who changed these amounts last."""
+    """A managedFields entry: this manager was the last to change these amounts."""
     fields: dict[str, Any] = {"f:status": {"f:used": {f"f:{name}": {} for name in names}}}
     return {"manager": manager, "operation": "Update", "subresource": subresource, "fieldsV1": fields}
 
 
-def test_the_object_tells_which_amounts_a_recount_changed_last() -> None:
-    """Each amount belongs to who changed it last (as tests/cluster/quotas/test_quota_counts.py has it)."""
+def test_managed_fields_show_which_amounts_a_recount_changed_last() -> None:
+    """Each amount is owned by its last writer (tests/cluster/quotas/test_quota_counts.py shows it on a real server)."""
     entries = [
         changed_by("kube-apiserver", "pods"),
         changed_by("kube-controller-manager", "requests.cpu", "limits.cpu"),
@@ -301,8 +301,8 @@ def test_the_object_tells_which_amounts_a_recount_changed_last() -> None:
         {"managedFields": [7, {"manager": "kube-controller-manager", "subresource": "status", "fieldsV1": [1]}]},
     ],
 )
-def test_what_does_not_tell_of_a_recount_is_a_charge(metadata: Any) -> None:
-    """One program may be both; managedFields may have been stripped, or be anything."""
+def test_without_signs_of_a_recount_an_amount_counts_as_charged(metadata: Any) -> None:
+    """API server and controller may be one program (k3s); managedFields may be stripped or malformed."""
     assert read_quota({"metadata": metadata}).recounted == frozenset()
 
 

@@ -1,4 +1,4 @@
-"""OpenShift's ClusterResourceQuotas: a quota of each namespace that they select, where the server has them."""
+"""OpenShift's ClusterResourceQuotas, where the server has them: each is a quota of every namespace that it selects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def over(hard: str, used: str, *namespaces: str) -> dict[str, Any]:
 
 
 def test_where_there_are_no_cluster_quotas_they_are_asked_for_once() -> None:
-    """A day passes with a cut stream every hour: one question."""
+    """In a day with a broken stream every hour there is one request."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -38,7 +38,7 @@ def test_where_there_are_no_cluster_quotas_they_are_asked_for_once() -> None:
 
 
 def test_a_cluster_quota_counts_in_each_namespace_that_it_selects() -> None:
-    """Told, changed, no longer selecting one, deleted."""
+    """As it is created, changed, no longer selects a namespace, selects a new one, and is deleted."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -64,8 +64,8 @@ def test_a_cluster_quota_counts_in_each_namespace_that_it_selects() -> None:
     run_virtual(main())
 
 
-def test_a_namespace_that_comes_into_use_hears_of_the_cluster_quotas_there_are() -> None:
-    """They were told before anybody asked for it."""
+def test_a_namespace_that_comes_into_use_gets_the_existing_cluster_quotas() -> None:
+    """They were listed before the namespace was used."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -81,8 +81,8 @@ def test_a_namespace_that_comes_into_use_hears_of_the_cluster_quotas_there_are()
     run_virtual(main())
 
 
-def test_cluster_quotas_that_are_no_longer_seen_are_learned() -> None:
-    """The namespace's own watch is healthy: the engine must not wait for news of them that does not come."""
+def test_cluster_quotas_that_can_no_longer_be_watched_are_learned() -> None:
+    """The namespace's own watch is healthy, but the engine must not wait for updates of them that never come."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -105,7 +105,7 @@ def test_cluster_quotas_that_are_no_longer_seen_are_learned() -> None:
 
 
 def test_a_namespaces_own_quota_is_not_overwritten_by_a_cluster_quota_of_its_name() -> None:
-    """Refusals call both by the name alone: the one that was there is believed, the other is counted as ignored."""
+    """Refusals give only the name. The namespace's own quota is kept, the other is counted as ignored."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -124,8 +124,8 @@ def test_a_namespaces_own_quota_is_not_overwritten_by_a_cluster_quota_of_its_nam
     run_virtual(main())
 
 
-def test_the_group_is_asked_for_until_the_server_has_answered() -> None:
-    """A server that is away when the watch begins has not said no."""
+def test_the_api_group_is_asked_for_until_the_server_answers() -> None:
+    """An unreachable server has not said that the group is absent."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -142,8 +142,8 @@ def test_the_group_is_asked_for_until_the_server_has_answered() -> None:
     run_virtual(main())
 
 
-def test_a_server_that_starts_and_says_absent_is_not_believed_at_once() -> None:
-    """They were there before: they are found again. When they stay away nobody asks any more."""
+def test_a_first_404_of_a_kind_that_existed_is_not_final() -> None:
+    """A server that has just started may answer 404. Only if that continues are the quotas no longer asked for."""
 
     async def main() -> None:
         server = ScriptedServer()

@@ -1,4 +1,4 @@
-"""A watch that ends, breaks, is forgotten or finds nobody: resumed or listed anew, never hammering, nothing missed."""
+"""A watch that ends, breaks, expires or finds no server is resumed or listed again: gently, and missing nothing."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.watching.reading import Kind
 
 
-def test_a_stream_that_ends_in_good_order_is_resumed_where_it_ended() -> None:
-    """No second list, no loss told, and what happened between the streams is not missed."""
+def test_a_stream_that_ends_normally_is_resumed_where_it_ended() -> None:
+    """No second list, no loss reported, and changes between the two streams are not missed."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -45,7 +45,7 @@ def test_a_stream_that_ends_in_good_order_is_resumed_where_it_ended() -> None:
 
 
 def test_a_quiet_watch_is_resumed_from_its_bookmark() -> None:
-    """Nothing of ours happens for an hour while the server's history is forgotten: a bookmark keeps it resumable."""
+    """For an hour no quota changes while the server's history is compacted: a bookmark keeps the watch resumable."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -69,8 +69,8 @@ def test_a_quiet_watch_is_resumed_from_its_bookmark() -> None:
 
 
 @pytest.mark.parametrize("as_answer", [True, False], ids=["http-410", "error-event"])
-def test_a_forgotten_version_ends_in_a_list(*, as_answer: bool) -> None:
-    """410, as an answer or as an event: the list has what was missed, and the deletions too."""
+def test_an_expired_version_leads_to_a_list(*, as_answer: bool) -> None:
+    """410, as an answer or as an event: the list shows the missed changes and deletions."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -94,8 +94,8 @@ def test_a_forgotten_version_ends_in_a_list(*, as_answer: bool) -> None:
 
 
 @pytest.mark.parametrize("as_answer", [True, False], ids=["http-410", "error-event"])
-def test_a_version_forgotten_between_two_streams_is_counted_and_listed_anew(*, as_answer: bool) -> None:
-    """The stream had ended in good order, so that it was resumed, in vain."""
+def test_a_version_that_expires_between_two_streams_is_counted_and_listed_again(*, as_answer: bool) -> None:
+    """The stream had ended normally, so the watch first tried to resume."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -117,8 +117,8 @@ def test_a_version_forgotten_between_two_streams_is_counted_and_listed_anew(*, a
     run_virtual(main())
 
 
-def test_a_cut_stream_is_told_and_ends_in_a_list() -> None:
-    """The engine hears of the loss at once, and of the recovery after a complete list."""
+def test_a_broken_stream_is_reported_and_followed_by_a_list() -> None:
+    """The engine is notified of the loss at once, and of the recovery after a complete list."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -135,8 +135,8 @@ def test_a_cut_stream_is_told_and_ends_in_a_list() -> None:
 
 
 @pytest.mark.parametrize("items", ["absent", {"metadata": {}}, "text"])
-def test_what_is_no_list_of_quotas_is_no_empty_one(items: Any) -> None:
-    """A quota that answers in a list's place, or whatever a proxy says: what is known stays, and is doubted."""
+def test_a_malformed_list_is_not_taken_for_an_empty_one(items: Any) -> None:
+    """Such as a single quota, or a proxy's page: known quotas stay, and the watch counts as lost."""
 
     class Odd(ScriptedServer):
         odd = False
@@ -164,8 +164,8 @@ def test_what_is_no_list_of_quotas_is_no_empty_one(items: Any) -> None:
     run_virtual(main())
 
 
-def test_a_server_that_is_away_is_asked_ever_more_rarely_and_found_again() -> None:
-    """An hour of outage costs a bounded number of requests; then all is as before."""
+def test_an_unreachable_server_is_tried_ever_more_rarely_and_found_again() -> None:
+    """An hour of outage costs a bounded number of requests; afterwards everything is watched as before."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -191,8 +191,8 @@ def test_a_server_that_is_away_is_asked_ever_more_rarely_and_found_again() -> No
     run_virtual(main())
 
 
-def test_many_watches_do_not_come_back_at_one_moment() -> None:
-    """Attempts of 50 namespaces after a minute away are spread over the pause: no herd."""
+def test_many_watches_do_not_reconnect_at_the_same_moment() -> None:
+    """After a minute's outage the attempts of 50 namespaces are spread over the pause."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -209,7 +209,7 @@ def test_many_watches_do_not_come_back_at_one_moment() -> None:
 
 
 def test_a_server_that_ends_every_stream_at_once_is_not_hammered() -> None:
-    """However orderly: waits grow as they do after failures."""
+    """Even if they end normally: the pauses grow as after failures."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -229,8 +229,8 @@ def test_a_server_that_ends_every_stream_at_once_is_not_hammered() -> None:
     run_virtual(main())
 
 
-def test_a_server_that_asks_for_patience_is_given_it() -> None:
-    """Retry-After 20: no request before that, and a little jitter after it."""
+def test_the_servers_retry_after_is_respected() -> None:
+    """Retry-After 20: the next request follows after 20 s and a little jitter."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -246,8 +246,8 @@ def test_a_server_that_asks_for_patience_is_given_it() -> None:
     run_virtual(main())
 
 
-def test_a_break_that_is_over_at_once_is_not_logged_and_a_lasting_one_once(caplog: pytest.LogCaptureFixture) -> None:
-    """One line when it is lost, one when it is back."""
+def test_a_short_interruption_is_not_logged_and_a_lasting_one_once(caplog: pytest.LogCaptureFixture) -> None:
+    """One line when the watch is lost, one when it is back."""
     caplog.set_level(logging.INFO, logger="backoff_ctrl.k8s")
 
     async def main() -> None:
@@ -269,13 +269,13 @@ def test_a_break_that_is_over_at_once_is_not_logged_and_a_lasting_one_once(caplo
     run_virtual(main())
 
     lost, back = (record.getMessage() for record in caplog.records)
-    assert lost.startswith("quotas of namespace team are not watched (connection re")
-    assert lost.endswith("the gate learns from refusals instead")
-    assert back == "quotas of namespace team are watched"
+    assert lost.startswith("cannot watch quotas of namespace team (connection re")
+    assert lost.endswith("; learning from refusals instead")
+    assert back == "watching quotas of namespace team"
 
 
 def test_a_long_list_comes_in_pages_and_is_compared_as_a_whole() -> None:
-    """21 quotas in pages of 5: none of them is taken for gone while the other pages come."""
+    """21 quotas in pages of 5: none is taken for deleted while further pages are still to come."""
 
     async def main() -> None:
         server = ScriptedServer()

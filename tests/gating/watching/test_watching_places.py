@@ -1,4 +1,4 @@
-"""What is watched where: quotas, else pods, else nothing; permissions that come and go; all namespaces or some."""
+"""What is watched where: quotas, or else pods, or nothing; changing permissions; all namespaces or some."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.watch_script import ONE, ScriptedServer, elapse, observed
 if TYPE_CHECKING:
     import pytest
 
-LEARNS = "the gate learns from refusals instead"
+LEARNS = "learning from refusals instead"
 ASKED = [1.0, 4.0, 16.0, 64.0, 256.0] + [300.0] * 10
 QUOTAS, PODS = "resourcequotas", "pods"
 
 
 def test_where_quotas_are_forbidden_the_ends_of_pods_are_hints() -> None:
-    """A pod that is deleted or finishes leaves the watch of live pods; one that is made or runs says nothing."""
+    """A pod that finishes or is deleted leaves the watch of live pods; one that is created or runs is no hint."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -47,7 +47,7 @@ def test_where_quotas_are_forbidden_the_ends_of_pods_are_hints() -> None:
 
 
 def test_a_watch_of_pods_that_broke_hints_once_when_it_is_back() -> None:
-    """Pods may have ended meanwhile: nobody counts which, since nothing is kept of them."""
+    """Pods may have ended meanwhile; which ones is unknown, since no pods are stored."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -66,10 +66,10 @@ def test_a_watch_of_pods_that_broke_hints_once_when_it_is_back() -> None:
     run_virtual(main())
 
 
-def test_a_permission_given_back_is_found() -> None:
-    """Asked again soon, then ever more rarely up to `ask_again`, with jitter.
+def test_a_permission_that_is_granted_again_is_noticed() -> None:
+    """It is tried again soon, then ever more rarely, up to every ``ask_again`` seconds, with jitter.
 
-    Then quotas count; the ends of pods are told as before.
+    Then quotas are watched; the ends of pods are reported as before.
     """
 
     async def main() -> None:
@@ -95,8 +95,8 @@ def test_a_permission_given_back_is_found() -> None:
     run_virtual(main())
 
 
-def test_a_permission_taken_away_makes_the_gate_forget_what_it_may_not_see() -> None:
-    """A quota edited meanwhile must not be judged by what it was: it is learned from refusals."""
+def test_when_a_permission_is_revoked_the_quotas_seen_with_it_are_dropped() -> None:
+    """A quota may be edited meanwhile, so its old amounts must not count: it is learned from refusals."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -121,7 +121,7 @@ def test_a_permission_taken_away_makes_the_gate_forget_what_it_may_not_see() -> 
 
 
 def test_each_change_of_state_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    """Forbidden for hours, given back, taken again: three lines, however often it was asked."""
+    """Forbidden for hours, granted, revoked again: three lines, however often it was tried."""
     caplog.set_level(logging.INFO, logger="backoff_ctrl.k8s")
 
     async def main() -> None:
@@ -140,13 +140,13 @@ def test_each_change_of_state_is_one_line(caplog: pytest.LogCaptureFixture) -> N
     run_virtual(main())
 
     first, second, third = (record.getMessage() for record in caplog.records)
-    assert first.endswith("(403: may not list resourcequotas; 403: may not list pods): " + LEARNS)
-    assert second == "quotas of namespace team are watched"
-    assert third.endswith("(403: may not list resourcequotas): the ends of pods are watched instead")
+    assert first.endswith("(403: may not list resourcequotas; 403: may not list pods); " + LEARNS)
+    assert second == "watching quotas of namespace team"
+    assert third.endswith("(403: may not list resourcequotas); watching the ends of pods instead")
 
 
-def test_all_namespaces_that_may_not_be_watched_are_watched_one_by_one_as_they_are_used() -> None:
-    """The fall-back begins with the namespaces known so far, and goes on with each that comes into use."""
+def test_if_watching_all_namespaces_is_forbidden_each_one_in_use_is_watched() -> None:
+    """The fallback starts with the namespaces known so far and adds each that comes into use."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -169,7 +169,7 @@ def test_all_namespaces_that_may_not_be_watched_are_watched_one_by_one_as_they_a
 
 
 def test_when_all_namespaces_may_be_watched_again_one_stream_takes_over() -> None:
-    """What was told stays told, what went in between is forgotten, and the single streams end."""
+    """The ledger keeps the quotas, except those deleted in between; the separate streams end."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -203,8 +203,8 @@ def test_when_all_namespaces_may_be_watched_again_one_stream_takes_over() -> Non
     run_virtual(main())
 
 
-def test_where_all_are_watched_only_the_ends_of_pods_are_asked_of_the_single_ones() -> None:
-    """One list, one stream of quotas, whatever comes into use; and nothing is noted of pods: quotas are seen."""
+def test_with_all_namespaces_watched_only_pods_are_watched_separately() -> None:
+    """There is one stream of quotas however many namespaces are in use, and the status does not mention pods."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -221,8 +221,8 @@ def test_where_all_are_watched_only_the_ends_of_pods_are_asked_of_the_single_one
     run_virtual(main())
 
 
-def test_the_namespaces_watched_one_by_one_are_bounded() -> None:
-    """Of 300 the 256 used last are watched; the others are left to learning, with nothing of them kept."""
+def test_the_namespaces_watched_separately_are_bounded() -> None:
+    """Of 300, the 256 used last are watched; of the others nothing is kept, and their limits are learned."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -232,7 +232,7 @@ def test_the_namespaces_watched_one_by_one_are_bounded() -> None:
             for number in range(300):
                 seen.watch.add(f"n{number}")
                 if number >= 44:
-                    seen.watch.add("n0")  # it is used all the time
+                    seen.watch.add("n0")  # in constant use
                 await elapse(0.01)
 
             assert Counter(kind for kind, _ in server.open_streams) == {QUOTAS: 256, PODS: 256}
@@ -247,7 +247,7 @@ def test_the_namespaces_watched_one_by_one_are_bounded() -> None:
 
 
 def test_the_namespaces_whose_pods_are_watched_beside_all_quotas_are_bounded() -> None:
-    """The one least used is let go, and nobody believes any more that its ends are told."""
+    """The least recently used one is dropped, and the ledger no longer counts on its ends being reported."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -264,7 +264,7 @@ def test_the_namespaces_whose_pods_are_watched_beside_all_quotas_are_bounded() -
 
 
 def test_a_quota_edited_counts_at_once_for_the_verdict_and_for_room() -> None:
-    """`spec.hard` decides what never fits, `status` what fits now, in the moment of the event."""
+    """With the event: ``spec.hard`` decides what never fits, ``status`` what fits now."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -285,7 +285,7 @@ def test_a_quota_edited_counts_at_once_for_the_verdict_and_for_room() -> None:
 
 
 class Heard:
-    """Waiters that note what became of them."""
+    """Waiters that record their results."""
 
     def __init__(self) -> None:
         self.said: list[str] = []

@@ -1,4 +1,4 @@
-"""How well the gate sees: a status for pages, counts for metrics, and few lines in the log."""
+"""The status of the watch: states for pages, counters for metrics, and few lines in the log."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import pytest
 
 
-def test_each_change_of_state_is_told_with_its_time_and_reason() -> None:
-    """For metrics and pages: the hook hears of changes only, not of every attempt."""
+def test_each_change_of_state_is_reported_with_its_time_and_reason() -> None:
+    """For metrics and pages: the hook is called for changes only, not for every attempt."""
     told: list[tuple[str, Sight]] = []
 
     async def main() -> None:
@@ -47,7 +47,7 @@ def test_each_change_of_state_is_told_with_its_time_and_reason() -> None:
 
 
 def test_what_is_counted() -> None:
-    """Lists, resumed streams, attempts after a break, refusals and changes, each by itself."""
+    """Lists, resumed streams, reconnects, refusals and changes each have a counter."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -69,7 +69,7 @@ def test_what_is_counted() -> None:
 
 
 def test_a_thousand_namespaces_lost_at_once_are_few_lines(caplog: pytest.LogCaptureFixture) -> None:
-    """Ten, and the number of the others with the next one; each namespace has its own status all the same."""
+    """Ten lines; the next one gives the number suppressed. Each namespace still has its own status."""
     caplog.set_level(logging.INFO, logger="backoff_ctrl.k8s")
 
     async def main() -> None:
@@ -87,11 +87,11 @@ def test_a_thousand_namespaces_lost_at_once_are_few_lines(caplog: pytest.LogCapt
 
     lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO]
     assert len(lines) == 11
-    assert lines[-1] == "quotas of namespace n1 are watched (990 lines like this were left out)"
+    assert lines[-1] == "watching quotas of namespace n1 (990 similar lines suppressed)"
 
 
 def test_the_watch_of_all_stands_for_each_namespace_only_while_it_is_healthy() -> None:
-    """Then the namespace's own state counts, and where it has none that of all."""
+    """Otherwise the namespace's own state counts, or that of the watch of all if it has none."""
 
     async def main() -> None:
         book = WatchBook()
@@ -112,7 +112,7 @@ def test_the_watch_of_all_stands_for_each_namespace_only_while_it_is_healthy() -
 
 
 async def test_the_status_may_be_read_from_any_thread_while_it_changes() -> None:
-    """A page is served by another thread than the one that watches."""
+    """Pages are served by other threads than the watching one."""
     book = WatchBook()
     stop = threading.Event()
     errors: list[Exception] = []

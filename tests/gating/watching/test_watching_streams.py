@@ -1,4 +1,4 @@
-"""Lists and watches over HTTP: a line is an event, whatever its bytes; a stream may be cut anywhere."""
+"""Lists and watches over HTTP: each line is an event, whatever its bytes; a stream may break anywhere."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @contextlib.asynccontextmanager
 async def served(answer: Answer, **options: Any) -> AsyncIterator[ClientSource]:
-    """A source whose server answers so."""
+    """A source with a server that gives this answer to every request."""
     runner = web.AppRunner(application(answer))
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -61,7 +61,7 @@ def application(answer: Answer) -> web.Application:
 
 
 def streaming(*chunks: bytes, cut: bool = False) -> Answer:
-    """Write these chunks one by one, each on its own; then end in good order, or cut the connection."""
+    """Write these chunks one by one; then end normally, or abort the connection."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -85,37 +85,37 @@ LINES = [{"type": "ADDED", "object": {"metadata": {"name": "ü" * 30}}}, {"type"
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-async def test_a_stream_cut_into_any_chunks_is_the_same_events(size: int) -> None:
-    """In the middle of a letter too; empty lines say nothing."""
+async def test_a_stream_split_into_any_chunks_gives_the_same_events(size: int) -> None:
+    """Also if it is split inside a character; empty lines are skipped."""
     text = "\n\n".join(json.dumps(line, ensure_ascii=False) for line in LINES).encode() + b"\n"
     chunks = [text[start : start + size] for start in range(0, len(text), size)]
     async with served(streaming(*chunks)) as source:
         assert await taken(source) == LINES
 
 
-async def test_lines_that_are_no_json_are_told_as_such() -> None:
-    """Half an object, bytes that are no text, a number that is too long, brackets that are too deep."""
+async def test_lines_that_are_not_json_are_marked() -> None:
+    """Half an object, invalid UTF-8, a number that is too long, brackets nested too deep."""
     bad = [b'{"type": "ADD', b"\xff\xfe", b"9" * 5000, b"[" * 100_000]
     async with served(streaming(b'{"a": 1}\n' + b"\n".join(bad) + b'\n{"b": 2}\n')) as source:
         assert await taken(source) == [{"a": 1}, *[Ignored.NO_JSON] * 4, {"b": 2}]
 
 
-async def test_a_line_without_an_end_is_dropped_and_the_next_one_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is held of a line is bounded (the bound is lowered here: 8 MiB take long to send)."""
+async def test_a_line_that_is_too_long_is_dropped_and_the_next_one_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The length of a line is limited (to less than 8 MiB here, which take long to send)."""
     monkeypatch.setattr(quota_source, "LINE_MAX", 10_000)
     long = [b"x" * 4000] * 10
     async with served(streaming(b'{"a": 1}\n', *long, b'\n{"b": 2}\n{"c": 3}\n')) as source:
         assert await taken(source) == [{"a": 1}, Ignored.TOO_LONG, {"b": 2}, {"c": 3}]
 
 
-async def test_a_stream_that_is_cut_is_broken_and_half_a_line_is_none() -> None:
-    """The events before it were told."""
+async def test_an_aborted_stream_is_an_error_and_half_a_line_is_dropped() -> None:
+    """The events before it are yielded."""
     found: list[object] = []
     async with served(streaming(b'{"a": 1}\n', b'{"b":', cut=True)) as source:
 
         async def read() -> None:
             async for each in source.watch(QUOTAS, "team", "1"):
-                found.append(each)  # noqa: PERF401 - what came before the error counts
+                found.append(each)  # noqa: PERF401 - keeps what came before the error
 
         with pytest.raises(WatchBrokenError):
             await read()
@@ -123,8 +123,8 @@ async def test_a_stream_that_is_cut_is_broken_and_half_a_line_is_none() -> None:
     assert found == [{"a": 1}]
 
 
-async def test_a_stream_that_says_nothing_for_too_long_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection cut without a word would be waited on for ever: it ends in good order, to be resumed."""
+async def test_a_stream_that_is_silent_for_too_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dead connection would be waited for for ever. The stream ends normally, so it is resumed."""
     monkeypatch.setattr(quota_source, "SILENT_SECONDS", 3)
     held = asyncio.Event()
 
@@ -152,8 +152,8 @@ async def test_a_stream_that_says_nothing_for_too_long_is_over(monkeypatch: pyte
         (504, WatchBrokenError),
     ],
 )
-async def test_an_answer_that_is_no_stream_is_an_error_that_says_why(status: int, error: type[Exception]) -> None:
-    """The sentence of the Status, on one line."""
+async def test_any_status_but_200_is_an_error_that_says_why(status: int, error: type[Exception]) -> None:
+    """With the message of the Status, on one line."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         headers = {"Retry-After": "7"}
@@ -169,8 +169,8 @@ async def test_an_answer_that_is_no_stream_is_an_error_that_says_why(status: int
 
 
 @pytest.mark.parametrize("body", ["", "[]", "7", "{}", '{"metadata": 5}', "[" * 100_000])
-async def test_a_list_that_is_none_is_broken(body: str) -> None:
-    """200, and something else in it."""
+async def test_a_malformed_list_is_an_error(body: str) -> None:
+    """A 200 whose body is not a list."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         return web.Response(text=body)
@@ -180,8 +180,8 @@ async def test_a_list_that_is_none_is_broken(body: str) -> None:
             [page async for page in source.pages(QUOTAS, None)]
 
 
-async def test_a_server_without_the_group_says_so() -> None:
-    """404: nobody needs to be asked further; anything else is no answer."""
+async def test_a_404_means_that_the_group_is_not_served() -> None:
+    """Other errors leave the question open and are raised."""
     status = 404
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -199,8 +199,8 @@ async def test_a_server_without_the_group_says_so() -> None:
         assert await source.is_served(CLUSTER_QUOTAS.path)
 
 
-async def test_a_page_of_quotas_at_a_time(sandbox: BackgroundSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A long list is never in memory as a whole, and all its pages are of one version."""
+async def test_quotas_are_listed_in_pages(sandbox: BackgroundSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a long list is never in memory as a whole. All its pages have the same version."""
     monkeypatch.setattr(quota_source, "PAGE", 4)
     for number in range(10):
         sandbox.create_quota("team", f"q{number}", {"pods": "1"})
@@ -212,8 +212,8 @@ async def test_a_page_of_quotas_at_a_time(sandbox: BackgroundSandbox, monkeypatc
 
 
 @pytest.mark.parametrize("tokens", [["a"], ["a", "b", "c"], None], ids=["of one", "of three", "without end"])
-async def test_a_list_that_goes_in_circles_is_broken(tokens: list[str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new list is begun, later: the same pages for ever would be asked as fast as the server can."""
+async def test_an_endless_list_is_an_error(tokens: list[str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watch then lists again later, instead of requesting pages as fast as the server answers."""
     monkeypatch.setattr(paging, "PAGES_MAX", 50)
     asked = itertools.count()
 
@@ -223,13 +223,13 @@ async def test_a_list_that_goes_in_circles_is_broken(tokens: list[str] | None, m
         return web.json_response({"metadata": {"resourceVersion": "1", "continue": more}, "items": []})
 
     async with served(answer) as source:
-        with pytest.raises(WatchBrokenError, match="the list goes on"):
+        with pytest.raises(WatchBrokenError, match="the list repeats a page, or has too many pages"):
             [page async for page in source.pages(QUOTAS, "team")]
     assert next(asked) <= 52
 
 
-async def test_an_error_that_the_client_has_read_before_is_said() -> None:
-    """A gated client learns from what is forbidden."""
+async def test_the_error_contains_a_body_that_the_client_has_already_read() -> None:
+    """A gated client reads the bodies of 403s to learn from them."""
 
     async def answer(request: web.Request) -> web.Response:
         return web.json_response({"kind": "Status", "message": "not for you"}, status=403)
@@ -242,8 +242,8 @@ async def test_an_error_that_the_client_has_read_before_is_said() -> None:
                     await taken(client_of_it)
 
 
-async def test_of_an_error_without_an_end_the_beginning_is_read() -> None:
-    """Its sentence is at its beginning; all of it would fill the memory."""
+async def test_only_the_beginning_of_an_endless_error_is_read() -> None:
+    """The message is at the beginning; reading all of it would fill the memory."""
     sent = 0
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -262,10 +262,10 @@ async def test_of_an_error_without_an_end_the_beginning_is_read() -> None:
     assert sent < 64 << 20  # what the machine's buffers hold
 
 
-async def test_of_pods_only_the_metadata_and_of_their_list_only_its_version_is_asked(
+async def test_only_the_metadata_of_pods_is_read_and_only_the_version_of_their_list(
     sandbox: BackgroundSandbox,
 ) -> None:
-    """Ten thousand pods must not come over the wire, or into memory, to see that one ended."""
+    """Seeing one pod end must not require to transfer ten thousand pods, nor to store them."""
     async with client.ApiClient(client.Configuration(host=sandbox.url)) as api:
         core: Any = client.CoreV1Api(api)
         for number in range(5):
@@ -289,8 +289,8 @@ async def test_of_pods_only_the_metadata_and_of_their_list_only_its_version_is_a
     assert all("spec" not in each["object"] and "status" not in each["object"] for each in events)
 
 
-async def test_streams_that_are_cut_after_every_event_miss_nothing(sandbox: BackgroundSandbox) -> None:
-    """The history is forgotten in between as well: each change of 20 is known in the end."""
+async def test_streams_that_break_after_every_event_miss_nothing(sandbox: BackgroundSandbox) -> None:
+    """Although the history is compacted in between, all of 20 changes are known in the end."""
     desk = RecordingDesk()
     sandbox.create_quota("team", "q", {"pods": "1"})
     async with client.ApiClient(client.Configuration(host=sandbox.url)) as api:

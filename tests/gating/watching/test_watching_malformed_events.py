@@ -1,4 +1,4 @@
-"""A server, or something between it and us, that talks nonsense: counted, said now and then, and never the end."""
+"""Malformed data, from the server or a proxy: counted, logged at a limited rate, and never the end of a watch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PODS = {"pods": "2"}
 
 
 def quotas_of(value: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """Objects that look like quotas, with anything in every field."""
+    """Objects with the fields of quotas and anything in each field."""
     hard = st.dictionaries(st.sampled_from(["pods", "requests.cpu", ""]), value, max_size=2) | value
     expression = st.fixed_dictionaries(
         {}, optional={"scopeName": value | st.just("PriorityClass"), "operator": value | st.just("In"), "values": value}
@@ -66,7 +66,7 @@ def quotas_of(value: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]
 @example({"spec": {"scopeSelector": {"matchExpressions": [{"scopeName": {}, "operator": "In", "values": [{}]}]}}})
 @example({"status": {"hard": {"pods": -1}, "used": {"pods": float("nan")}}})
 def test_a_quota_of_any_shape_is_read_or_refused(quota: Any) -> None:
-    """One kind of error for all nonsense, and never an amount below nothing."""
+    """Anything malformed raises the same error, and no amount is negative."""
     for read in (read_quota, read_cluster_quota):
         try:
             found = read(quota)
@@ -88,7 +88,7 @@ def test_a_quota_of_any_shape_is_read_or_refused(quota: Any) -> None:
 @example({"type": "ADDED", "object": {"metadata": {"name": [], "namespace": {}, "resourceVersion": 5}}})
 @example({"type": "ERROR", "object": {"code": [], "reason": {}, "message": [[]]}})
 def test_a_line_of_any_content_is_an_event_or_refused(line: Any) -> None:
-    """What comes out has a place and texts; the rest is an error that names its reason, or a broken watch."""
+    """An event has a place and strings; anything else is an error with a reason, or a broken watch."""
     try:
         event = read_event(line, QUOTAS, None)
     except (IgnoredError, WatchBrokenError):
@@ -106,7 +106,7 @@ def test_a_line_of_any_content_is_an_event_or_refused(line: Any) -> None:
     )
 )
 def test_the_watch_outlives_any_lines(lines: list[Any]) -> None:
-    """After all of them a plain change still counts, and no error of ours was met."""
+    """Afterwards a regular change still counts, and no internal error has occurred."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -133,7 +133,7 @@ def event(kind: str, version: str, hard: str = "9", **more: Any) -> dict[str, An
     return {"type": kind, "object": {"metadata": metadata, "spec": {"hard": {"pods": hard}}, "status": amounts}}
 
 
-NONSENSE: list[tuple[Any, Ignored]] = [
+MALFORMED: list[tuple[Any, Ignored]] = [
     (Ignored.NO_JSON, Ignored.NO_JSON),
     (Ignored.TOO_LONG, Ignored.TOO_LONG),
     (17, Ignored.NO_EVENT),
@@ -154,9 +154,9 @@ NONSENSE: list[tuple[Any, Ignored]] = [
 ]
 
 
-@pytest.mark.parametrize(("line", "reason"), NONSENSE, ids=lambda value: str(value)[:40])
-def test_nonsense_is_counted_by_its_reason_and_changes_nothing(line: Any, reason: Ignored) -> None:
-    """What was known stays known, the stream stays open, and one line says what was ignored."""
+@pytest.mark.parametrize(("line", "reason"), MALFORMED, ids=lambda value: str(value)[:40])
+def test_malformed_events_are_counted_by_reason_and_change_nothing(line: Any, reason: Ignored) -> None:
+    """Known quotas stay, and so does the stream."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -174,8 +174,8 @@ def test_nonsense_is_counted_by_its_reason_and_changes_nothing(line: Any, reason
     run_virtual(main())
 
 
-def test_a_quota_that_cannot_be_read_is_left_to_its_refusals() -> None:
-    """Its old amounts must not be believed any longer; the others still count, and so does it once it is mended."""
+def test_a_quota_that_becomes_unreadable_is_dropped() -> None:
+    """Its old amounts must not count any longer; other quotas still do, and so does this one once it is fixed."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -196,8 +196,8 @@ def test_a_quota_that_cannot_be_read_is_left_to_its_refusals() -> None:
     run_virtual(main())
 
 
-def test_a_list_with_nonsense_in_it_counts_for_the_rest() -> None:
-    """One object without metadata, one that is none, one unreadable, one good."""
+def test_malformed_items_do_not_spoil_the_rest_of_a_list() -> None:
+    """One item without metadata, one that is not an object, one unreadable quota, one good quota."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -216,8 +216,8 @@ def test_a_list_with_nonsense_in_it_counts_for_the_rest() -> None:
     run_virtual(main())
 
 
-def test_a_flood_of_nonsense_is_few_lines_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """20,000 in a minute: all counted, 11 lines, the last of which says how many were left out."""
+def test_a_flood_of_malformed_events_makes_few_log_lines(caplog: pytest.LogCaptureFixture) -> None:
+    """20,000 in a minute: all are counted; of at most 12 log lines the last gives the number suppressed."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -234,11 +234,11 @@ def test_a_flood_of_nonsense_is_few_lines_in_the_log(caplog: pytest.LogCaptureFi
 
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(lines) <= 12
-    assert "left out" in lines[-1]
+    assert "similar lines suppressed" in lines[-1]
 
 
-def test_the_watch_goes_on_while_lines_come_faster_than_they_are_read() -> None:
-    """Others get their turn between the lines: 10,000 that are there at once do not hold the loop up."""
+def test_events_that_come_faster_than_they_are_read_do_not_block_the_event_loop() -> None:
+    """Other tasks get their turns while 10,000 buffered events are handled."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -264,14 +264,14 @@ def test_the_watch_goes_on_while_lines_come_faster_than_they_are_read() -> None:
     run_virtual(main())
 
 
-def test_an_error_of_our_own_is_counted_and_the_watch_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    """A source that fails in a way that nobody thought of: logged with its place, and tried again."""
+def test_an_internal_error_is_counted_and_the_watch_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    """A source that fails with an unexpected exception: it is logged with its traceback, and the list is retried."""
 
     class Failing(ScriptedServer):
         async def pages(self, kind: Any, namespace: str | None) -> Any:
             async for page in super().pages(kind, namespace):
                 if self.count("list") < 3:
-                    raise LookupError("of a kind that nobody expects")
+                    raise LookupError("an unexpected exception")
                 yield page
 
     async def main() -> None:
@@ -292,11 +292,8 @@ def test_an_error_of_our_own_is_counted_and_the_watch_goes_on(caplog: pytest.Log
     st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["ADDED", "MODIFIED", "DELETED"])), max_size=30),
     st.data(),
 )
-def test_events_in_any_order_end_in_what_is_true(happened: list[tuple[str, str]], data: st.DataObject) -> None:
-    """Told twice and shuffled, the newest state of each object that ever came is what is left, if it was told last.
-
-    An older one never replaces it.
-    """
+def test_an_older_event_never_replaces_a_newer_one(happened: list[tuple[str, str]], data: st.DataObject) -> None:
+    """Each event comes twice, in any order: those taken of one object never go back in version."""
     order = Order()
     order.begin()
     order.listed("0")
@@ -332,12 +329,12 @@ def test_events_in_any_order_end_in_what_is_true(happened: list[tuple[str, str]]
     ],
 )
 def test_versions_are_compared_only_as_numbers(version: str, than: str, *, older: bool) -> None:
-    """They are opaque texts: of what is no number nothing is known, and the order of telling counts."""
+    """They are opaque strings: unless both are numbers their order is unknown, and the order of arrival counts."""
     assert is_older(version, than) is older
 
 
-def test_what_is_kept_of_deleted_objects_is_bounded() -> None:
-    """Ten times as many come and go."""
+def test_the_memory_of_deleted_objects_is_bounded() -> None:
+    """Ten times as many objects are created and deleted."""
     order = Order()
     order.begin()
     for number in range(GONE_MAX * 10):
@@ -348,8 +345,8 @@ def test_what_is_kept_of_deleted_objects_is_bounded() -> None:
     assert len(order) == GONE_MAX
 
 
-def test_more_objects_than_are_kept_are_ignored() -> None:
-    """Those that were there first still count."""
+def test_objects_beyond_the_limit_are_ignored() -> None:
+    """Those that came first still count."""
     order = Order(live_max=2)
     for name in "ab":
         order.take(
@@ -363,8 +360,8 @@ def test_more_objects_than_are_kept_are_ignored() -> None:
     assert json.dumps(str(found.value))
 
 
-def test_a_namespace_in_an_object_that_has_none_is_nonsense() -> None:
-    """A ClusterResourceQuota belongs to no namespace."""
+def test_a_cluster_scoped_object_with_a_namespace_is_malformed() -> None:
+    """A ClusterResourceQuota is in no namespace."""
     line = {"type": "ADDED", "object": {"metadata": {"name": "q", "namespace": "team"}}}
 
     with pytest.raises(IgnoredError):
