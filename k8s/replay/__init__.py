@@ -1,6 +1,6 @@
-"""Replay a real workload through several clients, and measure each against references that know the quota.
+"""Replays a real workload through several clients and compares each with references that know the quotas.
 
-``trace`` reads rows, ``workload`` is the one fixed recipe that makes pods and quotas of them, ``virtual_time``
-and ``admission`` are the cluster that needs no wall time, ``clients`` ask it for room, ``reference`` knows the
-answer, ``figures`` prints who did how well.
+``trace`` reads the rows of a cluster trace, ``workload`` turns them into pods and quotas by one fixed recipe.
+``virtual_time`` and ``admission`` simulate a cluster in virtual time; ``over_http`` uses a sandbox or a real cluster.
+``clients`` create the pods, ``reference`` computes what is possible, ``figures`` prints the comparison.
 """

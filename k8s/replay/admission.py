@@ -1,17 +1,17 @@
-"""Quota admission in memory: what an API server, a fake kubelet and the quota controller do, on the loop's clock.
+"""Simulates an API server's quota admission, a fake kubelet and the quota controller in memory, on the loop's clock.
 
-It charges on a path of its own, not through the project's footprint, and words its answers as the API server
-does, as bytes: the reader and the gate see what they would see on the wire. Laws of the real thing that it keeps
-(Kubernetes ``plugin/resourcequota/controller.go``; the times are of a quiet 1.36 server):
+It computes charges with its own code, not with the gate's footprint, and its answers have the bytes of an API
+server's, so that parser and gate see what they would see on the wire. It behaves like the real admission in these
+points (Kubernetes ``plugin/resourcequota/controller.go``; the times are those of a quiet 1.36 server):
 
-* Admission looks at the quota's ``status.used`` only, and writes the charge there before the object is stored, so
-  before the 201. Between admission and the quota controller nothing is shared but that status.
-* The watch event of a charge mostly comes before the 201, in 1 % of creates after it.
-* A pod that ends gives nothing back by itself: the quota controller lowers ``status.used`` a moment later.
-* After that the server's own admission cache may trail the watch: for 3 % of releases a create that is sent at
-  once on the event is still refused, one that is sent 2 ms later is not.
+* Admission considers only the quota's ``status.used``, and writes the charge there before the object is stored, hence
+  before the 201. That status is all that admission and the quota controller share.
+* The watch event of a charge usually comes before the 201; for 1 % of creates it comes after.
+* When a pod ends nothing is released at once: the quota controller lowers ``status.used`` a moment later.
+* After that the server's admission cache may lag behind the watch: for 3 % of releases a create that is sent
+  immediately after the event is still refused, one that is sent 2 ms later is not.
 
-Left out: the limit on quota-status writes of a busy cluster, leaks, and the recount every 5 min.
+Not simulated: a busy cluster's limit on writes of quota status, leaks, and the recount every 5 minutes.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ _JSON: Final = {"Content-Type": "application/json"}
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Seconds that things take at a quiet API server."""
+    """Latencies of a quiet API server in seconds, and how often the slow ones occur."""
 
     request: float = 0.0015  # from sending to the quota check
     refusal: float = 0.0015  # from the check to a 403 at the client
     storing: float = 0.0050  # from the charge to a 201 at the client
     charge_event: float = 0.0020  # from the charge to its watch event
-    late_event: float = 0.0065  # ... for the 1 % that come after the 201
+    late_event: float = 0.0065  # the same for the 1 % that come after the 201
     release: float = 0.0015  # from a pod's end to a lower status.used
     release_event: float = 0.0005  # from there to its watch event
-    trailing: float = 0.0030  # from a lower status.used to an admission cache that trails
+    trailing: float = 0.0030  # from a lower status.used to its arrival in a lagging admission cache
 
     late_share: float = 0.01
     trailing_share: float = 0.03
@@ -60,13 +60,13 @@ class Quota:
 
     namespace: str
     hard: dict[str, int]
-    used: dict[str, int]  # status.used, as its watchers are told
-    admitting: dict[str, int]  # what the admission cache believes, behind ``used`` for moments after a release
+    used: dict[str, int]  # status.used, as watchers see it
+    admitting: dict[str, int]  # used in the admission cache, which lags for a moment after a release
 
 
 @dataclass(slots=True)
 class Record:
-    """What the server saw; times are seconds of the loop's clock."""
+    """What the server counted; times are seconds of the loop's clock."""
 
     creates: int = 0
     refused: int = 0
@@ -74,11 +74,11 @@ class Record:
     admitted: Counter[str] = field(default_factory=Counter)  # by POD_LABEL
     admitted_at: dict[str, float] = field(default_factory=dict)  # the first time
     usage: list[tuple[float, str, dict[str, int]]] = field(default_factory=list)  # (when, namespace, used)
-    over_quota: int = 0  # admissions that took used above hard: never, unless this module is wrong
+    over_quota: int = 0  # admissions that raised used above hard: always 0 unless this module has a bug
 
 
 class QuotaAdmission:
-    """An API server's quota admission over the quotas of a workload, and the pods that it let in."""
+    """An API server's quota admission with the quotas of a workload, and the pods that it admitted."""
 
     def __init__(self, workload: Workload, *, latencies: Latencies | None = None) -> None:
         self.quotas = {
@@ -92,13 +92,13 @@ class QuotaAdmission:
         self._stored: dict[tuple[str, str], bytes] = {}
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell ``watcher`` each quota now, and again at every watch event."""
+        """Call ``watcher`` with each quota now, and again at every watch event."""
         self._watchers.append(watcher)
         for quota in self.quotas.values():
             watcher(quota)
 
     async def create(self, namespace: str, body: dict[str, Any]) -> Answer:
-        """Answer one POST of a pod. Cancelling the caller does not take a charge back."""
+        """Answer one POST of a pod. Cancelling the caller does not undo the charge."""
         self.record.creates += 1
         await asyncio.sleep(self._latencies.request)
         quota = self.quotas[namespace]
@@ -123,7 +123,7 @@ class QuotaAdmission:
         return Answer(200, _JSON, stored)
 
     def _admit(self, quota: Quota, charge: Mapping[str, int], body: dict[str, Any]) -> Answer:
-        """Charge, store, start the pod, and let the news of the charge travel."""
+        """Charge and store the pod, schedule its end and the watch event of the charge; return the 201."""
         loop = asyncio.get_running_loop()
         for name, amount in charge.items():
             quota.used[name] += amount
@@ -154,7 +154,7 @@ class QuotaAdmission:
         return Answer(201, _JSON, text)
 
     def _end(self, quota: Quota, charge: Mapping[str, int]) -> None:
-        """A pod has ended: the quota controller takes its charge out a moment later."""
+        """A pod has ended: the quota controller lowers ``used`` a moment later."""
         asyncio.get_running_loop().call_later(self._latencies.release, self._release, quota, charge)
 
     def _release(self, quota: Quota, charge: Mapping[str, int]) -> None:
@@ -179,7 +179,7 @@ class QuotaAdmission:
 
 
 def charge_of(body: Mapping[str, Any]) -> dict[str, int]:
-    """Charge a pod of plain containers, in nano-units: pods, requests.X and limits.X."""
+    """Return a pod's charge in nano-units: pods, requests.X and limits.X of its containers."""
     charge: Counter[str] = Counter({"pods": NANO})
     for container in body["spec"]["containers"]:
         for part in ("requests", "limits"):
@@ -190,7 +190,7 @@ def charge_of(body: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _refusal(metadata: Mapping[str, Any], quota: Quota, asked: Mapping[str, int]) -> Answer:
-    """Word a 403 as ``k8s.io/apiserver`` resourcequota/controller.go does: sorted, the exceeded names only."""
+    """Write a 403 as ``k8s.io/apiserver`` resourcequota/controller.go does: exceeded names only, sorted."""
     name = metadata.get("name") or metadata["generateName"]
     texts = [
         ",".join(f"{key}={_shown(key, amounts[key])}" for key in asked)

@@ -1,4 +1,4 @@
-"""What keeps a replay's pods off every node of a real cluster: they are charged, and finished by the replay itself."""
+"""Keeps a replay's pods off the nodes of a real cluster: the quota is charged for them, but they never run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-RUN_LABEL: Final = "backoff-ctrl.dev/demo"  # on every namespace that a demo makes; its value is the run
+RUN_LABEL: Final = "backoff-ctrl.dev/demo"  # on each namespace of a demo; its value identifies the run
 PREFIX: Final = "backoff-ctrl-demo"
 
 APART: Final[Mapping[str, Any]] = {
@@ -16,15 +16,16 @@ APART: Final[Mapping[str, Any]] = {
     "automountServiceAccountToken": False,
     "securityContext": {"runAsNonRoot": True, "runAsUser": 65534, "seccompProfile": {"type": "RuntimeDefault"}},
 }
-"""What the demo's pods carry so that no node ever runs one: a scheduler that nobody is, and a gate that nobody opens.
+"""Fields of the demo's pods that keep them off the nodes: the name of a scheduler that does not exist, and a scheduling
+gate that is never removed.
 
-They pass the strictest Pod Security Standard, so that a cluster which enforces it takes them.
+They also pass the strictest Pod Security Standard, for clusters that enforce it.
 """
 _CONTAINER: Final = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 def set_apart(pod: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the pod with what keeps it off every node. It is charged the same."""
+    """Return the pod with the fields that keep it off the nodes. Its charge is the same."""
     spec = pod["spec"]
     containers = [{**each, "securityContext": dict(_CONTAINER)} for each in spec["containers"]]
     return {**pod, "spec": {**spec, **APART, "containers": containers}}

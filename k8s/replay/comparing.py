@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 A_YEAR: Final = 31_536_000.0
 PATIENT: Final = Policy(wait_max=A_YEAR)
-"""For uncapped run times: pods of the trace run for weeks, and what waits for them waits longer than a day."""
+"""For uncapped run times: pods of the trace run for weeks, so others wait longer than the default limit of a day."""
 
 
 def make_gate(cluster: QuotaAdmission, seed: int, *, observe: bool, policy: Policy | None = None) -> Gated:
-    """Make the gate, learning from refusals alone or told what the quotas say."""
+    """Make a client with the gate, which either watches the quotas (``observe``) or learns from refusals alone."""
     return Gated(cluster, seed=seed, policy=policy, observe=observing(cluster) if observe else None)
 
 
@@ -60,7 +60,9 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a workload allows: the better of the two references, key by key, and the bounds beneath it. Seconds."""
+    """What a workload's results are compared with, in seconds: the better of the two references, measure by measure,
+    and two lower bounds of the makespan.
+    """
 
     makespan_s: float
     wait_p50_s: float
@@ -104,13 +106,13 @@ def run(workload: Workload, make_client: MakeClient) -> tuple[Result, Record]:
 
 
 def compare(workload: Workload, client: str, make_client: MakeClient, bounds: Bounds) -> Comparison:
-    """Run one client and hold it against the references."""
+    """Run one client in virtual time and compare it with the references."""
     result, _ = run(workload, make_client)
     return against(client, workload.seed, result, bounds)
 
 
 def against(client: str, seed: int, result: Result, bounds: Bounds) -> Comparison:
-    """Hold a result against the references."""
+    """Compare a result with the references."""
     return Comparison(
         client,
         seed,
@@ -122,7 +124,7 @@ def against(client: str, seed: int, result: Result, bounds: Bounds) -> Compariso
 
 
 def ratio(measured: float, reference: float) -> float:
-    """Divide; what both need less than a second for counts as equal, since latencies are in it."""
+    """Return measured / reference; 1.0 if both are under a second, where latencies dominate."""
     if measured < 1.0 and reference < 1.0:
         return 1.0
     return measured / reference if reference else float("inf")
@@ -130,7 +132,7 @@ def ratio(measured: float, reference: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One workload with all its clients: what one process works on at a time. Picklable."""
+    """One workload and all its clients: the unit of work of a process. Picklable."""
 
     seed: int
     pods: int
@@ -139,7 +141,7 @@ class Job:
 
 
 def work(job: Job) -> tuple[Job, Bounds, list[Comparison]]:
-    """Do one job."""
+    """Make the job's workload and run its clients."""
     cap = RUN_TIME_CAP if job.capped else None
     workload = make_workload(read_trace(job.trace), pods=job.pods, seed=job.seed, run_time_cap=cap)
     bounds = bounds_of(workload)

@@ -1,4 +1,4 @@
-"""The demo: a workload through all four clients, in virtual time and then over real HTTP: a sandbox or a cluster."""
+"""The demo: all four clients on one workload, in virtual time and over real HTTP on a sandbox or a cluster."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ if TYPE_CHECKING:
     from .workload import Workload
 
 FASTEST: Final = 200.0
-"""The most that a duration is divided by: beyond it, the milliseconds of real HTTP weigh too much."""
+"""The largest speed-up: beyond it, the latencies of real HTTP distort the result."""
 FAST: Final = 150.0
-"""The least: a small workload is over sooner, not slower."""
+"""The smallest speed-up: a small workload takes less time instead of running slower."""
 SECONDS: Final = 80.0
-"""What the four clients together may take, if the factor allows."""
+"""The target for all four clients together, within these two bounds."""
 ON_CLUSTER: Final = 60.0
-"""What durations are divided by on a real cluster: its controller manager writes 20 releases a second at most."""
+"""The speed-up on a real cluster, whose controller manager writes at most 20 releases a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One client's run, with what the picture needs."""
+    """One client's run and its panel of the picture."""
 
     result: Result
     panel: Panel
 
 
 def run_in_virtual_time(workload: Workload, client: str) -> Run:
-    """Run one client without wall time."""
+    """Run one client in virtual time, without a server."""
     result, record = run(workload, CLIENTS[client])
     panel = Panel(client, result.creates_sent, result.refused, record.usage, record.admitted_at)
     return Run(result, panel)
 
 
 def run_for_real(workload: Workload, client: str, factor: float, on_placed: Callable[[int], object]) -> Run:
-    """Run one client over HTTP against a sandbox of its own. ``on_placed`` hears how many pods are in.
+    """Run one client over HTTP against a sandbox of its own. ``on_placed`` gets the number of pods created so far.
 
-    Raises ``OSError`` when the sandbox cannot serve.
+    Raises ``OSError`` if the sandbox cannot be started.
     """
     from .over_http import run_over_http  # noqa: PLC0415
     from .sandboxed import sandbox_process  # noqa: PLC0415
@@ -66,9 +66,9 @@ def run_for_real(workload: Workload, client: str, factor: float, on_placed: Call
 def run_on_cluster(
     workload: Workload, client: str, factor: float, on_placed: Callable[[int], object], rooms: Rooms
 ) -> Run:
-    """Run one client on a real cluster, in namespaces made for it. ``on_placed`` hears how many pods are in.
+    """Run one client on a real cluster, in new namespaces. ``on_placed`` gets the number of pods created so far.
 
-    Raises ``ReachError`` when the cluster can't be used, ``ReplayError`` when the replay ends early.
+    Raises ``ReachError`` if the cluster can't be used, ``ReplayError`` if the replay ends early.
     """
     from .over_http import run_over_http  # noqa: PLC0415
 
@@ -87,7 +87,7 @@ def run_on_cluster(
 
 
 def factor_for(virtual: Mapping[str, Run]) -> float:
-    """Return what durations are divided by so that all clients take ``SECONDS`` together, within bounds."""
+    """Return the speed-up with which all clients together take about ``SECONDS``, within ``FAST`` and ``FASTEST``."""
     together = sum(each.result.makespan_s for each in virtual.values())
     return float(min(FASTEST, max(FAST, round(together / SECONDS))))
 
@@ -95,7 +95,7 @@ def factor_for(virtual: Mapping[str, Run]) -> float:
 def document(
     workload: Workload, bounds: Bounds, runs: Mapping[str, Run], virtual: Mapping[str, Run], factor: float | None
 ) -> dict[str, Any]:
-    """Return what ``--json`` prints. ``factor`` is None for a demo in virtual time."""
+    """Return the document of ``--json``. ``factor`` is the speed-up, or None for a demo in virtual time."""
     return {
         "pods": len(workload.pods),
         "virtual": factor is None,

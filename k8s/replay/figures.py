@@ -1,6 +1,6 @@
-"""``python -m backoff_ctrl.k8s.replay.figures``: the published figures, in virtual time; the same output each time.
+"""``python -m backoff_ctrl.k8s.replay.figures``: the published figures, in virtual time and reproducible to the byte.
 
-Exits 0 when every bar is met, 1 with the bars that are missed, 2 for a trace or seeds that can't be used.
+Exits 0 if every bar is met, 1 after listing the bars that are missed, 2 for an invalid trace or invalid seeds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Finished = tuple[Job, Bounds, list[Comparison]]
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One client over all seeds: medians, but lost and duplicated pods are summed."""
+    """One client over all seeds: medians, except that admitted, lost and duplicated pods are summed."""
 
     creates_sent: float
     refused: float
@@ -51,7 +51,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A figure and what it has to be at most."""
+    """A measured figure and its allowed maximum."""
 
     client: str
     figure: str
@@ -60,7 +60,7 @@ class Bar:
 
     @property
     def met(self) -> bool:
-        """Say whether it is."""
+        """Whether the figure is at most the maximum."""
         return self.measured <= self.at_most
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ BARS: Final[list[tuple[str, str, float]]] = [
 
 
 def summarize(rows: list[Comparison]) -> Summary:
-    """Fold one client's rows, a row per seed."""
+    """Summarize one client's comparisons, one per seed."""
     results = [row.result for row in rows]
     admitted = sum(result.admitted for result in results)
     refused = sum(result.refused for result in results)
@@ -97,7 +97,7 @@ def summarize(rows: list[Comparison]) -> Summary:
 
 
 def judge(summaries: dict[str, Summary]) -> list[Bar]:
-    """Hold the summaries against the bars; that every pod is in exactly once is a bar for all."""
+    """Compare the summaries with the bars. For every client there is a bar of no lost and no duplicated pods."""
     bars = [Bar(client, figure, at_most, getattr(summaries[client], figure)) for client, figure, at_most in BARS]
     for client, summary in summaries.items():
         bars += [Bar(client, "lost", 0, summary.lost), Bar(client, "duplicated", 0, summary.duplicated)]
@@ -105,7 +105,7 @@ def judge(summaries: dict[str, Summary]) -> list[Bar]:
 
 
 def measure_all(jobs: list[Job], processes: int, on_done: Callable[[], object]) -> list[Finished]:
-    """Do the jobs, in processes of their own if more than one is asked for; the order is that of ``jobs``."""
+    """Do the jobs, in separate processes if ``processes`` > 1; return the results in the order of ``jobs``."""
     finished: dict[Job, Finished] = {}
     with contextlib.ExitStack() as stack:
         for done in _results(jobs, processes, stack):
@@ -125,7 +125,7 @@ def _results(jobs: list[Job], processes: int, stack: contextlib.ExitStack) -> It
 
 
 def by_client(finished: Iterable[Finished]) -> dict[str, list[Comparison]]:
-    """Sort the comparisons by client."""
+    """Group the comparisons by client."""
     rows: dict[str, list[Comparison]] = {}
     for _, _, comparisons in finished:
         for comparison in comparisons:
@@ -134,7 +134,7 @@ def by_client(finished: Iterable[Finished]) -> dict[str, list[Comparison]]:
 
 
 def report(finished: list[Finished]) -> dict[str, Any]:
-    """Put everything into one JSON document."""
+    """Make the JSON document of all results."""
     capped = [done for done in finished if done[0].capped]
     uncapped = [done for done in finished if not done[0].capped]
     rows, uncapped_rows = by_client(capped), by_client(uncapped)
@@ -159,10 +159,10 @@ def _seed_report(job: Job, bounds: Bounds, comparisons: list[Comparison]) -> dic
 
 
 def print_table(document: dict[str, Any]) -> None:
-    """Print the one table."""
+    """Print the summaries as a table."""
 
     table = Table(
-        title=f"{document['pods']} pods, median over seeds {document['seeds']}; ratios against the better reference",
+        title=f"{document['pods']} pods, medians over seeds {document['seeds']}; ratios to the better reference",
         title_justify="left",
     )
     table.add_column("client")
@@ -188,19 +188,19 @@ def print_table(document: dict[str, Any]) -> None:
         table.add_section()
     Console(width=110, highlight=False).print(table)
     observing = Summary(**document["clients"]["gate_observing"])
-    print(f"gate_observing: {observing.refused_per_1000:.2f} refusals per 1,000 over {observing.admitted:,} admissions")
+    print(f"gate_observing: {observing.refused_per_1000:.2f} refusals per 1,000 admissions, of {observing.admitted:,}")
 
 
 def parse_seeds(text: str) -> list[int]:
-    """Read ``1-9`` or ``1,4,7``. Raises ``click.BadParameter``."""
+    """Parse ``1-9`` or ``1,4,7``. Raises ``click.BadParameter``."""
     seeds: list[int] = []
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
         if not (low.isascii() and low.isdigit()) or (dash and not (high.isascii() and high.isdigit())):
-            raise click.BadParameter(f"{part!r} is not a seed or a range of seeds such as 1-9")
+            raise click.BadParameter(f"{part!r} is neither a seed nor a range of seeds such as 1-9")
         seeds += range(int(low), int(high or low) + 1)
     if not seeds or len(set(seeds)) != len(seeds) or len(seeds) > 1000:
-        raise click.BadParameter(f"{text!r} must name between 1 and 1000 seeds, each once")
+        raise click.BadParameter(f"{text!r}: give 1 to 1000 different seeds, such as 1-9")
     return seeds
 
 
@@ -208,10 +208,10 @@ def parse_seeds(text: str) -> list[int]:
 @click.option("--seeds", default="1-9", show_default=True, help="Seeds of the recipe: 1-9 or 1,4,7.")
 @click.option("--pods", default=400, show_default=True, type=click.IntRange(1, 100_000), help="Pods per seed.")
 @click.option("--processes", default=2, show_default=True, type=click.IntRange(1, 64))
-@click.option("--trace", default=PACKAGED, type=click.Path(path_type=Path), help="Another trace of the format.")
+@click.option("--trace", default=PACKAGED, type=click.Path(path_type=Path), help="Another trace in the same format.")
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON document instead of the table.")
 def main(seeds: str, pods: int, processes: int, trace: Path, as_json: bool) -> None:
-    """Measure every client in virtual time, write build/figures.json, and say which bars are missed."""
+    """Measure every client in virtual time, write build/figures.json and list the bars that are missed."""
     chosen = parse_seeds(seeds)
     jobs = [Job(seed, pods, capped, trace) for capped in (False, True) for seed in chosen]
     try:
@@ -233,14 +233,14 @@ def main(seeds: str, pods: int, processes: int, trace: Path, as_json: bool) -> N
 
 
 def judge_aloud(document: dict[str, Any]) -> None:
-    """Say which bars are missed and exit 1. Other seeds or pods than the published ones are not judged."""
+    """List the missed bars and exit 1. With unpublished seeds or pods only lost and duplicated pods count."""
     bars = [Bar(*(bar[key] for key in ("client", "figure", "at_most", "measured"))) for bar in document["bars"]]
     missed = [bar for bar in bars if not bar.met]
     if (document["seeds"], document["pods"]) != PUBLISHED:
         missed = [bar for bar in missed if bar.figure in ("lost", "duplicated")]
-        click.echo("bars: only judged for 400 pods and seeds 1-9", err=True)
+        click.echo("bars are checked for 400 pods and seeds 1-9 only", err=True)
     elif document["clients"]["gate_observing"]["admitted"] < ADMISSIONS_MIN:
-        click.echo(f"missed: fewer than {ADMISSIONS_MIN} admissions while observing", err=True)
+        click.echo(f"missed: gate_observing has fewer than {ADMISSIONS_MIN} admissions", err=True)
         raise SystemExit(1)
     elif not missed:
         click.echo(f"all {len(bars)} bars are met", err=True)

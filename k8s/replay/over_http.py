@@ -1,4 +1,4 @@
-"""The same replay over real HTTP: a sandbox at a URL, or any cluster in namespaces of the replay's own."""
+"""The replay over real HTTP: on a sandbox, or on any cluster in the replay's own namespaces."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ READY_SECONDS: Final = 20.0
 
 
 class HttpCluster:
-    """An API server's pods and quotas over HTTP. Use it as an async context manager.
+    """An API server's pods and quotas over HTTP. An async context manager.
 
-    ``place`` is a real cluster, of which nothing but ``namespaces`` is looked at; without it a sandbox is at ``url``,
-    which counts creates by itself.
+    ``place`` is a real cluster, of which only ``namespaces`` are used. Without it ``url`` is that of a sandbox, which
+    counts creates itself.
     """
 
     def __init__(self, url: str, *, place: Place | None = None, namespaces: Collection[str] = ()) -> None:
@@ -53,11 +53,11 @@ class HttpCluster:
         self._counts = {"seen": 0, "created": 0, "refused": 0}
         self._tasks: set[asyncio.Task[None]] = set()
         self.admitted_at: dict[str, float] = {}  # by POD_LABEL, seconds of the loop's clock
-        self.listed = asyncio.Event()  # set once an observing gate knows every quota
-        self.usage: list[tuple[float, str, dict[str, int]]] = []  # (when, namespace, used), as watched
+        self.listed = asyncio.Event()  # set once an observing gate has listed every quota
+        self.usage: list[tuple[float, str, dict[str, int]]] = []  # (time, namespace, used) of each watch event
 
     async def __aenter__(self) -> Self:
-        """Connect."""
+        """Open the HTTP session; connections are made when needed."""
         tls = True if self._place is None else self._place.tls()
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=tls), timeout=aiohttp.ClientTimeout(total=60)
@@ -67,16 +67,16 @@ class HttpCluster:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End what was spawned and disconnect."""
+        """Cancel the spawned tasks and disconnect."""
         for task in self._tasks:
             task.cancel()
         for outcome in await asyncio.gather(*self._tasks, return_exceptions=True):
-            if isinstance(outcome, Exception):  # the replay does without, but not without a word
-                log.warning("something beside the replay failed: %s: %s", type(outcome).__name__, outcome)
+            if isinstance(outcome, Exception):  # logged only: the result of the replay stands without it
+                log.warning("a background task of the replay failed: %s: %s", type(outcome).__name__, outcome)
         await self._session.close()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something beside the replay until the cluster is left."""
+        """Run ``work`` in the background until the context ends."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
 
@@ -113,13 +113,13 @@ class HttpCluster:
         return {} if self._place is None else self._place.headers()
 
     def _everywhere(self, resource: str) -> list[str]:
-        """Return the paths that list a resource: one for all of a sandbox, one for each namespace of a cluster."""
+        """Return the paths that list a resource: one for a whole sandbox, one per namespace of a cluster."""
         if self._place is None:
             return [resource]
         return [f"namespaces/{namespace}/{resource}" for namespace in self._namespaces]
 
     async def creates(self) -> Mapping[str, int]:
-        """Return the count of creates (seen, created, refused): the sandbox's own, else that of the answers."""
+        """Return the numbers of creates (seen, created, refused): as counted by the sandbox, or by the answers."""
         if self._place is not None:
             return self._counts
         async with self._session.get(f"{self._url}/sandbox/counters") as response:
@@ -127,7 +127,7 @@ class HttpCluster:
             return counts["creates"]
 
     async def stored(self) -> Counter[str]:
-        """Count the pods that there are, by POD_LABEL: a pod that was created twice is there twice."""
+        """Count the existing pods by POD_LABEL: a pod that was created twice counts twice."""
         found: Counter[str] = Counter()
         for path in self._everywhere("pods"):
             answer = await self._ask("GET", path)
@@ -135,7 +135,7 @@ class HttpCluster:
         return found
 
     def record_usage(self) -> None:
-        """Note every change of every quota until the cluster is left: for the picture."""
+        """Record every change of the quotas in ``usage`` until the context ends, for the picture."""
         for path in self._everywhere("resourcequotas"):
             self.spawn(self._record(path))
 
@@ -160,7 +160,7 @@ class HttpCluster:
                     yield event
 
     def observing(self) -> Callable[[Desk], None]:
-        """Feed a desk as the product does: through the official client's list and watch."""
+        """Return what makes a ledger observe the quotas, through the official client's list and watch."""
 
         def observe(desk: Desk) -> None:
             self.spawn(self._watch(desk))
@@ -177,7 +177,7 @@ class HttpCluster:
         unlisted: set[str | None] = {None} if place is None else set(self._namespaces)
 
         class Announcing(ClientSource):
-            """Says when the lists are in: a watch begins after each."""
+            """Sets ``listed`` once every list is complete: a watch begins after each."""
 
             async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncIterator[object]:
                 unlisted.discard(namespace)
@@ -192,7 +192,7 @@ class HttpCluster:
             await QuotaWatch(desk, Announcing(client), namespaces).run()
 
     async def run_pods(self, namespace: str) -> None:
-        """Be the kubelet of a namespace of a real cluster until cancelled: no node ever runs the replay's pods."""
+        """Act as the kubelet of a real cluster's namespace until cancelled, since no node runs the replay's pods."""
         from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet, Server  # noqa: PLC0415
 
         assert self._place is not None
@@ -202,7 +202,7 @@ class HttpCluster:
 
 
 def make_client(name: str, cluster: HttpCluster, *, seed: int, factor: float) -> Plain | Ancestor | Gated:
-    """Make one of the four clients, every duration of its schedule divided by ``factor``."""
+    """Make one of the four clients, with every duration of its schedule divided by ``factor``."""
     from backoff_ctrl.engine.policy import Policy  # noqa: PLC0415
 
     match name:
@@ -215,11 +215,11 @@ def make_client(name: str, cluster: HttpCluster, *, seed: int, factor: float) ->
         case "gate_observing":
             return Gated(cluster, seed=seed, policy=faster(Policy(), factor), observe=cluster.observing())
         case _:
-            raise ValueError(f"there is no client {name}")
+            raise ValueError(f"there is no client named {name!r}")
 
 
 async def get_ready(client: Client, cluster: HttpCluster) -> None:
-    """Let a gate that observes know every quota before the first pod arrives. ``TimeoutError`` if it can't."""
+    """Let an observing gate list every quota before the first pod arrives. Raises ``TimeoutError`` if it can't."""
     if isinstance(client, Gated) and client.observes:
         client.start()
         async with asyncio.timeout(READY_SECONDS):
@@ -235,10 +235,10 @@ async def run_over_http(
     *,
     place: Place | None = None,
 ) -> tuple[Result, list[tuple[float, str, dict[str, int]]], dict[str, float]]:
-    """Replay through one client at ``url``; times in the result are those of the trace's scale.
+    """Replay through one client at ``url``; times in the result are seconds of the trace.
 
-    ``place`` is a real cluster that has the workload's namespaces; without it there is a sandbox.
-    Gives the result, the usage of the quotas and the admission times. Raises ``ReplayError``.
+    ``place`` is a real cluster that has the workload's namespaces; without it ``url`` is that of a sandbox.
+    Returns the result, the quotas' use over time and the admission times. Raises ``ReplayError``.
     """
     quick = workload.faster(factor)
     loop = asyncio.get_running_loop()

@@ -1,6 +1,6 @@
-"""The picture of a replay: used against limited over time, with the waiters, a panel per client. SVG (or PNG).
+"""Draws the picture of a replay: use, limit and number of waiting pods over time, one panel per client. SVG or PNG.
 
-Drawn for one namespace and one resource: the ones that the workload presses hardest on.
+It shows one resource in one namespace: the most contended resource of the largest namespace.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _USED: Final = "#4c78a8"
 _LIMIT: Final = "#222222"
 _WAITING: Final = "#e45756"
 _NAMES: Final = {
-    "plain": "plain retry",
-    "ancestor": "Flyte 1's back-off (the ancestor)",
-    "gate_learning": "the gate, learning from refusals",
-    "gate_observing": "the gate, observing quotas",
+    "plain": "plain: retries with random exponential back-off",
+    "ancestor": "ancestor: Flyte 1's back-off",
+    "gate_learning": "gate_learning: backoff-ctrl, learning from refusals",
+    "gate_observing": "gate_observing: backoff-ctrl, watching the quotas",
 }
 
 
 class PictureError(BackoffError, RuntimeError):
-    """There is no matplotlib; the sentence says how to get it."""
+    """matplotlib is not installed; the message says how to install it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One client's run. Times are seconds of the trace's scale; ``usage`` holds nano-units."""
+    """One client's run. Times are seconds of the trace; ``usage`` is (time, namespace, used in nano-units)."""
 
     client: str
     creates_sent: int
@@ -48,7 +48,7 @@ class Panel:
 
 
 def hardest_pressed(workload: Workload) -> tuple[str, str]:
-    """Return the namespace and the resource with the most sum(demand x run time) / quota, by pods if equal."""
+    """Return the namespace with the most pods, and its resource with the largest sum(demand x run time) / quota."""
     areas: dict[tuple[str, str], float] = {}
     for pod in workload.pods:
         for resource, amount in pod.demand.items():
@@ -58,29 +58,29 @@ def hardest_pressed(workload: Workload) -> tuple[str, str]:
     for pod in workload.pods:
         sizes[pod.namespace] = sizes.get(pod.namespace, 0) + 1
     largest = max(sizes, key=lambda namespace: sizes[namespace])
-    # A namespace of a few pods may have the largest share: the picture is of where the line is.
+    # Not the largest share of all: that may be of a namespace with few pods, where hardly any wait.
     return max((key for key in areas if key[0] == largest), key=lambda key: areas[key])
 
 
 def draw(workload: Workload, panels: Sequence[Panel], path: Path) -> None:
-    """Write the picture; the suffix of ``path`` says which kind. Raises ``PictureError`` without matplotlib."""
+    """Write the picture in the format given by the suffix of ``path``. Raises ``PictureError`` without matplotlib."""
     try:
         import matplotlib as mpl  # noqa: PLC0415
 
         mpl.use("Agg")
         from matplotlib.figure import Figure  # noqa: PLC0415
     except ImportError as err:
-        raise PictureError("no picture: matplotlib is missing; install backoff-ctrl[demo]") from err
+        raise PictureError("no picture: matplotlib is not installed; install backoff-ctrl[demo]") from err
     namespace, resource = hardest_pressed(workload)
     with mpl.rc_context({"svg.hashsalt": "backoff-ctrl", "font.size": 9, "svg.fonttype": "none"}):
         figure = Figure(figsize=(9, 1.2 + 1.9 * len(panels)), layout="constrained")
         axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
         for axis, panel in zip(axes, panels, strict=True):
             _draw_panel(axis, panel, workload, namespace, resource)
-        axes[-1].set_xlabel("seconds since the first pod arrived (as in the trace)")
+        axes[-1].set_xlabel("time since the first arrival, in seconds of the trace")
         figure.suptitle(
-            f"{resource} in namespace {namespace}: used against limited, and who waits "
-            f"({len(workload.pods)} pods in all, seed {workload.seed})",
+            f"{resource} in namespace {namespace}: used and limited, and the number of waiting pods "
+            f"({len(workload.pods)} pods in all namespaces, seed {workload.seed})",
             fontsize=11,
         )
         handles, labels = _legend(axes[0])
@@ -106,9 +106,9 @@ def _draw_panel(axis: Any, panel: Panel, workload: Workload, namespace: str, res
     )
     line = axis.twinx()
     when, waiting = waiters(workload, panel.admitted_at, namespace)
-    line.step(when, waiting, where="post", color=_WAITING, linewidth=1.2, label="waiting pods (right)")
+    line.step(when, waiting, where="post", color=_WAITING, linewidth=1.2, label="waiting pods (right axis)")
     line.set_ylim(0, max(1, *waiting) * 1.18)
-    line.set_ylabel("waiting", color=_WAITING)
+    line.set_ylabel("waiting pods", color=_WAITING)
     line.tick_params(axis="y", colors=_WAITING)
     axis.set_xlim(0, None)
     axis.waiters = line
@@ -129,7 +129,7 @@ def _legend(axis: Any) -> tuple[list[Any], list[str]]:
 
 
 def waiters(workload: Workload, admitted_at: Mapping[str, float], namespace: str) -> tuple[list[float], list[int]]:
-    """Return the times at which the number of waiting pods of a namespace changes, and the numbers from then on."""
+    """Return the times at which a namespace's number of waiting pods changes, and the number from each time on."""
     pods = [pod for pod in workload.pods if pod.namespace == namespace]
     arrivals = sorted(pod.arrival for pod in pods)
     admissions = sorted(admitted_at[pod.name] for pod in pods if pod.name in admitted_at)

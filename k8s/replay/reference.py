@@ -1,13 +1,13 @@
-"""Two references that know the quota and never ask in vain, and the bounds that nothing can beat.
+"""Two references that know the quotas and are never refused, and lower bounds that no client can beat.
 
-Both are told at once when a pod arrives or ends, and admit in no time. They stand for "as good as it gets":
-the figures compare with the better of the two, measure by measure.
+Both know at once when a pod arrives or ends, and admit without latency. They are the yardstick for what a client can
+reach: the figures compare with the better of the two, measure by measure.
 
-* ``keeping``: one line in order of arrival; what fits may overtake. A waiter that is first in line for a resource
-  is overtaken when another takes of that resource. After 32 times, and 60 s, room is kept for it in the
-  resources that block it until it is in; keeping pauses while that room has made no new maximum for a while.
-  Written from the rule alone; it shares no code with the engine.
-* ``first_fit``: at every change, everything that fits goes in, in order of arrival; no room is kept.
+* ``keeping``: one line in order of arrival, in which a pod that fits may overtake. A pod that is first in line for a
+  resource is overtaken when another one takes some of that resource. After 32 times and 60 s, room is kept for it in
+  the resources that block it, until it is admitted; keeping pauses while that room has not grown for some time.
+  Written from the rule alone: it shares no code with the engine.
+* ``first_fit``: at every change all pods that fit are admitted, in order of arrival; no room is kept.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 OVERTAKES_MAX: Final = 32
 OVERTAKEN_FOR_MAX: Final = 60.0  # seconds
-KEEP_STALLED: Final = 60.0  # seconds; or five mean times between releases, whichever is longer
+KEEP_STALLED: Final = 60.0  # seconds, or five mean times between releases if that is longer
 STALLED_RELEASES: Final = 5
 
 
@@ -36,7 +36,7 @@ class Measured:
     wait_p95: float
 
     def better(self, other: Measured) -> Measured:
-        """Take the smaller of each measure."""
+        """Return the smaller of each measure."""
         return Measured(
             min(self.makespan, other.makespan),
             min(self.wait_p50, other.wait_p50),
@@ -49,7 +49,7 @@ class _Waiter:
     pod: Pod
     overtaken: int = 0
     overtaken_since: float = 0.0
-    most_room: float = -1.0  # the most room seen while it was kept, as a sum of shares of what it asks
+    most_room: float = -1.0  # the most room seen while it was kept, as a sum of shares of its demand
     grown_at: float = 0.0
 
 
@@ -62,7 +62,7 @@ class _Namespace:
         self.keep = keep
         self.first_release = 0.0
         self.releases = 0
-        self.pauses_at: float | None = None  # when the next keeping pauses, and others may take that room
+        self.pauses_at: float | None = None  # when keeping next pauses, so that others may take the room
 
     def release(self, pod: Pod, now: float) -> None:
         for resource, amount in pod.demand.items():
@@ -72,12 +72,12 @@ class _Namespace:
         self.releases += 1
 
     def admit(self, now: float) -> list[Pod]:
-        """Go over the line once, in order; take out and return what goes in."""
+        """Go through the line once in order, and remove and return the pods that are admitted."""
         admitted: list[Pod] = []
         passed: list[_Waiter] = []
         kept = dict.fromkeys(self.free, 0)
         self.pauses_at = None
-        first_at: dict[str, _Waiter] = {}  # per resource, who is first among those that wait for it
+        first_at: dict[str, _Waiter] = {}  # the first in line of those that each resource blocks
         for waiter in self.line:
             demand = waiter.pod.demand
             short_of = [name for name, amount in demand.items() if amount > self.free[name] - kept[name]]
@@ -116,7 +116,7 @@ class _Namespace:
 
 
 def _overtake(first: set[_Waiter], now: float) -> None:
-    """Count one overtaking for each: it was next for a resource that another took."""
+    """Count an overtaking for each of these: it was first in line for a resource that another pod took."""
     for waiter in first:
         if waiter.overtaken == 0:
             waiter.overtaken_since = now
@@ -124,7 +124,7 @@ def _overtake(first: set[_Waiter], now: float) -> None:
 
 
 def keeping(workload: Workload) -> Measured:
-    """Run the first reference: our own line and overtaking rule."""
+    """Run the first reference: a line with the gate's overtaking rule."""
     return measure(workload, _simulate(workload, keep=True))
 
 
@@ -142,7 +142,7 @@ _ENDS, _ARRIVES, _LOOKS = range(3)  # the order of events at one instant
 
 
 def _simulate(workload: Workload, *, keep: bool) -> dict[str, float]:
-    """Return when each pod is admitted. Ends at an instant count before arrivals at it."""
+    """Return the admission time of each pod. At the same instant, ends come before arrivals."""
     pods = workload.pods
     namespaces = {name: _Namespace(quota, keep) for name, quota in workload.quotas.items()}
     events = [(pod.arrival, _ARRIVES, index) for index, pod in enumerate(pods)]
@@ -171,7 +171,7 @@ def _simulate(workload: Workload, *, keep: bool) -> dict[str, float]:
 
 
 def measure(workload: Workload, admitted_at: Mapping[str, float]) -> Measured:
-    """Measure a run from its admission times (seconds since the first arrival), for the pods that went in."""
+    """Measure a run by its admission times (seconds since the first arrival); pods never admitted are left out."""
     went_in = [pod for pod in workload.pods if pod.name in admitted_at]
     waits = sorted(max(0.0, admitted_at[pod.name] - pod.arrival) for pod in went_in)
     makespan = max((admitted_at[pod.name] + pod.run_time for pod in went_in), default=0.0)
@@ -179,14 +179,14 @@ def measure(workload: Workload, admitted_at: Mapping[str, float]) -> Measured:
 
 
 def percentile(ordered: list[float], percent: int) -> float:
-    """Return the nearest-rank percentile of ascending values; 0 for none."""
+    """Return the nearest-rank percentile of values in ascending order; 0 if there are none."""
     if not ordered:
         return 0.0
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 
 
 def area_bound(workload: Workload) -> float:
-    """Return the most, over namespaces and resources, of sum(demand x run time) / quota: no makespan is less."""
+    """Return the maximum of sum(demand x run time) / quota over namespaces and resources: a minimum of the makespan."""
     areas: dict[tuple[str, str], float] = {}
     for pod in workload.pods:
         for resource, amount in pod.demand.items():
@@ -196,5 +196,5 @@ def area_bound(workload: Workload) -> float:
 
 
 def arrival_bound(workload: Workload) -> float:
-    """Return the latest arrival + run time: no makespan is less than that either."""
+    """Return the maximum of arrival + run time: another minimum of the makespan."""
     return max((pod.arrival + pod.run_time for pod in workload.pods), default=0.0)

@@ -1,7 +1,7 @@
-"""Namespaces of a replay's own on any cluster: made with their quotas, and gone when the replay is over.
+"""Creates a replay's own namespaces with their quotas on any cluster, and deletes them afterwards.
 
-Nothing else of the cluster is touched, and what is not certainly ours is left alone: a namespace is deleted only
-with the label and the uid that it was made with.
+Nothing else in the cluster is changed. A namespace is deleted only if it has the label and the uid that it was created
+with, so that it is certainly ours.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 READY_SECONDS: Final = 60.0
 GONE_SECONDS: Final = 120.0
 CLEAR_SECONDS: Final = 60.0
-"""What cleaning up may take together, all calls to delete."""
+"""Seconds for all calls that delete namespaces together."""
 LATE_SECONDS: Final = 5.0
-"""How long a namespace is looked for whose create was sent, but never answered: it may still be on its way."""
+"""Seconds to look for a namespace whose create was sent but not answered: it may still be created."""
 _POLL: Final = 0.1
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
-_PART: Final = 18  # of a namespace's name that the workload gives: all parts together fit in 63
+_PART: Final = 18  # characters from the workload's namespace: the whole name has to fit in 63
 
 NEEDED: Final = (
     ("delete", "namespaces"),
@@ -51,25 +51,26 @@ NEEDED: Final = (
     ("watch", "pods"),
     ("patch", "pods/status"),
 )
-"""What a demo does on a cluster; to delete comes first: what could not be cleaned up is not begun."""
+"""The rights that a demo needs. Delete is checked first: nothing is created that could not be deleted again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Made:
-    """A namespace that is asked for, and the answer: it comes also when nobody waits for it any more."""
+    """A namespace being created, and the future answer, which arrives even if the wait for it was interrupted."""
 
     name: str
     answer: Future[tuple[int, dict[str, Any]]]
 
 
 class Rooms:
-    """All namespaces of one run. A context manager: whatever ends the block, what was made is deleted.
+    """The namespaces of one run. A context manager: however the block ends, they are deleted.
 
-    Raises ``ReachError`` where the cluster can't be used: unreachable, credentials refused, a right missing.
+    Raises ``ReachError`` if the cluster can't be used: it is unreachable, refuses the credentials, or a right is
+    missing.
     """
 
     def __init__(self, place: Place) -> None:
-        """Ask nothing yet."""
+        """Prepare a run on ``place``; no request is sent yet."""
         self.place = place
         self.run = "".join(secrets.choice(_ALPHABET) for _ in range(6))
         self._reach = Reach(place)
@@ -78,7 +79,7 @@ class Rooms:
         self._cleared = False
 
     def __enter__(self) -> Self:
-        """See that everything that is needed may be done, before anything is."""
+        """Check that the cluster is reachable and the account has every right in ``NEEDED``."""
         self._reach.version()
         for verb, resource in NEEDED:
             if self._reach.allowed(verb, resource) is False:
@@ -88,7 +89,7 @@ class Rooms:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Delete what was made, if nobody has tried yet, and disconnect. Does not wait until it is gone."""
+        """Delete the namespaces, unless ``clear`` was called before, and disconnect. Does not wait for the deletion."""
         try:
             if not self._cleared:
                 self.clear()
@@ -97,15 +98,15 @@ class Rooms:
 
     @property
     def selector(self) -> str:
-        """What finds the namespaces of this run, for kubectl's ``-l``."""
+        """The label selector of this run's namespaces, for kubectl's ``-l``."""
         return f"{RUN_LABEL}={self.run}"
 
-    # -- making ---------
+    # -- creating ---------
 
     def furnish(self, purpose: str, workload: Workload) -> tuple[Workload, dict[str, str]]:
-        """Make a namespace with its quota for each of the workload's; returns when all are enforced.
+        """Create a namespace and its quota for each namespace of the workload; return when all quotas are enforced.
 
-        Gives the workload as it runs there, and the workload's own namespace for each new one.
+        Returns the workload moved to the new namespaces, and the original namespace of each new one.
         """
         parts = {namespace: f"{namespace[:_PART]}-{index}" for index, namespace in enumerate(workload.quotas)}
         names = {old: f"{PREFIX}-{self.run}-{purpose}-{part}" for old, part in parts.items()}
@@ -121,7 +122,7 @@ class Rooms:
         there = workload.in_namespaces(names)
         for pod in {pod.namespace: pod for pod in there.pods}.values():
             self._await(f"the quota in {pod.namespace} to be enforced", partial(self._enforced, pod.namespace))
-            self._await(f"a pod to be welcome in {pod.namespace}", partial(self._welcome, pod.manifest()))
+            self._await(f"pods to be accepted in {pod.namespace}", partial(self._welcome, pod.manifest()))
         return there, {name: old for old, name in names.items()}
 
     def _make_namespace(self, name: str) -> None:
@@ -131,11 +132,11 @@ class Rooms:
             "metadata": {"name": name, "labels": {RUN_LABEL: self.run, "app.kubernetes.io/managed-by": "backoff-ctrl"}},
         }
         made = _Made(name, Future())
-        self._made.append(made)  # first: an answer may be lost, and the namespace be there
-        # In a thread of its own: Ctrl-C ends the wait, not the call, and so clearing up hears how it ended.
+        self._made.append(made)  # before sending: the namespace may exist although the answer was lost
+        # In its own thread: Ctrl-C interrupts the wait, not the call, so that clear() gets its result.
         answer_later(made.answer, lambda: self._reach.ask("POST", "/api/v1/namespaces", body))
         status, answer = made.answer.result()
-        if 400 <= status < 500 and status != 408:  # none of ours is there: only 408 may be a proxy's word
+        if 400 <= status < 500 and status != 408:  # not created; a 408 may come from a proxy and proves nothing
             self._made.remove(made)
         self._check("create", "namespaces", "/api/v1/namespaces", status, answer)
 
@@ -144,24 +145,24 @@ class Rooms:
         return bool((self._do("get", "resourcequotas", "GET", path).get("status") or {}).get("hard"))
 
     def _welcome(self, pod: Mapping[str, Any]) -> bool:
-        """Create nothing, but hear whether the server would: a fresh namespace may need a moment."""
+        """Say whether the server would accept a pod, by a dry run: a new namespace may need a moment."""
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
         status, answer = self._reach.ask("POST", path, set_apart(pod), query=[("dryRun", "All")])
         if status in (200, 201):
             return True
         message = str(answer.get("message", ""))
-        if status == 400 and "dry run" in message:  # a webhook that knows no dry run: the replay will see
+        if status == 400 and "dry run" in message:  # a webhook without support for dry runs
             return True
         if read_rejection(status, {}, message).retryable or status == 429:
             return False
-        raise ReachError(f"{self.place.url} does not take the demo's pods ({status}: {message}); use another cluster")
+        raise ReachError(f"{self.place.url} rejects the demo's pods ({status}: {message}); use another cluster")
 
     def _await(self, what: str, holds: Callable[[], bool]) -> None:
         deadline = time.monotonic() + READY_SECONDS
         while not holds():
             if time.monotonic() > deadline:
                 raise ReachError(
-                    f"{self.place.url}: waited {READY_SECONDS:.0f} s for {what}; does its controller manager run?"
+                    f"{self.place.url}: waited {READY_SECONDS:.0f} s for {what}; is its controller manager running?"
                 )
             time.sleep(_POLL)
 
@@ -175,22 +176,22 @@ class Rooms:
         if status == 403 and read_rejection(status, {}, message).lane == "rbac":
             raise self._forbidden(verb, resource, path)
         if not 200 <= status < 300:
-            raise ReachError(f"{self.place.url} answers {status} to {verb} {resource}: {message or 'no reason given'}")
+            raise ReachError(f"{self.place.url} answered {status} to {verb} {resource}: {message or 'no reason given'}")
 
     def _forbidden(self, verb: str, resource: str, path: str) -> ReachError:
         found = f" ({self.place.found})" if not path else f" at {path}"
         return ReachError(
             f"this account may not {verb} {resource} on {self.place.url}{found}: ask for a role that allows "
-            f"{_everything()}, cluster-admin on a test cluster, or run the demo without --kubeconfig"
+            f"{_everything()}, use cluster-admin on a test cluster, or run the demo without --kubeconfig"
         )
 
-    # -- cleaning up ---------
+    # -- deleting ---------
 
     def clear(self) -> None:
-        """Have every namespace of this run deleted; those that aren't stay known as ``left``. Does not wait.
+        """Delete every namespace of this run, without waiting until it is gone; ``left`` are those that failed.
 
-        Ends at the first call that does not reach the server, and after ``CLEAR_SECONDS``. Interrupted, it can be
-        called again for the rest.
+        Stops at the first call that does not reach the server, or after ``CLEAR_SECONDS``. After an interruption it can
+        be called again for the rest.
         """
         self._cleared = True
         deadline = time.monotonic() + CLEAR_SECONDS
@@ -206,17 +207,17 @@ class Rooms:
 
     @property
     def left(self) -> list[str]:
-        """The namespaces that are not deleted, or not yet."""
+        """The namespaces that have not been deleted."""
         return [each.name for each in self._made]
 
     @property
     def going(self) -> list[str]:
-        """The namespaces that are deleted, but were not seen to be gone."""
+        """The namespaces that have been deleted but still existed at the last look."""
         return list(self._going)
 
     def _delete(self, made: _Made, deadline: float) -> bool:
-        """Delete one, unless it is not there or not ours; False where that failed."""
-        if made.answer.cancel():  # it was never sent
+        """Delete a namespace, unless it does not exist or is not ours. Returns False if that failed."""
+        if made.answer.cancel():  # the create was never sent
             return True
         uid, late = _answered(made, deadline)
         path = f"/api/v1/namespaces/{made.name}"
@@ -229,12 +230,14 @@ class Rooms:
             return True
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": metadata.get("uid")}}
         status, _ = self._reach.ask("DELETE", path, body)
-        if status in (200, 202, 409):  # 409: it is going already
+        if status in (200, 202, 409):  # 409: it is being deleted already
             self._going.append(made.name)
         return made.name in self._going or status == 404
 
     def _find(self, path: str, *, late: bool) -> tuple[int, dict[str, Any]]:
-        """Get it; look again for a while where the server is too busy to say, or it may turn up ``late``."""
+        """Get a namespace. Retries for ``LATE_SECONDS`` if the server is overloaded, or if it may still be created
+        (``late``).
+        """
         until = time.monotonic() + LATE_SECONDS
         while True:
             status, found = self._reach.ask("GET", path)
@@ -244,7 +247,7 @@ class Rooms:
             time.sleep(_POLL)
 
     def await_gone(self) -> None:
-        """Wait until the deleted namespaces are gone, ``GONE_SECONDS`` at most; those that are not stay ``going``."""
+        """Wait until the deleted namespaces are gone, at most ``GONE_SECONDS``; the others stay in ``going``."""
         deadline = time.monotonic() + GONE_SECONDS
         while self._going and time.monotonic() < deadline:
             for name in self.going:
@@ -254,7 +257,7 @@ class Rooms:
 
 
 def _answered(made: _Made, deadline: float) -> tuple[str, bool]:
-    """Await how its create ended: the uid, if one was answered, and whether it may still turn up."""
+    """Await the answer to a create: the uid, if there is one, and whether the namespace may still be created."""
     try:
         status, answer = made.answer.result(max(0.0, deadline - time.monotonic()))
     except (ReachError, TimeoutError):
@@ -264,7 +267,7 @@ def _answered(made: _Made, deadline: float) -> tuple[str, bool]:
 
 
 def _everything() -> str:
-    """Spell what is needed as a role would."""
+    """List the rights in ``NEEDED`` by resource, as in a role."""
     verbs: dict[str, list[str]] = {}
     for verb, resource in NEEDED:
         verbs.setdefault(resource, []).append(verb)

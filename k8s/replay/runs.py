@@ -1,4 +1,4 @@
-"""One run: a workload through one client on one cluster, counted at the server."""
+"""One run of a workload through one client on one cluster, with its result counted at the server."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class ReplayError(BackoffError, RuntimeError):
-    """A pod could not be placed: the cluster gave an answer that no client expects, or was not there."""
+    """A pod could not be created: the cluster was unreachable or gave an unexpected answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a client did to the server and to its pods. Times are seconds of the trace's scale."""
+    """The result of a run. Times are seconds of the trace."""
 
     creates_sent: int
     refused: int
@@ -37,7 +37,7 @@ class Result:
 
     @property
     def refused_per_admitted(self) -> float:
-        """Return the 403s that each admitted pod cost."""
+        """The number of 403s per admitted pod."""
         return self.refused / max(1, self.admitted)
 
 
@@ -49,7 +49,7 @@ def count(
     admitted: Mapping[str, int],
     admitted_at: Mapping[str, float],
 ) -> Result:
-    """Count every pod once: those never admitted are lost, those admitted again are duplicated."""
+    """Make the result: pods never admitted count as lost, further admissions of a pod as duplicated."""
     measured = measure(workload, admitted_at)
     return Result(
         creates_sent=creates,
@@ -64,9 +64,9 @@ def count(
 
 
 async def replay(workload: Workload, client: Client, on_placed: Callable[[Pod], None] | None = None) -> None:
-    """Let every pod arrive when it is due, and return when all are in.
+    """Let every pod arrive at its time, and return when all are created.
 
-    The first error ends the run: ``ReplayError``, with that error as its cause.
+    Raises ``ReplayError`` from the first error, which ends the run.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()

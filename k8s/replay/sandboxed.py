@@ -1,4 +1,4 @@
-"""A sandbox with a fake kubelet in a process of its own: a server that shares no lock with its clients."""
+"""Runs a sandbox and a fake kubelet in their own process, so that server and clients share no interpreter lock."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 START_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 5.0
-STALE_SHARE: Final = 0.03  # of releases: admission trails its own watch (seen on 1.36: 2-4 %)
+STALE_SHARE: Final = 0.03  # of releases, after which admission lags behind the watch (on 1.36: 2-4 %)
 
 
 @contextmanager
 def sandbox_process(quotas: Mapping[str, Mapping[str, str]], *, seed: int) -> Iterator[str]:
-    """Serve namespaces with these quotas for as long as the block lasts; gives the URL.
+    """Serve namespaces with these quotas while the block runs; yields the URL.
 
-    Raises ``OSError`` when the process cannot serve.
+    Raises ``OSError`` if the process cannot serve.
     """
     context = get_context("spawn")
     ours, theirs = context.Pipe()
@@ -40,7 +40,7 @@ def sandbox_process(quotas: Mapping[str, Mapping[str, str]], *, seed: int) -> It
         try:
             url = ours.recv()
         except EOFError:
-            raise OSError("the sandbox ended before it could serve") from None
+            raise OSError("the sandbox process ended before it could serve") from None
         yield str(url)
     finally:
         ours.close()  # the process ends when it sees this
@@ -51,7 +51,7 @@ def sandbox_process(quotas: Mapping[str, Mapping[str, str]], *, seed: int) -> It
 
 
 def _serve(parent: Connection, quotas: dict[str, dict[str, str]], seed: int) -> None:
-    """Run in the process. Ctrl-C is the parent's to handle: it ends us."""
+    """The sandbox process. It ignores Ctrl-C: the parent handles it and ends this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(BrokenPipeError):  # the parent is gone
         asyncio.run(_serve_until_closed(parent, quotas, seed))

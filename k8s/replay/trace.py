@@ -1,7 +1,7 @@
-"""Read a cluster trace: one row per pod, in the format of ``openb_pod_list_default.csv``.
+"""Reads a cluster trace: one row per pod, in the format of ``openb_pod_list_default.csv``.
 
-A row with an empty ``scheduled_time`` is not broken: that pod never ran, so it is dropped and counted.
-Everything else that can't be read raises ``TraceError``: one sentence with file, line and column.
+A row with an empty ``scheduled_time`` is valid: that pod never ran, so it is dropped and counted. Anything malformed
+raises ``TraceError``: one sentence with file, line and column.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _QOS: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9]{0,40}[A-Za-z0-9])?", re.ASCI
 
 
 class TraceError(BackoffError, ValueError):
-    """A trace can't be read; the sentence names file, line and column."""
+    """A trace can't be read; the message gives file, line and column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One pod that ran. Times are seconds since the trace began; amounts are those of the file's columns."""
+    """One pod that ran. Times are seconds since the start of the trace; amounts are in the units of the columns."""
 
     name: str
     cpu_milli: int
@@ -52,7 +52,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The rows that ran, by creation time, and how many were dropped because they never did."""
+    """The pods that ran, ordered by creation time, and the number of pods dropped because they never ran."""
 
     source: str
     rows: tuple[Row, ...]
@@ -60,7 +60,7 @@ class Trace:
 
 
 def read_trace(path: Path = PACKAGED) -> Trace:
-    """Read a trace file (``.gz`` is unpacked). Raises ``TraceError`` for anything that is not one."""
+    """Read a trace file, decompressing ``.gz``. Raises ``TraceError`` if it is not a valid trace."""
     rows: list[Row] = []
     dropped = 0
     first_lines: dict[str, int] = {}
@@ -79,26 +79,26 @@ def read_trace(path: Path = PACKAGED) -> Trace:
     except OSError as err:
         raise TraceError(f"{path}: cannot be read: {err.strerror or err}") from err
     except UnicodeDecodeError as err:
-        raise TraceError(f"{path}: is not UTF-8 text: a trace is a CSV file, or one packed with gzip") from err
+        raise TraceError(f"{path}: is not UTF-8 text: a trace is a CSV file, plain or compressed with gzip") from err
     except (EOFError, zlib.error) as err:
         raise TraceError(f"{path}: is damaged: {err}") from err
-    rows.sort(key=lambda row: row.creation_time)  # stable, and a no-op for a file that is in order
+    rows.sort(key=lambda row: row.creation_time)  # stable: changes nothing in a sorted file
     return Trace(str(path), tuple(rows), dropped)
 
 
 def _open(path: Path) -> TextIO:
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
-    return path.open("r", encoding="utf-8-sig", newline="")  # spreadsheets begin their files with a mark
+    return path.open("r", encoding="utf-8-sig", newline="")  # spreadsheets write a byte order mark
 
 
 def _records(source: str, file: TextIO) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield (line number, cells by column) for every row below the header; blank lines are skipped."""
+    """Yield (line number, cells by column) for each row below the header, skipping blank lines."""
     reader = csv.reader(file, strict=True)
     try:
         header = next(reader, None)
         if header is None:
-            raise TraceError(f"{source}:1: the file is empty, a header with {','.join(COLUMNS)} was expected")
+            raise TraceError(f"{source}:1: the file is empty; expected a header with the columns {','.join(COLUMNS)}")
         missing = [column for column in COLUMNS if column not in header]
         if missing:
             raise TraceError(f"{source}:1: the header has no column {missing[0]}")
@@ -112,11 +112,11 @@ def _records(source: str, file: TextIO) -> Iterator[tuple[int, dict[str, str]]]:
                 )
             yield reader.line_num, dict(zip(header, values, strict=True))
     except csv.Error as err:
-        raise TraceError(f"{source}:{reader.line_num}: the row is not CSV: {err}") from err
+        raise TraceError(f"{source}:{reader.line_num}: the row is not valid CSV: {err}") from err
 
 
 class _Cells:
-    """The cells of one row, read with a sentence for each that is broken."""
+    """Parses the cells of one row; an invalid cell is a ``TraceError`` that names its column."""
 
     __slots__ = ("_cells", "_where")
 

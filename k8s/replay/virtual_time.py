@@ -1,8 +1,8 @@
-"""Virtual time: an asyncio event loop that never waits, its clock jumps to the next timer instead.
+"""Virtual time: an asyncio event loop that never waits; its clock jumps to the next timer instead.
 
-The code that runs on it is the code that runs on real time: ``asyncio.sleep(600)`` returns at once and
-``loop.time()`` has moved by 600. Nothing but timers may be awaited: there is no I/O, so a loop with neither a
-ready callback nor a timer would wait for ever, and ``StuckError`` says so. Same program, same order: deterministic.
+Code runs on it unchanged: ``asyncio.sleep(600)`` returns at once and ``loop.time()`` has advanced by 600. There is no
+I/O, only timers: a loop with neither a ready callback nor a timer would wait for ever and raises ``StuckError``. Runs
+are deterministic: the same program runs in the same order.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 
 class StuckError(RuntimeError):
-    """Everything waits and no timer is set: in real time this program would hang."""
+    """Every task waits and no timer is set: in real time this program would hang."""
 
 
 class _JumpingSelector(selectors.SelectSelector):
-    """A selector that reports nothing and moves the clock by the time it was asked to wait."""
+    """A selector that reports no I/O and advances the clock by the timeout instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,18 +37,18 @@ class _JumpingSelector(selectors.SelectSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop on virtual time that starts at 0."""
+    """An event loop in virtual time, which starts at 0."""
 
     def __init__(self) -> None:
         self._virtual = _JumpingSelector()
         super().__init__(self._virtual)
 
     def time(self) -> float:
-        """Return virtual seconds."""
+        """Return the virtual time in seconds."""
         return self._virtual.now
 
 
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end on a virtual clock of its own."""
+    """Run a coroutine to its end in virtual time. Raises ``StuckError`` if it would hang."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)

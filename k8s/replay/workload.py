@@ -1,18 +1,18 @@
-"""The workload recipe, fixed, in this one module. Changing a line here changes every published figure.
+"""The fixed recipe that makes a workload from a trace. Any change here changes every published figure.
 
 1. Rows that never ran are dropped (and counted) by ``trace``.
 2. ``pods`` consecutive rows are taken, from row ``random.Random(seed).randrange(rows - (pods - 1))``.
-3. arrival = (creation_time - that of the first row taken) / 100.
-4. run time = min(deletion_time - scheduled_time, 600 s), or uncapped where asked.
+3. arrival = (creation_time - creation_time of the first row taken) / 100.
+4. run time = min(deletion_time - scheduled_time, 600 s), or uncapped if requested.
 5. demand = cpu_milli, memory_mib, num_gpu as ``nvidia.com/gpu``; requests = limits.
 6. One namespace per qos in the slice.
 7. Quota per namespace and resource = max(largest pod, peak unlimited demand / 3), where the peak is the most
-   that would run at once if every pod started when it arrived.
+   that would run at once if every pod started on arrival.
 
-The quotas are written on ``limits.cpu``, ``limits.memory`` and ``requests.nvidia.com/gpu``. With requests equal
-to limits this admits exactly what a quota on ``requests.cpu`` and ``requests.memory`` would; it is the one
-spelling that the ancestor's parser can read, so the comparison is the kindest to it that Kubernetes allows
-(extended resources exist as ``requests.`` only, and it stays blind to those).
+The quotas limit ``limits.cpu``, ``limits.memory`` and ``requests.nvidia.com/gpu``. With requests equal to limits this
+admits the same pods as a quota on ``requests.cpu`` and ``requests.memory``. These are the only names that the
+ancestor's parser reads, so the comparison favours it as far as Kubernetes allows: extended resources exist only as
+``requests.``, and it does not read those.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .trace import Row, Trace, TraceError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-SPEEDUP: Final = 100  # arrivals are this much denser than in the trace
+SPEEDUP: Final = 100  # arrivals are this many times denser than in the trace
 RUN_TIME_CAP: Final = 600.0  # seconds
-QUOTA_SHARE: Final = 3  # the quota is this part of what the pods would like to use at once
+QUOTA_SHARE: Final = 3  # peak unlimited demand / quota
 QUOTA_NAME: Final = "team"
 RUN_SECONDS: Final = "sandbox.backoff-ctrl.dev/run-seconds"  # annotation that the fake kubelet reads
-POD_LABEL: Final = "backoff-ctrl.dev/replayed"  # label: the row's name, to count every pod exactly once
+POD_LABEL: Final = "backoff-ctrl.dev/replayed"  # label with the row's name, to check that each pod is created once
 
 UNITS: Final[dict[str, str]] = {"limits.cpu": "m", "limits.memory": "Mi", "requests.nvidia.com/gpu": ""}
 _NANO: Final[dict[str, int]] = {resource: parse_quantity(f"1{unit}") for resource, unit in UNITS.items()}
@@ -42,7 +42,7 @@ _NANO: Final[dict[str, int]] = {resource: parse_quantity(f"1{unit}") for resourc
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One pod of the workload. Times are seconds; ``demand`` is in the units of ``UNITS``, zeros left out."""
+    """One pod of the workload. Times are seconds; ``demand`` is in the units of ``UNITS``, without zeros."""
 
     name: str
     namespace: str
@@ -51,9 +51,9 @@ class Pod:
     demand: Mapping[str, int]
 
     def manifest(self) -> dict[str, Any]:
-        """Write the pod as it is sent to an API server."""
+        """Return the manifest that is sent to an API server."""
         names = {"limits.cpu": "cpu", "limits.memory": "memory", "requests.nvidia.com/gpu": "nvidia.com/gpu"}
-        # A quota on cpu or memory refuses, for good, what does not say how much: nothing is said as 0.
+        # With a quota on cpu or memory, pods must specify an amount: without demand it is 0.
         asked = {"limits.cpu": 0, "limits.memory": 0, **self.demand}
         amounts = {names[resource]: f"{amount}{UNITS[resource]}" for resource, amount in asked.items()}
         return {
@@ -78,7 +78,7 @@ class Pod:
         }
 
     def faster(self, factor: float) -> Pod:
-        """Divide every duration by ``factor``."""
+        """Return the pod with every duration divided by ``factor``."""
         return Pod(self.name, self.namespace, self.arrival / factor, self.run_time / factor, self.demand)
 
 
@@ -94,33 +94,33 @@ class Workload:
     first_row: int = 0
 
     def faster(self, factor: float) -> Workload:
-        """Divide every duration by ``factor``."""
+        """Return the workload with every duration divided by ``factor``."""
         pods = tuple(pod.faster(factor) for pod in self.pods)
         return Workload(pods, self.quotas, self.seed, self.rows, self.dropped, self.first_row)
 
     def in_namespaces(self, names: Mapping[str, str]) -> Workload:
-        """Give every namespace another name."""
+        """Return the workload with its namespaces renamed: ``names`` gives the new name of each."""
         pods = tuple(replace(pod, namespace=names[pod.namespace]) for pod in self.pods)
         return replace(self, pods=pods, quotas={names[old]: quota for old, quota in self.quotas.items()})
 
     def hard(self, namespace: str) -> dict[str, str]:
-        """Write a namespace's quota as the ``spec.hard`` of a ResourceQuota."""
+        """Return a namespace's quota as the ``spec.hard`` of a ResourceQuota."""
         return {key: f"{amount}{UNITS[key]}" for key, amount in self.quotas[namespace].items()}
 
 
 def in_nano(amounts: Mapping[str, int]) -> dict[str, int]:
-    """Turn amounts in the units of ``UNITS`` into exact nano-units."""
+    """Convert amounts in the units of ``UNITS`` to exact nano-units."""
     return {resource: amount * _NANO[resource] for resource, amount in amounts.items()}
 
 
 def make_workload(
     trace: Trace, *, pods: int = 400, seed: int = 1, run_time_cap: float | None = RUN_TIME_CAP
 ) -> Workload:
-    """Follow the recipe. Raises ``TraceError`` when the trace has fewer rows that ran than ``pods``."""
+    """Make a workload by the recipe. Raises ``TraceError`` if fewer than ``pods`` pods of the trace ran."""
     if pods < 1:
         raise TraceError(f"a workload needs at least 1 pod, not {pods}")
     if len(trace.rows) < pods:
-        raise TraceError(f"{trace.source}: {len(trace.rows)} rows ran, {pods} pods were asked for")
+        raise TraceError(f"{trace.source}: cannot take {pods} pods, only {len(trace.rows)} of this trace ran")
     first = random.Random(seed).randrange(len(trace.rows) - (pods - 1))
     taken = trace.rows[first : first + pods]
     made = tuple(_pod(row, taken[0], run_time_cap) for row in taken)
@@ -140,10 +140,9 @@ def _pod(row: Row, first: Row, run_time_cap: float | None) -> Pod:
 
 
 def quotas_for(pods: Iterable[Pod]) -> dict[str, dict[str, int]]:
-    """Return, per namespace and resource, max(largest pod, peak unlimited demand / 3).
+    """Return max(largest pod, peak unlimited demand / 3) per namespace and resource.
 
-    A third that is not whole is cut to whole units: demands are whole in the same units, so exactly the same
-    sets of pods fit.
+    The third is rounded down to whole units. Demands are whole in the same units, so exactly the same sets of pods fit.
     """
     by_namespace: dict[str, list[Pod]] = defaultdict(list)
     for pod in pods:
@@ -160,7 +159,7 @@ def quotas_for(pods: Iterable[Pod]) -> dict[str, dict[str, int]]:
 
 
 def _peak(pods: list[Pod], resource: str) -> int:
-    """Return the most of a resource in use at once if every pod ran from its arrival; ends go before starts."""
+    """Return the peak use of a resource if every pod ran from its arrival; at one instant ends come before starts."""
     steps: list[tuple[float, int]] = []
     for pod in pods:
         amount = pod.demand.get(resource, 0)

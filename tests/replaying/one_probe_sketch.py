@@ -1,7 +1,7 @@
 """A crude gate to check the simulation with: one create in flight per namespace, back-off with a cap of 10 s.
 
-What is known of such a sketch on this recipe is about 2.3 refusals per admitted pod, makespan 1.01 x and p95 wait
-1.01 x the better reference: a simulation that is far from that is wrong.
+On this recipe such a sketch is known to have about 2.3 refusals per admitted pod, and makespan and p95 wait of 1.01 x
+the better reference. A simulation that is far from that is wrong.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CAP = 10.0
 
 @dataclass(eq=False)
 class Waiter:
-    """A pod in line."""
+    """A waiting pod, its charge in nano-units, and the future that ends its wait."""
 
     pod: Pod
     charge: dict[str, int]
@@ -30,7 +30,7 @@ class Waiter:
 
 
 class OneProbe:
-    """Asks for the first in line; what a refusal says is left goes to the first that fit it; then it waits."""
+    """Sends the first in line. Room shown by a refusal goes to the first pods that fit; then it backs off."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -38,7 +38,7 @@ class OneProbe:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def place(self, pod: Pod) -> None:
-        """Wait until it is in."""
+        """Wait until the pod is created."""
         waiter = Waiter(pod, charge_of(pod.manifest()), asyncio.get_running_loop().create_future())
         line = self._lines.setdefault(pod.namespace, [])
         line.append(waiter)

@@ -1,4 +1,4 @@
-"""Quota admission in memory: its races and its words are those of the real thing."""
+"""The simulated quota admission has the races and the wording of the real one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def pod(name: str, cpus: int = 1, gpus: int = 0, run_time: float = 100.0) -> Pod:
-    """A pod of the one namespace, of whole CPUs."""
+    """A pod in the only namespace, with whole CPUs."""
     return Pod(name, "ls", 0.0, run_time, {"limits.cpu": cpus * 1000, "requests.nvidia.com/gpu": gpus})
 
 
@@ -29,7 +29,7 @@ def on_admission(
     gpus: int = 1,
     latencies: Latencies | None = None,
 ) -> Any:
-    """Run a play against a quota of CPUs and GPUs, in virtual time."""
+    """Run ``play`` against a quota of CPUs and GPUs, in virtual time."""
     quota = {"limits.cpu": cpus * 1000, "requests.nvidia.com/gpu": gpus}
 
     async def main() -> Any:
@@ -39,12 +39,12 @@ def on_admission(
 
 
 async def create(cluster: QuotaAdmission, asked: Pod) -> Answer:
-    """Send a pod."""
+    """Send a pod's create."""
     return await cluster.create("ls", asked.manifest())
 
 
 def test_the_refusal_names_only_what_is_exceeded_in_the_servers_words() -> None:
-    """Sorted keys, canonical quantities, and our reader makes the quota lane of it."""
+    """With sorted keys and canonical quantities; our parser classifies it into the quota lane."""
 
     async def play(cluster: QuotaAdmission) -> Answer:
         await create(cluster, pod("first", cpus=1, gpus=1))
@@ -62,7 +62,7 @@ def test_the_refusal_names_only_what_is_exceeded_in_the_servers_words() -> None:
 
 
 def test_exactly_the_quota_fits_and_one_more_does_not() -> None:
-    """Equal is allowed."""
+    """A demand equal to the room is admitted."""
 
     async def play(cluster: QuotaAdmission) -> list[int]:
         return [(await create(cluster, pod(f"p{i}"))).status for i in range(3)]
@@ -71,7 +71,7 @@ def test_exactly_the_quota_fits_and_one_more_does_not() -> None:
 
 
 def test_creates_at_one_instant_never_go_over_the_quota() -> None:
-    """The charge is made at the check, not at the answer."""
+    """The charge is made with the check, not with the answer."""
 
     async def play(cluster: QuotaAdmission) -> QuotaAdmission:
         await asyncio.gather(*(create(cluster, pod(f"p{i}")) for i in range(20)))
@@ -81,13 +81,13 @@ def test_creates_at_one_instant_never_go_over_the_quota() -> None:
     assert (record.creates, record.refused, sum(record.admitted.values()), record.over_quota) == (20, 18, 2, 0)
 
 
-def test_an_ended_pod_gives_nothing_back_before_the_quota_controller_has_run() -> None:
-    """Admission looks at status.used only."""
+def test_an_ended_pod_frees_nothing_before_the_quota_controller_has_run() -> None:
+    """Admission considers only ``status.used``."""
 
     async def play(cluster: QuotaAdmission) -> list[int]:
         statuses = [(await create(cluster, pod("short", cpus=2, run_time=1.0))).status]
         loop = asyncio.get_running_loop()
-        await asyncio.sleep(1.0 + 0.0015 - loop.time())  # it has ended at this instant
+        await asyncio.sleep(1.0 + 0.0015 - loop.time())  # the pod ends at this instant
         statuses.append((await create(cluster, pod("eager", cpus=2))).status)
         await asyncio.sleep(0.01)
         statuses.append((await create(cluster, pod("calm", cpus=2))).status)
@@ -97,7 +97,7 @@ def test_an_ended_pod_gives_nothing_back_before_the_quota_controller_has_run() -
 
 
 def test_the_watch_event_of_a_charge_comes_before_the_answer() -> None:
-    """Unless it is one of the late ones."""
+    """Unless it is a late one."""
 
     async def play(cluster: QuotaAdmission) -> list[str]:
         seen: list[str] = []
@@ -109,8 +109,8 @@ def test_the_watch_event_of_a_charge_comes_before_the_answer() -> None:
     assert on_admission(play, latencies=Latencies(late_share=1.0)) == ["event 0", "answer"]
 
 
-def test_an_admission_cache_that_trails_refuses_a_create_sent_on_the_event_but_not_2_ms_later() -> None:
-    """Seen on real servers: 2-4 % of creates sent at once, none after the settle time."""
+def test_a_lagging_admission_cache_refuses_a_create_sent_on_the_event_but_not_2_ms_later() -> None:
+    """As on real servers, where it concerns 2-4 % of creates sent at once, and none sent after the settle time."""
 
     async def play_after(delay: float, cluster: QuotaAdmission) -> int:
         news = asyncio.Event()
@@ -131,7 +131,7 @@ def test_an_admission_cache_that_trails_refuses_a_create_sent_on_the_event_but_n
 
 
 def test_a_created_pod_can_be_looked_up_by_the_name_in_its_answer() -> None:
-    """And one that is not there is a 404."""
+    """An unknown name is a 404."""
 
     async def play(cluster: QuotaAdmission) -> tuple[Answer, Answer]:
         stored = (await create(cluster, pod("p"))).json()
@@ -143,7 +143,7 @@ def test_a_created_pod_can_be_looked_up_by_the_name_in_its_answer() -> None:
 
 
 def test_its_own_charge_agrees_with_the_footprint_of_the_gate() -> None:
-    """Two paths, one answer: neither is made of the other."""
+    """The two are computed by independent code."""
     body = pod("p", cpus=3, gpus=1).manifest()
     charged = {name: amount for name, amount in charge_of(body).items() if amount}
     assert charged.items() <= dict(footprint(body, resource="pods").amounts).items()

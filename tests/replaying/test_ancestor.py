@@ -1,4 +1,4 @@
-"""The ancestor's back-off: its schedule and its defects, as they were."""
+"""The ancestor's back-off: its schedule and its defects are those of Flyte 1."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from backoff_ctrl.k8s.replay.clients.ancestor import Blocker, Handler, requested
     ],
 )
 def test_the_first_delay_is_a_second_and_the_cap_is_twenty(base: float, delays: list[int]) -> None:
-    """base^exponent, and the exponent stops once the cap is passed."""
+    """base^exponent; the exponent stops growing once the cap is passed."""
     blocker = Blocker(0.0, base=base)
     assert [blocker.back_off(0.0) for _ in delays] == delays
 
 
 def test_it_still_blocks_at_the_very_instant_its_timer_ends() -> None:
-    """A closed bound: so a create at the instant of a reset is blocked, too."""
+    """Therefore a create at the instant of a reset is blocked, too."""
     blocker = Blocker(5.0)
     assert blocker.blocks(5.0)
     assert not blocker.blocks(5.0001)
@@ -44,18 +44,18 @@ def test_it_still_blocks_at_the_very_instant_its_timer_ends() -> None:
     ],
 )
 def test_it_reads_the_limits_straight_after_requested_and_nothing_else(requested: str, learned: dict[str, str]) -> None:
-    """One regular expression, for limits only."""
+    """Its regular expression matches limits only."""
     message = f'pods "p" is forbidden: exceeded quota: q, requested: {requested}, used: limits.cpu=3, limited: x=1'
     assert requested_limits(message) == {name: parse_quantity(amount) for name, amount in learned.items()}
 
 
 def refusal(requested: str) -> str:
-    """A refusal's text, as far as the ancestor reads it."""
+    """The part of a refusal's text that the ancestor reads."""
     return f"exceeded quota: q, requested: {requested}, used: limits.cpu=3, limited: limits.cpu=3"
 
 
 def test_a_request_as_large_as_its_ceiling_waits_and_a_smaller_one_is_tried() -> None:
-    """``>=``, and without limit on how many smaller ones."""
+    """It compares with ``>=``, and does not limit how many smaller requests are tried."""
     handler = Handler(Blocker(0.0))
     handler.refused(refusal("limits.cpu=4"), was_blocking=False, now=10.0)
     assert not handler.tries({"cpu": parse_quantity("4")}, 10.5)
@@ -64,7 +64,7 @@ def test_a_request_as_large_as_its_ceiling_waits_and_a_smaller_one_is_tried() ->
 
 
 def test_any_success_wipes_every_ceiling_and_the_timer() -> None:
-    """A tiny pod's luck sends all the large ones."""
+    """After the success of a tiny pod all large ones are sent."""
     handler = Handler(Blocker(0.0))
     handler.refused(refusal("limits.cpu=4,limits.memory=8Gi"), was_blocking=False, now=10.0)
     handler.succeeded(10.2)
@@ -73,7 +73,7 @@ def test_any_success_wipes_every_ceiling_and_the_timer() -> None:
 
 
 def test_a_ceiling_is_lowered_by_whole_units_only() -> None:
-    """Value() rounds up: 200m is not below 500m."""
+    """``Value()`` rounds up, so 200m is not below 500m."""
     handler = Handler(Blocker(0.0))
     handler.refused(refusal("limits.cpu=500m"), was_blocking=False, now=10.0)
     handler.refused(refusal("limits.cpu=200m"), was_blocking=True, now=10.1)
@@ -81,7 +81,7 @@ def test_a_ceiling_is_lowered_by_whole_units_only() -> None:
 
 
 def test_a_refusal_of_a_create_sent_while_it_blocked_leaves_the_timer() -> None:
-    """Only a create that found it open moves it."""
+    """Only a create sent while it did not block advances the timer."""
     handler = Handler(Blocker(0.0))
     handler.refused(refusal("limits.cpu=4"), was_blocking=False, now=10.0)
     due = handler.blocker.next_eligible

@@ -1,4 +1,4 @@
-"""The figures can tell a good gate from a bad one, and the simulation agrees with what is known of it."""
+"""The figures distinguish a good gate from a bad one, and the simulation agrees with known results."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ SEEDS = (1, 2, 7)
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    """The packaged slice."""
+    """The packaged trace."""
     return read_trace()
 
 
 @pytest.fixture(scope="module")
 def workloads(trace: Trace) -> list[tuple[Workload, Bounds]]:
-    """Three of the published nine."""
+    """Three of the nine published workloads."""
     made = [make_workload(trace, seed=seed) for seed in SEEDS]
     return [(workload, bounds_of(workload)) for workload in made]
 
 
 def measured(workloads: list[tuple[Workload, Bounds]], client: str, make: MakeClient) -> list[Comparison]:
-    """Run one client on each."""
+    """Run one client on each workload."""
     return [compare(workload, client, make, bounds) for workload, bounds in workloads]
 
 
 def missed(rows: list[Comparison]) -> set[str]:
-    """Which bars a client that calls itself the observing gate misses."""
+    """The bars of the observing gate that this client misses."""
     client = "gate_observing"
     at_most = {figure: bar for name, figure, bar in BARS if name == client}
     summary = summarize(rows)
@@ -56,12 +56,12 @@ def missed(rows: list[Comparison]) -> set[str]:
 
 
 def idling(cluster: QuotaAdmission, seconds: float) -> Callable[[Desk], None]:
-    """Tell the gate of a release only ``seconds`` after it: so long the room that came free stays idle."""
+    """Report each release to the gate ``seconds`` late, so that the free room stays idle for that long."""
 
     def observe(desk: Desk) -> None:
         loop = asyncio.get_running_loop()
         last: dict[str, dict[str, int]] = {}
-        back: dict[str, dict[str, int]] = {}  # what is free already, and not told yet
+        back: dict[str, dict[str, int]] = {}  # released, but not reported yet
 
         def tell(quota: Quota) -> None:
             ours = back[quota.namespace]
@@ -95,7 +95,7 @@ def idling(cluster: QuotaAdmission, seconds: float) -> Callable[[Desk], None]:
 def test_a_gate_that_idles_60_s_after_each_release_misses_the_bars(
     workloads: list[tuple[Workload, Bounds]],
 ) -> None:
-    """It asks in vain no more than the good one; the time it wastes shows."""
+    """It has no more refusals than the good gate, but the wasted time shows."""
     rows = measured(workloads, "idling", lambda c, seed: Gated(c, seed=seed, observe=idling(c, 60.0)))
     assert missed(rows) >= {"makespan_ratio", "wait_p95_ratio"}
 
@@ -103,13 +103,13 @@ def test_a_gate_that_idles_60_s_after_each_release_misses_the_bars(
 def test_the_same_gate_without_the_idling_meets_what_three_seeds_can_show(
     workloads: list[tuple[Workload, Bounds]],
 ) -> None:
-    """So it is the idling that was seen."""
+    """So it was the idling that the bars detected."""
     rows = measured(workloads, "fresh", lambda c, seed: Gated(c, seed=seed, observe=idling(c, 0.0)))
     assert missed(rows) == set()
 
 
 def stream_and_one_large() -> tuple[Workload, Pod]:
-    """A steady stream of small pods that keeps a quota of ten full, and one large pod that needs eight."""
+    """A steady stream of small pods that keeps a quota of ten CPUs full, and one large pod that needs eight."""
     small = [Pod(f"small-{i}", "ls", i * 9.0, 100.0, {"limits.cpu": 1000}) for i in range(300)]
     large = Pod("large", "ls", 200.5, 100.0, {"limits.cpu": 8000})
     pods = tuple(sorted([*small, large], key=lambda pod: pod.arrival))
@@ -118,12 +118,12 @@ def stream_and_one_large() -> tuple[Workload, Pod]:
 
 @pytest.mark.parametrize("observe", [pytest.param(True, id="observing"), pytest.param(False, id="learning")])
 def test_a_gate_that_keeps_no_room_fails_one_large_pod_under_a_stream_of_small_ones(observe: bool) -> None:
-    """With keeping it is in long before the stream ends; without, it waits for the end of the stream."""
+    """With keeping it is created long before the stream ends; without, it waits until the stream ends."""
     workload, large = stream_and_one_large()
     stream = workload.pods[-1].arrival - large.arrival
 
     def waits(policy: Policy | None) -> float:
-        """The median over five sources of randomness: a gate that learns may be lucky."""
+        """The median over five random seeds, since a learning gate may be lucky."""
         found = []
         for seed in range(1, 6):
             drawn = Workload(workload.pods, workload.quotas, seed)
@@ -135,8 +135,8 @@ def test_a_gate_that_keeps_no_room_fails_one_large_pod_under_a_stream_of_small_o
     assert waits(Policy(overtakes_max=4096, overtaken_for_max=86_400)) > 0.9 * stream
 
 
-def test_every_client_gets_every_pod_in_exactly_once(trace: Trace) -> None:
-    """Counted at the server, which never went over a quota."""
+def test_every_client_creates_every_pod_exactly_once(trace: Trace) -> None:
+    """As counted at the server, where no quota is ever exceeded."""
     workload = make_workload(trace, pods=120, seed=3)
     for name, make in CLIENTS.items():
         result, record = run(workload, make)
@@ -146,13 +146,13 @@ def test_every_client_gets_every_pod_in_exactly_once(trace: Trace) -> None:
 
 
 def test_plain_retries_cost_12_to_49_refusals_per_admitted_pod(workloads: list[tuple[Workload, Bounds]]) -> None:
-    """What is known of this recipe from elsewhere: a check of the simulation."""
+    """The known result of this recipe: a check of the simulation."""
     rows = measured(workloads, "plain", lambda c, seed: Plain(c, seed=seed))
     assert all(12 <= row.result.refused_per_admitted <= 49 for row in rows)
 
 
-def test_a_crude_one_probe_sketch_lands_where_it_is_known_to(workloads: list[tuple[Workload, Bounds]]) -> None:
-    """About 2.3 refusals per admitted pod at makespan 1.01 x and p95 1.01 x: a check of the simulation."""
+def test_a_crude_one_probe_sketch_has_its_known_result(workloads: list[tuple[Workload, Bounds]]) -> None:
+    """About 2.3 refusals per admitted pod, makespan 1.01 x, p95 1.01 x: a check of the simulation."""
     rows = measured(workloads, "sketch", lambda c, _: OneProbe(c))
     assert 1.7 <= statistics.median(row.result.refused_per_admitted for row in rows) <= 2.9
     assert 0.97 <= statistics.median(row.makespan_ratio for row in rows) <= 1.04
@@ -167,7 +167,7 @@ def test_the_same_seed_gives_the_same_result(trace: Trace) -> None:
 
 
 def test_a_lost_pod_is_a_missed_bar_for_every_client() -> None:
-    """Plain retries are judged by it, too."""
+    """Also for plain retries."""
     result = Result(10, 1, 9, 1, 0, 100.0, 1.0, 2.0)
     summaries = {name: summarize([against(name, 1, result, Bounds(100.0, 1.0, 2.0, 0.0, 0.0))]) for name in CLIENTS}
     missed_bars = {(bar.client, bar.figure) for bar in judge(summaries) if not bar.met}

@@ -22,18 +22,18 @@ RESULT = {
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands write to build/ of the current folder."""
+    """Change to an empty folder: the commands write to build/ in the current one."""
     monkeypatch.chdir(tmp_path)
 
 
 def invoke(*arguments: str) -> tuple[int, str, str]:
-    """Run the figures in this process."""
+    """Run the figures command in this process."""
     done = CliRunner().invoke(figures.main, [*arguments, "--processes", "1"])
     return done.exit_code, done.stdout, done.stderr
 
 
 def test_the_figures_are_the_same_each_time(tmp_path: Path) -> None:
-    """Table and file."""
+    """Both the table and the file."""
     written = tmp_path / "build" / "figures.json"
     outputs = []
     for _ in range(2):
@@ -46,7 +46,7 @@ def test_the_figures_are_the_same_each_time(tmp_path: Path) -> None:
 
 
 def test_the_json_is_the_file_and_nothing_else(tmp_path: Path) -> None:
-    """One document on stdout."""
+    """Stdout is one document."""
     code, out, _ = invoke("--seeds", "2", "--pods", "20", "--json")
     document = json.loads(out)
     assert code == 0
@@ -56,7 +56,7 @@ def test_the_json_is_the_file_and_nothing_else(tmp_path: Path) -> None:
 
 
 def a_document(learning_refusals: float) -> dict[str, Any]:
-    """The published figures, with one of them as given."""
+    """A document with the published seeds and pods that meets all bars, but has this refused_per_admitted."""
     good = figures.Summary(1200, 800, learning_refusals, 0.0, 3600, 1.0, 1.0, 1.0, 0, 0)
     summaries = dict.fromkeys(CLIENTS, good)
     bars = [{"client": b.client, "figure": b.figure, "at_most": b.at_most, "measured": b.measured}
@@ -70,29 +70,29 @@ def a_document(learning_refusals: float) -> dict[str, Any]:
 
 
 def test_a_missed_bar_is_named_and_the_exit_code_is_1(capsys: pytest.CaptureFixture[str]) -> None:
-    """With the figure and the bar."""
+    """The line gives the measured figure and the bar."""
     with pytest.raises(SystemExit) as ended:
         figures.judge_aloud(a_document(2.3))
     assert ended.value.code == 1
     assert capsys.readouterr().err == "missed: gate_learning: refused_per_admitted is 2.3, the bar is 2.2\n"
 
 
-def test_met_bars_end_well(capsys: pytest.CaptureFixture[str]) -> None:
-    """And are counted."""
+def test_if_all_bars_are_met_a_line_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """And the command does not exit early."""
     figures.judge_aloud(a_document(2.2))
     assert "bars are met" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seeds", ["", "x", "3-1", "1,1", "-2", "1-", "1-100000"])
-def test_seeds_that_are_none_are_wrong_use(seeds: str) -> None:
-    """Exit code 2 and the text that was given."""
+def test_invalid_seeds_are_a_usage_error(seeds: str) -> None:
+    """Exit code 2 and a message about seeds."""
     code, out, err = invoke("--seeds", seeds)
     assert (code, out) == (2, "")
     assert "seed" in err
 
 
-def test_a_trace_that_is_none_is_wrong_use(tmp_path: Path) -> None:
-    """One sentence."""
+def test_an_invalid_trace_is_a_usage_error(tmp_path: Path) -> None:
+    """Exit code 2 and a sentence that says what is missing."""
     bad = tmp_path / "bad.csv"
     bad.write_text("name\n", encoding="utf-8")
     code, _, err = invoke("--trace", str(bad))
@@ -101,7 +101,7 @@ def test_a_trace_that_is_none_is_wrong_use(tmp_path: Path) -> None:
 
 
 def test_the_demo_in_virtual_time_prints_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The keys that scripts rely on."""
+    """It has the keys that scripts rely on."""
     assert backoff_ctrl(["demo", "--virtual", "--pods", "20", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["pods"], document["virtual"]) == (20, True)
@@ -113,12 +113,12 @@ def test_the_demo_in_virtual_time_prints_one_document(tmp_path: Path, capsys: py
     assert (tmp_path / "build" / "demo.svg").read_text(encoding="utf-8").startswith("<?xml")
 
 
-def test_the_demo_prints_its_sizes_and_one_table(capsys: pytest.CaptureFixture[str]) -> None:
-    """For people."""
+def test_the_demo_prints_the_size_of_its_workload_and_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without ``--json``."""
     assert backoff_ctrl(["demo", "--virtual", "--pods", "20", "--seed", "5"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("20 pods (rows ")
-    assert "of 7,255 that ran; 897 never did" in out
+    assert out.startswith("20 pods of openb_pods.csv.gz (rows ")
+    assert "of the 7,255 that ran; 897 never did" in out
     for name in (*CLIENTS, "reference"):
         assert f"\n {name} " in out
 
@@ -136,6 +136,6 @@ def test_the_demo_refuses_a_broken_trace_with_file_line_and_column(
 
 
 def test_the_demo_refuses_options_that_do_not_go_together(capsys: pytest.CaptureFixture[str]) -> None:
-    """A live table has no JSON."""
+    """There is no JSON of a live table."""
     assert backoff_ctrl(["demo", "--keep-going", "--json"]) == 2
     assert "--keep-going" in capsys.readouterr().err

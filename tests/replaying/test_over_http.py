@@ -1,4 +1,4 @@
-"""The same clients over real HTTP, against a sandbox in a process of its own."""
+"""The clients over real HTTP, against a sandbox in its own process."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FACTORS = (100.0, 20.0, 5.0)
-"""What durations are divided by, until a run meets its bar: a slow machine's own time weighs less in a slower run."""
+"""Speed-ups, tried until a run meets its bar: in a slower run a slow machine's latencies matter less."""
 
 
 def crowd() -> Workload:
-    """Twelve pods of 20 s for a quota of four: three rounds."""
+    """Twelve pods of 20 s with a quota of four: three rounds."""
     pods = tuple(Pod(f"p{i}", "ls", i * 0.5, 20.0, {"limits.cpu": 1000}) for i in range(12))
     return Workload(pods, {"ls": {"limits.cpu": 4000}}, seed=1)
 
 
 def crowds_over_http(client: str) -> Iterator[Run]:
-    """Runs of the crowd, each slower than the one before; whatever the speed, all get in once."""
+    """Runs of the crowd, each slower than the one before. At any speed every pod is created once."""
     for factor in FACTORS:
         placed: list[int] = []
         run = run_for_real(crowd(), client, factor, placed.append)
@@ -44,19 +44,19 @@ def crowds_over_http(client: str) -> Iterator[Run]:
 
 
 @pytest.mark.parametrize("client", list(CLIENTS))
-def test_every_client_gets_every_pod_in_once_over_http(client: str) -> None:
-    """Counted at the server; times come back on the trace's scale."""
+def test_every_client_creates_every_pod_once_over_http(client: str) -> None:
+    """As counted at the server; times are seconds of the trace."""
     assert any(run.result.makespan_s < 60.0 * 4 for run in crowds_over_http(client))
 
 
-def test_the_observing_gate_asks_in_vain_as_little_over_http_as_in_virtual_time() -> None:
-    """Never, here."""
+def test_the_observing_gate_has_as_few_refusals_over_http_as_in_virtual_time() -> None:
+    """None in virtual time, at most one over HTTP."""
     assert run_in_virtual_time(crowd(), "gate_observing").result.refused == 0
     assert any(run.result.refused <= 1 for run in crowds_over_http("gate_observing"))
 
 
-def test_the_sandbox_runs_in_a_process_of_its_own_and_goes_with_the_block() -> None:
-    """Nothing listens once it is over."""
+def test_the_sandbox_runs_in_its_own_process_and_ends_with_the_block() -> None:
+    """Afterwards nothing listens at its address."""
 
     async def creates(url: str) -> int:
         async with HttpCluster(url) as cluster:
@@ -77,14 +77,14 @@ def test_the_sandbox_runs_in_a_process_of_its_own_and_goes_with_the_block() -> N
 
 
 def test_a_faster_policy_divides_its_schedule_and_leaves_the_servers_latencies() -> None:
-    """The settle time is the server's, however fast the workload is replayed."""
+    """The settle time depends on the server, however fast the workload is replayed."""
     policy, quick = Policy(), faster(Policy(), 100.0)
     assert all(getattr(quick, name) == getattr(policy, name) / 100.0 for name in SCHEDULE)
     assert (quick.settle_time, quick.answered_hold) == (policy.settle_time, policy.answered_hold)
 
 
 def test_the_factor_stays_within_its_bounds() -> None:
-    """At most 200, whatever the workload."""
+    """From 150 to 200, whatever the workload."""
     run = run_in_virtual_time(crowd(), "gate_observing")
     assert factor_for({"a": run}) == FAST
     assert factor_for(dict.fromkeys(map(str, range(100_000)), run)) == FASTEST

@@ -1,4 +1,4 @@
-"""The picture: what it shows is what was measured."""
+"""The picture shows what was measured."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def workload() -> Workload:
-    """Three small pods of one namespace and a huge one of another."""
+    """Three small pods in one namespace and a huge one in another."""
     pods = [Pod(f"p{i}", "ls", float(i), 10.0, {"limits.cpu": 1000, "requests.nvidia.com/gpu": 1}) for i in range(3)]
     pods.append(Pod("huge", "be", 0.0, 600.0, {"limits.cpu": 9000}))
     return Workload(
@@ -23,13 +23,13 @@ def workload() -> Workload:
     )
 
 
-def test_it_shows_the_tightest_resource_of_the_largest_namespace() -> None:
-    """That is where the line is."""
+def test_it_shows_the_most_contended_resource_of_the_largest_namespace() -> None:
+    """That is where pods wait."""
     assert hardest_pressed(workload()) == ("ls", "requests.nvidia.com/gpu")
 
 
-def test_waiters_are_those_that_arrived_and_are_not_in() -> None:
-    """As steps."""
+def test_waiting_pods_have_arrived_and_are_not_created_yet() -> None:
+    """As the steps of a curve."""
     assert waiters(workload(), {"p0": 0.0, "p1": 10.0, "p2": 20.0}, "ls") == (
         [0.0, 1.0, 2.0, 10.0, 20.0],
         [0, 1, 2, 1, 0],
@@ -37,13 +37,13 @@ def test_waiters_are_those_that_arrived_and_are_not_in() -> None:
 
 
 def test_the_picture_is_an_svg_that_names_client_limit_and_counts(tmp_path: Path) -> None:
-    """Labelled, with text as text."""
+    """Labels are text, not paths, and the file is reproducible."""
     usage = [(0.0, "ls", {"requests.nvidia.com/gpu": 10**9}), (10.0, "ls", {"requests.nvidia.com/gpu": 0})]
     panel = Panel("gate_observing", 3, 0, usage, {"p0": 0.0, "p1": 10.0, "p2": 20.0})
     path = tmp_path / "new" / "demo.svg"
     draw(workload(), [panel, panel], path)
     text = path.read_text(encoding="utf-8")
-    for word in ("used", "limited", "waiting pods (right)", "GPUs", "3 creates sent", "namespace ls", "seed 3"):
+    for word in ("used", "limited", "waiting pods (right axis)", "GPUs", "3 creates sent", "namespace ls", "seed 3"):
         assert word in text
     first = path.read_bytes()
     draw(workload(), [panel, panel], path)
@@ -51,7 +51,7 @@ def test_the_picture_is_an_svg_that_names_client_limit_and_counts(tmp_path: Path
 
 
 def test_without_matplotlib_there_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says what to install."""
+    """The sentence says what to install."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(PictureError, match=r"install backoff-ctrl\[demo\]"):
         draw(workload(), [], tmp_path / "demo.svg")

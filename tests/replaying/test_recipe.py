@@ -1,4 +1,4 @@
-"""The workload recipe: the facts that every published figure stands on."""
+"""The workload recipe: the facts on which every published figure is based."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from backoff_ctrl.k8s.sandbox.kubelet import kubelet
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    """The packaged slice."""
+    """The packaged trace."""
     return read_trace()
 
 
 def row(
     name: str, created: int, ran: int, *, cpu: int = 1000, memory: int = 512, gpus: int = 0, qos: str = "LS"
 ) -> Row:
-    """A row that was scheduled as soon as it was created."""
+    """A row of a pod that was scheduled as soon as it was created."""
     at = Decimal(created)
     return Row(name, 1000, 512, 0, "LS", at, at + ran, at)
 
 
 def test_the_packaged_trace_has_the_rows_of_the_whole_file(trace: Trace) -> None:
-    """8,152 pods, of which 897 never ran."""
+    """8,152 pods, 897 of which never ran."""
     assert (len(trace.rows), trace.dropped) == (7255, 897)
     assert len(trace.rows) + trace.dropped == 8152
 
 
 def test_the_first_rows_follow_from_the_seed(trace: Trace) -> None:
-    """The slice begins at random.Random(seed).randrange(rows - 399)."""
+    """The first row is random.Random(seed).randrange(rows - 399)."""
     firsts = [make_workload(trace, seed=seed).first_row for seed in range(1, 10)]
     assert firsts == [1100, 463, 1949, 1933, 5102, 6499, 2652, 1857, 3792]
 
 
 def test_the_same_seed_makes_the_same_workload(trace: Trace) -> None:
-    """Nothing but the seed decides."""
+    """And another seed makes another one."""
     assert make_workload(trace, seed=4) == make_workload(trace, seed=4)
     assert make_workload(trace, seed=4) != make_workload(trace, seed=5)
 
@@ -53,14 +53,14 @@ def test_arrivals_are_a_hundred_times_denser_and_run_times_capped() -> None:
 
 
 def test_a_quota_is_a_third_of_the_peak_but_at_least_the_largest_pod() -> None:
-    """Peak unlimited demand / 3, per namespace and resource; ends go before starts at one instant."""
+    """Peak unlimited demand / 3, per namespace and resource; at one instant ends come before starts."""
     pods = [Pod(f"p{i}", "ls", 0.0, 10.0, {"limits.cpu": 100}) for i in range(9)]
     pods += [Pod("later", "ls", 10.0, 10.0, {"limits.cpu": 250, "requests.nvidia.com/gpu": 2})]
     assert quotas_for(pods) == {"ls": {"limits.cpu": 300, "requests.nvidia.com/gpu": 2}}
 
 
 def test_each_class_of_service_is_a_namespace(trace: Trace) -> None:
-    """One namespace per qos in the slice; every pod fits the quota of its own."""
+    """One namespace per qos of the rows taken; every pod fits the quota of its namespace."""
     workload = make_workload(trace, seed=1)
     assert set(workload.quotas) == {"ls", "be", "burstable", "guaranteed"} == {pod.namespace for pod in workload.pods}
     for pod in workload.pods:
@@ -68,7 +68,7 @@ def test_each_class_of_service_is_a_namespace(trace: Trace) -> None:
 
 
 def test_a_pod_is_sent_with_requests_equal_to_limits() -> None:
-    """So a quota on limits admits exactly what one on requests would; nothing is said as 0, or it would be refused."""
+    """So a quota on limits admits the same pods as one on requests; without demand the amount is 0, not missing."""
     body = Pod("openb-1", "ls", 0.0, 1.5, {"limits.cpu": 1500, "requests.nvidia.com/gpu": 1}).manifest()
     [container] = body["spec"]["containers"]
     assert container["resources"]["requests"] == {"cpu": "1500m", "memory": "0Mi", "nvidia.com/gpu": "1"}
@@ -78,12 +78,12 @@ def test_a_pod_is_sent_with_requests_equal_to_limits() -> None:
 
 
 def test_the_fake_kubelet_reads_the_run_time_from_the_same_annotation() -> None:
-    """Else every pod of the demo would run for ever."""
+    """Otherwise every pod of the demo would run for ever."""
     assert RUN_SECONDS == kubelet.RUN_SECONDS
 
 
 def test_a_faster_workload_divides_every_duration_and_keeps_the_quotas(trace: Trace) -> None:
-    """The demo's factor touches times only."""
+    """The demo's speed-up changes times only."""
     workload = make_workload(trace, pods=10, seed=2)
     quick = workload.faster(100)
     assert quick.quotas == workload.quotas
@@ -92,7 +92,7 @@ def test_a_faster_workload_divides_every_duration_and_keeps_the_quotas(trace: Tr
 
 
 def test_more_pods_than_rows_that_ran_is_one_sentence() -> None:
-    """The sentence has both numbers."""
+    """It gives both numbers."""
     trace = Trace("few.csv", (row("a", 0, 1),), 7)
-    with pytest.raises(TraceError, match=r"^few\.csv: 1 rows ran, 2 pods were asked for$"):
+    with pytest.raises(TraceError, match=r"^few\.csv: cannot take 2 pods, only 1 of this trace ran$"):
         make_workload(trace, pods=2)

@@ -23,25 +23,25 @@ def workload(quota: int, *pods: tuple[float, float, int]) -> Workload:
     return Workload(tuple(made), {"ls": {"limits.cpu": quota}})
 
 
-def test_without_a_line_nobody_waits() -> None:
-    """Room for all."""
+def test_with_room_for_all_pods_none_waits() -> None:
+    """With either reference."""
     calm = workload(10, (0, 5, 4), (1, 5, 4), (2, 30, 2))
     assert first_fit(calm) == keeping(calm) == Measured(32.0, 0.0, 0.0)
 
 
-def test_pods_that_end_at_an_instant_make_room_for_those_that_arrive_at_it() -> None:
-    """Ends go before arrivals."""
+def test_a_pod_that_ends_makes_room_for_one_that_arrives_at_the_same_instant() -> None:
+    """Ends come before arrivals."""
     assert first_fit(workload(1, (0, 5, 1), (5, 5, 1))) == Measured(10.0, 0.0, 0.0)
 
 
-def test_first_fit_lets_the_smaller_pass() -> None:
-    """The second waits for the first to end, the third slips in: waits 0, 10, 0."""
+def test_with_first_fit_a_smaller_pod_overtakes() -> None:
+    """The second waits for the first to end, the third overtakes it: the waits are 0, 9 and 0 s."""
     passing = workload(4, (0, 10, 3), (1, 10, 4), (2, 3, 1))
     assert first_fit(passing) == Measured(20.0, 0.0, 9.0)
 
 
 def test_first_fit_starves_a_large_pod_and_keeping_does_not() -> None:
-    """A steady stream of small pods: each ends when the next comes, so the large one never fits."""
+    """In a steady stream of small pods each ends when another one arrives, so the large one never fits."""
     stream = [(float(at), 10.0, 1) for at in range(0, 1000, 5)]  # two run at any time
     crowded = workload(2, *stream, (7.0, 10.0, 2))
     crowded = Workload(tuple(sorted(crowded.pods, key=lambda pod: pod.arrival)), crowded.quotas)
@@ -54,13 +54,13 @@ def test_first_fit_starves_a_large_pod_and_keeping_does_not() -> None:
 
 
 def _admitted_at(crowded: Workload, pod: Pod, *, keep: bool) -> float:
-    from backoff_ctrl.k8s.replay import reference  # noqa: PLC0415 - its insides, for this one fact
+    from backoff_ctrl.k8s.replay import reference  # noqa: PLC0415 - a private function, for this test only
 
     return reference._simulate(crowded, keep=keep)[pod.name]
 
 
 def test_keeping_pauses_when_the_kept_room_does_not_grow() -> None:
-    """One pod runs for ever long and the large one can't fit beside it: the small ones go on after a pause."""
+    """A pod runs very long and the large one doesn't fit beside it; the small ones are admitted again after a while."""
     stream = [(10.0 + at, 5.0, 1) for at in range(0, 600, 4)]
     stuck = workload(4, (0.0, 5000.0, 2), (1.0, 10.0, 3), *stream)
     small = [_admitted_at(stuck, pod, keep=True) - pod.arrival for pod in stuck.pods[2:]]
@@ -69,13 +69,13 @@ def test_keeping_pauses_when_the_kept_room_does_not_grow() -> None:
 
 
 def test_the_better_reference_takes_the_smaller_of_each_measure() -> None:
-    """Key by key, not run by run."""
+    """Measure by measure, not run by run."""
     one, other = Measured(10.0, 5.0, 9.0), Measured(12.0, 4.0, 9.5)
     assert one.better(other) == other.better(one) == Measured(10.0, 4.0, 9.0)
 
 
 def test_no_reference_beats_the_bounds() -> None:
-    """Area: 3 x 10 + 4 x 10 + 1 x 3 CPU seconds over 4 CPUs; arrival: the last that may end."""
+    """Area: 3 x 10 + 4 x 10 + 1 x 3 CPU seconds over 4 CPUs; arrival: the latest arrival + run time."""
     passing = workload(4, (0, 10, 3), (1, 10, 4), (2, 3, 1))
     assert area_bound(passing) == pytest.approx(73 / 4)
     assert arrival_bound(passing) == 11.0
@@ -88,7 +88,7 @@ def test_percentiles_are_by_nearest_rank() -> None:
     assert (percentile(values, 50), percentile(values, 95), percentile([], 95)) == (10.0, 19.0, 0.0)
 
 
-def test_a_pod_that_never_went_in_is_not_measured() -> None:
-    """It is counted as lost elsewhere."""
+def test_a_pod_that_was_never_admitted_is_not_measured() -> None:
+    """``runs.count`` counts it as lost."""
     two = workload(4, (0, 10, 1), (5, 10, 1))
     assert measure(two, {"p0": 2.0}) == Measured(12.0, 2.0, 2.0)

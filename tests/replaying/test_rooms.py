@@ -1,4 +1,4 @@
-"""Namespaces of a demo's own on a server that is slow or stops: none is forgotten, and nobody waits in the dark."""
+"""The demo's own namespaces on a slow or failing server: none is forgotten, and the user is told what is happening."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ current-context: mine
 
 
 class Cluster:
-    """Namespaces, as far as making and deleting them goes; ``before`` may answer instead, or wait."""
+    """A server that creates and deletes namespaces; ``before`` may answer in its place, or wait."""
 
     def __init__(self, before: Callable[[Seen], Reply | None]) -> None:
         self.spaces: dict[str, dict[str, Any]] = {}
         self._before = before
 
     def answer(self, seen: Seen) -> Reply:
-        """Answer a request."""
+        """Answer a request: real answers about namespaces, and a success for anything else."""
         path = seen.path.partition("?")[0]
         name = path.removeprefix(SPACES).strip("/")
         if (reply := self._before(seen)) is not None:
@@ -63,19 +63,19 @@ class Cluster:
         }
 
     def store(self, space: dict[str, Any]) -> dict[str, Any]:
-        """Have a namespace, as it was asked for."""
+        """Store a namespace as requested, with a uid."""
         name = space["metadata"]["name"]
         self.spaces[name] = {**space, "metadata": {**space["metadata"], "uid": f"uid-of-{name}"}}
         return self.spaces[name]
 
 
 def makes_a_namespace(seen: Seen) -> bool:
-    """Say whether this is the create of a namespace."""
+    """Say whether this request creates a namespace."""
     return (seen.method, seen.path) == ("POST", SPACES)
 
 
 def looks_at_a_namespace(seen: Seen) -> bool:
-    """Say whether somebody wants to see one namespace."""
+    """Say whether this request gets a namespace."""
     return seen.method == "GET" and re.fullmatch(f"{SPACES}/[^/]+", seen.path) is not None
 
 
@@ -85,7 +85,7 @@ def small(folder: Path) -> Workload:
 
 
 def kubeconfig(script: Script, folder: Path) -> Path:
-    """Write a kubeconfig, in a folder with a space in its name."""
+    """Write a kubeconfig into a folder with a space in its name."""
     path = folder / "of mine" / "config"
     path.parent.mkdir()
     path.write_text(KUBECONFIG.format(url=script.url))
@@ -93,18 +93,18 @@ def kubeconfig(script: Script, folder: Path) -> Path:
 
 
 def line_of(process: subprocess.Popen[str], start: str) -> str:
-    """Read its stderr up to a line that begins so; nothing where none does."""
+    """Read its stderr up to a line that begins like this, and return it; "" if there is none."""
     assert process.stderr is not None
     return next((line for line in process.stderr if line.startswith(start)), "")
 
 
 def rooms_at(script: Script) -> Rooms:
-    """Rooms on that server, not entered."""
+    """The rooms on this server; their context is not entered yet."""
     return Rooms(find_place(script.url, None, None, None))
 
 
-def test_a_namespace_that_is_being_made_when_ctrl_c_comes_is_deleted(tmp_path: Path) -> None:
-    """Its create arrives only after the demo has begun to clean up."""
+def test_a_namespace_being_created_at_ctrl_c_is_deleted(tmp_path: Path) -> None:
+    """Its create takes effect only after the demo has begun to clean up."""
     asked, may_go_on, stored = threading.Event(), threading.Event(), threading.Event()
 
     def before(seen: Seen) -> Reply | None:
@@ -137,7 +137,7 @@ def test_a_namespace_that_is_being_made_when_ctrl_c_comes_is_deleted(tmp_path: P
 
 
 def test_a_namespace_whose_create_was_never_answered_is_looked_for(tmp_path: Path) -> None:
-    """A gateway gave up on the create, and it arrives after the first look for it."""
+    """A gateway gave up on the create, which takes effect only after the first look for the namespace."""
     late: list[dict[str, Any]] = []
 
     def before(seen: Seen) -> Reply | None:
@@ -160,7 +160,7 @@ def test_a_namespace_whose_create_was_never_answered_is_looked_for(tmp_path: Pat
 
 
 def test_a_namespace_that_was_refused_is_not_waited_for(tmp_path: Path) -> None:
-    """Nor looked for: a server that said no has made nothing, and nothing is left."""
+    """Nor looked for: a refused create has no effect, and nothing is left."""
 
     def before(seen: Seen) -> Reply | None:
         return failure(422, "Invalid", "not such a name") if makes_a_namespace(seen) else None
@@ -172,8 +172,8 @@ def test_a_namespace_that_was_refused_is_not_waited_for(tmp_path: Path) -> None:
         assert not [seen for seen in script.seen if looks_at_a_namespace(seen)]
 
 
-def test_cleaning_up_ends_at_the_first_call_that_reaches_nobody(tmp_path: Path) -> None:
-    """Every call may take ten seconds then: what is left is known after one of them."""
+def test_cleaning_up_ends_at_the_first_call_that_does_not_reach_the_server(tmp_path: Path) -> None:
+    """Each call may take ten seconds then, so what is left is reported after the first."""
     gone = threading.Event()
 
     def before(_: Seen) -> None:
@@ -193,10 +193,10 @@ def test_cleaning_up_ends_at_the_first_call_that_reaches_nobody(tmp_path: Path) 
     assert set(rooms.left) == set(cluster.spaces)
 
 
-def test_a_look_that_fails_while_the_cluster_deletes_does_not_cost_the_results(
+def test_an_error_while_waiting_for_the_deletion_does_not_cost_the_results(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Everything is done by then: what was not seen to be gone is said, and the command goes on."""
+    """The comparison is complete by then: namespaces that may still exist are reported, and the command goes on."""
 
     def before(seen: Seen) -> None:
         if looks_at_a_namespace(seen) and len(script.of("DELETE")) == 2:
@@ -215,8 +215,8 @@ def test_a_look_that_fails_while_the_cluster_deletes_does_not_cost_the_results(
     assert f"still being deleted by the cluster: {', '.join(made)}\n" in err
 
 
-def test_what_can_not_be_seen_is_not_deleted(tmp_path: Path) -> None:
-    """Whose namespace it is, only a look at it tells; one that is not allowed any more leaves it."""
+def test_a_namespace_that_may_not_be_read_is_not_deleted(tmp_path: Path) -> None:
+    """Only its label and uid prove that it is ours; without the right to read them it is left alone."""
     blind = threading.Event()
 
     def before(seen: Seen) -> Reply | None:
@@ -233,8 +233,8 @@ def test_what_can_not_be_seen_is_not_deleted(tmp_path: Path) -> None:
     assert set(rooms.left) == set(cluster.spaces)
 
 
-def test_a_second_ctrl_c_ends_cleaning_up_and_says_what_is_left(tmp_path: Path) -> None:
-    """The server answers without an end; the command that is given addresses the same cluster, not another context."""
+def test_a_second_ctrl_c_ends_cleaning_up_and_reports_what_is_left(tmp_path: Path) -> None:
+    """The server's answer never ends. The reported kubectl command is for the same cluster and context."""
     furnished, stuck, over = threading.Event(), threading.Event(), threading.Event()
 
     def trickle() -> Iterator[bytes]:
@@ -262,9 +262,9 @@ def test_a_second_ctrl_c_ends_cleaning_up_and_says_what_is_left(tmp_path: Path) 
         assert line_of(process, "deleting 2 namespaces ...")
         assert stuck.wait(45)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=45)  # less than the call may take that is under way
+        _, err = process.communicate(timeout=45)  # less than the call in progress may take
 
     run = next(iter(cluster.spaces.values()))["metadata"]["labels"]["backoff-ctrl.dev/demo"]
     command = f"kubectl --kubeconfig '{path}' --context mine delete namespace -l backoff-ctrl.dev/demo={run}"
-    assert f"not deleted: {', '.join(cluster.spaces)}: do it with {command}\n" in err
+    assert f"not deleted: {', '.join(cluster.spaces)}; delete them with: {command}\n" in err
     assert process.returncode == 1

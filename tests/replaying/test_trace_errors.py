@@ -1,4 +1,4 @@
-"""Reading traces: what never ran is dropped, what is broken is one sentence with file, line and column."""
+"""Reading traces: pods that never ran are dropped, malformed input is one sentence with file, line and column."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ GOOD = "openb-pod-0000,12000,16384,1,1000,,LS,Running,0,12537496,0"
 
 
 def written(folder: Path, *lines: str) -> Path:
-    """A trace file of these lines."""
+    """Write a trace file of these lines."""
     path = folder / "trace.csv"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
 
 def test_a_row_that_never_ran_is_dropped_and_counted(tmp_path: Path) -> None:
-    """An empty scheduled_time is not broken, whatever else the row holds."""
+    """An empty ``scheduled_time`` is valid, whatever else the row holds."""
     never = "openb-pod-0061,11908,47104,1,1000,,BE,Pending,10001278,10001403,"
     trace = read_trace(written(tmp_path, HEADER, GOOD, never))
     assert ([row.name for row in trace.rows], trace.dropped) == (["openb-pod-0000"], 1)
 
 
 def test_rows_are_taken_in_the_order_of_their_creation(tmp_path: Path) -> None:
-    """A file that is not sorted is no reason for pods to arrive before the first."""
+    """Also from an unsorted file: no pod may arrive before the first."""
     late = "late,1,1,0,0,,LS,Running,500,600,500"
     trace = read_trace(written(tmp_path, HEADER, late, GOOD))
     assert [row.name for row in trace.rows] == ["openb-pod-0000", "late"]
 
 
-def test_columns_may_stand_in_any_order_and_others_are_left_alone(tmp_path: Path) -> None:
+def test_columns_may_have_any_order_and_others_are_ignored(tmp_path: Path) -> None:
     """Columns are found by name."""
     path = written(
         tmp_path,
@@ -69,7 +69,7 @@ def test_columns_may_stand_in_any_order_and_others_are_left_alone(tmp_path: Path
 def test_a_broken_row_is_one_sentence_with_file_line_and_column(
     tmp_path: Path, line: str, column: str, complaint: str
 ) -> None:
-    """The first good row does not help the broken third line."""
+    """The line is that of the malformed row, after a header and a valid one."""
     path = written(tmp_path, HEADER, "fine,1,1,0,0,,LS,Running,0,1,0", line)
     with pytest.raises(TraceError) as caught:
         read_trace(path)
@@ -79,15 +79,15 @@ def test_a_broken_row_is_one_sentence_with_file_line_and_column(
     assert "\n" not in sentence
 
 
-def test_a_name_that_comes_twice_names_both_lines(tmp_path: Path) -> None:
-    """Pods are counted by name: exactly once would mean nothing."""
+def test_for_a_duplicate_name_both_lines_are_given(tmp_path: Path) -> None:
+    """Pods are counted by name, so names must be unique."""
     path = written(tmp_path, HEADER, GOOD, GOOD)
     with pytest.raises(TraceError, match=r":3: column name: openb-pod-0000 is also on line 2$"):
         read_trace(path)
 
 
 def test_a_missing_column_is_named(tmp_path: Path) -> None:
-    """With the line of the header."""
+    """And the line is that of the header."""
     path = written(tmp_path, HEADER.replace(",qos", ",quality"), GOOD)
     with pytest.raises(TraceError, match=r":1: the header has no column qos$"):
         read_trace(path)
@@ -98,12 +98,12 @@ def test_a_missing_column_is_named(tmp_path: Path) -> None:
     [
         pytest.param(b"", ":1: the file is empty", id="empty"),
         pytest.param(b"\xff\xfe\x00", "is not UTF-8 text", id="binary"),
-        pytest.param(HEADER.encode() + b'\n"open', ": the row is not CSV", id="open-quote"),
+        pytest.param(HEADER.encode() + b'\n"open', ": the row is not valid CSV", id="open-quote"),
         pytest.param(HEADER.encode() + b"\na\x00b", ":2: ", id="nul"),
     ],
 )
-def test_a_file_that_is_no_trace_is_one_sentence(tmp_path: Path, content: bytes, complaint: str) -> None:
-    """Whatever the bytes."""
+def test_a_file_that_is_not_a_trace_is_one_sentence(tmp_path: Path, content: bytes, complaint: str) -> None:
+    """Whatever its bytes."""
     path = tmp_path / "trace.csv"
     path.write_bytes(content)
     with pytest.raises(TraceError) as caught:
@@ -112,15 +112,15 @@ def test_a_file_that_is_no_trace_is_one_sentence(tmp_path: Path, content: bytes,
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
-    """So is a folder."""
+def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
+    """And so is a folder."""
     for path in (tmp_path / "none.csv", tmp_path):
         with pytest.raises(TraceError, match="cannot be read"):
             read_trace(path)
 
 
-def test_a_cut_off_archive_is_one_sentence(tmp_path: Path) -> None:
-    """And one that is none."""
+def test_a_damaged_archive_is_one_sentence(tmp_path: Path) -> None:
+    """And so is a file that only has the suffix of one."""
     path = tmp_path / "trace.csv.gz"
     packed = gzip.compress((HEADER + "\n" + GOOD + "\n").encode())
     for damaged in (packed[:-12], packed[:20] + bytes(30) + packed[50:]):
@@ -133,7 +133,7 @@ def test_a_cut_off_archive_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_a_file_that_a_spreadsheet_wrote_is_read(tmp_path: Path) -> None:
-    """Its first bytes are a mark of the encoding, no part of the first column's name."""
+    """Its byte order mark is not part of the first column's name."""
     path = tmp_path / "trace.csv"
     path.write_text(HEADER + "\n" + GOOD + "\n", encoding="utf-8-sig")
     assert len(read_trace(path).rows) == 1

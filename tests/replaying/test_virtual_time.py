@@ -1,4 +1,4 @@
-"""Virtual time: sleeps cost nothing, order is kept, and a program that would hang says so."""
+"""Virtual time: sleeping takes no real time, order is kept, and a program that would hang is an error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from backoff_ctrl.k8s.replay.virtual_time import StuckError, run_virtual
 
 
 def test_an_hour_passes_at_once() -> None:
-    """The loop's clock moves, the wall's does not."""
+    """The loop's clock advances, the real one does not."""
 
     async def main() -> float:
         await asyncio.sleep(3600)
@@ -23,7 +23,7 @@ def test_an_hour_passes_at_once() -> None:
 
 
 def test_tasks_wake_in_the_order_of_their_times() -> None:
-    """However they were started."""
+    """In whatever order they were started."""
     woken: list[tuple[float, str]] = []
 
     async def sleeper(name: str, seconds: float) -> None:
@@ -38,7 +38,7 @@ def test_tasks_wake_in_the_order_of_their_times() -> None:
 
 
 def test_time_limits_work() -> None:
-    """asyncio.timeout is a timer like any other."""
+    """``asyncio.timeout`` is a timer like any other."""
 
     async def main() -> float:
         with pytest.raises(TimeoutError):
@@ -49,8 +49,8 @@ def test_time_limits_work() -> None:
     assert run_virtual(main()) == 7.0
 
 
-def test_a_program_that_waits_for_nothing_is_stuck() -> None:
-    """In real time it would hang."""
+def test_a_program_that_would_hang_is_an_error() -> None:
+    """All its tasks wait and there is no timer."""
 
     async def main() -> None:
         await asyncio.get_running_loop().create_future()

@@ -1,1 +1,1 @@
-"""Who competes in the replay: plain retries, Flyte's back-off, the gate."""
+"""The clients compared by a replay: plain retries, Flyte 1's back-off, and the gate."""

@@ -1,13 +1,13 @@
-"""The ancestor's back-off, as Flyte 1 had it, to compare with: its rules, not its code, and its defects kept.
+"""The ancestor's back-off, for comparison: the rules of Flyte 1, including its defects, but not its code.
 
-After ``flytepropeller/pkg/controller/nodes/task/backoff`` of flyteorg/flyte v1.16.8 (``handler.go``,
-``safe_resourcelist.go``); settings are its defaults: base 2, cap 20 s, a task looked at again every 10 s. What is
-faithful on purpose: the limits-only regular expression, ``>=`` against ceilings, ``Value()`` rounding when a
-ceiling is lowered, the closed bound of the timer, resets of everything by any success, no jitter, and one
-handler per kind and namespace.
+It follows ``flytepropeller/pkg/controller/nodes/task/backoff`` of flyteorg/flyte v1.16.8 (``handler.go``,
+``safe_resourcelist.go``) with its default settings: base 2, cap 20 s, each task re-evaluated every 10 s. Kept on
+purpose: the regular expression that reads only limits, ``>=`` against ceilings, ``Value()`` rounding when a ceiling
+is lowered, a timer that still blocks at the instant of its end, a reset of everything by any success, no jitter, and
+one handler per kind and namespace.
 
-Left out in its favour: its plugin manager fails a task for good when it asks for *exactly* the quota. Such pods
-would be lost here.
+One defect is left out in its favour: its plugin manager fails a task for good if it requests *exactly* the quota. Such
+pods would be lost here.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Blocker:
     next_eligible: float
     base: float = 2.0
     cap: float = 20.0
-    unit: float = 1.0  # one "second": shorter when a replay runs faster than the trace
+    unit: float = 1.0  # length of one "second": shorter when the replay is faster than the trace
     exponent: int = 0
 
     def blocks(self, now: float) -> bool:
-        """Say whether it still blocks: yes at the very instant it ends."""
+        """Say whether it still blocks; it does at the very instant of its end."""
         return not self.next_eligible < now
 
     def back_off(self, now: float) -> float:
@@ -53,7 +53,7 @@ class Blocker:
         return delay
 
     def reset(self, now: float) -> None:
-        """Start over; blocks at this very instant."""
+        """Start over. It still blocks at this very instant."""
         self.exponent = 0
         self.next_eligible = now
 
@@ -66,19 +66,19 @@ class Handler:
     ceilings: dict[str, int] = field(default_factory=dict)  # nano-units by name without "limits."
 
     def tries(self, limits: Mapping[str, int], now: float) -> bool:
-        """Say whether the create is sent: the timer is over, or every amount is below its ceiling."""
+        """Say whether the create is sent: if the timer is over, or every amount is below its ceiling."""
         return not self.blocker.blocks(now) or self._eligible(limits)
 
     def _eligible(self, limits: Mapping[str, int]) -> bool:
         return all(amount < self.ceilings.get(name, INFINITE + 1) for name, amount in limits.items())
 
     def succeeded(self, now: float) -> None:
-        """Forget the timer and every ceiling."""
+        """Reset the timer and all ceilings."""
         self.blocker.reset(now)
         self.ceilings = dict.fromkeys(self.ceilings, INFINITE)
 
     def refused(self, message: str, was_blocking: bool, now: float) -> None:
-        """Learn from a quota 403: the timer moves unless it blocked when the create was sent."""
+        """Learn from a quota 403. The timer advances unless it was blocking when the create was sent."""
         if not was_blocking:
             self.blocker.back_off(now)
         for name, amount in requested_limits(message).items():
@@ -88,7 +88,7 @@ class Handler:
 
 
 def requested_limits(message: str) -> dict[str, int]:
-    """Parse what the ancestor parses: the run of ``limits.X=N`` straight after ``requested: ``."""
+    """Parse what the ancestor parses: the ``limits.X=N`` directly after ``requested: ``."""
     match = _REQUESTED_LIMITS.search(message)
     if match is None:
         return {}

@@ -1,4 +1,4 @@
-"""The gate as a client of a replay: the real ``AsyncGate``, engine and reader, over whatever cluster there is."""
+"""The gate as a client of a replay: the real ``AsyncGate`` and engine, on a simulated or a real cluster."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 SCHEDULE: Final = (
     "base", "cap", "overtaken_for_max", "keep_stalled", "age_step", "never_confirm", "never_probe",
 )  # fmt: skip
-"""The policy's durations that belong to the gate's schedule. The others are those of a server's own latencies,
-which do not get shorter when a workload is replayed faster."""
+"""The policy's durations that belong to the gate's schedule. The others depend on the server's latencies, which do not
+shrink when a workload is replayed faster.
+"""
 
 
 class LookingUp(Cluster, Protocol):
@@ -39,7 +40,7 @@ class LookingUp(Cluster, Protocol):
 
 
 class Gated:
-    """Each pod's create goes through one gate. With ``observe`` the gate is also told what the quotas say."""
+    """Sends each pod's create through one gate. ``observe`` makes the gate observe the quotas, too."""
 
     def __init__(
         self,
@@ -55,13 +56,13 @@ class Gated:
         self._observe = observe
 
     def start(self) -> None:
-        """Begin to observe, if that is wanted; the first pod does it otherwise."""
+        """Begin to observe, if wanted; otherwise the first pod begins it."""
         observe, self._observe = self._observe, None
         if observe is not None:
             observe(self.gate.desk)
 
     async def place(self, pod: Pod) -> None:
-        """Wait in line until the pod is in."""
+        """Wait in line until the pod is created."""
         self.start()
         creation = Creation(
             server="replay",
@@ -74,7 +75,7 @@ class Gated:
 
 
 class _Transport:
-    """How one create reaches the cluster."""
+    """Sends one create to the cluster."""
 
     def __init__(self, cluster: LookingUp, namespace: str) -> None:
         self._cluster = cluster
@@ -88,7 +89,7 @@ class _Transport:
 
 
 def observing(cluster: QuotaAdmission) -> Callable[[Desk], None]:
-    """Feed a desk from the watch of the quota admission in memory: a list first, then every event."""
+    """Return what makes a ledger observe the simulated quotas: a list first, then every watch event."""
 
     def observe(desk: Desk) -> None:
         def seen(quota: Quota) -> None:
@@ -103,5 +104,5 @@ def observing(cluster: QuotaAdmission) -> Callable[[Desk], None]:
 
 
 def faster(policy: Policy, factor: float) -> Policy:
-    """Divide every duration of the policy's schedule by ``factor``."""
+    """Return the policy with every duration in ``SCHEDULE`` divided by ``factor``."""
     return dataclasses.replace(policy, **{name: getattr(policy, name) / factor for name in SCHEDULE})

@@ -1,7 +1,7 @@
-"""The clients that a workload is replayed through. Each waits until its pod is in; time is the running loop's.
+"""Plain retries and the ancestor as clients of a replay. ``place`` waits, in the loop's time, until the pod is created.
 
-They speak to a ``Cluster``, in memory on virtual time or over real HTTP: the same code runs on both. ``factor``
-divides every duration of a client's own schedule, as the workload's durations were divided.
+The same code runs on a simulated ``Cluster`` in virtual time and on one over real HTTP. ``factor`` divides every
+duration of a client's own schedule, as it does those of the workload.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.replay.workload import Pod
 
 _AGAIN: Final = frozenset({403, 409, 429, 500, 502, 503, 504})
-"""409: the quota's object was written by two at once (or, once in a while, a generated name is taken)."""
-REEVALUATION: Final = 10.0  # seconds; the ancestor's workflow-reeval: a waiting task is looked at again
+"""409: admission lost a race for the quota object, or, rarely, a generated name is taken."""
+REEVALUATION: Final = 10.0  # seconds; the ancestor's workflow-reeval: how often a waiting task is tried again
 
 
 class Cluster(Protocol):
@@ -35,34 +35,34 @@ class Cluster(Protocol):
 
 
 class Client(Protocol):
-    """A way to get a pod into a cluster whose quota may be full."""
+    """A way to create pods in a cluster whose quota may be full."""
 
     async def place(self, pod: Pod) -> None:
-        """Return when the pod was created. Raises ``RuntimeError`` for an answer that no retry helps."""
+        """Return when the pod has been created. Raises ``RuntimeError`` for an answer that retries can't help."""
         ...
 
 
 class _Jitter(tenacity.wait_random_exponential):
-    """tenacity's own rule, with a given source of randomness so that a replay can be repeated."""
+    """tenacity's rule with a given source of randomness, so that a replay can be repeated."""
 
     def __init__(self, factor: float, rng: random.Random) -> None:
         super().__init__(multiplier=1 / factor, max=60 / factor)
         self._rng = rng
 
     def __call__(self, retry_state: tenacity.RetryCallState) -> float:
-        """Draw uniform(0, min(60, 2^n)) seconds, over the factor."""
+        """Draw uniform(0, min(60, 2^n)) seconds, divided by the factor."""
         return self._rng.uniform(self.min, tenacity.wait_exponential.__call__(self, retry_state))
 
 
 class Plain:
-    """A plain retry loop per pod: tenacity, ``wait_random_exponential(multiplier=1, max=60)``, no end."""
+    """A plain retry loop per pod: tenacity's ``wait_random_exponential(multiplier=1, max=60)``, without a limit."""
 
     def __init__(self, cluster: Cluster, *, seed: int, factor: float = 1.0) -> None:
         self._cluster = cluster
         self._jitter = _Jitter(factor, random.Random(f"plain {seed}"))
 
     async def place(self, pod: Pod) -> None:
-        """Send until it is in."""
+        """Send the create until it succeeds."""
         body = pod.manifest()
         retrying = tenacity.AsyncRetrying(
             wait=self._jitter, retry=tenacity.retry_if_result(_refused), sleep=asyncio.sleep
@@ -71,7 +71,7 @@ class Plain:
 
 
 class Ancestor:
-    """The ancestor's algorithm: a handler per namespace, each waiting task looked at again every 10 s."""
+    """The ancestor's algorithm: one handler per namespace, and each waiting task is tried again every 10 s."""
 
     def __init__(self, cluster: Cluster, *, factor: float = 1.0) -> None:
         self._cluster = cluster
@@ -79,7 +79,7 @@ class Ancestor:
         self._handlers: dict[str, Handler] = {}
 
     async def place(self, pod: Pod) -> None:
-        """Look at the task until its pod is in."""
+        """Try the task again until its pod is created."""
         loop = asyncio.get_running_loop()
         body = pod.manifest()
         limits = _limits_of(body)
@@ -103,7 +103,7 @@ def _limits_of(body: dict[str, Any]) -> dict[str, int]:
 
 
 def _refused(answer: Answer) -> bool:
-    """Say whether it is sent again: a full quota, but also what a busy server answers now and then."""
+    """Say whether to retry: the quota is full, or it is an error of a busy server."""
     return answer.status in _AGAIN
 
 
