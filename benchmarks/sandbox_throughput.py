@@ -1,8 +1,8 @@
-"""How many creates a second the sandbox takes: two quotas, one watcher, many objects in it, client in another process.
+"""Measures the sandbox's creates per second, with two quotas, a watcher, many stored objects and a client process.
 
 Usage: python benchmarks/sandbox_throughput.py [--creates 5000] [--stored 100000] [--connections 16] [--json]
-Prints the figure of the issue: creates a second on one core (the server's process is pinned to one where the
-system allows it), with the share of one core that the server itself used.
+Prints creates per second on one core (the server process is pinned to one core where the system allows it), and the
+share of that core that the server used.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ POD: dict[str, Any] = {
 
 
 def serve(pipe: Connection, stored: int) -> None:
-    """The server's process: fill the store, say where it listens, report the processor time at the end."""
+    """The server process: fill the store, send its URL, then report CPU time, memory and creates on request."""
     from backoff_ctrl.k8s.sandbox import Sandbox  # noqa: PLC0415 - in this process only
 
     if hasattr(os, "sched_setaffinity"):
@@ -68,7 +68,7 @@ def serve(pipe: Connection, stored: int) -> None:
 
 
 async def load(url: str, creates: int, connections: int) -> tuple[float, int]:
-    """Create pods on so many connections with one watcher beside them: seconds, and events seen."""
+    """Create pods over this many connections, with a watcher; return the seconds it took and the events received."""
     body = json.dumps(POD).encode()
     headers = {"Content-Type": "application/json"}
     left = iter(range(creates))
@@ -99,12 +99,12 @@ async def load(url: str, creates: int, connections: int) -> tuple[float, int]:
 
 
 def measure(creates: int, stored: int, connections: int) -> dict[str, float]:
-    """One run."""
+    """Run the benchmark once; return its figures."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=serve, args=(theirs, stored))
     process.start()
-    theirs.close()  # or the end of a server that failed would not be seen here
+    theirs.close()  # else the end of a failed server would go unnoticed here
     try:
         url = ours.recv()
         asyncio.run(load(url, 200, connections))  # warm up
@@ -132,7 +132,7 @@ def measure(creates: int, stored: int, connections: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print the figures."""
+    """Parse the options, measure, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--creates", type=int, default=5000)
     parser.add_argument("--stored", type=int, default=100_000)
@@ -143,9 +143,9 @@ def main() -> None:
     if options.json:
         print(json.dumps(found, indent=2))
         return
-    print(f"{found['creates_per_s']:,.0f} creates/s with {options.stored:,} objects in the store, two quotas and a "
-          f"watcher ({found['server_us_per_create']:.0f} us of the server's core each, "
-          f"{found['server_core_share']:.0%} of it busy, {found['server_megabytes']:.0f} MB)")  # fmt: skip
+    print(f"{found['creates_per_s']:,.0f} creates/s with {options.stored:,} stored objects, two quotas and a watcher "
+          f"(server: {found['server_us_per_create']:.0f} us of CPU per create, {found['server_core_share']:.0%} of a "
+          f"core, {found['server_megabytes']:.0f} MB)")  # fmt: skip
 
 
 if __name__ == "__main__":

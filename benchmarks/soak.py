@@ -1,10 +1,10 @@
-"""Ten minutes of mixed load on the sandbox: memory stays flat, and in the end nobody waits and nothing is held.
+"""Ten minutes of mixed load on the sandbox: memory must not grow, and no waiter, ticket or hold may be left at the end.
 
 Usage: python -m benchmarks.soak [--minutes 10] [--seed 1] [--json FILE]
-A sandbox in a process of its own refuses, delays, forgets to answer and breaks watches. Against it go a synchronous
-and an asyncio client that share a gate which observes, and one with a gate that only learns. Their creates are of
-many shapes; some have a time limit, some are cancelled, some are keyed and sent again. Namespaces come and go.
-Ends with 1 if the memory of this process grew, or anything is left. Linux only: it reads /proc.
+A sandbox in its own process refuses and delays requests, loses answers and breaks watches. A sync and an asyncio client
+share a gate that observes quotas; another asyncio client has a gate that only learns. Their creates have many shapes;
+some have a time limit, some are cancelled, some have an idempotency key. Namespaces are created and abandoned.
+Exits with 1 if this process's memory grew or anything is left. Linux only: it reads /proc.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ FAULTS: Final = {
     "stale_admission_share": 0.02,
     "watch_break_share": 0.002,
 }
-LASTING: Final = 4  # namespaces that stay
-PASSING_S: Final = 15.0  # seconds that each of the others is there
-CREATORS: Final = 40  # at a time in each namespace: the quota has room for ten
+LASTING: Final = 4  # namespaces that are used all the time
+PASSING_S: Final = 15.0  # seconds that each of the other namespaces is used
+CREATORS: Final = 40  # concurrent creates in each namespace, whose quota has room for ten
 CPU: Final = ("100m", "200m", "250m", "500m", "1")
 GROWTH: Final = 1.05
 EVERY_S: Final = 2.0
-IDLE_TTL: Final = 60.0  # so that what namespaces leave behind is forgotten within the run
+IDLE_TTL: Final = 60.0  # seconds: short, so that state of unused namespaces expires within the run
 
 
 def serve(pipe: Connection, seed: int) -> None:
-    """The server's process: a sandbox with faults, a kubelet, and somebody who clears away what has ended."""
+    """The server process: a sandbox with faults, a fake kubelet, and a task that deletes finished pods."""
     from backoff_ctrl.k8s.sandbox import Sandbox  # noqa: PLC0415 - in this process only
 
     async def run() -> None:
@@ -85,22 +85,22 @@ def serve(pipe: Connection, seed: int) -> None:
 
 
 def furnish(sandbox: Any, namespace: str) -> None:
-    """Make a namespace with two quotas: one counts, one adds up."""
+    """Create a namespace with two quotas: one of the number of pods, one of CPU and memory."""
     sandbox.create_namespace(namespace)
     sandbox.create_quota(namespace, "count", {"pods": "10"})
     sandbox.create_quota(namespace, "compute", {"requests.cpu": "3", "requests.memory": "4Gi"})
 
 
 async def come_and_go(sandbox: Any) -> None:
-    """Have one namespace more at any time, always another."""
+    """Create a new namespace every ``PASSING_S`` seconds."""
     began = time.monotonic()
     for number in itertools.count():
         furnish(sandbox, f"passing-{number}")
-        await asyncio.sleep(began + (number + 1) * PASSING_S - time.monotonic())  # who creates counts by the clock, too
+        await asyncio.sleep(began + (number + 1) * PASSING_S - time.monotonic())  # the creators use the clock, too
 
 
 async def clear_away(url: str) -> None:
-    """Delete pods that have ended, so that the store stays small."""
+    """Delete finished pods, so that the store stays small."""
     async with aiohttp.ClientSession(url) as session:
         while True:
             await asyncio.sleep(0.5)
@@ -115,7 +115,7 @@ async def clear_away(url: str) -> None:
 
 @dataclass
 class Soak:
-    """The load, and what came of it."""
+    """The load and its results."""
 
     url: str
     rng: random.Random
@@ -125,7 +125,7 @@ class Soak:
     began: float = field(default_factory=time.monotonic)
 
     async def run(self, progress: Progress) -> list[str]:
-        """Run the load to its end; return what is left of it."""
+        """Run the load to its end; return what the gates still hold, a line each."""
         shared = client.Configuration(host=self.url)
         shared.connection_pool_maxsize = CREATORS
         loop_configuration = aio_configuration(shared)
@@ -145,11 +145,11 @@ class Soak:
                 for _ in range(CREATORS // 2):
                     group.create_task(self._creator(observer, pool, "passing"))
                     group.create_task(self._creator(learning, pool, "passing"))
-            await asyncio.sleep(2.0)  # holds that were answered last end within a second
+            await asyncio.sleep(2.0)  # the last answered holds end within a second
             return [*left_over("observing gate", threads.gate), *left_over("learning gate", learner)]
 
     async def _creator(self, way: Any, pool: ThreadPoolExecutor, namespace: str) -> None:
-        """Make one pod after the other."""
+        """Create one pod after another."""
         while time.monotonic() < self.ends:
             where = namespace
             if namespace == "passing":
@@ -159,7 +159,7 @@ class Soak:
             except (ApiException, client.ApiException) as error:
                 kind = "time limit" if isinstance(error, TimeoutError) else f"HTTP {error.status}"
                 self.came[kind] += 1
-                await asyncio.sleep(0.05)  # a namespace that is not there yet
+                await asyncio.sleep(0.05)  # the namespace may not exist yet
             except (aiohttp.ClientError, OSError) as error:
                 self.came[type(error).__name__] += 1
 
@@ -204,12 +204,12 @@ class Soak:
         while (now := time.monotonic()) < self.ends:
             gc.collect()
             self.memory.append((now - self.began, resident_mib()))
-            told = f"{self.came['in']:,} in, {self.memory[-1][1]:.0f} MiB"
+            told = f"{self.came['in']:,} created, {self.memory[-1][1]:.0f} MiB"
             progress.update(task, completed=now - self.began, description=told)
             await asyncio.sleep(min(EVERY_S, lasts / 50))
 
     def growth(self) -> tuple[float, float]:
-        """Return the median resident memory of the second and of the last fifth of the time, in MiB."""
+        """Return the median resident memory in the second and in the last fifth of the time, in MiB."""
         fifth = (self.ends - self.began) / 5
         early = [mib for at, mib in self.memory if fifth <= at < 2 * fifth]
         late = [mib for at, mib in self.memory if at >= 4 * fifth]
@@ -217,12 +217,12 @@ class Soak:
 
 
 def left_over(name: str, gate: Any) -> list[str]:
-    """Say what a gate still holds, a line each."""
-    found = [f"{name}: under way: {line}" for line in gate.waiting()]
+    """Return what a gate still holds, a line each."""
+    found = [f"{name}: in progress: {line}" for line in gate.waiting()]
     for namespace, seen in gate.desk.snapshot().namespaces.items():
         left = {"waiting": seen.waiting, "tickets": seen.outstanding, "holds": seen.answered_holds}
         held = sum(ceiling.held > 0 for quota in seen.quotas.values() for ceiling in quota.values())
-        left["ceilings that something is held of"] = held
+        left["ceilings with holds"] = held
         found += [f"{name}: {namespace}: {number} {what}" for what, number in left.items() if number]
     if gate.counts.failed_open:
         found.append(f"{name}: failed open {gate.counts.failed_open} times")
@@ -236,7 +236,7 @@ def resident_mib() -> float:
 
 
 def main() -> None:
-    """Soak, print, judge."""
+    """Run the load, print the results, and exit with 1 if memory grew or anything is left."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
@@ -252,13 +252,13 @@ def main() -> None:
     ours.send("stop")
     created = ours.recv()
     early, late = soak.growth()
-    print(f"{options.minutes:g} minutes: {created:,} pods created; of the creates " + ", ".join(
-        f"{number:,} {what}" for what, number in soak.came.most_common()))  # fmt: skip
+    print(f"{options.minutes:g} minutes: {created:,} pods created at the server; the calls: " + ", ".join(
+        f"{number:,} {'succeeded' if what == 'in' else what}" for what, number in soak.came.most_common()))  # fmt: skip
     grew = late / early
     verdict = "" if grew <= GROWTH else "   MISSED"
     print(f"resident memory: {early:.1f} MiB in the second fifth, {late:.1f} MiB in the last: "
           f"{grew:.3f} x   bar <= {GROWTH:g}{verdict}")  # fmt: skip
-    print("nothing is left: no waiter, no ticket, no hold" if not left else "LEFT:\n  " + "\n  ".join(left))
+    print("nothing is left: no waiters, tickets or holds" if not left else "LEFT:\n  " + "\n  ".join(left))
     if options.json:
         options.json.write_text(json.dumps({"came": soak.came, "created": created, "memory_mib": soak.memory,
                                             "left": left}, indent=1) + "\n")  # fmt: skip

@@ -1,10 +1,10 @@
-"""How soon a waiting create goes in once room is made, and how rarely it is refused, on a real API server.
+"""Measures how soon a waiting create is answered once room is free, and how often it is refused, on a real API server.
 
 Usage: python -m benchmarks.wake [--quick] [--only 500|defaults] [--part idle|refusals|latency|turnover|pods]
-Starts test beds of its own: one whose controller manager is at its defaults (20 calls a second, which bounds the
-releases of the whole cluster), one with 500. Beside the gate a bare watch-and-create loop of the same client does
-the same, spell by spell in turns, so that what else the machine does falls on both. Prints each figure with its bar
-and ends with 1 where one is missed. ``--quick``: a few of everything, without bars; it shows that it works.
+Starts its own test beds: one whose controller manager has its defaults (20 calls per second, which limits the releases
+of the whole cluster), and one with 500. The gate and a bare watch-and-create loop of the same client take turns, so
+that other load on the machine affects both. Prints each figure with its bar and exits with 1 if one is missed.
+``--quick``: small numbers without bars, to check that everything works.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
     from tests.cluster.control_plane.servers import Server
 
 HARD: Final = 50
-"""Pods that the quota of each namespace allows."""
+"""The quota of each namespace, in pods."""
 PARTS: Final = ("idle", "refusals", "latency", "turnover", "pods")
-TITLES: Final = {"defaults": "its defaults (20 calls a second)", "500": "500 calls a second"}
+TITLES: Final = {"defaults": "its defaults (20 calls per second)", "500": "500 calls per second"}
 RUN_FOR: Final = 0.2
 """Seconds that a pod runs while refusals are counted."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of everything."""
+    """How many creates, turns and seconds of each measurement."""
 
     admissions: int = 5000
     spells: int = 6
     seconds: float = 10.0
-    """Of one spell: six make the minute."""
+    """Of one spell: six make a minute."""
     rates: tuple[int, ...] = (10, 20)
     turnover: int = 1000
     turnovers: int = 3
@@ -64,7 +64,7 @@ QUICK: Final = Sizes(
 
 @dataclass(frozen=True)
 class Figure:
-    """One line of the result; ``bar`` None: printed, not judged."""
+    """One line of the result. Without a ``bar`` it is only printed."""
 
     name: str
     value: float
@@ -74,7 +74,7 @@ class Figure:
 
     @property
     def kept(self) -> bool:
-        """Whether it is on the right side of its bar."""
+        """Whether the value meets its bar."""
         return self.bar is None or (self.value >= self.bar if self.at_least else self.value <= self.bar)
 
 
@@ -86,12 +86,12 @@ class Run:
         self._sizes = sizes
         self._tell = tell
         self._rooms = 0
-        self._early = 0  # creates that were in with no release before them
+        self._early = 0  # creates that succeeded before the first release
         self.figures: list[Figure] = []
         self.raw: dict[str, Any] = {}
 
     async def all(self, parts: Collection[str], *, fast_releases: bool) -> None:
-        """Measure these parts. ``fast_releases``: the controller manager does not hold releases back."""
+        """Measure these parts. ``fast_releases``: the controller manager does not limit releases."""
         async with AsyncExitStack() as stack:
             self._api = await stack.enter_async_context(Api(self._server))
             self._gated, self._blind = Gated(self._server), Blind(self._server)
@@ -99,11 +99,11 @@ class Run:
             for each in (self._gated, self._bare, self._blind):
                 stack.push_async_callback(each.close)
             await self._quiet()
-            if "idle" in parts:  # first: the namespace controller would list what the others leave behind
+            if "idle" in parts:  # first: the namespace controller lists what the other parts leave behind
                 await self._idle()
             if "refusals" in parts:
-                await self._refusals(strangers=False)
-                await self._refusals(strangers=True)
+                await self._refusals(contended=False)
+                await self._refusals(contended=True)
             for rate in self._sizes.rates if "latency" in parts else ():
                 await self._latency(rate)
             if "turnover" in parts:
@@ -114,7 +114,7 @@ class Run:
             self._add("settle time that the gate has learned by the end", 1000 * settle, "ms")
 
     async def _quiet(self) -> None:
-        """Wait until the namespace that the bed was tried with is gone: its end costs calls."""
+        """Wait until the namespace of the bed's own check is gone: its deletion causes calls."""
         async with asyncio.timeout(60):
             while (await self._api.get("/api/v1/namespaces/bed-is-ready")).status != 404:  # noqa: ASYNC110 - polled
                 await asyncio.sleep(0.1)
@@ -125,13 +125,13 @@ class Run:
 
     # -- refusals ---------
 
-    async def _refusals(self, *, strangers: bool) -> None:
-        """Let thousands in, each of which runs for a moment, and count what the quota refused."""
-        title = "with a stranger's creates, 20 % of all" if strangers else "as the only creator"
-        await self._count_refusals(self._gated, self._sizes.admissions, title, None if strangers else 1.0, strangers)
+    async def _refusals(self, *, contended: bool) -> None:
+        """Create thousands of pods that run briefly, and count what the quota refused."""
+        title = "with another client's creates, 20 % of all" if contended else "as the only creator"
+        await self._count_refusals(self._gated, self._sizes.admissions, title, None if contended else 1.0, contended)
 
     async def _count_refusals(
-        self, who: Gated, admissions: int, title: str, bar: float | None, strangers: bool = False
+        self, who: Gated, admissions: int, title: str, bar: float | None, contended: bool = False
     ) -> None:
         self._tell(f"refusals {title}")
         async with self._room() as place, asyncio.TaskGroup() as runs:
@@ -142,10 +142,10 @@ class Run:
 
             def tell_in(pod: str) -> None:
                 runs.create_task(run(pod))
-                if strangers and next(counted) % 4 == 0:
-                    runs.create_task(stranger())
+                if contended and next(counted) % 4 == 0:
+                    runs.create_task(competitor())
 
-            async def stranger() -> None:
+            async def competitor() -> None:
                 await run(await self._blind.create(place))
 
             counted = iter(range(admissions))
@@ -155,15 +155,15 @@ class Run:
         per_thousand = 1000 * refused / admissions
         self._add(f"refusals per 1,000 of {admissions:,} admissions, {title}", per_thousand, "", bar)
         self._add(f"admissions per second, {title}", admissions / seconds, "/s")
-        if strangers:
+        if contended:
             others = (self._blind.refused - blind) * 1000 / (admissions / 4)
-            self._add("the stranger's own refusals per 1,000 admissions", others, "")
+            self._add("the other client's own refusals per 1,000 admissions", others, "")
 
     # -- latency ---------
 
     async def _latency(self, rate: int) -> None:
-        """Make room at a steady rate; how long after the answer to it is the next create answered?"""
-        self._tell(f"wake latency, {rate} releases a second")
+        """Release pods at a steady rate, and measure the time from each answer to that of the next create."""
+        self._tell(f"wake latency, {rate} releases per second")
         found: dict[str, list[float]] = {"gate": [], "bare loop": []}
         shared = dict.fromkeys(found, 0)
         releases = round(rate * self._sizes.seconds)
@@ -191,7 +191,7 @@ class Run:
         self.raw[f"latency at {rate}/s"] = found
 
     async def _spell(self, who: Gated | Bare, where: Room, rate: int, releases: int) -> tuple[list[float], int]:
-        """Release so many pods; return what ``paired`` does."""
+        """Release this many pods; return what ``paired`` returns."""
         came: list[float] = []
         went: list[tuple[float, float]] = []
 
@@ -201,14 +201,14 @@ class Run:
 
         async with asyncio.TaskGroup() as group:
             filled = group.create_task(who.fill(where, releases, tell_in))
-            await asyncio.sleep(0.5)  # all stand in line
+            await asyncio.sleep(0.5)  # until all wait in line
             self._early += len(came)
             began = time.perf_counter()
             for number in range(releases - len(came)):
                 await asyncio.sleep(began + number / rate - time.perf_counter())
                 group.create_task(self._release(where, went, by_status=bool(number % 2)))
             await filled
-        await asyncio.sleep(0.5)  # the quota is quiet
+        await asyncio.sleep(0.5)  # until the quota is quiet
         return paired(came, sorted(went))
 
     @staticmethod
@@ -217,7 +217,7 @@ class Run:
         went.append((sent, await where.release(by_status=by_status)))
 
     async def _pods_only(self) -> None:
-        """Do as before, in short, for somebody who may watch pods and no quotas: it learns, and asks in time."""
+        """Measure refusals and latency, in short, for a user that may watch pods but not quotas."""
         title = "where only pods may be watched"
         learner = Gated(self._server, LEARNER)
         try:
@@ -243,7 +243,7 @@ class Run:
     # -- turnover ---------
 
     async def _turnover(self, *, judged: bool) -> None:
-        """Finish each pod as soon as it is in: from the 51st on every admission needs a release."""
+        """Finish each pod as soon as it is created: from the 51st on, every admission needs a release."""
         self._tell("admissions that each need a release")
         rates: dict[str, list[float]] = {"gate": [], "bare loop": []}
         refused: dict[str, int] = {"gate": 0, "bare loop": 0}
@@ -264,7 +264,7 @@ class Run:
         self.raw["turnover"] = rates
 
     async def _turn_over(self, who: Gated | Bare, pods: int) -> float:
-        """Return admissions a second."""
+        """Return the admissions per second."""
         async with self._room() as place, asyncio.TaskGroup() as runs:
             began = time.perf_counter()
             await who.fill(place, pods, lambda pod: runs.create_task(place.finish(pod)))
@@ -273,8 +273,8 @@ class Run:
     # -- idle ---------
 
     async def _idle(self) -> None:
-        """Have many waiting, and nothing that changes."""
-        self._tell("waiting, and nothing changes")
+        """Measure CPU and calls while many creates wait and nothing changes."""
+        self._tell("many waiting, nothing changes")
         waiting = self._sizes.idle
         async with self._room(1) as place, asyncio.TaskGroup() as group:
             filled = group.create_task(self._gated.fill(place, 1 + waiting, place.pods.append))
@@ -287,13 +287,13 @@ class Run:
             calls = await server_calls(self._api)
             sent = self._gated.client.gate.counts.sent - sent
             filled.cancel()
-        seen = (calls - before).total()  # anybody's
+        seen = (calls - before).total()  # of all clients
         self.raw["calls while nothing changed"] = {" ".join(call): number for call, number in (calls - before).items()}
         self._add(f"{waiting:,} waiting, nothing changes: share of a core", 100 * share, "%", 1.0)
         self._add(f"{waiting:,} waiting, nothing changes: calls", max(seen, sent), "", 0.0)
 
     async def _unasked(self) -> None:
-        """Wait until the server was asked nothing for a second: what had to be done to wait is done."""
+        """Wait until the server has had no calls for a second: then the creates only wait."""
         async with asyncio.timeout(60):
             before = None
             while before != (before := await server_calls(self._api)):  # noqa: ASYNC110 - polled
@@ -304,11 +304,12 @@ class Run:
 
 
 def paired(came: list[float], went: list[tuple[float, float]]) -> tuple[list[float], int]:
-    """Return how long after the answer to each release (sent, answered) the next create was in, and how many shared it.
+    """Return the seconds from the answer to each release (sent, answered) to the next create's answer, and how many
+    releases shared a create with another one.
 
-    It may be in before that answer is here: that counts as no time. Two releases may have the same next create: the
-    second was late, or the first has made no room. For the quota's controller sometimes counts one pod too few, from
-    a cache that trails, and the next release only makes good for the one that was in too many.
+    A create that is answered before the release counts as 0 s. Two releases share the next create if the second was
+    late, or if the first freed no room: the quota controller sometimes counts one pod too few, from a cache that lags
+    behind, and the next release only compensates for the pod that was admitted too many.
     """
     taken = [bisect_right(came, sent) for sent, _ in went]
     taken = [place for place in taken if place < len(came)]
@@ -317,14 +318,14 @@ def paired(came: list[float], went: list[tuple[float, float]]) -> tuple[list[flo
 
 
 def quantile(values: list[float], share: float) -> float:
-    """Return the value that this share of the values does not exceed (nearest rank)."""
+    """Return the nearest-rank quantile: this share of the values is not above it."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def measure(sizes: Sizes, parts: Collection[str], qps: float | None, progress: Progress, task: TaskID) -> Run:
-    """Measure on one bed."""
-    title = "500 calls a second" if qps else "its defaults"
+    """Start a bed and measure on it. ``qps``: calls per second of its controller manager, None for its default."""
+    title = "500 calls per second" if qps else "its defaults"
     progress.update(task, description=f"controller manager at {title}: starting")
     with Bed(wanted(), kcm_qps=qps) as bed:
 
@@ -338,11 +339,11 @@ def measure(sizes: Sizes, parts: Collection[str], qps: float | None, progress: P
 
 
 def main() -> None:
-    """Measure, print, write, judge."""
+    """Measure, print the figures, write them to a file, and exit with 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a few of everything, without bars")
-    parser.add_argument("--only", choices=("defaults", "500"), help="one controller manager only")
-    parser.add_argument("--part", action="append", choices=PARTS, help="this part only; may be given again")
+    parser.add_argument("--quick", action="store_true", help="small numbers, without bars")
+    parser.add_argument("--only", choices=("defaults", "500"), help="only with this controller manager")
+    parser.add_argument("--part", action="append", choices=PARTS, help="only this part; may be repeated")
     parser.add_argument("--out", type=Path, default=Path("build") / "wake.json")
     options = parser.parse_args()
     sizes = QUICK if options.quick else Sizes()

@@ -1,4 +1,4 @@
-"""What ``wake`` measures in: a namespace with a quota of pods, those who create in it, and those who make room."""
+"""The setting of ``wake``: namespaces with a quota of pods, the clients that create pods, and calls that free room."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     TellIn = Callable[[str], object]
 
 USER: Final = "creator"
-"""Who creates: may watch quotas, as anybody with the role `view`."""
+"""A user that creates pods and may watch quotas, like any account with the role `view`."""
 LEARNER: Final = "learner"
-"""Who creates, too: may watch pods, but not quotas."""
+"""A user that creates pods and may watch pods, but not quotas."""
 CONNECTIONS: Final = 64
 AFTER_REFUSAL: Final = 0.05
-"""Seconds until the bare loop looks again at what it knows, should no news come."""
+"""Seconds after a refusal until the bare loop tries again, if no quota event comes before."""
 POD: Final[dict[str, Any]] = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -45,7 +45,7 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 class Room:
-    """A namespace with a quota of pods. ``pods`` are the names of those in it that can be released, oldest first."""
+    """A namespace with a quota of pods. ``pods`` are the names of pods that can be released, oldest first."""
 
     def __init__(self, api: Api, name: str) -> None:
         self.api = api
@@ -54,38 +54,38 @@ class Room:
         self._path = f"/api/v1/namespaces/{name}"
 
     async def release(self, *, by_status: bool = False) -> float:
-        """Make room for one pod: delete the oldest, or say that it has succeeded. Return when that was answered."""
+        """Release the oldest pod: delete it, or mark it Succeeded (``by_status``). Return the time of the answer."""
         return await (self.finish if by_status else self.delete)(self.pods.popleft())
 
     async def delete(self, pod: str) -> float:
-        """Delete a pod at once. Return when that was answered."""
+        """Delete a pod without a grace period. Return the time of the answer."""
         reply = await self.api.delete(f"{self._path}/pods/{pod}", params={"gracePeriodSeconds": "0"})
         assert reply.status == 200, reply.text
         return time.perf_counter()
 
     async def finish(self, pod: str) -> float:
-        """Say that a pod has succeeded. Return when that was answered."""
+        """Mark a pod Succeeded. Return the time of the answer."""
         said = {"status": {"phase": "Succeeded"}}
         reply = await self.api.patch(f"{self._path}/pods/{pod}/status", said, STRATEGIC)
         assert reply.status == 200, reply.text
         return time.perf_counter()
 
     async def open(self, hard: int) -> None:
-        """Make the namespace and its quota, and wait until that is enforced."""
+        """Create the namespace and its quota, and wait until the quota is enforced."""
         await self.api.post("/api/v1/namespaces", {"metadata": {"name": self.name}})
         quota = {"metadata": {"name": "team"}, "spec": {"hard": {"pods": str(hard)}}}
         await self.api.post(f"{self._path}/resourcequotas", quota)
         await self.api.until(f"{self._path}/resourcequotas/team", lambda seen: seen.get("status", {}).get("hard"))
 
     async def close(self) -> None:
-        """Delete all pods, which the namespace controller would do one by one, and then the namespace."""
+        """Delete all pods with one call, since the namespace controller deletes them one by one; then the namespace."""
         await self.api.delete(f"{self._path}/pods", params={"gracePeriodSeconds": "0"})
         await self.api.delete(self._path)
 
 
 @asynccontextmanager
 async def room(api: Api, name: str, hard: int) -> AsyncIterator[Room]:
-    """Give a room for a while."""
+    """A room that is closed at the end of the block."""
     made = Room(api, name)
     await made.open(hard)
     try:
@@ -95,17 +95,17 @@ async def room(api: Api, name: str, hard: int) -> AsyncIterator[Room]:
 
 
 class Creator(Protocol):
-    """Who creates: through the gate, or in a bare loop."""
+    """A client that creates pods: through the gate, or in a bare loop."""
 
     label: str
     refused: int
 
     async def fill(self, room: Room, pods: int, tell_in: TellIn) -> None:
-        """Create so many pods, however long it takes; ``tell_in`` is told the name of each that is in."""
+        """Create this many pods, however long it takes; ``tell_in`` is called with the name of each."""
 
 
 class Gated:
-    """The gated client, as it is wired by default: all creates are begun at once and wait in line."""
+    """The gated client with its default wiring: all creates are started at once and wait in line."""
 
     label = "gate"
 
@@ -115,11 +115,11 @@ class Gated:
 
     @property
     def refused(self) -> int:
-        """How many creates a quota refused so far."""
+        """The number of creates that a quota has refused so far."""
         return self.client.gate.counts.refused["quota"]
 
     async def fill(self, room: Room, pods: int, tell_in: TellIn) -> None:
-        """Begin so many creates and await them."""
+        """Start this many creates at once and await them."""
 
         async def one() -> None:
             made = await self._core.create_namespaced_pod(room.name, POD)
@@ -135,10 +135,10 @@ class Gated:
 
 
 class Bare:
-    """The least that somebody without the gate would write: watch the quota, and create while it says there is room.
+    """The simplest loop without the gate: watch the quota, and create while it has room.
 
-    The same client, the leanest of watches, no order, no fairness, one kind of pod. What it has in flight it
-    counts, else every piece of news would bring a crowd.
+    It uses the same API client and a minimal watch; it has no order, no fairness and one kind of pod. It does count its
+    creates in flight: otherwise every quota event would trigger a burst.
     """
 
     label = "bare loop"
@@ -150,7 +150,7 @@ class Bare:
         self.refused = 0
 
     async def fill(self, room: Room, pods: int, tell_in: TellIn) -> None:
-        """Create in answer to the quota's news until so many are in."""
+        """Create pods on quota events until this many exist."""
         path = f"/api/v1/namespaces/{room.name}/resourcequotas"
         listed = (await self._api.get(path)).json
         left, under_way, used, hard = pods, 0, 0, 0
@@ -208,7 +208,7 @@ class Bare:
 
 
 class Blind:
-    """Somebody else in the namespace: creates without asking, and tries again when refused."""
+    """Another client in the namespace: it creates without looking at the quota and retries when refused."""
 
     def __init__(self, server: Server, *, pause: float = 0.1) -> None:
         self._client = aio.ApiClient(configuration(server))
@@ -217,7 +217,7 @@ class Blind:
         self.refused = 0
 
     async def create(self, room: Room) -> str:
-        """Create one pod, after as many refusals as it takes."""
+        """Create one pod, retrying until it succeeds."""
         while True:
             try:
                 return str((await self._core.create_namespaced_pod(room.name, POD)).metadata.name)
@@ -233,14 +233,14 @@ class Blind:
 
 
 def configuration(server: Server, user: str = USER) -> Any:
-    """Return how a creating user reaches the server, for aio clients."""
+    """Return the configuration of asyncio clients for this user."""
     found = aio_configuration(find_place(None, str(server.kubeconfig(user)), None, None).configuration)
     found.connection_pool_maxsize = CONNECTIONS
     return found
 
 
 async def server_calls(api: Api) -> Counter[tuple[str, str, str]]:
-    """Ask the server how often (verb, resource, code) was answered so far; watches count when they end."""
+    """Return the server's count of answers by (verb, resource, code); a watch is counted when it ends."""
     text = (await api.get("/metrics", accept="text/plain")).text
     found: Counter[tuple[str, str, str]] = Counter()
     for labels, number in _CALLS.findall(text):
