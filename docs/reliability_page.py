@@ -1,8 +1,8 @@
-"""Writes docs/reliability.md from what the tests of faults recorded: ``python docs/reliability_page.py [--check]``.
+"""Writes docs/reliability.md from the records of the fault tests: ``python docs/reliability_page.py [--check]``.
 
-``make faults`` runs them, on a real Kubernetes, and each leaves its figures in build/reliability. With ``--check`` the
-page is held against the tests only: that it has a row for each of them, under its words, and that no row says that a
-create was doubled or forgotten.
+``make faults`` runs these tests on a real Kubernetes; each writes its figures to build/reliability. ``--check`` only
+compares the page with the tests: there must be a row for each test, with the words of its name and docstring, and no
+row may show a create that was made twice or left waiting.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ HEAD: Final = """\
 <!-- Written by docs/reliability_page.py from the records of `make faults`: run both again, do not edit. -->
 # What happens when something breaks
 
-A storm of 300 creates goes through the gated client as it is wired by default, into a namespace of a real Kubernetes
-(etcd, kube-apiserver, kube-controller-manager) whose quota lets a part of them in at a time; a fake kubelet finishes
-the pods. In the middle of it one thing breaks. In the end the API server is asked what there is: each create has to
-exist exactly once, and nobody may be left waiting. Each row is a test in `tests/cluster/faults/`.
+A storm of 300 creates is sent through the gated client with its default wiring, into a namespace of a real Kubernetes
+(etcd, kube-apiserver, kube-controller-manager) whose quota allows only some of them at a time; a fake kubelet finishes
+the pods. In the middle of it one thing breaks. At the end the API server is asked which pods exist: each create must
+exist exactly once, and no request may be left waiting. Each row is a test in `tests/cluster/faults/`.
 
-*Recovered*: from the end of the fault to the next create that was in. *Refused*: creates that a quota refused and that
-were sent again; where two storms meet in one process, of both. The machine, which had other work to do as well:
-{machines}. Run on {dates}.
+*Recovered*: from the end of the fault to the next successful create. *All created after*: from the start of the storm.
+*Refused by quota*: creates that a quota refused and that were sent again; where two storms share a process, those of
+both. The machine, which had other load as well: {machines}. Run on {dates}.
 
-| fault | exactly once | twice | lost | left waiting | recovered | all in after | refused by quota | seen |
+| fault | exactly once | twice | lost | left waiting | recovered | all created after | refused by quota | notes |
 |---|---|---|---|---|---|---|---|---|
 """
 FOOT: Final = """
-For the jumps of its clock the gate is one of the test's own, whose clock is given; it learns from refusals alone.
+The tests of clock jumps use a gate with a clock of their own; that gate only learns from refusals.
 
-Without an idempotency key a process that is killed forgets what it had in line: those creates are *lost* to it, and the
-platform that knows what it asked for can name them. None is made twice: what the dead process had sent either exists or
-does not, and nobody sends it again. With a key ({key}) the platform simply asks for all of it again.
+Without an idempotency key a killed process loses the creates that were waiting in line: they are *lost* to it, but the
+platform that requested them knows which they are. None is created twice: each create that the dead process had sent
+either exists or does not, and is not sent again. With a key ({key}) the platform simply requests all of them again.
 
 ## What each row promises
 
@@ -49,7 +49,7 @@ KEY: Final = "`with waiting(key=...)`"
 
 
 def main() -> int:
-    """Write the page, or check it. Returns the exit code."""
+    """Write the page, or check it with ``--check``. Returns the exit code."""
     claims = faults()
     if "--check" in sys.argv[1:]:
         problems = wrong(claims, PAGE.read_text(encoding="utf-8") if PAGE.exists() else "")
@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def faults() -> dict[str, str]:
-    """All faults, and what their tests claim: a test with parameters is one fault for each of its ids."""
+    """All faults with the docstrings of their tests: a test with parameters is one fault for each of its ids."""
     found = {}
     for path in sorted(SUITE.rglob("test_faults_of_*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8"), str(path)).body:
@@ -87,13 +87,13 @@ def _ids(test: ast.AsyncFunctionDef) -> list[str]:
 
 
 def words(name: str) -> str:
-    """Return the name of a test as words."""
+    """Return the name of a test as a sentence."""
     said = name.removeprefix("test_").replace("_", " ").replace(" api ", " API ")
     return said[0].upper() + said[1:]
 
 
 def written(claims: dict[str, str], records: dict[str, dict[str, Any]]) -> str:
-    """Return the page."""
+    """Return the text of the page."""
     machines = ", ".join(sorted({str(each["machine"]) for each in records.values()}))
     dates = sorted({str(each["date"]) for each in records.values()})
     rows = "\n".join(_row(name, records[name]) for name in claims)
@@ -120,7 +120,7 @@ def _row(name: str, record: dict[str, Any]) -> str:
 
 
 def wrong(claims: dict[str, str], page: str) -> list[str]:
-    """Say what is wrong with a page; figures may be any."""
+    """Return what is wrong with a page, a line each; its figures are not checked."""
     problems = []
     rows = {cells[0]: cells for line in page.splitlines() if (cells := line.strip("| ").split(" | "))[1:]}
     for name, claim in claims.items():
@@ -129,11 +129,11 @@ def wrong(claims: dict[str, str], page: str) -> list[str]:
             problems.append(f"no row for {words(name)!r}: run `make faults`, then python docs/reliability_page.py")
             continue
         if f"- **{words(name)}.** {claim}" not in page:
-            problems.append(f"{words(name)!r} claims something else by now: run python docs/reliability_page.py")
+            problems.append(f"the promise of {words(name)!r} is outdated: run python docs/reliability_page.py")
         if cells[2] != "0" or cells[4] != "0":
             problems.append(f"{words(name)!r}: {cells[2]} twice, {cells[4]} left waiting")
     known = {words(name) for name in claims} | {"fault"}
-    problems += [f"a row for {row!r}, which no test is of" for row in rows if row not in known]
+    problems += [f"a row for {row!r}, for which there is no test" for row in rows if row not in known]
     return problems
 
 
