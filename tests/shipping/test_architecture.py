@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,3 +28,15 @@ def test_the_map_names_every_module_of_the_engine() -> None:
     modules = {path.stem for path in (ROOT / "backoff_ctrl" / "engine").glob("*.py")} - {"__init__"}
 
     assert named == modules
+
+
+def test_the_table_of_rooms_has_a_line_for_every_folder_of_code() -> None:
+    """A newcomer finds each of them there, and none that is gone."""
+    rooms = PAGE.read_text(encoding="utf-8").split("## Rooms")[1].split("## ")[0]
+    named = re.findall(r"^\| `([a-z0-9_/]+)/` \| \S", rooms, re.MULTILINE)
+    folders = {
+        path.parent.relative_to(ROOT).as_posix()
+        for top in ("backoff_ctrl", "k8s", "api")
+        for path in (ROOT / top).rglob("*.py")
+    }
+    assert sorted(named) == sorted(folders - {"k8s", "k8s/replay/clients"})

@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("backoff_ctrl", "k8s", "api")
@@ -112,9 +113,18 @@ def test_the_targets_that_everybody_uses_are_there() -> None:
         "bench",
         "figures",
     } <= TARGETS
+
+
+def test_everybody_runs_the_same_checks() -> None:
+    """The CI script, the workflow of the code host and the git hook lead to the same targets."""
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o111
     assert "make check test" in script.read_text()
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    steps = workflow["jobs"]["check-and-test"]["steps"]
+    assert [step["run"] for step in steps if "run" in step] == ["bash .ci/run"]
+    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert [hook["entry"] for hook in repository["hooks"]] == ["make check"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -1,4 +1,4 @@
-"""The README's code is run as it stands: what a reader copies works."""
+"""The code in README and ARCHITECTURE runs as it stands: what a reader copies works."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ if TYPE_CHECKING:
 
     from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 POD = {
     "metadata": {"generateName": "step-"},
     "spec": {"containers": [{"name": "c", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}]},
 }
 
 
-def example(word: str) -> str:
+def example(word: str, page: Path = README) -> str:
     """Return the one Python example that has this word in it."""
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     (found,) = (block for block in blocks if word in block)
     return str(found)
 
@@ -56,7 +58,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backgro
 def test_the_engine_example_runs_as_it_stands() -> None:
     """Its own assertion holds, the probe is the refused request's, and it is in at the end."""
     names: dict[str, object] = {}
-    exec(compile(example("Rejected"), str(README), "exec"), names)
+    exec(compile(example("Rejected", ARCHITECTURE), str(ARCHITECTURE), "exec"), names)
     ticket, probe = names["ticket"], names["probe"]
     assert getattr(ticket, "request", None) is getattr(probe, "request", 0)
     assert getattr(probe, "probe", False) is True
