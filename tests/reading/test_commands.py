@@ -220,8 +220,12 @@ def test_footprint_shows_people_a_block_for_each_manifest(
         (["classify"], "", "stdin is empty: pipe an answer of the API server or a line of a log into it"),
         (["classify"], " \n", "stdin is empty: pipe an answer of the API server or a line of a log into it"),
         (["footprint", "-f", "/does/not/exist"], "", "/does/not/exist: cannot be read: No such file or directory"),
-        (["footprint", "-f", "-"], "a: [", "stdin, line 2, column 1: is not YAML: did not find expected node content"),
-        (["footprint", "-f", "-"], "kind: Pod", "stdin: apiVersion: is missing"),
+        (
+            ["footprint", "-f", "-"],
+            "a: [",
+            "stdin, line 2, column 1: is not valid YAML: did not find expected node content",
+        ),
+        (["footprint", "-f", "-"], "kind: Pod", "stdin: apiVersion: required field is missing"),
         (
             ["footprint", "-f", "-"],
             POD.replace("1500m", "abc"),
@@ -331,7 +335,7 @@ def test_footprint_names_metadata_that_is_none(feed: Callable[[str], None], caps
     """The server would refuse it: so does the command, also for kinds whose charge is only their number."""
     feed("{apiVersion: v1, kind: ConfigMap, metadata: 3}")
     assert run(["footprint", "-f", "-"]) == 2
-    assert capsys.readouterr().err == "backoff-ctrl: stdin: metadata: must be a set of fields, not a number\n"
+    assert capsys.readouterr().err == "backoff-ctrl: stdin: metadata: must be an object, not a number\n"
 
 
 def test_footprint_lets_no_manifest_steer_the_terminal(

@@ -20,7 +20,7 @@ def shell(line: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"), [("classify", "stdin is empty"), ("footprint -f -", "stdin: holds no manifest")]
+    ("arguments", "sentence"), [("classify", "stdin is empty"), ("footprint -f -", "stdin: contains no manifest")]
 )
 def test_a_closed_stdin_is_an_empty_one(arguments: str, sentence: str) -> None:
     """As cron and some supervisors leave it: a sentence and 2."""
