@@ -1,4 +1,4 @@
-"""``backoff-ctrl demo``: plain retries, the ancestor and the gate on one real workload, compared in one table."""
+"""``backoff-ctrl demo``: compare plain retries, Flyte 1's back-off and the gate on one recorded workload."""
 
 from __future__ import annotations
 
@@ -34,18 +34,28 @@ if TYPE_CHECKING:
     from .demo_cluster import RunOne
 
 PICTURE: Final = Path("build/demo.svg")
-WIDE: Final = 110  # columns: the table with air in it
-NARROWEST: Final = 80  # on less the lines wrap, which is better than cells without their numbers
+WIDE: Final = 110  # columns: the table with padding
+NARROWEST: Final = 80  # columns: narrower terminals wrap lines, which is better than cut numbers
 
 
 @click.command("demo")
-@click.option("--trace", type=click.Path(path_type=Path), help="A CSV in the format of openb_pod_list_default.csv.")
-@click.option("--pods", type=click.IntRange(1, 5000), default=200, show_default=True, help="Pods to replay.")
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Where in the trace they start.")
-@click.option("--virtual", is_flag=True, help="In virtual time only: no server, no waiting.")
-@click.option("--kubeconfig", metavar="FILE", help="On this cluster, in namespaces of its own that it deletes again.")
-@click.option("--context", help="A context of the kubeconfig; default: the current one.")
-@click.option("--keep-going", is_flag=True, help="Replay through the gate again and again, until Ctrl-C.")
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    help="A CSV file in the format of openb_pod_list_default.csv; default: the packaged trace.",
+)
+@click.option(
+    "--pods", type=click.IntRange(1, 5000), default=200, show_default=True, help="The number of pods to replay."
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=1, show_default=True, help="Chooses where in the trace the slice starts."
+)
+@click.option("--virtual", is_flag=True, help="Simulate in virtual time only: no server, no waiting.")
+@click.option(
+    "--kubeconfig", metavar="FILE", help="Run on this cluster, in new namespaces that are deleted at the end."
+)
+@click.option("--context", help="The context in the kubeconfig; default: the current one.")
+@click.option("--keep-going", is_flag=True, help="Replay through the gate repeatedly, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 def command(  # noqa: PLR0913, PLR0917 - options of the command line
     trace: Path | None,
@@ -57,19 +67,23 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
     keep_going: bool,
     as_json: bool,
 ) -> None:
-    """Compare plain retries, Flyte 1's back-off (the ancestor) and the gate on a real workload.
+    """Compare plain retries, Flyte 1's back-off (the ancestor) and the gate on a recorded workload.
 
-    A slice of a public cluster trace is replayed, sped up, over real HTTP against an embedded API server with
-    full quotas, once per client. Prints one table and draws build/demo.svg.
+    Replays a slice of a public cluster trace at higher speed, once with each client, over real HTTP against an
+    embedded API server with quotas that fill up. Prints one table and draws build/demo.svg.
 
-    With --kubeconfig the server is that of a real cluster. No node ever runs the pods: they name a scheduler that
-    does not exist and carry a scheduling gate, and the demo itself sets them Succeeded when their time is over.
+    With --kubeconfig or --context it runs against a real cluster instead. No node ever runs the pods: they name a
+    scheduler that does not exist and have a scheduling gate, and the demo marks them Succeeded after their run time.
     """
     on_cluster = kubeconfig is not None or context is not None
     if on_cluster and (virtual or keep_going):
-        raise click.UsageError("--kubeconfig is for the comparison on a cluster: leave out --virtual and --keep-going")
+        raise click.UsageError(
+            "--kubeconfig and --context run on a cluster: they cannot be combined with --virtual or --keep-going"
+        )
     if keep_going and (virtual or as_json):
-        raise click.UsageError("--keep-going shows a live table over HTTP: leave out --virtual and --json")
+        raise click.UsageError(
+            "--keep-going shows a live table over HTTP: it cannot be combined with --virtual or --json"
+        )
     rows = read_trace(trace or PACKAGED)
     workload = make_workload(rows, pods=pods, seed=seed)
     if keep_going:
@@ -79,7 +93,7 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
         return
     with _progress() as progress:
         if on_cluster:
-            from .demo_cluster import on_cluster_of  # noqa: PLC0415 - loads the client: 0.25 s
+            from .demo_cluster import on_cluster_of  # noqa: PLC0415 - imports the client: 0.25 s
 
             with on_cluster_of(kubeconfig, context, progress) as run_one:
                 bounds, runs, in_virtual_time, factor = _run_all(workload, virtual, progress, run_one, ON_CLUSTER)
@@ -100,7 +114,7 @@ def _run_all(
     run_one: RunOne = run_for_real,
     factor: float | None = None,
 ) -> tuple[Bounds, Mapping[str, Run], Mapping[str, Run], float | None]:
-    """Run every client in virtual time, then, unless that is all, over HTTP."""
+    """Run every client in virtual time, then over HTTP unless ``virtual`` is set."""
     bounds = bounds_of(workload)
     in_virtual_time = {}
     task = progress.add_task("virtual time", total=len(CLIENTS))
@@ -118,14 +132,12 @@ def _run_all(
             runs[name] = run_one(workload, name, factor, partial(_completed, progress, bar))
         except KeyboardInterrupt:
             placed = int(progress.tasks[bar].completed)
-            click.echo(
-                f"{name}: {placed} of {len(workload.pods)} pods were in, the others were not waited for", err=True
-            )
+            click.echo(f"{name}: interrupted after {placed} of {len(workload.pods)} pods were created", err=True)
             raise
         except ReplayError as error:
             raise Failed(f"{name}: {error}") from error
         except OSError as error:
-            raise BadInput(f"the sandbox can't serve on this machine: {error}") from error
+            raise BadInput(f"cannot run the sandbox on this machine: {error}") from error
     return bounds, runs, in_virtual_time, factor
 
 
@@ -141,20 +153,20 @@ def _print(
     in_virtual_time: Mapping[str, Run],
     factor: float | None,
 ) -> None:
-    """Print the sizes, the table and the reference."""
+    """Print the size of the workload, the table and the reference."""
     terminal = Console()
     width = max(terminal.width, NARROWEST) if terminal.is_terminal else WIDE
     console = Console(width=width, highlight=False)
     last = max(pod.arrival for pod in workload.pods)
-    speed = "in virtual time" if factor is None else f"over HTTP, {factor:.0f} times as fast"
+    speed = "in virtual time" if factor is None else f"over HTTP, {factor:.0f} times faster than recorded"
     console.print(
-        f"{len(workload.pods)} pods (rows {workload.first_row}-{workload.first_row + len(workload.pods) - 1} of "
-        f"{workload.rows:,} that ran; {workload.dropped:,} never did) of {Path(source).name}, "
-        f"{len(workload.quotas)} namespaces, arriving over {last:,.0f} s, {speed}.",
+        f"{len(workload.pods)} pods of {Path(source).name} (rows {workload.first_row}-"
+        f"{workload.first_row + len(workload.pods) - 1} of the {workload.rows:,} that ran; {workload.dropped:,} never "
+        f"did) in {len(workload.quotas)} namespaces, arriving over {last:,.0f} s, {speed}.",
         soft_wrap=True,
     )
     table = Table(box=SIMPLE_HEAD, padding=(0, 1 if width >= WIDE else 0), pad_edge=False)
-    table.caption, table.caption_justify = "Seconds are those of the trace.", "left"
+    table.caption, table.caption_justify = "All times are in seconds of the trace.", "left"
     table.add_column("client", no_wrap=True)
     headings = ["creates\nsent", "refused", "calls\nsaved", "wait\np50", "wait\np95", "makespan"]
     headings += [] if factor is None else ["creates\nvs the\nvirtual\nrun", "makespan\nvs the\nvirtual\nrun"]
@@ -164,13 +176,14 @@ def _print(
         table.add_row(*cells)
     console.print(table)
     console.print(
-        "The ancestor is Flyte 1's back-off. The reference knows the quotas and never asks in vain: the better of two, "
-        f"key by key. No makespan can be under {max(bounds.area_bound_s, bounds.arrival_bound_s):,.0f} s (demand x "
-        "time / quota; last arrival + run time).",
+        "The ancestor is Flyte 1's back-off. The reference is the better of two schedulers, measure by measure, that "
+        "know the quotas and never send a create that is rejected. No makespan can be below "
+        f"{max(bounds.area_bound_s, bounds.arrival_bound_s):,.0f} s (the larger of demand x time / quota and last "
+        "arrival + run time).",
         soft_wrap=True,
     )
     if not any(run.result.lost or run.result.duplicated for run in runs.values()):
-        console.print("Every client got every pod in exactly once, counted at the server.")
+        console.print("Every client created every pod exactly once, as counted at the server.")
 
 
 def _rows(
@@ -192,31 +205,31 @@ def _rows(
 
 
 def _draw(workload: Workload, runs: Mapping[str, Run]) -> None:
-    """Draw the picture; without matplotlib say so, the figures are there all the same."""
+    """Draw the picture. If matplotlib is missing, only say so: the figures are printed anyway."""
 
     try:
         draw(workload, [run.panel for run in runs.values()], PICTURE)
     except PictureError as error:
         click.echo(str(error), err=True)
     except OSError as error:
-        click.echo(f"no picture: {PICTURE} can't be written: {error.strerror}", err=True)
+        click.echo(f"no picture: cannot write {PICTURE}: {error.strerror}", err=True)
     else:
         click.echo(f"The picture is in {PICTURE}.", err=True)
 
 
 def _check(runs: Mapping[str, Run]) -> None:
-    """Fail if a pod was lost or is there twice."""
+    """Raise ``Failed`` if a pod was lost or created twice."""
     wrong = [
         f"{name}: {run.result.lost} lost, {run.result.duplicated} duplicated"
         for name, run in runs.items()
         if run.result.lost or run.result.duplicated
     ]
     if wrong:
-        raise Failed(f"not every pod is there exactly once: {'; '.join(wrong)}")
+        raise Failed(f"not every pod was created exactly once: {'; '.join(wrong)}")
 
 
 def _progress() -> Progress:
-    """Make a progress display on stderr, which goes away at the end."""
+    """Return a progress display on stderr that disappears at the end."""
 
     columns = (TextColumn("{task.description:15}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)

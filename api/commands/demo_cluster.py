@@ -1,4 +1,4 @@
-"""``backoff-ctrl demo --kubeconfig``: the comparison on a real cluster, and what has to be true before and after."""
+"""``backoff-ctrl demo --kubeconfig``: run the comparison on a real cluster, and clean up afterwards."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ _ENDING: Final = (signal.SIGTERM, *_HANGUP)
 
 @contextmanager
 def on_cluster_of(kubeconfig: str | None, context: str | None, progress: Progress) -> Iterator[RunOne]:
-    """Give what runs one client there. Whatever ends the block, the namespaces made in it are deleted.
+    """Yield a function that runs one client on the cluster. However the block ends, its namespaces are deleted.
 
-    Raises ``BadInput`` where the cluster can't be used.
+    Raises ``BadInput`` if the cluster cannot be used.
     """
     arguments = (("--kubeconfig", kubeconfig and str(Path(kubeconfig).expanduser())), ("--context", context))
     given = [word for option, value in arguments if value is not None for word in (option, value)]
     try:
         place = find_place(None, kubeconfig, context, None)
-        with _ended_politely(), Rooms(place) as rooms:
+        with _signals_as_ctrl_c(), Rooms(place) as rooms:
             try:
                 yield partial(run_on_cluster, rooms=rooms)
             except BaseException:
                 try:
                     _delete(rooms)
                 finally:
-                    _tell_left(rooms, given)
+                    _report_left(rooms, given)
                 raise
             _finish(rooms, given, progress)
     except ReachError as error:
@@ -58,9 +58,9 @@ def on_cluster_of(kubeconfig: str | None, context: str | None, progress: Progres
 
 
 def _finish(rooms: Rooms, given: Sequence[str], progress: Progress) -> None:
-    """Clean up after a comparison that is complete: nothing that happens here costs its results.
+    """Clean up after a complete comparison. Nothing that happens here loses its results.
 
-    The first Ctrl-C ends the wait, the second the deleting.
+    The first Ctrl-C ends the wait for the deletion, the second one the deleting.
     """
     try:
         _delete(rooms)
@@ -68,13 +68,13 @@ def _finish(rooms: Rooms, given: Sequence[str], progress: Progress) -> None:
     except KeyboardInterrupt:
         with suppress(KeyboardInterrupt):
             _delete(rooms)
-    _tell_left(rooms, given)
+    _report_left(rooms, given)
     if rooms.going:
         _say(f"still being deleted by the cluster: {', '.join(rooms.going)}")
 
 
 def _delete(rooms: Rooms) -> None:
-    """Delete the namespaces. Ctrl-C ends it; a terminal that closes, and says so twice, does not."""
+    """Delete the namespaces. Ctrl-C interrupts this; a closed terminal, which sends SIGHUP twice, does not."""
     if rooms.left:
         _say(f"deleting {len(rooms.left)} namespace{'s' if len(rooms.left) > 1 else ''} ...")
     with _handling(_HANGUP, signal.SIG_IGN):
@@ -82,8 +82,8 @@ def _delete(rooms: Rooms) -> None:
 
 
 def _await_gone(rooms: Rooms, progress: Progress) -> None:
-    """Wait until they are gone, as far as the cluster says so."""
-    if rooms.left:  # the server was not there a moment ago
+    """Wait until the namespaces are gone, as long as the cluster answers."""
+    if rooms.left:  # the server did not answer a moment ago
         return
     task = progress.add_task("cleaning up", total=None)
     with suppress(ReachError):
@@ -91,25 +91,25 @@ def _await_gone(rooms: Rooms, progress: Progress) -> None:
     progress.update(task, total=1, completed=1)
 
 
-def _tell_left(rooms: Rooms, given: Sequence[str]) -> None:
-    """Say what could not be deleted, and the command that does it, on the same cluster."""
+def _report_left(rooms: Rooms, given: Sequence[str]) -> None:
+    """Print which namespaces could not be deleted, and the kubectl command that deletes them."""
     if rooms.left:
         kubectl = shlex.join(["kubectl", *given, "delete", "namespace", "-l", rooms.selector])
-        _say(f"not deleted: {', '.join(rooms.left)}: do it with {kubectl}")
+        _say(f"not deleted: {', '.join(rooms.left)}; delete them with: {kubectl}")
 
 
 def _say(line: str) -> None:
-    """Say it on stderr, if anybody is there: cleaning up goes on without."""
+    """Print a line on stderr. If that is closed, cleaning up continues all the same."""
     with suppress(OSError):
         click.echo(line, err=True)
 
 
 @contextmanager
-def _ended_politely() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the command as Ctrl-C does: with everything cleaned up."""
+def _signals_as_ctrl_c() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the command as Ctrl-C does, with everything cleaned up."""
 
     def as_interrupt(_: int, __: FrameType | None) -> None:
-        signal.raise_signal(signal.SIGINT)  # whoever handles Ctrl-C at this moment: Python or the event loop
+        signal.raise_signal(signal.SIGINT)  # handled by Python or by the event loop, whichever handles Ctrl-C now
 
     with _handling(_ENDING, as_interrupt):
         yield
@@ -117,7 +117,7 @@ def _ended_politely() -> Iterator[None]:
 
 @contextmanager
 def _handling(signals: Iterable[signal.Signals], handler: Callable[..., None] | signal.Handlers) -> Iterator[None]:
-    """Handle signals so in the block. Only a main thread can; elsewhere they are the program's that called us."""
+    """Install a signal handler for the block. Only possible in the main thread; elsewhere this does nothing."""
     ours = threading.current_thread() is threading.main_thread()
     before = {each: signal.signal(each, handler) for each in signals} if ours else {}
     try:

@@ -1,4 +1,4 @@
-"""``backoff-ctrl demo --keep-going``: one workload after another through the gate, with a table that refreshes."""
+"""``backoff-ctrl demo --keep-going``: replay one workload after another through the gate, with a live table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLIENT: Final = "gate_observing"
 
 @dataclass(slots=True)
 class Totals:
-    """Over all rounds so far."""
+    """Counts over all rounds so far."""
 
     rounds: int = 0
     creates: int = 0
@@ -37,7 +37,7 @@ class Totals:
 
 
 def keep_replaying(trace: Trace, pods: int, seed: int) -> None:
-    """Replay slices from ``seed`` on, each in a sandbox of its own, until Ctrl-C."""
+    """Replay slices of the trace, from ``seed`` on, each in a new sandbox, until Ctrl-C."""
     totals = Totals()
     waiting: list[int] = [0]
     console = Console()
@@ -50,8 +50,8 @@ def keep_replaying(trace: Trace, pods: int, seed: int) -> None:
                     asyncio.run(_round(url, workload, totals, live, waiting))
     except KeyboardInterrupt:
         click.echo(
-            f"Stopped: {totals.admitted:,} pods went in with {totals.refused:,} refusals over "
-            f"{totals.rounds} whole rounds; {waiting[0]} were still waiting."
+            f"Stopped: {totals.admitted:,} pods were created and {totals.refused:,} creates rejected in "
+            f"{totals.rounds} complete rounds; {waiting[0]} pods were still waiting."
         )
 
 
@@ -86,13 +86,13 @@ async def _round(url: str, workload: Workload, totals: Totals, live: Live, waiti
 
 
 def _table(workload: Workload, cluster: HttpCluster, elapsed: float, totals: Totals) -> tuple[Table, int]:
-    """Draw the state of every namespace; also return how many wait in all."""
+    """Return the table of all namespaces, and the total number of waiting pods."""
     table = Table(
-        title=f"seed {workload.seed}, {elapsed:,.0f} s into the workload ({FACTOR:.0f} times as fast)   "
+        title=f"seed {workload.seed}, {elapsed:,.0f} s into the workload (at {FACTOR:.0f} times its speed)   "
         f"creates sent {totals.creates:,}, refused {totals.refused:,}, admitted {totals.admitted:,}",
         title_justify="left",
     )
-    for heading in ("namespace", "resource", "used", "limited", "arrived", "in", "waiting"):
+    for heading in ("namespace", "resource", "used", "limited", "arrived", "created", "waiting"):
         table.add_column(heading, justify="left" if heading in ("namespace", "resource") else "right")
     latest = {namespace: used for _, namespace, used in cluster.usage}
     all_waiting = 0

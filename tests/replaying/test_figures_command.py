@@ -117,8 +117,8 @@ def test_the_demo_prints_its_sizes_and_one_table(capsys: pytest.CaptureFixture[s
     """For people."""
     assert backoff_ctrl(["demo", "--virtual", "--pods", "20", "--seed", "5"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("20 pods (rows ")
-    assert "of 7,255 that ran; 897 never did" in out
+    assert out.startswith("20 pods of openb_pods.csv.gz (rows ")
+    assert "of the 7,255 that ran; 897 never did" in out
     for name in (*CLIENTS, "reference"):
         assert f"\n {name} " in out
 

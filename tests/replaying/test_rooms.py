@@ -266,5 +266,5 @@ def test_a_second_ctrl_c_ends_cleaning_up_and_says_what_is_left(tmp_path: Path) 
 
     run = next(iter(cluster.spaces.values()))["metadata"]["labels"]["backoff-ctrl.dev/demo"]
     command = f"kubectl --kubeconfig '{path}' --context mine delete namespace -l backoff-ctrl.dev/demo={run}"
-    assert f"not deleted: {', '.join(cluster.spaces)}: do it with {command}\n" in err
+    assert f"not deleted: {', '.join(cluster.spaces)}; delete them with: {command}\n" in err
     assert process.returncode == 1

@@ -72,7 +72,7 @@ def test_it_says_how_to_use_it_and_ends_cleanly(running: Running, number: signal
 
     assert (code, err) == (0, "")
     assert f"kubectl --server {running.url} " in running.greeting[1]
-    assert out == "The sandbox is gone, and everything in it.\n"
+    assert out == "The sandbox has stopped; everything in it is gone.\n"
 
 
 def test_pods_finish_after_the_time_given(running: Running) -> None:
@@ -124,7 +124,7 @@ def test_a_missing_quota_file_gives_one_sentence(tmp_path: Path) -> None:
     _refuses(["--port", "0", "--quota-file", str(tmp_path / "none.yaml")], "No such file")
     _refuses(["--port", "0", "--quota-file", str(tmp_path)], "Is a directory")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\xfa")
-    _refuses(["--port", "0", "--quota-file", str(tmp_path / "bytes")], "is no UTF-8 text")
+    _refuses(["--port", "0", "--quota-file", str(tmp_path / "bytes")], "is not UTF-8")
 
 
 def test_a_port_in_use_gives_one_sentence() -> None:
@@ -133,7 +133,7 @@ def test_a_port_in_use_gives_one_sentence() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        _refuses(["--port", str(port)], f"Port {port} can't be used")
+        _refuses(["--port", str(port)], f"cannot listen on port {port}")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md shows what is there: the engine's tables, and every module of the engine."""
+"""ARCHITECTURE.md matches the code: its diagrams, and its list of engine modules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAGE = ROOT / "ARCHITECTURE.md"
 
 
 def test_the_diagrams_are_those_of_the_tables() -> None:
-    """Drawn anew from ``BLOCKS`` and ``REQUESTS`` they are the same."""
+    """Diagrams generated from ``BLOCKS`` and ``REQUESTS`` equal those on the page."""
     checked = subprocess.run(
         [sys.executable, "docs/diagrams.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -21,7 +21,7 @@ def test_the_diagrams_are_those_of_the_tables() -> None:
 
 
 def test_the_map_names_every_module_of_the_engine() -> None:
-    """A newcomer finds each of them in the table, and nothing that is gone."""
+    """The table has every engine module, and none that no longer exists."""
     table = PAGE.read_text(encoding="utf-8").split("## The engine, module by module")[1].split("## ")[0]
     cells = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
     named = {name.strip(" `") for cell in cells for name in cell.split(",")}

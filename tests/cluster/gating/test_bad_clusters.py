@@ -85,7 +85,7 @@ def test_a_server_that_does_not_run(command: list[str], tmp_path: Path, capsys: 
     sentence = said(capsys, run([*command, "--kubeconfig", write_kubeconfig(tmp_path / "k", url)]))
 
     assert url in sentence
-    assert "nothing listens there" in sentence
+    assert "no server is listening there" in sentence
     assert "check the address" in sentence
 
 
@@ -102,11 +102,11 @@ def test_a_host_that_does_not_exist(command: list[str], tmp_path: Path, capsys: 
 @pytest.mark.parametrize(
     ("answer", "scheme", "words"),
     [
-        pytest.param(None, "http", "can't be reached", id="hangs up"),
-        pytest.param(None, "https", "no TLS with it", id="hangs up on TLS"),
-        pytest.param(b"HTTP/1.1 200 OK" + NOTHING, "https", "no TLS with it", id="plain HTTP"),
-        pytest.param(b"SSH-2.0-OpenSSH_9.6\r\n", "http", "can't be reached", id="not HTTP"),
-        pytest.param(b"HTTP/1.1 404 Not Found" + NOTHING, "http", "is it an API server?", id="a web server"),
+        pytest.param(None, "http", "cannot reach", id="hangs up"),
+        pytest.param(None, "https", "TLS failed", id="hangs up on TLS"),
+        pytest.param(b"HTTP/1.1 200 OK" + NOTHING, "https", "TLS failed", id="plain HTTP"),
+        pytest.param(b"SSH-2.0-OpenSSH_9.6\r\n", "http", "cannot reach", id="not HTTP"),
+        pytest.param(b"HTTP/1.1 404 Not Found" + NOTHING, "http", "address of an API server", id="a web server"),
     ],
 )
 def test_what_is_no_api_server(
@@ -133,7 +133,7 @@ def test_a_certificate_that_is_not_trusted(
     sentence = said(capsys, run([*command, "--kubeconfig", path]))
 
     assert "its certificate is not trusted" in sentence
-    assert "name its authority in the kubeconfig" in sentence
+    assert "set certificate-authority in the kubeconfig" in sentence
 
 
 def test_a_certificate_of_another_host(
@@ -146,7 +146,7 @@ def test_a_certificate_of_another_host(
     path.write_text(yaml.safe_dump(document))
     sentence = said(capsys, run([*command, "--kubeconfig", str(path)]))
 
-    assert "its certificate is another host's" in sentence
+    assert "its certificate is for another host" in sentence
     assert "tls-server-name" in sentence
 
 
@@ -195,7 +195,7 @@ def test_a_kubeconfig_that_is_none(
     sentence = said(capsys, run([*command, "--kubeconfig", str(path)]))
 
     assert "the kubeconfig" in sentence
-    assert sentence.endswith("name another with --kubeconfig")
+    assert sentence.endswith("choose another file with --kubeconfig")
 
 
 @pytest.mark.parametrize("what", ["missing", "a folder"])
@@ -207,7 +207,7 @@ def test_a_kubeconfig_that_is_not_there(
     sentence = said(capsys, run([*command, "--kubeconfig", str(path)]))
 
     assert str(path) in sentence
-    assert sentence.endswith("name another with --kubeconfig")
+    assert sentence.endswith("choose another file with --kubeconfig")
 
 
 def test_a_context_that_the_kubeconfig_does_not_have(
@@ -270,8 +270,8 @@ async def test_a_token_that_is_no_longer_good(
 
     sentence = said(capsys, await asyncio.to_thread(run, [*command, "--kubeconfig", str(path)]))
 
-    assert "refuses the credentials" in sentence
-    assert "take a fresh token" in sentence
+    assert "rejected the credentials" in sentence
+    assert "get a fresh token" in sentence
 
 
 def test_no_credentials_at_all(
