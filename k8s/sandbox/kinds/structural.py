@@ -1,6 +1,6 @@
-"""Structural schemas of custom resources: what is unknown is cut off, defaults are filled in, values are checked.
+"""Structural schemas of custom resources: unknown fields are pruned, defaults filled in, values checked.
 
-Source of the rules: ``k8s.io/apiextensions-apiserver`` ``pkg/apiserver/schema``; of the sentences: ``kube-openapi``.
+Source of the rules: ``k8s.io/apiextensions-apiserver`` ``pkg/apiserver/schema``; of the messages: ``kube-openapi``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def prune_and_default(schema: JSON, obj: JSON, unknown: list[str]) -> JSON:
-    """The object as it is stored. Paths of what is cut off are added to ``unknown``."""
+    """The object as it is stored. The paths of pruned fields are appended to ``unknown``."""
     pruned: JSON = _prune(schema, obj, "", unknown, root=True)
     _default(schema, pruned)
     return pruned
@@ -73,7 +73,7 @@ def _default(schema: JSON, value: Any) -> None:
 
 
 def problems_of(schema: JSON, obj: JSON) -> list[Problem]:
-    """Where an object does not fit, sorted by field."""
+    """Where an object violates its schema, sorted by field."""
     problems: list[Problem] = []
     _check(schema, {name: value for name, value in obj.items() if name not in _ROOT}, "", problems)
     return sorted(problems, key=lambda problem: problem[1])

@@ -1,4 +1,4 @@
-"""Label selectors: read and worded as ``k8s.io/apimachinery`` ``pkg/labels`` reads and words them."""
+"""Label selectors, parsed and worded as in ``k8s.io/apimachinery`` ``pkg/labels``."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class _Token(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def label_tests(text: str) -> tuple[Test, ...]:
-    """One test for each requirement. Raises 400."""
+    """One test for each requirement of a selector. Raises 400."""
     return _Parser(text).requirements()
 
 
 class _Parser:
-    """A recursive descent over the tokens of one selector."""
+    """A recursive descent parser for the tokens of one selector."""
 
     def __init__(self, text: str) -> None:
         self._tokens = [_Token(found[1] or found[2], bool(found[2])) for found in _TOKEN.finditer(text)]

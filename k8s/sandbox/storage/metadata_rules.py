@@ -1,4 +1,4 @@
-"""What labels, annotations, finalizers and owners may be (``k8s.io/apimachinery`` ``pkg/api/validation``)."""
+"""Rules for labels, annotations, finalizers and owners (``k8s.io/apimachinery`` ``pkg/api/validation``)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 
 @lru_cache(maxsize=4096)
 def key_problem(key: str) -> str:
-    """What is wrong with a qualified name: a label's key, an annotation's, a finalizer. Empty where nothing is."""
+    """What is wrong with a qualified name (key of a label or annotation, finalizer); empty if it is valid."""
     prefix, slash, name = key.partition("/")
     if "/" in name:
         optional = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
@@ -57,7 +57,7 @@ def key_problem(key: str) -> str:
 
 
 def prefix_problem(prefix: str) -> str:
-    """What is wrong with the domain in front of a qualified name. Empty where nothing is."""
+    """What is wrong with the domain before a qualified name; empty if it is valid."""
     if not prefix:
         return "must be non-empty"
     if len(prefix) > _LONGEST_PREFIX:
@@ -67,14 +67,14 @@ def prefix_problem(prefix: str) -> str:
 
 @lru_cache(maxsize=4096)
 def value_problem(value: str) -> str:
-    """What is wrong with the value of a label."""
+    """What is wrong with the value of a label; empty if it is valid."""
     if len(value) > _LONGEST:
         return f"must be no more than {_LONGEST} bytes"
     return "" if _VALUE.fullmatch(value) else _VALUE_TEXT
 
 
 def metadata_problems(metadata: JSON) -> list[Problem]:
-    """Everything that is wrong with metadata beside the name."""
+    """Everything that is wrong with metadata, except the name."""
     return [*_labels(metadata), *_annotations(metadata), *_owners(metadata), *_finalizers(metadata)]
 
 
@@ -126,7 +126,7 @@ def _finalizers(metadata: JSON) -> Iterator[Problem]:
 
 
 def kept_problems(before: JSON, after: JSON) -> list[Problem]:
-    """What an update may not do to metadata."""
+    """What an update must not change in metadata."""
     problems: list[Problem] = []
     if before.get("deletionTimestamp"):
         added = sorted(set(after.get("finalizers") or ()) - set(before.get("finalizers") or ()))
