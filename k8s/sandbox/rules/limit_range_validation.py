@@ -1,4 +1,4 @@
-"""What is wrong with a LimitRange, in the words of the API server.
+"""Validation of LimitRanges, with the API server's messages.
 
 Source: ``k8s.io/kubernetes/pkg/apis/core/validation/validation.go`` (1.36), ``ValidateLimitRange``.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _TYPES = frozenset({"Container", "Pod", "PersistentVolumeClaim"})
 _FIELDS = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
 
-# What may not be greater than what, where the API server says so, whose amount it names, and its words for both.
+# Per rule: the smaller field, the larger, the field that the error names, whose amount it shows, and its message.
 _REQUEST = "defaultRequest"
 _ORDER = (
     ("min", "max", "min", "min", "min value {} is greater than max value {}"),

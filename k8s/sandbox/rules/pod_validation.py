@@ -1,4 +1,4 @@
-"""What is wrong with a pod, new or changed (``pkg/apis/core/validation``). Only what a creator can well get wrong."""
+"""Validation of pods, on create and update (``pkg/apis/core/validation``). Only mistakes that creators really make."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ENV_TEXT = "a valid environment variable name must consist only of printable AS
 
 
 def problems_of_new_pod(spec: JSON) -> list[Problem]:
-    """Everything that is wrong with the spec of a pod that does not run yet. Raises ``AmountError``."""
+    """Everything that is wrong with the spec of a new pod. Raises ``AmountError``."""
     problems = problems_of_pod(spec)
     if spec.get("ephemeralContainers"):
         problems.append(("FieldValueForbidden", "spec.ephemeralContainers", "Forbidden: cannot be set on create"))
@@ -59,7 +59,7 @@ def problems_of_pod(spec: JSON) -> list[Problem]:
 
 
 def problems_of_pod_update(before: JSON, after: JSON) -> list[Problem]:
-    """What may not change in the spec of a pod. Raises ``AmountError``."""
+    """Everything that is wrong with an update of a pod's spec. Raises ``AmountError``."""
     for field in ("containers", "initContainers"):
         if len(before.get(field) or ()) != len(after.get(field) or ()):
             told = f"Forbidden: pod updates may not add or remove {'init ' if field != 'containers' else ''}containers"
@@ -93,7 +93,7 @@ def _without_seconds(toleration: JSON) -> JSON:
 
 
 def _fixed(spec: JSON) -> JSON:
-    """The part of a pod's spec that no plain update may change."""
+    """The part of a pod's spec that a plain update must not change."""
     fixed = {field: value for field, value in spec.items() if field not in _MUTABLE}
     for field in ("containers", "initContainers"):
         if field in fixed:

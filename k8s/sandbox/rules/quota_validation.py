@@ -1,7 +1,7 @@
-"""What is wrong with a ResourceQuota, in the words of the API server.
+"""Validation of ResourceQuotas, with the API server's messages.
 
 Source: ``k8s.io/kubernetes/pkg/apis/core/validation/validation.go`` (1.36), ``ValidateResourceQuota`` and the two
-that check its updates.
+functions that validate updates.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ONLY_EXISTS = (
 
 
 def problems_of_quota(quota: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> list[Problem]:
-    """Everything that is wrong with a quota, or with its new spec. Raises ``AmountError``."""
+    """Everything that is wrong with a new quota, or with an update of ``before``. Raises ``AmountError``."""
     spec = quota.get("spec") or {}
     problems = [*_amounts("spec.hard", spec.get("hard") or {}), *_scopes(spec), *_selector(spec)]
     if before is not None:
@@ -72,7 +72,7 @@ def _name_problems(name: str) -> Iterator[str]:
 
 
 def _misapplied(scope: str, hard: JSON) -> int:
-    """How many names of a quota are known, and not for this scope."""
+    """How many standard names in a quota do not go with this scope."""
     fitting = _NAMES_OF_SCOPE.get(scope, frozenset(hard))
     return sum(1 for name in hard if is_standard(name) and name not in fitting)
 
@@ -122,7 +122,7 @@ def _operator(where: str, scope: str, requirement: JSON) -> Iterator[Problem]:
 
 
 def _as_go_holds_it(requirements: list[JSON]) -> JSON:
-    """A selector as the server's inner types print it."""
+    """A selector as Go prints the server's internal types."""
     return {
         "MatchExpressions": [
             {"ScopeName": each.get("scopeName"), "Operator": each.get("operator"), "Values": each.get("values")}
