@@ -1,4 +1,4 @@
-"""What the cells of tables show, for all kinds but pods: after ``printers/internalversion`` of Kubernetes 1.36."""
+"""The cells of Tables, for all kinds except pods: after ``printers/internalversion`` of Kubernetes 1.36."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 NONE = "<none>"
 UNSET = "<unset>"
-_NAMED = 3  # hosts and endpoints that a cell names before it says how many more there are
+_NAMED = 3  # hosts and endpoints that a cell lists before it counts the rest
 _MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
 _JOB_STATES = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
@@ -33,7 +33,7 @@ def at(*path: str, default: Any = "") -> Callable[[JSON], Any]:
 
 
 def since(*path: str) -> Callable[[JSON], str]:
-    """A cell that says how long ago the time in a field was."""
+    """A cell that shows how long ago the time in a field was."""
     return lambda obj: age_now(part(obj, *path)) if part(obj, *path) else NONE
 
 
@@ -47,7 +47,7 @@ def quota_side(limits: bool) -> Callable[[JSON], str]:
 
 
 def of(ready: tuple[str, ...], wanted: tuple[str, ...]) -> Callable[[JSON], str]:
-    """A cell like 1/3."""
+    """A cell such as 1/3."""
     return lambda obj: f"{part(obj, *ready, default=0)}/{part(obj, *wanted, default=0)}"
 
 
@@ -56,7 +56,7 @@ def size(*fields: str) -> Callable[[JSON], int]:
 
 
 def labels(*path: str) -> Callable[[JSON], str]:
-    """A cell with the labels in a field."""
+    """A cell that lists the labels in a field."""
 
     def told(obj: JSON) -> str:
         labels = part(obj, *path, default={})
@@ -66,7 +66,7 @@ def labels(*path: str) -> Callable[[JSON], str]:
 
 
 def selector(*path: str) -> Callable[[JSON], str]:
-    """A cell with a label selector, sorted by label."""
+    """A cell that shows a label selector, sorted by key."""
 
     def told(obj: JSON) -> str:
         selector = part(obj, *path, default={})
@@ -81,7 +81,7 @@ def selector(*path: str) -> Callable[[JSON], str]:
 
 
 def each(field: str, *path: str) -> Callable[[JSON], str]:
-    """One field of the containers of a template."""
+    """A cell that lists one field of each container in a template."""
     return lambda obj: ",".join(str(each.get(field, "")) for each in part(obj, *path, "containers", default=()))
 
 
@@ -152,7 +152,7 @@ def hosts(ingress: JSON) -> str:
 
 
 def _some(found: list[str], total: int) -> str:
-    """The first of them, and how many more there are."""
+    """The first entries, and how many more there are."""
     told = ",".join(found[:_NAMED])
     return f"{told} + {total - _NAMED} more..." if len(found) > _NAMED else told
 
@@ -180,7 +180,7 @@ def claim_status(claim: JSON) -> str:
 
 
 def once_bound(cell: Callable[[JSON], str]) -> Callable[[JSON], str]:
-    """A cell of a claim that stays empty until it has a volume."""
+    """A cell of a claim that stays empty until the claim is bound."""
     return lambda claim: cell(claim) if part(claim, "spec", "volumeName") else ""
 
 
