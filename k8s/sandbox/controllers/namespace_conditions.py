@@ -1,4 +1,4 @@
-"""What a namespace that is going says of itself (``k8s.io/kubernetes`` ``pkg/controller/namespace/deletion``)."""
+"""Conditions of a namespace that is being deleted (``k8s.io/kubernetes`` ``pkg/controller/namespace/deletion``)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FIXED = (
 
 
 def set_conditions(namespace: JSON, left: Mapping[str, list[JSON]], now: str) -> None:
-    """Say what is left, by resource (``configmaps.``, ``jobs.batch``), and which finalizers hold it."""
+    """State what remains, by resource (``configmaps.``, ``jobs.batch``), and which finalizers keep it."""
     finalizers = Counter(
         finalizer
         for objects in left.values()

@@ -1,4 +1,4 @@
-"""Subresources with a meaning of their own: binding, eviction, scale."""
+"""Subresources with operations of their own: binding, eviction, scale."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _SCALES = Kind("autoscaling", "v1", "scales", "Scale")
 
 
 class Subresources:
-    """What can be done to pods, and to the size of what makes them."""
+    """Binds and evicts pods, and scales the kinds that create pods."""
 
     def __init__(self, core: Core, writer: Writer, deleter: Deleter) -> None:
-        """Work on the parts given."""
+        """Work with these parts of the sandbox."""
         self._core = core
         self._writer = writer
         self._deleter = deleter
@@ -61,7 +61,7 @@ class Subresources:
         store.replace(target.kind, stored, pod)
 
     def scale_of(self, obj: JSON) -> JSON:
-        """The Scale of a controller."""
+        """The Scale of an object that has replicas."""
         metadata = {
             field: obj["metadata"][field]
             for field in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
