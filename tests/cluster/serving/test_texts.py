@@ -59,8 +59,8 @@ async def test_invalid_characters_are_replaced(api: Api, namespace: str, text: b
     assert made(await api.patch(f"{path}/m", operations % text, JSON_PATCH))["data"] == {"a": read}
 
 
-async def test_yaml_must_be_utf_8(api: Api, namespace: str) -> None:
-    """400, while JSON gets its invalid bytes replaced."""
+async def test_yaml_with_invalid_bytes_is_refused(api: Api, namespace: str) -> None:
+    """400 for bytes that are not UTF-8; in JSON they are replaced."""
     path = of_core(namespace, "configmaps")
     for text, told in (
         (b"\xff", "yaml: invalid leading UTF-8 octet"),
