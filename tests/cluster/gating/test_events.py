@@ -206,7 +206,7 @@ async def test_an_expired_event_is_created_again(server: Server, api: Api, names
 
 @pytest.mark.parametrize("owner", ["Not A Name", "x" * 253, "a.b-", "ein-ö"])
 async def test_any_owner_and_any_note_make_a_valid_event(server: Server, api: Api, namespace: str, owner: str) -> None:
-    """The server accepts every owner's name, and notes of any length."""
+    """Whatever the owner's name and however long the note, the server accepts the event."""
     with telling(server) as sender:
         sender.tell(waits(namespace, Owner("v1", "ConfigMap", owner), note="ö" * 2000))
         listed = await api.until(events_at(namespace), lambda found: of_reason(found, "WaitingForQuota"))

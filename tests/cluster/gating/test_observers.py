@@ -132,7 +132,7 @@ async def test_raising_a_quota_admits_a_waiting_create_at_once(server: Server, r
 
 
 async def test_lowering_a_quota_fails_creates_that_no_longer_fit(server: Server, room: Room) -> None:
-    """A create larger than the new limit fails with both amounts, instead of waiting forever."""
+    """A create larger than the new limit fails, with both amounts in the message, instead of waiting forever."""
     await room.quota("q", {"requests.cpu": "4"})
     large = pod("large", {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "3"}}}]})
     other = pod("other", {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}}}]})

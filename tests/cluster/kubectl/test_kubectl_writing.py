@@ -92,7 +92,7 @@ def test_server_side_apply_respects_the_owners_of_fields(kubectl: Terminals) -> 
     assert "manager: else" in kubectl("get", "configmap", "m", "-o", "yaml", "--show-managed-fields")
 
 
-def test_patch_label_and_annotate_change_objects(kubectl: Terminals) -> None:
+def test_patch_and_label_and_annotate_change_objects(kubectl: Terminals) -> None:
     """With all three patch types. An existing label is replaced only on request; an immutable field is named."""
     kubectl("create", "-f", "-", stdin=pod("a", labels={"app": "x"}))
     image = '{"spec":{"containers":[{"name":"main","image":"busybox:2"}]}}'

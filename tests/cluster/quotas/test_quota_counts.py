@@ -226,7 +226,7 @@ async def test_a_claim_is_charged_by_its_size_and_class(
 
 
 @pytest.mark.usefixtures("gold")
-async def test_a_refusal_names_the_quota_of_the_storage_class(room: Room) -> None:
+async def test_a_refusal_names_the_storage_class(room: Room) -> None:
     """The resource name contains the class; a claim of another class still fits."""
     await room.quota("q", {"requests.storage": "10Gi", GOLD_STORAGE: "5Gi"})
     await room.create(CLAIMS, claim("a", "2Gi", storageClassName=GOLD))

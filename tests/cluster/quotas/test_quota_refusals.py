@@ -178,7 +178,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("hard", "before", "asked", "amounts"), CASES)
-async def test_a_refusal_has_the_requested_the_used_and_the_limited_amounts(
+async def test_a_refusal_shows_what_was_requested_and_used_and_the_limit(
     room: Room, hard: JSON, before: list[JSON], asked: JSON, amounts: str
 ) -> None:
     """It names the quota and only the exceeded resources, sorted, as canonical quantities."""

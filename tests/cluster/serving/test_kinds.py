@@ -270,7 +270,7 @@ def job(name: str = "j", restart: str = "Never", **spec: Any) -> JSON:
     return {"metadata": {"name": name}, "spec": {"suspend": True, "template": template, **spec}}
 
 
-async def test_a_job_gets_defaults_labels_and_a_selector(api: Api, namespace: str) -> None:
+async def test_a_job_gets_defaults_and_labels_and_a_selector(api: Api, namespace: str) -> None:
     """Labels from its uid and its name, on the Job and on its template."""
     created = made(await api.post(of_group("batch/v1", namespace, "jobs"), job()))
     uid, spec = created["metadata"]["uid"], created["spec"]

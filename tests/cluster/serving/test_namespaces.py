@@ -94,7 +94,7 @@ async def test_objects_in_a_terminating_namespace_can_be_changed(api: Api) -> No
 
 
 @pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
-async def test_the_servers_own_namespaces_cannot_be_deleted(api: Api, name: str) -> None:
+async def test_standard_namespaces_cannot_be_deleted(api: Api, name: str) -> None:
     """403 for default, kube-system and kube-public."""
     told = f'namespaces "{name}" is forbidden: this namespace may not be deleted'
 
@@ -108,7 +108,7 @@ async def test_namespaces_cannot_be_deleted_as_a_collection(api: Api) -> None:
     assert refusal(await api.delete("/api/v1/namespaces")) == (405, "MethodNotAllowed", told)
 
 
-async def test_a_namespace_can_be_a_dry_run(api: Api) -> None:
+async def test_dry_runs_of_namespaces_have_no_effect(api: Api) -> None:
     """`dryRun=All` for a create and for a delete."""
     name = fresh()
     made(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}, params={"dryRun": "All"}))

@@ -206,8 +206,8 @@ async def test_only_a_priority_class_sets_the_priority_of_a_pod(
     assert made(await api.post(path, repeated))["spec"]["priority"] == 0
 
 
-async def test_resources_of_kubernetes_own_domain_need_no_limit(api: Api, namespace: str) -> None:
-    """They may be overcommitted, unlike those of devices."""
+async def test_native_resources_need_no_limit(api: Api, namespace: str) -> None:
+    """Names in the domain of Kubernetes may be overcommitted, unlike those of devices."""
     resources = {"requests": {"kubernetes.io/x": "1500m"}}
     created = made(await api.post(of_core(namespace, "pods"), pod("p", container(resources=resources))))
 
