@@ -34,8 +34,8 @@ def main(proxy: str) -> str:
     roots |= {(group, version, kind) for (group, version), kinds in REVIEWS.items() for kind in kinds.values()}
     waiting = [*_ALSO]
     for name, schema in schemas.items():
-        told = schema.get("x-kubernetes-group-version-kind", ())
-        waiting += [name for each in told if (each["group"], each["version"], each["kind"]) in roots]
+        gvks = schema.get("x-kubernetes-group-version-kind", ())
+        waiting += [name for each in gvks if (each["group"], each["version"], each["kind"]) in roots]
     found: set[str] = set()
     while waiting:
         name = waiting.pop()

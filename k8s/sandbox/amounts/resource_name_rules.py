@@ -69,8 +69,8 @@ def _qualified_problems(name: str) -> list[str]:
     if "/" in prefix:
         return [f"a valid label key {_PART} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
     problems = []
-    if slash and (told := prefix_problem(prefix)):
-        problems.append(f"prefix part {told}")
+    if slash and (text := prefix_problem(prefix)):
+        problems.append(f"prefix part {text}")
     if not last:
         problems.append("name part must be non-empty")
     elif len(last) > _LONGEST:

@@ -34,11 +34,11 @@ def set_conditions(namespace: JSON, left: Mapping[str, list[JSON]], now: str) ->
         ("NamespaceContentRemaining", "True", "SomeResourcesRemain", f"Some resources are remaining: {resources}")
     )
     if holders:
-        told = f"Some content in the namespace has finalizers remaining: {holders}"
-        conditions.append(("NamespaceFinalizersRemaining", "True", "SomeFinalizersRemain", told))
+        text = f"Some content in the namespace has finalizers remaining: {holders}"
+        conditions.append(("NamespaceFinalizersRemaining", "True", "SomeFinalizersRemain", text))
     else:
-        told = "All content-preserving finalizers finished"
-        conditions.append(("NamespaceFinalizersRemaining", "False", "ContentHasNoFinalizers", told))
+        text = "All content-preserving finalizers finished"
+        conditions.append(("NamespaceFinalizersRemaining", "False", "ContentHasNoFinalizers", text))
     status = namespace.setdefault("status", {})
     before = {each["type"]: each for each in status.get("conditions") or ()}
     status["conditions"] = [

@@ -74,13 +74,13 @@ def read_body(data: bytes, header: str | None) -> JSON:
     except ValueError as error:
         raise bad_request(("" if given in YAML_TYPES else _NO_VERSION) + str(error)) from error
     if not isinstance(parsed, dict):
-        told = f"json: cannot unmarshal {json_word(parsed)} into Go value of type {_TYPE_META}"
-        raise bad_request(_NO_VERSION + told)
+        text = f"json: cannot unmarshal {json_word(parsed)} into Go value of type {_TYPE_META}"
+        raise bad_request(_NO_VERSION + text)
     for field in ("apiVersion", "kind"):
         if not isinstance(parsed.get(field, ""), str | None):
             word = json_word(parsed[field])
-            told = f"json: cannot unmarshal {word} into Go struct field .{field} of type string"
-            raise bad_request(_NO_VERSION + told)
+            text = f"json: cannot unmarshal {word} into Go struct field .{field} of type string"
+            raise bad_request(_NO_VERSION + text)
     return parsed
 
 
@@ -109,8 +109,8 @@ def read_object(kind: Kind, data: bytes, header: str | None, *, strict: bool = F
     if strict:
         repeated = repeated_fields(data)
         if repeated:
-            told = ", ".join(f'duplicate field "{path}"' for path in repeated)
-            raise cannot_handle(kind, f"strict decoding error: {told}")
+            listed = ", ".join(f'duplicate field "{path}"' for path in repeated)
+            raise cannot_handle(kind, f"strict decoding error: {listed}")
     return body
 
 

@@ -52,8 +52,8 @@ class Form(NamedTuple):
     def of_one(self, target: Target, data: bytes) -> bytes:
         """Encode an object. Raises 406 where a list was requested."""
         if self.shape == _PARTIAL_LIST:
-            told = f"the requested object is not a list (*{_go_type(target.kind)})"
-            raise not_acceptable(f"you requested {_PARTIAL_LIST}, but {told}")
+            text = f"the requested object is not a list (*{_go_type(target.kind)})"
+            raise not_acceptable(f"you requested {_PARTIAL_LIST}, but {text}")
         if self.shape:
             obj = load(data)
             if obj.get("kind") != "Status":
@@ -69,8 +69,8 @@ class Form(NamedTuple):
     def of_page(self, target: Target, page: Page) -> bytes:
         """Encode a list. Raises 406 where a single object was requested."""
         if self.shape == _PARTIAL:
-            told = f"the requested object is a list (*{_go_type(target.kind)}List)"
-            raise not_acceptable(f"you requested {_PARTIAL}, but {told}")
+            text = f"the requested object is a list (*{_go_type(target.kind)}List)"
+            raise not_acceptable(f"you requested {_PARTIAL}, but {text}")
         if self.shape == _TABLE:
             items = (item.parse() for item in page.items)
             return self._encoded(dump(table(target.kind, items, page.metadata(), self.include)))
@@ -98,8 +98,8 @@ def form_of(accept: str, include: str) -> Form:
     """The first supported form in an ``Accept`` header. Raises 406, and 400 for an invalid ``includeObject``."""
     media_type, shape = _first(accept)
     if shape == _TABLE and include not in {"", "None", "Metadata", "Object"}:
-        told = f"includeObject: Invalid value: \"{include}\": must be 'Metadata', 'Object', 'None', or empty"
-        raise bad_request(f"Unable to convert to Table as requested: {told}")
+        text = f"includeObject: Invalid value: \"{include}\": must be 'Metadata', 'Object', 'None', or empty"
+        raise bad_request(f"Unable to convert to Table as requested: {text}")
     return Form(media_type, shape, include)
 
 

@@ -102,23 +102,23 @@ def invalid(kind: Kind, name: str, problems: list[tuple[str, str, str]], *, of_r
     """422 with its causes; each problem is (reason, field, message)."""
     causes = [{"reason": reason, "message": text, "field": field} for reason, field, text in problems]
     lines = list(dict.fromkeys(f"{field}: {text}" for _, field, text in problems))  # only the causes repeat
-    told = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
+    shown = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
     details: JSON = {"name": name} if name else {}
     if kind.group:
         details["group"] = kind.group
     word = kind.plural if of_resource else kind.kind
     details |= {"kind": word, "causes": causes}
     qualified = f"{word}.{kind.group}" if kind.group else word
-    return ApiError(422, "Invalid", f'{qualified} "{name}" is invalid: {told}', details)
+    return ApiError(422, "Invalid", f'{qualified} "{name}" is invalid: {shown}', details)
 
 
 def invalid_options(options: str, *problems: tuple[str, str, str]) -> ApiError:
     """422 for invalid request parameters; ``options`` is CreateOptions, PatchOptions, ListOptions..."""
     causes = [{"reason": reason, "message": text, "field": field} for reason, field, text in problems]
     lines = [f"{field}: {text}" for _, field, text in problems]
-    told = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
+    shown = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
     details: JSON = {"group": "meta.k8s.io", "kind": options, "causes": causes}
-    return ApiError(422, "Invalid", f'{options}.meta.k8s.io "" is invalid: {told}', details)
+    return ApiError(422, "Invalid", f'{options}.meta.k8s.io "" is invalid: {shown}', details)
 
 
 def unexpected(message: str) -> ApiError:
@@ -150,8 +150,8 @@ def too_large(limit: int) -> ApiError:
 
 def too_many_operations(count: int, most: int) -> ApiError:
     """413 for a JSON patch with too many operations."""
-    told = f"The allowed maximum operations in a JSON patch is {most}, got {count}"
-    return ApiError(413, "RequestEntityTooLarge", f"Request entity too large: {told}")
+    text = f"The allowed maximum operations in a JSON patch is {most}, got {count}"
+    return ApiError(413, "RequestEntityTooLarge", f"Request entity too large: {text}")
 
 
 def not_acceptable(message: str) -> ApiError:

@@ -46,8 +46,8 @@ def problems_of_definition(obj: JSON) -> list[Problem]:
     problems += [missing(f"spec.names.{field}") for field in ("plural", "singular", "kind", "listKind")
                  if not names.get(field)]  # fmt: skip
     if not (obj.get("status") or {}).get("storedVersions"):
-        told = "Invalid value: null: must have at least one stored version"
-        problems.append(("FieldValueInvalid", "status.storedVersions", told))
+        text = "Invalid value: null: must have at least one stored version"
+        problems.append(("FieldValueInvalid", "status.storedVersions", text))
     return problems
 
 

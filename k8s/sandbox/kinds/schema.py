@@ -49,8 +49,8 @@ def conform(kind: Kind, obj: JSON, *, strict: bool = False) -> JSON:
     except _Misfit as misfit:
         raise cannot_handle(kind, str(misfit)) from misfit
     if strict and walk.unknown:
-        told = ", ".join(f'unknown field "{path}"' for path in walk.unknown)
-        raise cannot_handle(kind, f"strict decoding error: {told}")
+        listed = ", ".join(f'unknown field "{path}"' for path in walk.unknown)
+        raise cannot_handle(kind, f"strict decoding error: {listed}")
     return clean
 
 

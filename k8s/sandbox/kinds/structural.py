@@ -85,8 +85,8 @@ def _check(schema: JSON, value: Any, path: str, problems: list[Problem]) -> None
     if not _is_of_type(schema, value):
         wanted = "integer,string" if schema.get(_INT_OR_STRING) else schema.get("type")
         found = _type_of(value)
-        told = f'Invalid value: "{found}": {path} in body must be of type {wanted}: "{found}"'
-        problems.append(("FieldValueTypeInvalid", path, told))
+        text = f'Invalid value: "{found}": {path} in body must be of type {wanted}: "{found}"'
+        problems.append(("FieldValueTypeInvalid", path, text))
         return
     problems += _value_problems(schema, value, path)
     if isinstance(value, list):
@@ -158,11 +158,11 @@ def _number_problems(schema: JSON, value: float, path: str) -> list[Problem]:
     found: list[Problem] = []
     least, most, step = schema.get("minimum"), schema.get("maximum"), schema.get("multipleOf")
     if least is not None and (value <= least if schema.get("exclusiveMinimum") else value < least):
-        told = "greater than" if schema.get("exclusiveMinimum") else "greater than or equal to"
-        found.append(_invalid(path, value, f"should be {told} {least}"))
+        words = "greater than" if schema.get("exclusiveMinimum") else "greater than or equal to"
+        found.append(_invalid(path, value, f"should be {words} {least}"))
     if most is not None and (value >= most if schema.get("exclusiveMaximum") else value > most):
-        told = "less than" if schema.get("exclusiveMaximum") else "less than or equal to"
-        found.append(_invalid(path, value, f"should be {told} {most}"))
+        words = "less than" if schema.get("exclusiveMaximum") else "less than or equal to"
+        found.append(_invalid(path, value, f"should be {words} {most}"))
     if step and value % step:
         found.append(_invalid(path, value, f"should be a multiple of {step}"))
     return found
@@ -179,5 +179,5 @@ def _size_problems(schema: JSON, value: list[Any] | JSON, path: str) -> list[Pro
     return found
 
 
-def _invalid(path: str, value: Any, told: str) -> Problem:
-    return ("FieldValueInvalid", path, f"Invalid value: {json.dumps(value)}: {path} in body {told}")
+def _invalid(path: str, value: Any, text: str) -> Problem:
+    return ("FieldValueInvalid", path, f"Invalid value: {json.dumps(value)}: {path} in body {text}")

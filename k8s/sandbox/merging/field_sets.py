@@ -253,7 +253,7 @@ def _unpack(packed: JSON, path: Path, found: set[Path]) -> None:
             _unpack(below if isinstance(below, dict) else {}, (*path, step), found)
 
 
-def told(path: Path) -> str:
+def path_text(path: Path) -> str:
     """A path as a conflict message writes it: ``.spec.containers[name="c"].image``."""
     words = ""
     for step in path:

@@ -45,7 +45,7 @@ class Owner:
         return (self.manager, self.operation, self.api_version, self.subresource)
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The manager as a conflict message names it."""
         if self.operation == "Apply":
             return f'"{self.manager}"'

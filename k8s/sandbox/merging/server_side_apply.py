@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.k8s.sandbox.kinds.answers import ApiError, bad_request, invalid_options
 
-from .field_sets import applied_fields, item_step, layout_of, told
+from .field_sets import applied_fields, item_step, layout_of, path_text
 from .managed_fields import Owner, note, owners_of
 
 if TYPE_CHECKING:
@@ -85,14 +85,14 @@ class Application:
 
     def _check_conflicts(self, current: JSON, wanted: JSON, fields: set[Path], others: list[Owner]) -> None:
         clashes: list[tuple[str, str]] = []
-        for other in sorted(others, key=lambda each: each.told):
+        for other in sorted(others, key=lambda each: each.description):
             clashing = sorted(
                 path for path in fields & other.fields if self._at(current, path) != self._at(wanted, path)
             )
             if self._force:
                 other.fields.difference_update(clashing)
             else:
-                clashes += [(other.told, told(path)) for path in clashing]
+                clashes += [(other.description, path_text(path)) for path in clashing]
         if clashes:
             causes = [{"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": where}
                       for who, where in clashes]  # fmt: skip

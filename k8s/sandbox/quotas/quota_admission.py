@@ -147,11 +147,11 @@ class QuotaAdmission:
             if amount.nano + (used[name].nano if name in used else 0) > state.hard[name].nano
         )
         if exceeded:
-            told = ", ".join(
+            text = ", ".join(
                 f"{word}: {_listed(exceeded, amounts)}"
                 for word, amounts in (("requested", requested), ("used", used), ("limited", state.hard))
             )
-            raise self._refuse(attempt, f"exceeded quota: {state.name}, {told}")
+            raise self._refuse(attempt, f"exceeded quota: {state.name}, {text}")
 
     def _write(self, namespace: str, charges: list[tuple[QuotaState, dict[str, Amount]]]) -> None:
         """Charge one quota after another; after a conflict at the last, the earlier ones stay charged."""

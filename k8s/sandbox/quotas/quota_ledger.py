@@ -113,15 +113,15 @@ class QuotaLedger:
 
     def write_status(self, namespace: str, state: QuotaState, used: dict[str, Amount], *, hard: bool) -> None:
         """Store ``status.used``; with ``hard``, also copy ``spec.hard`` to ``status.hard``."""
-        told = {name: str(amount) for name, amount in used.items()}
-        state.used = amounts_of(told)  # the status keeps no family that its text does not show
+        texts = {name: str(amount) for name, amount in used.items()}
+        state.used = amounts_of(texts)  # the status keeps no family that its text does not show
         if hard:
             state.hard = dict(state.spec_hard)
             state.forget_names()
         obj = state.obj
         obj["status"] = {
             "hard": {name: str(amount) for name, amount in state.hard.items()},
-            "used": told,
+            "used": texts,
         }
         self._store.replace(QUOTAS, self._store.get(QUOTAS, namespace, state.name), obj)
 

@@ -92,13 +92,13 @@ class _Ports:
         if (self._outside_before and number in self.had.values()) or shared in self._shared:
             return
         self._shared.add(shared)
-        told = ""
+        text = ""
         if number not in _NODE_PORTS:
-            told = "provided port is not in the valid range. The range of valid ports is 30000-32767"
+            text = "provided port is not in the valid range. The range of valid ports is 30000-32767"
         elif number in self._taken:
-            told = "provided port is already allocated"
-        if told:
-            raise invalid(SERVICES, self._name, [bad(f"spec.ports[{index}].nodePort", number, told)])
+            text = "provided port is already allocated"
+        if text:
+            raise invalid(SERVICES, self._name, [bad(f"spec.ports[{index}].nodePort", number, text)])
         self._taken.add(number)
 
 

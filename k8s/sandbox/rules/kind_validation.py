@@ -93,10 +93,10 @@ def problems_of_claim_update(before: JSON, obj: JSON) -> Iterator[Problem]:
     free = {"resources", "volumeAttributesClassName"} if bound else set()
     old, new = before.get("spec") or {}, obj.get("spec") or {}
     if any(old.get(field) != new.get(field) for field in {*old, *new} - free):
-        told = (
+        text = (
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
         )
-        yield ("FieldValueForbidden", "spec", f"Forbidden: {told}")
+        yield ("FieldValueForbidden", "spec", f"Forbidden: {text}")
 
 
 def problems_of_service(spec: JSON, before: JSON | None) -> Iterator[Problem]:
@@ -110,8 +110,8 @@ def problems_of_service(spec: JSON, before: JSON | None) -> Iterator[Problem]:
     for index, port in enumerate(ports):
         yield from _port_problems(f"spec.ports[{index}]", port, alone=len(ports) == 1)
         if type_ == "ClusterIP" and port.get("nodePort"):
-            told = "Forbidden: may not be used when `type` is 'ClusterIP'"
-            yield ("FieldValueForbidden", f"spec.ports[{index}].nodePort", told)
+            text = "Forbidden: may not be used when `type` is 'ClusterIP'"
+            yield ("FieldValueForbidden", f"spec.ports[{index}].nodePort", text)
     if type_ not in _SERVICE_TYPES:
         yield unsupported("spec.type", type_, *_SERVICE_TYPES)
     if type_ in {"NodePort", "LoadBalancer"} and spec.get("clusterIP") == "None":
@@ -160,8 +160,8 @@ def _selector_problems(spec: JSON, template: JSON) -> Iterator[Problem]:
     wanted = (spec.get("selector") or {}).get("matchLabels") or {}
     labels = (template.get("metadata") or {}).get("labels")
     if not spec.get("selector") or not wanted.items() <= (labels or {}).items():
-        where, told = "spec.template.metadata.labels", "`selector` does not match template `labels`"
-        yield ("FieldValueInvalid", where, f"Invalid value: {json.dumps(labels)}: {told}")
+        where, text = "spec.template.metadata.labels", "`selector` does not match template `labels`"
+        yield ("FieldValueInvalid", where, f"Invalid value: {json.dumps(labels)}: {text}")
 
 
 def problems_of_job_update(before: JSON, spec: JSON) -> Iterator[Problem]:

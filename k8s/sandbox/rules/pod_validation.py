@@ -62,8 +62,8 @@ def problems_of_pod_update(before: JSON, after: JSON) -> list[Problem]:
     """Everything that is wrong with an update of a pod's spec. Raises ``AmountError``."""
     for field in ("containers", "initContainers"):
         if len(before.get(field) or ()) != len(after.get(field) or ()):
-            told = f"Forbidden: pod updates may not add or remove {'init ' if field != 'containers' else ''}containers"
-            return [*problems_of_pod(after), ("FieldValueForbidden", f"spec.{field}", told)]
+            text = f"Forbidden: pod updates may not add or remove {'init ' if field != 'containers' else ''}containers"
+            return [*problems_of_pod(after), ("FieldValueForbidden", f"spec.{field}", text)]
     problems = [*problems_of_pod(after), *_deadline_problems(before, after), *_toleration_problems(before, after)]
     if not problems and _fixed(before) != _fixed(after):
         problems.append(("FieldValueForbidden", "spec", _UPDATE))
@@ -75,8 +75,8 @@ def _deadline_problems(before: JSON, after: JSON) -> Iterator[Problem]:
     if old is None:
         return
     if new is None:
-        told = "Invalid value: null: must not update from a positive integer to nil value"
-        yield ("FieldValueInvalid", _DEADLINE, told)
+        text = "Invalid value: null: must not update from a positive integer to nil value"
+        yield ("FieldValueInvalid", _DEADLINE, text)
     elif new > old:
         yield bad(_DEADLINE, new, "must be less than or equal to previous value")
 
@@ -84,8 +84,8 @@ def _deadline_problems(before: JSON, after: JSON) -> Iterator[Problem]:
 def _toleration_problems(before: JSON, after: JSON) -> Iterator[Problem]:
     kept = [_without_seconds(each) for each in after.get("tolerations") or ()]
     if any(_without_seconds(each) not in kept for each in before.get("tolerations") or ()):
-        told = "Forbidden: existing toleration can not be modified except its tolerationSeconds"
-        yield ("FieldValueForbidden", "spec.tolerations", told)
+        text = "Forbidden: existing toleration can not be modified except its tolerationSeconds"
+        yield ("FieldValueForbidden", "spec.tolerations", text)
 
 
 def _without_seconds(toleration: JSON) -> JSON:

@@ -55,8 +55,8 @@ def problems_of_quota_status(quota: Mapping[str, Any]) -> list[Problem]:
 def _amounts(field: str, amounts: JSON) -> Iterator[Problem]:
     for name, text in amounts.items():
         where = f"{field}[{name}]"
-        for told in _name_problems(name):
-            yield _invalid(where, name, told)
+        for problem in _name_problems(name):
+            yield _invalid(where, name, problem)
         amount = amount_of(text)
         if amount.nano < 0:
             yield _invalid(where, str(amount), "must be greater than or equal to 0")
@@ -111,12 +111,12 @@ def _operator(where: str, scope: str, requirement: JSON) -> Iterator[Problem]:
         yield _invalid(f"{where}.operator", operator, _ONLY_EXISTS)
     if operator in {"In", "NotIn"}:
         if not values:
-            told = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
-            yield ("FieldValueRequired", f"{where}.values", f"Required value: {told}")
+            text = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+            yield ("FieldValueRequired", f"{where}.values", f"Required value: {text}")
     elif operator in {"Exists", "DoesNotExist"}:
         if values:
-            told = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
-            yield _invalid(f"{where}.values", values, told)
+            text = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
+            yield _invalid(f"{where}.values", values, text)
     else:
         yield _invalid(f"{where}.operator", operator, "not a valid selector operator")
 

@@ -60,8 +60,8 @@ def _below_containers(path: str, spec: JSON, side: str) -> Iterator[Problem]:
     for name, total in container_total(spec, side).items():
         counts = side == "requests" or name.startswith(HUGE_PAGES)
         if counts and name in given and total.nano > given[name].nano:
-            told = f"must be greater than or equal to aggregate container {side} of {total}"
-            yield bad(f"{path}.{side}[{name}]", str(given[name]), told)
+            text = f"must be greater than or equal to aggregate container {side} of {total}"
+            yield bad(f"{path}.{side}[{name}]", str(given[name]), text)
 
 
 def _requirement_problems(path: str, resources: JSON, of_name: NameRule) -> Iterator[Problem]:
@@ -87,14 +87,14 @@ def _entry_problems(where: str, name: str, amount: Amount, of_name: NameRule) ->
 
 
 def _container_name_problems(where: str, name: str) -> Iterator[Problem]:
-    for told in container_resource_problems(name):
-        yield bad(where, name, told)
+    for text in container_resource_problems(name):
+        yield bad(where, name, text)
 
 
 def _pod_name_problems(where: str, name: str) -> Iterator[Problem]:
     problems = resource_name_problems(name)
-    for told in problems:
-        yield bad(where, name, told)
+    for text in problems:
+        yield bad(where, name, text)
     if not problems and not for_whole_pods(name):
         yield unsupported(where, name, "cpu", HUGE_PAGES, "memory")
 
@@ -143,5 +143,5 @@ def _claim_problems(path: str, claims: Iterable[Any], known: Collection[str]) ->
         seen.add(key)
         if name not in known:
             listed = f": {', '.join(sorted(known))}" if known else " which is empty"
-            told = f"must be one of the names in pod.spec.resourceClaims{listed}"
-            yield ("FieldValueNotFound", where, f'Not found: "{name}": {told}')
+            text = f"must be one of the names in pod.spec.resourceClaims{listed}"
+            yield ("FieldValueNotFound", where, f'Not found: "{name}": {text}')

@@ -29,7 +29,7 @@ _SPANS: tuple[tuple[int, Callable[[int], str]], ...] = (
 )
 
 
-def told(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """A duration in seconds as text; a negative one counts as zero, because clocks differ."""
     whole = max(0, int(seconds))
     for bound, tell in _SPANS:
@@ -40,7 +40,7 @@ def told(seconds: float) -> str:
 
 def age(since: str | None, now: float) -> str:
     """The time between a timestamp and ``now`` (Unix seconds); ``<unknown>`` without a timestamp."""
-    return told(now - datetime.fromisoformat(since).timestamp()) if since else "<unknown>"
+    return duration(now - datetime.fromisoformat(since).timestamp()) if since else "<unknown>"
 
 
 def age_now(since: str | None) -> str:
@@ -50,4 +50,4 @@ def age_now(since: str | None) -> str:
 
 def between(since: str, until: str) -> str:
     """The time between two timestamps."""
-    return told(datetime.fromisoformat(until).timestamp() - datetime.fromisoformat(since).timestamp())
+    return duration(datetime.fromisoformat(until).timestamp() - datetime.fromisoformat(since).timestamp())

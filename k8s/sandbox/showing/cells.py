@@ -38,12 +38,12 @@ def since(*path: str) -> Callable[[JSON], str]:
 
 
 def quota_side(limits: bool) -> Callable[[JSON], str]:
-    def told(quota: JSON) -> str:
+    def cell(quota: JSON) -> str:
         hard, used = part(quota, "status", "hard", default={}), part(quota, "status", "used", default={})
         names = sorted(name for name in hard if name.startswith("limits.") == limits)
         return ", ".join(f"{name}: {used.get(name, '0')}/{hard[name]}" for name in names)
 
-    return told
+    return cell
 
 
 def of(ready: tuple[str, ...], wanted: tuple[str, ...]) -> Callable[[JSON], str]:
@@ -58,17 +58,17 @@ def size(*fields: str) -> Callable[[JSON], int]:
 def labels(*path: str) -> Callable[[JSON], str]:
     """A cell that lists the labels in a field."""
 
-    def told(obj: JSON) -> str:
+    def cell(obj: JSON) -> str:
         labels = part(obj, *path, default={})
         return ",".join(f"{name}={labels[name]}" for name in sorted(labels)) or NONE
 
-    return told
+    return cell
 
 
 def selector(*path: str) -> Callable[[JSON], str]:
     """A cell that shows a label selector, sorted by key."""
 
-    def told(obj: JSON) -> str:
+    def cell(obj: JSON) -> str:
         selector = part(obj, *path, default={})
         terms = [(name, f"{name}={value}") for name, value in (selector.get("matchLabels") or {}).items()]
         for each in selector.get("matchExpressions") or ():
@@ -77,7 +77,7 @@ def selector(*path: str) -> Callable[[JSON], str]:
             terms.append((name, text.get(each.get("operator"), f"!{name}")))
         return ",".join(text for _, text in sorted(terms, key=lambda term: term[0])) or NONE
 
-    return told
+    return cell
 
 
 def each(field: str, *path: str) -> Callable[[JSON], str]:
@@ -116,11 +116,11 @@ def suspended(cron_job: JSON) -> str:
 
 
 def ports(service: JSON) -> str:
-    told = []
+    listed = []
     for port in part(service, "spec", "ports", default=()):
         outside = f":{port['nodePort']}" if port.get("nodePort") else ""
-        told.append(f"{port.get('port')}{outside}/{port.get('protocol', 'TCP')}")
-    return ",".join(told) or NONE
+        listed.append(f"{port.get('port')}{outside}/{port.get('protocol', 'TCP')}")
+    return ",".join(listed) or NONE
 
 
 def balancers(obj: JSON) -> str:
@@ -153,8 +153,8 @@ def hosts(ingress: JSON) -> str:
 
 def _some(found: list[str], total: int) -> str:
     """The first entries, and how many more there are."""
-    told = ",".join(found[:_NAMED])
-    return f"{told} + {total - _NAMED} more..." if len(found) > _NAMED else told
+    listed = ",".join(found[:_NAMED])
+    return f"{listed} + {total - _NAMED} more..." if len(found) > _NAMED else listed
 
 
 def endpoints(obj: JSON) -> str:
@@ -167,12 +167,12 @@ def endpoints(obj: JSON) -> str:
 
 
 def subjects(kind: str) -> Callable[[JSON], str]:
-    def told(binding: JSON) -> str:
+    def cell(binding: JSON) -> str:
         found = [each for each in binding.get("subjects") or () if each.get("kind") == kind]
         above = [f"{each.get('namespace', '')}/" if kind == "ServiceAccount" else "" for each in found]
         return ", ".join(f"{place}{each.get('name', '')}" for place, each in zip(above, found, strict=True))
 
-    return told
+    return cell
 
 
 def claim_status(claim: JSON) -> str:
@@ -207,8 +207,8 @@ def event_source(event: JSON) -> str:
 
 def node_status(node: JSON) -> str:
     ready = [each for each in part(node, "status", "conditions", default=()) if each.get("type") == "Ready"]
-    told = [("Ready" if each.get("status") == "True" else "NotReady") for each in ready] or ["Unknown"]
-    return ",".join([*told, *(["SchedulingDisabled"] if part(node, "spec", "unschedulable") else [])])
+    states = [("Ready" if each.get("status") == "True" else "NotReady") for each in ready] or ["Unknown"]
+    return ",".join([*states, *(["SchedulingDisabled"] if part(node, "spec", "unschedulable") else [])])
 
 
 def node_roles(node: JSON) -> str:
@@ -218,11 +218,11 @@ def node_roles(node: JSON) -> str:
 
 
 def node_address(kind: str) -> Callable[[JSON], str]:
-    def told(node: JSON) -> str:
+    def cell(node: JSON) -> str:
         found: Iterable[JSON] = part(node, "status", "addresses", default=())
         return next((str(each.get("address")) for each in found if each.get("type") == kind), NONE)
 
-    return told
+    return cell
 
 
 def of_node(field: str) -> Callable[[JSON], str]:

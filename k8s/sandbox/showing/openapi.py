@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _PARAMETERS = ("dryRun", "fieldManager", "fieldValidation", "force")
 _INFO = {"title": "Kubernetes", "version": f"{VERSION['major']}.{VERSION['minor']}"}
-_TOLD = "x-kubernetes-group-version-kind"
+_GVK = "x-kubernetes-group-version-kind"
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _LIKE = "io.k8s.api.core.v1.ConfigMap"  # its descriptions of apiVersion and kind are those of every type
 _ANYTHING: JSON = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -98,8 +98,8 @@ class OpenApi:
         properties = {**(schema.get("properties") or {}), "metadata": metadata}
         for name in ("apiVersion", "kind"):
             properties[name] = shared[name]
-        told = {"group": kind.group, "kind": kind.kind, "version": kind.version}
-        return {**schema, "properties": properties, _TOLD: [told]}
+        gvk = {"group": kind.group, "kind": kind.kind, "version": kind.version}
+        return {**schema, "properties": properties, _GVK: [gvk]}
 
     def _defined(self, kind: Kind) -> JSON | None:
         for stored in self._store.of(DEFINITIONS).within(None):
@@ -137,8 +137,8 @@ def _known_as(group: str, version: str, kinds: set[str]) -> list[str]:
     return [
         name
         for name, schema in _types().items()
-        for told in schema.get(_TOLD, ())
-        if (told["group"], told["version"]) == (group, version) and told["kind"] in kinds
+        for gvk in schema.get(_GVK, ())
+        if (gvk["group"], gvk["version"]) == (group, version) and gvk["kind"] in kinds
     ]
 
 
@@ -157,13 +157,13 @@ def _place(kind: Kind) -> str:
 
 def _operation(kind: Kind) -> tuple[str, JSON]:
     above = "namespaces/{namespace}/" if kind.namespaced else ""
-    told = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     parameters = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in _PARAMETERS]
     patch = {
         "parameters": parameters,
         "responses": {"200": {"description": "OK"}},
         "x-kubernetes-action": "patch",
-        _TOLD: told,
+        _GVK: gvk,
     }
     return f"/{_place(kind)}/{above}{kind.plural}/{{name}}", {"patch": patch}
 
@@ -173,6 +173,6 @@ def _reviews(place: str) -> JSON:
     group, _, version = place.partition("/")[2].rpartition("/")
     answered = {"responses": {"201": {"description": "Created"}}, "x-kubernetes-action": "post"}
     return {
-        f"/{place}/{plural}": {"post": {**answered, _TOLD: {"group": group, "version": version, "kind": kind}}}
+        f"/{place}/{plural}": {"post": {**answered, _GVK: {"group": group, "version": version, "kind": kind}}}
         for plural, kind in REVIEWS.get((group, version), {}).items()
     }

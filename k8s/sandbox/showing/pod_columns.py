@@ -34,7 +34,7 @@ class _Restarts:
         before = (container.get("lastState") or {}).get("terminated") or {}
         self.last = max(self.last, before.get("finishedAt") or "")
 
-    def told(self) -> str:
+    def cell(self) -> str:
         """The text of the cell, such as ``4 (2m ago)``."""
         return f"{self.count} ({age_now(self.last)} ago)" if self.count and self.last else str(self.count)
 
@@ -61,7 +61,7 @@ def pod_cells(pod: JSON) -> PodCells:
             reason = "Unknown"
         elif phase not in _ENDED:
             reason = "Terminating"
-    return PodCells(f"{ready}/{total}", reason, restarts.told())
+    return PodCells(f"{ready}/{total}", reason, restarts.cell())
 
 
 def _initializing(status: JSON, beside: set[str | None], total: int) -> tuple[str, int, _Restarts, _Restarts]:

@@ -49,9 +49,9 @@ def table_shape(kind: Kind, include: str) -> Callable[[bytes], bytes]:
 
 def _row(kind: Kind, columns: Iterable[Column], obj: JSON, include: str) -> JSON:
     row: JSON = {"cells": [column.cell(obj) for column in columns], "object": _included(obj, include)}
-    told = _OVER.get((obj.get("status") or {}).get("phase", "")) if kind is PODS else None
-    if told:
-        row["conditions"] = [{"type": "Completed", "status": "True", **told}]
+    condition = _OVER.get((obj.get("status") or {}).get("phase", "")) if kind is PODS else None
+    if condition:
+        row["conditions"] = [{"type": "Completed", "status": "True", **condition}]
     return row
 
 

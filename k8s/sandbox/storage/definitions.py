@@ -81,9 +81,9 @@ class Definitions:
             wanted = [("NamesAccepted", "False", reason, f'"{names[field]}" is already in use'),
                       ("Established", "False", "NotAccepted", "not all names are accepted")]  # fmt: skip
         else:
-            told = "the initial names have been accepted"
+            text = "the initial names have been accepted"
             wanted = [("NamesAccepted", "True", "NoConflicts", "no conflicts found"),
-                      ("Established", "True", "InitialNamesAccepted", told)]  # fmt: skip
+                      ("Established", "True", "InitialNamesAccepted", text)]  # fmt: skip
         before = {each["type"]: each for each in status.get("conditions") or ()}
         now = timestamp(self._clock())
         status["conditions"] = [
@@ -143,9 +143,9 @@ class Definitions:
 def mark_terminating(obj: JSON, now: str) -> None:
     """Add the finalizer and the condition of a deleted definition, which stay until its objects are gone."""
     obj["metadata"]["finalizers"] = [*(obj["metadata"].get("finalizers") or ()), CLEANUP]
-    told = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
+    text = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
     condition = {"type": "Terminating", "status": "True", "lastTransitionTime": now,
-                 "reason": "InstanceDeletionPending", "message": told}  # fmt: skip
+                 "reason": "InstanceDeletionPending", "message": text}  # fmt: skip
     status = obj.setdefault("status", {})
     status["conditions"] = [*(status.get("conditions") or ()), condition]
 

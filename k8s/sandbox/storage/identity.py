@@ -67,8 +67,8 @@ def check_body(kind: Kind, obj: JSON, *, strict: bool = False) -> JSON:
 
 def _check_custom(kind: Kind, obj: JSON, given: str, named: str) -> None:
     if given != kind.api_version:
-        told = f"the API version in the data ({given}) does not match the expected API version ({kind.api_version})"
-        raise bad_request(told)
+        text = f"the API version in the data ({given}) does not match the expected API version ({kind.api_version})"
+        raise bad_request(text)
     if named != kind.kind:
         problem = ("FieldValueInvalid", "kind", f'Invalid value: "{named}": must be {kind.kind}')
         name = (obj.get("metadata") or {}).get("name") or ""
@@ -114,12 +114,12 @@ def name_problems(kind: Kind, metadata: JSON) -> list[tuple[str, str, str]]:
     name, prefix = metadata.get("name") or "", metadata.get("generateName") or ""
     problems = []
     if prefix:  # it may end with a hyphen or a dot
-        told = _name_problem(kind, prefix[:-1] + "a" if prefix[-1] in "-." else prefix)
-        problems += [_bad_name(prefix, told, "generateName")] if told else []
+        text = _name_problem(kind, prefix[:-1] + "a" if prefix[-1] in "-." else prefix)
+        problems += [_bad_name(prefix, text, "generateName")] if text else []
     if not name:
         return [*problems, ("FieldValueRequired", "metadata.name", "Required value: name or generateName is required")]
-    told = _name_problem(kind, name)
-    return [*problems, _bad_name(name, told)] if told else problems
+    text = _name_problem(kind, name)
+    return [*problems, _bad_name(name, text)] if text else problems
 
 
 def _name_problem(kind: Kind, name: str) -> str:
@@ -148,10 +148,10 @@ def keep_identity(kind: Kind, old: Stored, before: JSON, obj: JSON, *, patched: 
     if uid and uid != old.uid:
         if patched:
             raise invalid(kind, old.name, [_changed("uid", uid)] * 2)
-        told = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old.uid}"
+        text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old.uid}"
         place = f"/registry/{kind.plural}/{old.namespace}/{old.name}".replace("//", "/")
         head = f"StorageError: invalid object, Code: 4, Key: {place}, ResourceVersion: 0, AdditionalErrorMsg: "
-        raise conflict(kind, old.name, head + told)
+        raise conflict(kind, old.name, head + text)
     ends = metadata.get("deletionTimestamp")
     if ends and ends != known.get("deletionTimestamp"):
         raise invalid(kind, old.name, [_changed("deletionTimestamp", ends)] * 2)

@@ -112,8 +112,8 @@ class _Parser:
 def _comparison(key: str, operator: str, value: str) -> Test:
     if operator in {">", "<"}:
         if not re.fullmatch(r"[+-]?\d+", value):
-            told = f"values[0]: Invalid value: \"{value}\": for 'Gt', 'Lt' operators, the value must be an integer"
-            raise _broken(told)
+            text = f"values[0]: Invalid value: \"{value}\": for 'Gt', 'Lt' operators, the value must be an integer"
+            raise _broken(text)
         bound, above = int(value), operator == ">"
 
         def compare(labels: Mapping[str, str]) -> bool:
@@ -143,5 +143,5 @@ def _unreadable(found: _Token, expected: str) -> ApiError:
     return bad_request(f"found '{found.text}', expected: {expected}")
 
 
-def _broken(told: str) -> ApiError:
-    return bad_request(f"unable to parse requirement: {told}")
+def _broken(text: str) -> ApiError:
+    return bad_request(f"unable to parse requirement: {text}")

@@ -33,8 +33,8 @@ def log_of(core: Core, target: Target, query: Query) -> bytes:
         raise bad_request(f"a container name must be specified for pod {target.name}, {choices}")
     if wanted and not any(wanted in each for each in names.values()):
         raise bad_request(f"container {wanted} is not valid for pod {target.name}")
-    told = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
-    return _NO_LOG.encode() if any(str(each.get("containerID", "")).startswith(_FAKE) for each in told) else b""
+    statuses = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
+    return _NO_LOG.encode() if any(str(each.get("containerID", "")).startswith(_FAKE) for each in statuses) else b""
 
 
 def refuse_connection(core: Core, target: Target) -> None:

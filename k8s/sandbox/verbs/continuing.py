@@ -56,11 +56,13 @@ def _fields(found: Any) -> dict[str, Any]:
         raise ValueError(f"json: cannot unmarshal {mistyped} into Go value of type storage.continueToken")
     said = {name: value for name, value in (found or {}).items() if name in _FIELDS and value is not None}
     for name, value in said.items():
-        type_, told = _FIELDS[name]
+        type_, go_type = _FIELDS[name]
         if isinstance(value, bool) or not isinstance(value, type_) or (type_ is int and value not in _INT64):
             number = f" {value}" if type_ is int and json_word(value) == "number" else ""
             word = json_word(value) + number
-            raise ValueError(f"json: cannot unmarshal {word} into Go struct field continueToken.{name} of type {told}")
+            raise ValueError(
+                f"json: cannot unmarshal {word} into Go struct field continueToken.{name} of type {go_type}"
+            )
     return said
 
 

@@ -181,20 +181,20 @@ def options_of(query: Query, body: JSON | None) -> JSON:
 def _check_types(options: JSON) -> None:
     kind, version = options.get("kind") or "DeleteOptions", options.get("apiVersion") or "v1"
     if kind != "DeleteOptions":
-        told = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
-        raise bad_request(told)
-    for field, (type_, told) in _FIELDS.items():
+        text = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+        raise bad_request(text)
+    for field, (type_, go_type) in _FIELDS.items():
         value = options.get(field)
         if value is not None and (not isinstance(value, type_) or (type_ is int and isinstance(value, bool))):
-            raise _mistyped(value, f"DeleteOptions.{field}", told)
-    for field, told in _PRECONDITIONS.items():
+            raise _mistyped(value, f"DeleteOptions.{field}", go_type)
+    for field, go_type in _PRECONDITIONS.items():
         value = (options.get("preconditions") or {}).get(field)
         if not isinstance(value, str | None):
-            raise _mistyped(value, f"Preconditions.preconditions.{field}", told)
+            raise _mistyped(value, f"Preconditions.preconditions.{field}", go_type)
 
 
-def _mistyped(value: Any, field: str, told: str) -> ApiError:
-    return bad_request(f"json: cannot unmarshal {json_word(value)} into Go struct field {field} of type {told}")
+def _mistyped(value: Any, field: str, go_type: str) -> ApiError:
+    return bad_request(f"json: cannot unmarshal {json_word(value)} into Go struct field {field} of type {go_type}")
 
 
 def _policy_problems(options: JSON) -> list[tuple[str, str, str]]:
@@ -203,9 +203,9 @@ def _policy_problems(options: JSON) -> list[tuple[str, str, str]]:
         return []
     problems = []
     if orphan is not None:
-        told = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
-        problems.append(("FieldValueInvalid", "propagationPolicy", told))
+        text = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
+        problems.append(("FieldValueInvalid", "propagationPolicy", text))
     if policy not in {"Foreground", "Background", "Orphan"}:
-        told = f'Unsupported value: "{policy}": supported values: "Foreground", "Background", "Orphan", "nil"'
-        problems.append(("FieldValueNotSupported", "propagationPolicy", told))
+        text = f'Unsupported value: "{policy}": supported values: "Foreground", "Background", "Orphan", "nil"'
+        problems.append(("FieldValueNotSupported", "propagationPolicy", text))
     return problems

@@ -109,8 +109,8 @@ def _apply(core: Core, writer: Writer, target: Target, query: Query, patch: Patc
         raise not_found(kind, target.name)
     uid = (body.get("metadata") or {}).get("uid")
     if uid:
-        told = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-        raise conflict(kind, target.name, told)
+        text = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        raise conflict(kind, target.name, text)
     created = application.onto({}, body)
     created["metadata"].pop("resourceVersion", None)
     return 201, writer.create(target, created, patch.options)

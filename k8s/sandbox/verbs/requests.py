@@ -124,8 +124,8 @@ def dry_run_problems(values: list[str]) -> list[tuple[str, str, str]]:
     """What is wrong with ``dryRun``: All is its only valid value."""
     if all(value == "All" for value in values):
         return []
-    told = ",".join(f'"{value}"' for value in values)
-    text = f'Unsupported value: [{told}]: supported values: "All"'
+    listed = ",".join(f'"{value}"' for value in values)
+    text = f'Unsupported value: [{listed}]: supported values: "All"'
     return [("FieldValueNotSupported", "dryRun", text)]
 
 

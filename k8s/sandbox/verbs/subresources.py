@@ -51,8 +51,8 @@ class Subresources:
         stored = store.get(target.kind, target.place, target.name)
         pod = stored.parse()
         if pod["spec"].get("nodeName"):
-            told = f'pod {target.name} is already assigned to node "{pod["spec"]["nodeName"]}"'
-            raise conflict(_BINDINGS, target.name, told)
+            text = f'pod {target.name} is already assigned to node "{pod["spec"]["nodeName"]}"'
+            raise conflict(_BINDINGS, target.name, text)
         pod["spec"]["nodeName"] = node
         conditions = [each for each in pod["status"].get("conditions") or () if each.get("type") != "PodScheduled"]
         now = timestamp(self._core.clock())
@@ -79,8 +79,8 @@ class Subresources:
         spec = body.get("spec") if isinstance(body, dict) else None
         replicas = spec.get("replicas", 0) if isinstance(spec, dict) else None
         if isinstance(replicas, bool) or not isinstance(replicas, int):
-            told = "json: cannot unmarshal into Go struct field ScaleSpec.spec.replicas of type int32"
-            raise bad_request(f'Scale in version "v1" cannot be handled as a Scale: {told}')
+            text = "json: cannot unmarshal into Go struct field ScaleSpec.spec.replicas of type int32"
+            raise bad_request(f'Scale in version "v1" cannot be handled as a Scale: {text}')
         if replicas < 0:
             text = f"Invalid value: {replicas}: must be greater than or equal to 0"
             raise invalid(_SCALES, target.name, [("FieldValueInvalid", "spec.replicas", text)])

@@ -9,18 +9,18 @@ Problem = tuple[str, str, str]
 """Reason, field and message: one cause of a 422."""
 
 
-def bad(field: str, value: Any, told: str) -> Problem:
-    """A value that breaks a rule; ``told`` says which."""
+def bad(field: str, value: Any, text: str) -> Problem:
+    """A value that breaks a rule; ``text`` says which."""
     return (
         "FieldValueInvalid",
         field,
-        f"Invalid value: {json.dumps(value, separators=(',', ':'), ensure_ascii=False)}: {told}",
+        f"Invalid value: {json.dumps(value, separators=(',', ':'), ensure_ascii=False)}: {text}",
     )
 
 
-def missing(field: str, told: str = "") -> Problem:
+def missing(field: str, text: str = "") -> Problem:
     """A required value that is not given."""
-    return ("FieldValueRequired", field, f"Required value: {told}" if told else "Required value")
+    return ("FieldValueRequired", field, f"Required value: {text}" if text else "Required value")
 
 
 def unsupported(field: str, value: Any, *supported: str) -> Problem:
