@@ -68,9 +68,9 @@ def method_not_allowed() -> ApiError:
     return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
-def already_exists(kind: Kind, name: str, *, going: bool = False) -> ApiError:
-    """409 for a name that is taken; ``going`` when its object is being deleted."""
-    message = f'{"object is being deleted: " if going else ""}{kind.group_resource} "{name}" already exists'
+def already_exists(kind: Kind, name: str, *, terminating: bool = False) -> ApiError:
+    """409 for a name that is taken; ``terminating`` when its object is being deleted."""
+    message = f'{"object is being deleted: " if terminating else ""}{kind.group_resource} "{name}" already exists'
     return ApiError(409, "AlreadyExists", message, _details(kind, name))
 
 

@@ -95,7 +95,7 @@ class Store:
         """Raise 409 where a name is taken; the message tells whether that object is being deleted."""
         found = self.of(kind).get(namespace, name)
         if found is not None:
-            raise already_exists(kind, name, going=b'"deletionTimestamp"' in found.data)
+            raise already_exists(kind, name, terminating=b'"deletionTimestamp"' in found.data)
 
     def insert(self, kind: Kind, obj: JSON) -> Stored:
         """Store a new object. Raises 409 where the name is taken."""

@@ -264,9 +264,7 @@ async def test_losing_and_regaining_a_permission_is_noticed(kubernetes: Server, 
                     await until(lambda: seen.left(real_namespace) == 7)
 
 
-async def test_without_the_right_to_watch_all_namespaces_those_in_use_are_watched(
-    kubernetes: Server, real_namespace: str
-) -> None:
+async def test_a_user_limited_to_some_namespaces_watches_those(kubernetes: Server, real_namespace: str) -> None:
     """A role binding in one namespace is what most users have."""
     async with Api(kubernetes, "admin") as admin:
         await Room(admin, real_namespace).quota("q", {"pods": "3"})
@@ -284,9 +282,7 @@ async def test_without_the_right_to_watch_all_namespaces_those_in_use_are_watche
 
 
 @pytest.mark.parametrize("how", ["deleted", "finished"])
-async def test_without_the_right_to_watch_quotas_the_end_of_pods_is_watched(
-    kubernetes: Server, real_namespace: str, how: str
-) -> None:
+async def test_a_user_who_may_not_see_quotas_sees_pods_end(kubernetes: Server, real_namespace: str, how: str) -> None:
     """When another client's pod ends, the waiting create is sent long before its timer."""
     async with Api(kubernetes, "admin") as admin:
         room = Room(admin, real_namespace)
