@@ -14,10 +14,12 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/bytecode
 
-.PHONY: help demo run test test-quick test-oldest cluster check bench throughput wake faults soak figures clean
+.PHONY: help install demo run test test-quick test-oldest cluster fix check hooks bench throughput wake faults soak figures clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
+
+install: $(STAMP) ## make .venv with everything in it; every other target does so by itself
 
 demo: $(STAMP) ## compare plain retries with the gate over real HTTP; writes build/demo.svg
 	$(BIN)/backoff-ctrl demo $(ARGS)
@@ -38,7 +40,14 @@ test-oldest: $(STAMP) ## run the tests of the cluster against the oldest Kuberne
 cluster: $(STAMP) ## start a Kubernetes control plane and say how to reach it; Ctrl-C ends it
 	@$(BIN)/python -m tests.cluster
 
-check: $(STAMP) ## formatting, lint, types, architecture
+fix: $(STAMP) ## format the code, and mend what the linter can mend
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+hooks: $(STAMP) ## run `make check` before each commit
+	$(BIN)/pre-commit install
+
+check: $(STAMP) ## formatting, lint, types, import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

@@ -1,7 +1,7 @@
-"""What people and machines ask: the command line, later the status API and its live page.
+"""The interfaces for people and machines: the command line, later the status API and its live page.
 
-Laws of the room: ``main`` wires everything and nothing else does; a command is loaded when it is called.
-Nothing imports this room.
+Rules of this room: only ``main`` wires the parts together, a command is imported when it is called, and no other room
+imports this one.
 """
 
 if __name__ != "backoff_ctrl.api":  # docs/decisions/import-names.md

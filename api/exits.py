@@ -1,4 +1,4 @@
-"""How a command ends: 0 done, 1 the thing asked about failed, 2 wrong use or bad input; with a sentence."""
+"""Exit codes (0 done, 1 what was asked for failed, 2 wrong use or bad input) and errors that end a command."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ FAILED = 1
 BAD_INPUT = 2
 
 
-class _Sentence(click.ClickException):
-    """An end with one sentence on stderr, without the usage lines."""
+class _ExitMessage(click.ClickException):
+    """Ends a command with one line on stderr, without click's usage lines."""
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print the sentence."""
+        """Print the message to stderr, or to ``file``."""
         click.echo(f"backoff-ctrl: {self.format_message()}", file=file, err=file is None)
 
 
-class Failed(_Sentence):
-    """What was asked about failed; the sentence says what."""
+class Failed(_ExitMessage):
+    """The command ran, but what was asked for failed. Exit code 1."""
 
     exit_code = FAILED
 
 
-class BadInput(_Sentence):
-    """The input cannot be used; the sentence names the field and says what to do."""
+class BadInput(_ExitMessage):
+    """The input cannot be used. The message names the option or field and says what to do. Exit code 2."""
 
     exit_code = BAD_INPUT

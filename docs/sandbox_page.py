@@ -1,12 +1,13 @@
 """Writes docs/sandbox.md from the conformance suite in tests/cluster: ``python docs/sandbox_page.py [--check]``.
 
-A case that runs on the sandbox and on a real Kubernetes is a promise: its name and its docstring say which. A case
-marked ``only_kubernetes`` is none, and its marker says why. Nothing is imported: the sources are read.
+A case that runs on the sandbox and on a real Kubernetes is a promise, stated by its name and its docstring. A case
+marked ``only_kubernetes`` is not; its marker says why. The sources are parsed, not imported.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,67 +20,68 @@ ROOT: Final = Path(__file__).parent.parent
 SUITE: Final = ROOT / "tests" / "cluster"
 PAGE: Final = ROOT / "docs" / "sandbox.md"
 MARKER: Final = "only_kubernetes"
+ACRONYMS: Final = re.compile(r"\b(api|json|yaml)\b")
 
 HEAD: Final = """\
 <!-- Written by docs/sandbox_page.py from the tests in tests/cluster: change those, then run it again. -->
 # The sandbox
 
-`backoff-ctrl sandbox` is an API server for trying out and testing what waits for quota: it speaks the Kubernetes API
-over real HTTP, with ResourceQuota and LimitRange admission, and needs nothing but Python. What is written here is not
-a plan but a list of test cases. Each of them runs unchanged against the sandbox *and* against a real kube-apiserver
-1.36 with etcd and kube-controller-manager; in cases of kubectl and of client-go informers the same commands run on
-both, and the output must be the same. `make test` runs all of it, `make test-quick` the part that needs no Go.
+`backoff-ctrl sandbox` is an API server for trying out and testing clients that wait for quota. It speaks the Kubernetes
+API over real HTTP, with ResourceQuota and LimitRange admission, and needs nothing but Python. This page lists test
+cases, not plans. Each case runs unchanged against the sandbox *and* against a real kube-apiserver 1.36 with etcd and
+kube-controller-manager; for kubectl and for client-go informers the same commands run on both, and the output must be
+the same. `make test` runs all of it, `make test-quick` the part that needs no Go.
 
 ## What it promises
 
-{promises} promises in {themes} themes. A case is often tried with many values.
+{promises} promises in {themes} themes. Many cases are tried with several values.
 """
 
 NOT_PROMISED: Final = """\
-- **Scheduling.** There are no nodes and no scheduler: pods stay Pending until somebody says that they run.
+- **Scheduling.** There are no nodes and no scheduler: pods stay Pending until a client sets them to Running.
   `backoff-ctrl sandbox` starts a fake kubelet that does. `kubectl logs` says that there is no log; `exec`, `attach`
   and `port-forward` are refused.
-- **Controllers**, but for quota, garbage collection and namespaces. Jobs, Deployments and the like are stored,
-  counted by `count/...` quotas and scaled; nobody makes their pods, and no events are written.
-- **Authentication and authorization.** Whoever comes in may do everything; tokens are not looked at, and
-  `kubectl auth can-i` says yes. It listens on 127.0.0.1 by default: leave it there.
-- **Every kind.** `kubectl api-resources` lists those that are served: what quota is about, and what a user makes
-  beside it. Other API groups answer 404.
+- **Controllers**, except for quota, garbage collection and namespaces. Jobs, Deployments and the like are stored,
+  counted by `count/...` quotas and scaled; no controller creates their pods or writes events.
+- **Authentication and authorization.** Every client may do everything; tokens are not checked, and `kubectl auth can-i`
+  says yes. The sandbox listens on 127.0.0.1 by default: leave it there.
+- **Every kind.** `kubectl api-resources` lists those that are served: the kinds that quota counts, and those that users
+  create beside them. Other API groups answer 404.
 - **Networks and storage.** The address of a Service leads nowhere; a claim is never bound.
-- **Webhooks, priority and fairness, audit.** There are none. Overload, conflicts, lost answers and late events are
-  made on demand, as faults: `/sandbox/faults`.
-- **Lasting.** All is in memory, and gone when it ends.
-- **Protobuf answers.** Protobuf is understood in requests; answers are JSON, which every client takes.
-- **Every rule of every kind.** Bodies are held to their schema. Of pods, services, claims, quotas and limit ranges what
-  they are charged for is checked, and what the cases above name; the rest of Kubernetes' validation is not done. A pod
-  whose volumes, probes, tolerations or affinity make no sense is refused by a real server with 422 and accepted here;
-  so are a CronJob's schedule and a PriorityClass's value, whatever they are. `kubectl autoscale` (a body in protobuf of
-  a kind that is only stored) and `kubectl create token` are refused.
-- **Warnings.** Answers have no `Warning` headers, which kubectl would show.
-- **Amounts beyond reason.** A quantity of a thousand digits is cut at 10^60 where the real server computes with it.
+- **Webhooks, priority and fairness, audit.** There are none. Overload, conflicts, lost answers and late events can be
+  injected as faults: `/sandbox/faults`.
+- **Durability.** All data is in memory, and lost when the sandbox stops.
+- **Protobuf answers.** Protobuf is accepted in requests; answers are JSON, which every client accepts.
+- **Every rule of every kind.** Bodies are validated against their schema. For pods, services, claims, quotas and limit
+  ranges, the fields that charges depend on are validated, and what the cases above name; the rest of Kubernetes'
+  validation is missing. A real server refuses a pod with invalid volumes, probes, tolerations or affinity with 422;
+  the sandbox accepts it, and also any schedule of a CronJob and any value of a PriorityClass. `kubectl autoscale` (a
+  protobuf body of a kind that is only stored) and `kubectl create token` are refused.
+- **Warnings.** Answers have no `Warning` headers, which kubectl would print.
+- **Extreme amounts.** A quantity of a thousand digits is capped at 10^60, where the real server computes with it.
 """
 
 
 @dataclass(frozen=True)
 class Case:
-    """A test case: what it claims, and why the sandbox does not promise it, if so."""
+    """A test case: its name, what it claims and, where the sandbox does not promise it, why."""
 
     name: str
     claim: str
     reason: str = ""
 
-    def told(self) -> str:
-        """One line of the page."""
-        words = self.name.removeprefix("test_").replace("_", " ")
+    def line(self) -> str:
+        """The line of the page for this case."""
+        words = ACRONYMS.sub(lambda found: found[0].upper(), self.name.removeprefix("test_").replace("_", " "))
         return f"- {words[0].upper()}{words[1:]}. *{self.claim}*"
 
 
 def main() -> int:
-    """Write the page, or with --check say whether it is up to date."""
+    """Write the page, or with --check test whether it is up to date. Returns the exit code."""
     page = written(themes())
     if "--check" in sys.argv[1:]:
         if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page:
-            sys.stderr.write("docs/sandbox.md is not what tests/cluster says: run python docs/sandbox_page.py\n")
+            sys.stderr.write("docs/sandbox.md does not match tests/cluster: run python docs/sandbox_page.py\n")
             return 1
         return 0
     PAGE.write_text(page, encoding="utf-8")
@@ -87,7 +89,7 @@ def main() -> int:
 
 
 def themes() -> dict[str, list[Case]]:
-    """All cases that concern the sandbox, by the first line of their module."""
+    """All cases that concern the sandbox, by the first line of the docstring of their module."""
     shared = _fixtures(_parsed(SUITE / "conftest.py"))
     found = {}
     for path in sorted(SUITE.rglob("test_*.py")):
@@ -100,19 +102,19 @@ def themes() -> dict[str, list[Case]]:
 
 
 def written(found: Mapping[str, list[Case]]) -> str:
-    """The page."""
+    """The text of the page."""
     promised = {title: [case for case in cases if not case.reason] for title, cases in found.items()}
     promised = {title: cases for title, cases in promised.items() if cases}
     parts = [HEAD.format(promises=sum(map(len, promised.values())), themes=len(promised))]
     for title, cases in sorted(promised.items()):
-        told = "\n".join(case.told() for case in cases)
-        parts.append(f"### {title}\n\n{told}\n")
+        lines = "\n".join(case.line() for case in cases)
+        parts.append(f"### {title}\n\n{lines}\n")
     parts.append(f"## What it does not promise\n\n{NOT_PROMISED}")
     excepted = [case for cases in found.values() for case in cases if case.reason]
     if excepted:
-        lines = [f"{case.told()} {case.reason}" for case in excepted]
-        intro = "These cases run on the real server only:"
-        parts.append("\n".join(["### Seen on Kubernetes, and not in the sandbox", "", intro, "", *lines, ""]))
+        excluded = [f"{case.line()} {case.reason}" for case in excepted]
+        intro = "These cases run only on the real server:"
+        parts.append("\n".join(["### On Kubernetes, but not in the sandbox", "", intro, "", *excluded, ""]))
     return "\n".join(parts)
 
 
@@ -131,7 +133,7 @@ def _arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
 
 
 def _fixtures(module: ast.Module) -> dict[str, set[str]]:
-    """What each fixture of a module asks for."""
+    """The arguments of each fixture in a module."""
     return {
         each.name: _arguments(each)
         for each in _functions(module)
@@ -140,7 +142,7 @@ def _fixtures(module: ast.Module) -> dict[str, set[str]]:
 
 
 def _cases(module: ast.Module, fixtures: Mapping[str, set[str]]) -> Iterator[Case]:
-    """The tests of a module that run on the sandbox and on Kubernetes, or would if they were not marked."""
+    """The tests of a module that run on the sandbox and on Kubernetes, or would without their marker."""
     above = next(filter(None, (_reason(marks) for marks in _marks(module))), "")
     for function in _functions(module):
         if function.name.startswith("test_") and _compares(_arguments(function), fixtures):
@@ -150,7 +152,7 @@ def _cases(module: ast.Module, fixtures: Mapping[str, set[str]]) -> Iterator[Cas
 
 
 def _compares(wanted: set[str], fixtures: Mapping[str, set[str]]) -> bool:
-    """Whether a test runs on either server, or on both at once, or on a sandbox and a Kubernetes of its own."""
+    """Whether a test runs on each of the servers, on both at once, or on the sandbox and its own Kubernetes."""
     seen: set[str] = set()
     waiting = set(wanted)
     while waiting:
@@ -161,14 +163,14 @@ def _compares(wanted: set[str], fixtures: Mapping[str, set[str]]) -> bool:
 
 
 def _marks(module: ast.Module) -> Iterator[ast.expr]:
-    """What a module marks all its tests with."""
+    """The marks that a module sets on all its tests."""
     for node in module.body:
         if isinstance(node, ast.Assign) and any(ast.unparse(target) == "pytestmark" for target in node.targets):
             yield node.value
 
 
 def _reason(marks: ast.expr) -> str:
-    """The reason in ``pytest.mark.only_kubernetes("...")``, wherever it stands in an expression."""
+    """The reason in ``pytest.mark.only_kubernetes("...")``, wherever it is in an expression."""
     for node in ast.walk(marks):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(f".{MARKER}"):
             return _line(str(ast.literal_eval(node.args[0])))
@@ -176,7 +178,7 @@ def _reason(marks: ast.expr) -> str:
 
 
 def _line(text: str) -> str:
-    """The first paragraph as one line, with the code in it as Markdown has it."""
+    """The first paragraph as one line, with code marked up as in Markdown."""
     return " ".join(text.partition("\n\n")[0].split()).replace("``", "`")
 
 

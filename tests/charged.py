@@ -1,8 +1,8 @@
-"""Manifests with what a real Kubernetes charged them for: the data, and how tests read it.
+"""Manifests and what a real Kubernetes charged for them: access to the data for tests.
 
-``tests/data/charged/*.yaml`` hold the manifests, each under a sentence that says what it shows; ``cluster/`` beside
-them the objects they refer to. ``tests/data/charges.json`` holds what the server charged: it is written by
-``python -m tests.cluster.quotas.record_charges`` and by nobody else.
+``tests/data/charged/*.yaml`` contain the manifests, each under a sentence that says what it shows, and ``cluster/``
+the objects that they refer to. ``tests/data/charges.json`` records what the server charged. Only
+``python -m tests.cluster.quotas.record_charges`` writes that file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RECORD: Final = DATA / "charges.json"
 
 @dataclass(frozen=True)
 class Case:
-    """One manifest: the file it is from, and what it shows."""
+    """One manifest, the name of its file (``theme``), and what it shows."""
 
     theme: str
     shows: str
@@ -32,27 +32,27 @@ class Case:
 
     @property
     def manifest(self) -> JSON:
-        """A copy: reading must not change what others read."""
+        """A copy of the manifest, which the caller may change."""
         return copy.deepcopy(self.written)
 
     @property
     def alone(self) -> bool:
-        """Whether its amounts are too large to be added to those of others."""
+        """Whether the amounts are too large to be added to those of other cases."""
         return self.theme == "huge"
 
     @property
     def key(self) -> str:
-        """Its name in the record."""
+        """The name of the case in the record."""
         return f"{self.theme}: {self.shows}"
 
 
 @dataclass(frozen=True)
 class Charged:
-    """What a server charged one object for.
+    """What a server charged for one object.
 
-    ``amounts``: what each quota resource rose by, as Quantities, those that rose only. ``must_specify``: the names
-    that a quota must not have for the object to be let in at all: what stands for them in ``amounts`` is what the
-    quota controller counts once the object is there. ``held_by``: which quotas of ``scoped_quotas.yaml`` rose.
+    ``amounts``: the increase of each quota resource, as quantity strings, without zeros. ``must_specify``: resources
+    that a quota must not limit, or it would reject the object; their ``amounts`` are what the quota controller counts
+    once the object exists. ``held_by``: the quotas of ``scoped_quotas.yaml`` that charged the object.
     """
 
     amounts: dict[str, str]
@@ -60,14 +60,14 @@ class Charged:
     held_by: tuple[str, ...] = ()
 
     def written(self) -> JSON:
-        """As it stands in the record."""
+        """Return the JSON form used in the record."""
         rest = {"must_specify": list(self.must_specify), "held_by": list(self.held_by)}
         return {"amounts": self.amounts} | {key: names for key, names in rest.items() if names}
 
 
 @cache
 def cases() -> tuple[Case, ...]:
-    """All manifests; custom kinds last, since a quota controller takes up to 30 s to find them."""
+    """Return all cases; custom kinds last, because the quota controller takes up to 30 s to discover them."""
     found = []
     for file in (DATA / "charged").glob("*.yaml"):
         manifests = yaml.safe_load(file.read_text())
@@ -77,13 +77,13 @@ def cases() -> tuple[Case, ...]:
 
 @cache
 def cluster_objects(file: str) -> tuple[JSON, ...]:
-    """The objects of a file of ``cluster/``: ``classes`` or ``scoped_quotas``."""
+    """Return the objects in a file of ``cluster/``: ``classes`` or ``scoped_quotas``."""
     return tuple(yaml.safe_load_all((DATA / "charged" / "cluster" / f"{file}.yaml").read_text()))
 
 
 @cache
 def recorded() -> dict[str, Charged]:
-    """What the real server charged for each case, by its key."""
+    """Return what the real server charged for each case, by the case's key."""
     return {
         key: Charged(charge["amounts"], tuple(charge.get("must_specify", ())), tuple(charge.get("held_by", ())))
         for key, charge in json.loads(RECORD.read_text())["charges"].items()

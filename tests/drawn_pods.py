@@ -1,4 +1,4 @@
-"""A hypothesis strategy for pods that an API server accepts: any mix of what is charged."""
+"""A hypothesis strategy for pods that an API server accepts, with any mix of charged fields."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _few = st.integers(0, 8)
 
 @st.composite
 def _resources(draw: st.DrawFn, pairs: Mapping[str, st.SearchStrategy[tuple[str, str]]]) -> JSON:
-    """Requests and limits of one container: each resource by one, by both in order, or not at all."""
+    """Draw one container's resources: each resource has a request, a limit, both (request <= limit) or neither."""
     found: JSON = {"requests": {}, "limits": {}}
     for name in draw(_measured):
         low, high = sorted(draw(pairs[name]), key=_stored)
@@ -49,7 +49,7 @@ def _resources(draw: st.DrawFn, pairs: Mapping[str, st.SearchStrategy[tuple[str,
             found["limits"][name] = high
     for name in draw(_devices):
         found["limits"][name] = draw(_few)
-    if {"cpu", "memory"} & {*found["requests"], *found["limits"]}:  # huge pages need one of them beside them
+    if {"cpu", "memory"} & {*found["requests"], *found["limits"]}:  # huge pages require cpu or memory
         for name in draw(_pages):
             found["limits"][name] = f"{_PAGES[name] * (1 + draw(_few))}Mi"
     return {side: amounts for side, amounts in found.items() if amounts}
@@ -61,7 +61,7 @@ _several_plain = st.lists(_resources(_plain_pairs), max_size=3)
 
 @st.composite
 def _pod_wide(draw: st.DrawFn, containers: list[JSON]) -> JSON:
-    """What a pod asks as a whole: enough for all its containers, else it would be refused."""
+    """Draw pod-level resources that cover all containers; otherwise the server would reject the pod."""
     found: JSON = {"requests": {}, "limits": {}}
     for name in draw(_overcommitted):
         least = sum(_stored(amounts[name]) for amounts in _all_amounts(containers) if name in amounts)
@@ -79,8 +79,8 @@ def _pod_wide(draw: st.DrawFn, containers: list[JSON]) -> JSON:
 
 @st.composite
 def valid_pods(draw: st.DrawFn) -> JSON:
-    """A pod, without a name. It may refer to the classes of ``tests/data/charged/cluster/classes.yaml``."""
-    # The server adds up what containers ask before it rounds that: where the pod asks as a whole, it then refuses its
+    """Draw a pod without a name. It may refer to the classes in ``tests/data/charged/cluster/classes.yaml``."""
+    # The server sums the containers' amounts before it rounds them. With pod-level resources, it would then reject its
     # own sum of amounts finer than a thousandth.
     pod_wide = draw(st.booleans())
     several = _several_plain if pod_wide else _several
@@ -112,5 +112,5 @@ def _all_amounts(containers: list[JSON]) -> list[JSON]:
 
 
 def _stored(text: str) -> int:
-    """A quantity as the server keeps it, rounded up to a thousandth; in nano-units."""
+    """Return a quantity as the server stores it, rounded up to a thousandth, in nano-units."""
     return -(-parse_quantity(text) // 10**6) * 10**6

@@ -1,4 +1,4 @@
-"""How many examples a property draws."""
+"""The number of examples that a property test draws."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from hypothesis import settings
 
 
 def examples(usual: int) -> int:
-    """Return that many in the usual profile; in the others fewer or more, as they do for all."""
+    """Return ``usual`` in the default hypothesis profile, and proportionally fewer or more (at least 5) in others."""
     return max(5, round(usual * settings().max_examples / 100))

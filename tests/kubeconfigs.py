@@ -1,4 +1,4 @@
-"""Kubeconfigs with one context, for tests of what is found by them."""
+"""Write kubeconfigs with one context, for tests of commands that use them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def write_kubeconfig(
     path: Path, server: str, user: Mapping[str, Any] | None = None, *, namespace: str = "default", **cluster: str
 ) -> str:
-    """Write one for a user with a token, or this one; return where."""
+    """Write a kubeconfig for ``user``, by default one with a token; return its path."""
     document = {
         "apiVersion": "v1",
         "kind": "Config",

@@ -1,8 +1,8 @@
-"""Writes ``openapi_schemas.jsonl`` anew from what an API server says: for maintainers, not used at run time.
+"""Rewrites ``openapi_schemas.jsonl`` from the OpenAPI documents of an API server: for maintainers, unused at run time.
 
-Usage: python -m tools.openapi_table http://127.0.0.1:8001, where ``kubectl proxy`` listens that leads to a
-Kubernetes of the release in question (``make cluster`` starts one). What is kept: the types that the kinds of the
-sandbox are made of. The documents in Kubernetes' sources will not do: they leave out which values a field takes.
+Usage: python -m tools.openapi_table http://127.0.0.1:8001, the address of a ``kubectl proxy`` to a Kubernetes of the
+wanted release (``make cluster`` starts one). It keeps the types that the kinds of the sandbox are made of. The OpenAPI
+documents in Kubernetes' source code do not suffice: they omit the allowed values of fields.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ALSO = (
 
 
 def main(proxy: str) -> str:
-    """The text of the table: a line for each type."""
+    """The text of the table, one line per type."""
     schemas: dict[str, Any] = {}
     for page in _page(f"{proxy}/openapi/v3")["paths"].values():
         schemas |= _page(proxy + page["serverRelativeURL"]).get("components", {}).get("schemas", {})
@@ -34,8 +34,8 @@ def main(proxy: str) -> str:
     roots |= {(group, version, kind) for (group, version), kinds in REVIEWS.items() for kind in kinds.values()}
     waiting = [*_ALSO]
     for name, schema in schemas.items():
-        told = schema.get("x-kubernetes-group-version-kind", ())
-        waiting += [name for each in told if (each["group"], each["version"], each["kind"]) in roots]
+        gvks = schema.get("x-kubernetes-group-version-kind", ())
+        waiting += [name for each in gvks if (each["group"], each["version"], each["kind"]) in roots]
     found: set[str] = set()
     while waiting:
         name = waiting.pop()

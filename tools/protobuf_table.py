@@ -1,8 +1,8 @@
-"""Writes ``protobuf_fields.txt`` anew from the sources of Kubernetes: for maintainers, not used at run time.
+"""Rewrites ``protobuf_fields.txt`` from the source code of Kubernetes: for maintainers, unused at run time.
 
 Usage: python -m tools.protobuf_table K8S_IO_API_DIR K8S_IO_APIMACHINERY_DIR, with the directories of the Go
 modules ``k8s.io/api`` and ``k8s.io/apimachinery`` of one release. The ``.proto`` files give numbers, names and types;
-whether a field is a pointer (a zero then means zero, not nothing) stands only in ``types.go``.
+only ``types.go`` tells whether a field is a pointer (its zero then means zero, not "absent").
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SCALARS = frozenset({"string", "bool", "bytes", "int32", "int64", "uint32", "ui
 
 
 def main(api: Path, machinery: Path) -> str:
-    """The text of the table."""
+    """The text of the table: each message, then a line for each of its fields."""
     messages: dict[str, list[str]] = {}
     for file in sorted([*api.glob("*/*/generated.proto"), *machinery.glob("pkg/**/generated.proto")]):
         package = _short(f"k8s.io.{_package(file, api, machinery)}")
@@ -56,7 +56,7 @@ def _package(file: Path, api: Path, machinery: Path) -> str:
 
 
 def _short(name: str) -> str:
-    """``k8s.io.api.core.v1.Pod`` is ``core.v1.Pod`` here."""
+    """The table's short name of a type: ``k8s.io.api.core.v1.Pod`` becomes ``core.v1.Pod``."""
     for prefix in ("k8s.io.apimachinery.pkg.apis.", "k8s.io.apimachinery.pkg.", "k8s.io.api."):
         name = name.removeprefix(prefix)
     return name

@@ -1,1 +1,1 @@
-"""The commands, a module each; every module has a click command named ``command``."""
+"""The commands: each has a module with a click command named ``command``; the others serve them."""

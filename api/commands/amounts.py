@@ -1,4 +1,4 @@
-"""Amounts as people and scripts read them: Quantity texts by resource name."""
+"""Format amounts for people and scripts: quantity strings by resource name, and columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def quantity_text(name: str, amount: int) -> str:
-    """Write an amount of a resource; bytes take Gi or G, whichever is the shorter."""
+    """Return an amount (nano-units) as a quantity string; for bytes the shorter of the forms ``Gi`` and ``G``."""
     text = format_quantity(amount)
     if any(word in name for word in ("memory", "storage", "hugepages-")):
         return min(format_quantity(amount, binary=True), text, key=len)
@@ -19,12 +19,12 @@ def quantity_text(name: str, amount: int) -> str:
 
 
 def quantity_texts(amounts: Mapping[str, int]) -> dict[str, str]:
-    """Write every amount."""
+    """Return all amounts as quantity strings."""
     return {name: quantity_text(name, amount) for name, amount in amounts.items()}
 
 
 def aligned(rows: Iterable[Sequence[str]]) -> str:
-    """Lay rows out in columns: the first to the left, numbers to the right."""
+    """Lay out rows in columns: the first left-aligned, the others right-aligned."""
     table = [list(row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = []

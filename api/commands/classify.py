@@ -1,4 +1,4 @@
-"""``backoff-ctrl classify``: what an answer of the API server means, and whether to wait."""
+"""``backoff-ctrl classify``: explain an answer of the API server, and whether to retry."""
 
 from __future__ import annotations
 
@@ -18,52 +18,52 @@ if TYPE_CHECKING:
 
 LONGEST_INPUT: Final = 1_048_576
 
-# What to do about each lane, for someone who has just been woken.
+# What to do in each lane, for an on-call engineer.
 ADVICE: Final = {
-    Lane.QUOTA: "The quota is full. Wait for room, or free some.",
-    Lane.MUST_SPECIFY: "The quota wants every container to state these requests or limits. Add them.",
-    Lane.QUOTA_NOT_READY: "The quota is new and not counted yet. Try again in a moment.",
-    Lane.NO_COVERING_QUOTA: "No quota of this namespace covers the object. An administrator must make one.",
-    Lane.QUOTA_CONFLICT: "Creates raced for the quota. Try again in a moment, fewer at once.",
-    Lane.QUOTA_TIMEOUT: "The server did not get round to the quota. Back off, then try again.",
-    Lane.OVERLOAD: "The server sheds load. Wait as long as it asks, then send fewer at once.",
-    Lane.UNKNOWN_OUTCOME: "The object may exist. Look it up by name before sending it again.",
-    Lane.NOT_SENT: "No connection was made. Send it again with back-off.",
-    Lane.WEBHOOK_FAILED: "A webhook of the cluster does not answer. Nothing was stored; try again later.",
-    Lane.NOT_READY: "The namespace is new. Try again in a moment.",
-    Lane.POLICY: "A policy of the cluster forbids the object. Change the object.",
-    Lane.RBAC: "The account lacks the right. Ask for a role binding; waiting does not help.",
-    Lane.LIMIT_RANGE: "The object is outside the namespace's LimitRange. Change its requests or limits.",
-    Lane.NAMESPACE_TERMINATING: "The namespace is being deleted. Nothing new fits into it.",
-    Lane.WEBHOOK: "A webhook denied the object. Its text says why.",
-    Lane.EXISTS: "The name is taken. Look whether the object is yours.",
-    Lane.INVALID: "The request is malformed or its target is missing. Correct it.",
+    Lane.QUOTA: "The quota is full. Wait for room, or free some (backoff-ctrl holders shows who uses it).",
+    Lane.MUST_SPECIFY: "The quota requires every container to set these requests or limits. Add them.",
+    Lane.QUOTA_NOT_READY: "The quota is new, and its usage is not counted yet. Retry in a moment.",
+    Lane.NO_COVERING_QUOTA: "No quota of this namespace covers the object, but one must. Ask an administrator for one.",
+    Lane.QUOTA_CONFLICT: "Several creates updated the quota at the same time. Retry in a moment, with fewer at once.",
+    Lane.QUOTA_TIMEOUT: "The server did not evaluate the quota in time. Back off, then retry.",
+    Lane.OVERLOAD: "The server is overloaded. Wait as long as it asks, then send fewer requests at once.",
+    Lane.UNKNOWN_OUTCOME: "The object may or may not exist. Look it up by name before you retry.",
+    Lane.NOT_SENT: "No connection was made, so nothing was created. Check address and network; retry with back-off.",
+    Lane.WEBHOOK_FAILED: "An admission webhook failed, so nothing was created. Retry later, or get it repaired.",
+    Lane.NOT_READY: "The namespace is new, or the server is starting. Retry in a moment.",
+    Lane.POLICY: "A cluster policy forbids this object. Change the object as the message says.",
+    Lane.RBAC: "This account lacks the right. Ask for a role binding; retrying does not help.",
+    Lane.LIMIT_RANGE: "The object violates the namespace's LimitRange. Change its requests or limits.",
+    Lane.NAMESPACE_TERMINATING: "The namespace is being deleted. Use another one, or create it again once it is gone.",
+    Lane.WEBHOOK: "An admission webhook denied the object. Its message says why.",
+    Lane.EXISTS: "The name is taken. Check whether the existing object is yours.",
+    Lane.INVALID: "The request is malformed, or its namespace or kind does not exist. Correct it.",
     Lane.CREDENTIALS: "The credentials are missing or expired. Renew them.",
-    Lane.OTHER: "This is none of the answers that are known here.",
+    Lane.OTHER: "This answer is not known here. Read its message.",
 }
 
 
 @click.command("classify")
-@click.option("--status", type=click.IntRange(100, 599), help="The HTTP status, where you know it.")
+@click.option("--status", type=click.IntRange(100, 599), help="The HTTP status of the answer, if you know it.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 def command(status: int | None, as_json: bool) -> None:
-    """Read an API answer on stdin and say what it means.
+    """Read an API server's answer from stdin and explain it.
 
-    The input is a Status as JSON, or any text that holds one: a line of a log, an event, the output of
-    kubectl. For a full quota: its name, what was requested, used and limited, and what is left.
+    The input is a Status as JSON, or a text that contains the error: a line of a log, an event, the output of
+    kubectl. For a full quota, this shows its name, what was requested, used and limited, and what is left.
 
     \b
     kubectl create -f pod.yaml 2>&1 | backoff-ctrl classify
     """
-    body = sys.stdin.buffer.read(LONGEST_INPUT) if sys.stdin else b""  # it may be closed
+    body = sys.stdin.buffer.read(LONGEST_INPUT) if sys.stdin else b""  # stdin may be closed
     if not body.strip() and status is None:
-        raise BadInput("stdin is empty: pipe an answer of the API server or a line of a log into it")
+        raise BadInput("stdin is empty: pipe an answer of the API server or a line of a log into this command")
     rejection = read_rejection(status or 0, {}, body)
     click.echo(json.dumps(_document(rejection), indent=2) if as_json else _page(rejection))
 
 
 def _document(rejection: Rejection) -> dict[str, Any]:
-    """Return what scripts read."""
+    """Return the document for ``--json``."""
     return {
         "lane": rejection.lane.value,
         "retryable": rejection.retryable,
@@ -79,10 +79,10 @@ def _document(rejection: Rejection) -> dict[str, Any]:
 
 
 def _page(rejection: Rejection) -> str:
-    """Return what people read."""
-    lines = [["lane", rejection.lane.value], ["try again", "yes" if rejection.retryable else "no"]]
+    """Return the text for people."""
+    lines = [["lane", rejection.lane.value], ["retryable", "yes" if rejection.retryable else "no"]]
     if rejection.retry_after is not None:
-        lines.append(["not before", f"{rejection.retry_after:g} s"])
+        lines.append(["retry in", f"{rejection.retry_after:g} s"])
     if rejection.quota:
         lines.append(["quota", rejection.quota])
     page = [f"{name:<11}{text}" for name, text in lines]
@@ -93,16 +93,16 @@ def _page(rejection: Rejection) -> str:
 
 
 def _advice(rejection: Rejection) -> str:
-    """Return one sentence on what to do."""
+    """Return what to do."""
     if rejection.never_fits:
-        return "It asks for more than the whole quota: it never fits unless the quota grows or it shrinks."
+        return "It requests more than the whole quota, so it can never fit. Reduce it, or ask for a larger quota."
     if rejection.lane is Lane.QUOTA and 0 in rejection.limited.values():
-        return "The quota is set to zero: it is paused. Wait until somebody raises it."
+        return "The quota is paused: its limit is 0. Wait until an administrator raises it."
     return ADVICE[rejection.lane]
 
 
 def _rows(rejection: Rejection) -> list[list[str]]:
-    """Return a row for each resource that the answer names."""
+    """Return a table row for each resource that the answer limits."""
     columns = (rejection.requested, rejection.used, rejection.limited, rejection.headroom)
     return [
         [name, *(quantity_text(name, column[name]) if name in column else "?" for column in columns)]

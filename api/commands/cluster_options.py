@@ -1,4 +1,4 @@
-"""The options by which a command finds its cluster."""
+"""The command-line options that choose a cluster."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 def cluster_options(command: F) -> F:
     """Add ``--server``, ``--kubeconfig`` and ``--context``."""
     for option in (
-        click.option("--context", help="A context of the kubeconfig; default: the current one."),
+        click.option("--context", help="The context in the kubeconfig; default: the current one."),
         click.option(
-            "--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, ~/.kube/config, then the pod's account."
+            "--kubeconfig",
+            metavar="FILE",
+            help="The kubeconfig; default: $KUBECONFIG, ~/.kube/config, then the pod's service account.",
         ),
         click.option(
-            "--server", metavar="URL", help="An API server that asks for no credentials, such as the sandbox."
+            "--server", metavar="URL", help="The URL of an API server that needs no credentials, such as the sandbox."
         ),
     ):
         command = option(command)
@@ -30,6 +32,6 @@ def cluster_options(command: F) -> F:
 
 
 def check_cluster_options(server: str | None, kubeconfig: str | None, context: str | None) -> None:
-    """Refuse what names two clusters. Raises ``BadInput``."""
+    """Raise ``BadInput`` if the options choose two clusters."""
     if server is not None and (kubeconfig is not None or context is not None):
-        raise BadInput("--server and --kubeconfig or --context name two clusters: give one of them")
+        raise BadInput("--server cannot be combined with --kubeconfig or --context: give only one of them")

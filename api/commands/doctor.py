@@ -1,4 +1,4 @@
-"""``backoff-ctrl doctor``: can it work here, and if not, what to do; a line each."""
+"""``backoff-ctrl doctor``: check whether the gate can work here, and say what to do if not."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import click
 
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput
 
-from .cluster_options import check_cluster_options
+from .cluster_options import check_cluster_options, cluster_options
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.cluster.asking import Check
 
 
 @click.command("doctor")
-@click.option("--server", metavar="URL", help="An API server that asks for no credentials, such as the sandbox.")
-@click.option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, ~/.kube/config, then the pod's account.")
-@click.option("--context", help="A context of the kubeconfig; default: the current one.")
-@click.option("-n", "--namespace", help="Where creates will go; default: the context's.")
+@cluster_options
+@click.option("-n", "--namespace", help="The namespace to check; default: the context's.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 def command(
     server: str | None, kubeconfig: str | None, context: str | None, namespace: str | None, as_json: bool
 ) -> int:
-    """Check what this installation and the cluster allow.
+    """Check the installation, the connection to the cluster, and the rights that the gate needs.
 
-    Exit codes: 0 all is well, 1 something is not, 2 the cluster can't be used at all.
+    Prints a line for each check, with what to do if it fails.
+
+    Exit codes: 0 all checks passed, 1 some failed, 2 the cluster cannot be used at all.
     """
-    from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, find_place  # noqa: PLC0415 - loads the client: 0.25 s
+    from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, find_place  # noqa: PLC0415 - imports the client: 0.25 s
 
     check_cluster_options(server, kubeconfig, context)
     checks = [_installation()]
@@ -51,7 +51,7 @@ def command(
     if reach.forbidden(checks):
         raise BadInput(
             f"this account may not create pods in {reach.place.namespace} on {reach.place.url}: ask for a role that "
-            "allows create on pods, such as edit, or name another namespace with --namespace"
+            "allows create on pods, such as edit, or choose another namespace with --namespace"
         )
     return DONE if healthy else FAILED
 

@@ -1,4 +1,4 @@
-"""``backoff-ctrl footprint``: what a manifest will be charged, per quota resource."""
+"""``backoff-ctrl footprint``: show what a manifest will be charged, per quota resource."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 
 @click.command("footprint")
-@click.option("-f", "--file", "source", required=True, metavar="FILE", help="A manifest, YAML or JSON; - is stdin.")
+@click.option(
+    "-f", "--file", "source", required=True, metavar="FILE", help="The manifests, as YAML or JSON; - reads stdin."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 def command(source: str, as_json: bool) -> None:
-    """Say what a manifest will be charged, by every name that a quota could use.
+    """Show what a manifest will be charged, under every resource name that a quota could limit.
 
-    Kinds that make pods later (Job, Deployment, ...) are shown with all their pods, marked as estimated.
-    A file may hold several manifests: each gets a block of its own, and --json prints a list of them in place
-    of one object.
+    Kinds that make pods later (Job, Deployment, ...) include all their pods and are marked as estimated. A file
+    may contain several manifests: each gets its own block, and --json prints a list instead of one object.
     """
     try:
         manifests = load_manifests(read_source(source), "stdin" if source == "-" else source)
@@ -42,7 +43,7 @@ def command(source: str, as_json: bool) -> None:
 
 
 def _footprint(manifest: Mapping[str, Any], source: str, index: int, number: int) -> Footprint:
-    """Compute one footprint; say which manifest is at fault where there are several."""
+    """Compute one footprint. Errors name the manifest if there are several."""
     try:
         return footprint_of(manifest)
     except FootprintError as error:
@@ -51,7 +52,7 @@ def _footprint(manifest: Mapping[str, Any], source: str, index: int, number: int
 
 
 def _document(found: Footprint) -> dict[str, Any]:
-    """Return what scripts read."""
+    """Return the document for ``--json``."""
     return {
         "kind": found.kind,
         "estimated": found.estimated,
@@ -61,17 +62,17 @@ def _document(found: Footprint) -> dict[str, Any]:
 
 
 def _page(found: Footprint, manifest: Mapping[str, Any]) -> str:
-    """Return what people read."""
+    """Return the text for people."""
     metadata = manifest.get("metadata")
     name = metadata.get("name") or metadata.get("generateName") if isinstance(metadata, dict) else None
     title = f"{found.kind} {name}" if name else found.kind
-    lines = [printable(title)]  # a manifest must not steer a terminal
+    lines = [printable(title)]  # a manifest must not control the terminal
     if found.estimated:
-        lines[0] += "  (estimated: with the pods that it will make)"
+        lines[0] += "  (estimated: includes the pods that it will make)"
     if found.demand.amounts:
         lines.append(aligned([f"  {key}", quantity_text(key, n)] for key, n in found.demand.amounts.items()))
     else:
-        lines.append("  no quota charges it")
+        lines.append("  not charged by any quota")
     if found.demand.scopes:
         lines.append(f"  scopes: {', '.join(sorted(found.demand.scopes))}")
     return "\n".join(lines)

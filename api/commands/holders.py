@@ -1,4 +1,4 @@
-"""``backoff-ctrl holders``: who holds each quota of a namespace, and what would free it."""
+"""``backoff-ctrl holders``: show who holds each quota of a namespace, and what would free it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.holders.reader import HoldingsReader
 
 SECOND_LOOK: Final = 1.0
-"""Seconds after which charge that nothing explains is looked at again: creates under way look the same for a moment."""
+"""Seconds before unexplained charge is read again: creates in flight look the same for a moment."""
 LARGE: Final = 1000
-"""Objects of a kind from which on the progress of its list is told."""
+"""Progress is shown for lists of more objects than this."""
 
 
 @click.command("holders")
-@click.option("-n", "--namespace", help="Whose quotas; default: the context's namespace.")
-@click.option("--quota", metavar="NAME", help="Only this quota; default: all of the namespace.")
+@click.option("-n", "--namespace", help="The namespace; default: the context's.")
+@click.option("--quota", metavar="NAME", help="Show only this quota; default: all quotas of the namespace.")
 @cluster_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else on stdout.")
 def command(
@@ -37,16 +37,16 @@ def command(
     context: str | None,
     as_json: bool,
 ) -> int:
-    """Say who holds each quota of a namespace, by owner and age, and what would free it.
+    """Show who holds each quota of a namespace, by owner and age, and what would free it.
 
-    Shares are of what is used. Charge that no object explains is listed with when it comes back. The last line names
-    the best next step. Nothing is changed in the cluster; of Secrets only the metadata is read.
+    Shares are percentages of the used amount. Charge that no object explains is listed with the time of its release.
+    The last line names the best next step. Nothing in the cluster is changed, and only the metadata of Secrets is read.
 
-    Exit codes: 0 answered, whatever the answer ("ok" in --json says whether anything is wrong), 1 answered in part
-    since this account may not list a kind that a quota charges, 2 wrong use, or the cluster can't be used.
+    Exit codes: 0 answered ("ok" in --json says whether all is well), 1 answered in part, because this account may not
+    list a kind that a quota charges, 2 wrong use, or the cluster cannot be used.
     """
     from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, find_place  # noqa: PLC0415
-    from backoff_ctrl.k8s.holders.reader import HoldingsReader  # noqa: PLC0415 - loads the client: 0.25 s
+    from backoff_ctrl.k8s.holders.reader import HoldingsReader  # noqa: PLC0415 - imports the client: 0.25 s
 
     from .holders_page import document, page  # noqa: PLC0415
 
@@ -54,8 +54,8 @@ def command(
     try:
         reach = Reach(find_place(server, kubeconfig, context, namespace))
         try:
-            reach.version()  # says what is wrong with address and credentials
-            report = _report(HoldingsReader(reach, _Telling()), quota)
+            reach.version()  # fails early if the address or the credentials are wrong
+            report = _report(HoldingsReader(reach, _Progress()), quota)
         finally:
             reach.close()
     except ReachError as error:
@@ -65,7 +65,7 @@ def command(
 
 
 def _report(reader: HoldingsReader, quota: str | None) -> Report:
-    """Look, and where something does not add up look again."""
+    """Read the holders. If some charge is unexplained, read again and keep only what is confirmed."""
     from backoff_ctrl.k8s.holders.attribution import attribute, confirmed  # noqa: PLC0415
 
     report = attribute(reader.read(quota), datetime.now(UTC))
@@ -75,16 +75,15 @@ def _report(reader: HoldingsReader, quota: str | None) -> Report:
     return confirmed(attribute(reader.read(quota), datetime.now(UTC)), report)
 
 
-class _Telling:
-    """Tells on stderr how far a long list has come: over and over on a terminal, once where a file is written."""
+class _Progress:
+    """Shows the progress of long lists on stderr: refreshed on a terminal, one line per kind elsewhere."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._shown: set[str] = set()
 
     def __call__(self, kind: str, seen: int, whole: int) -> None:
-        """Tell of one page."""
         live = sys.stderr.isatty()
-        if whole <= LARGE or (kind in self._told and not live):
+        if whole <= LARGE or (kind in self._shown and not live):
             return
         over = live and seen == whole
         click.echo(
@@ -92,4 +91,4 @@ class _Telling:
             err=True,
             nl=not live,
         )
-        self._told.add(kind)
+        self._shown.add(kind)

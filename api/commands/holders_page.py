@@ -1,4 +1,4 @@
-"""What ``holders`` prints: a page of at most 100 columns for people, a document for scripts."""
+"""The output of ``holders``: a page of at most 100 columns for people, a JSON document for scripts."""
 
 from __future__ import annotations
 
@@ -21,31 +21,32 @@ if TYPE_CHECKING:
 
 WIDTH: Final = 100
 _WIDTHS: Final = (34, 7, 10, 6, 6)
-"""Of all columns but the last, which has what is left."""
+"""The widths of all columns but the last, which takes the rest of the line."""
 _STUCK_WIDTHS: Final = (48, 7, 10)
 _MANY: Final = 10
-"""Holders shown of a resource that is full."""
+"""Holders shown of a full resource."""
 _FEW: Final = 3
-"""Holders shown of one that is not."""
+"""Holders shown of a resource that is not full."""
 
 
 def page(report: Report) -> str:
-    """Return what people read."""
-    lines = [f"{report.namespace} at {report.at:%Y-%m-%d %H:%M:%S} UTC"]
+    """Return the page for people."""
+    lines = [f"namespace {report.namespace} at {report.at:%Y-%m-%d %H:%M:%S} UTC"]
     for quota in report.quotas:
         lines += ["", *_quota_lines(quota, report.at)]
     if report.stuck:
         lines += ["", *_stuck_lines(report)]
     notes = [f"Not listed: {why}." for why in report.unread.values()]
     if report.malformed:
-        notes.append(f"{report.malformed} objects could not be read: what they hold is in no row.")
+        plural = "" if report.malformed == 1 else "s"
+        notes.append(f"{report.malformed} object{plural} could not be read and are missing from the tables.")
     for note in (*notes, next_step(report)):
         lines += ["", *wrap(note, WIDTH, break_long_words=False, break_on_hyphens=False)]
     return "\n".join(printable(line) for line in lines)
 
 
 def _quota_lines(quota: QuotaHolders, now: datetime) -> Iterator[str]:
-    scopes = f", only {' and '.join(quota.scopes)}" if quota.scopes else ""
+    scopes = f" (scopes: {' and '.join(quota.scopes)})" if quota.scopes else ""
     yield f"quota {quota.name}{scopes}" + (f": {quota.problem}" if quota.problem else "")
     for holding in quota.holdings:
         yield f"  {_title(holding)}"
@@ -55,10 +56,10 @@ def _quota_lines(quota: QuotaHolders, now: datetime) -> Iterator[str]:
 
 
 def _title(holding: Holding) -> str:
-    """Say how much of a resource is used."""
+    """Return the line that says how much of a resource is used."""
     hard, used = _amount(holding, holding.hard), _amount(holding, holding.used)
     if holding.hard is None or holding.used is None:
-        return f"{holding.resource}: {used} of {hard} used: the quota controller has not counted it"
+        return f"{holding.resource}: {used} of {hard} used: not counted by the quota controller yet"
     words = f"{holding.resource}: {used} of {hard} used"
     if holding.hard:
         words += f" ({_percent(holding.used, holding.hard)})"
@@ -70,7 +71,7 @@ def _title(holding: Holding) -> str:
 
 
 def _rows(holding: Holding, now: datetime) -> Iterator[str]:
-    """The holders, the largest first, and what nobody holds."""
+    """Yield the holders, the largest first, then the charge that no object explains."""
     shown = holding.holders[: _MANY if holding.full else _FEW]
     whole = holding.used or sum(holder.amount for holder in holding.holders)
     for holder in shown:
@@ -86,19 +87,19 @@ def _rows(holding: Holding, now: datetime) -> Iterator[str]:
         amount = sum(holder.amount for holder in rest)
         objects = str(sum(holder.objects for holder in rest))
         name = f"{len(rest)} more"
-        yield _row(name, objects, _amount(holding, amount), _percent(amount, whole), "", "--json names them all")
-    leaked = "(leaked, or creates under way)" if holding.busy else "(leaked: no object has it)"
+        yield _row(name, objects, _amount(holding, amount), _percent(amount, whole), "", "--json lists them all")
+    leaked = "(leaked, or creates in flight)" if holding.busy else "(leaked: held by no object)"
     for name, amount in (("(deletion overdue)", holding.overdue), (leaked, holding.leaked)):
         if amount:
             yield _row(name, "", _amount(holding, amount), _percent(amount, whole), "", SOON)
     if holding.uncounted:
-        yield _row("(not counted yet)", "", _amount(holding, holding.uncounted), "", "", "used will rise by it")
+        yield _row("(not counted yet)", "", _amount(holding, holding.uncounted), "", "", "will be added to used")
     if holding.unread:
         yield _row(f"(not listed: {', '.join(holding.unread)})", "", "?", "", "", "ask for a role, see below")
 
 
 def _row(first: str, *cells: str, widths: tuple[int, ...] = _WIDTHS) -> str:
-    """Lay out one line of a table; the first cell is cut in its middle, the last at its end."""
+    """Lay out one line of a table. A long first cell is cut in its middle, a long last cell at its end."""
     *numbers, last = cells
     line = f"    {_cut(first, widths[0]).ljust(widths[0])}"
     for width, cell in zip(widths[1:], numbers, strict=True):
@@ -108,7 +109,7 @@ def _row(first: str, *cells: str, widths: tuple[int, ...] = _WIDTHS) -> str:
 
 
 def _cut(name: str, width: int) -> str:
-    """Shorten a name: its beginning says whose it is, its end which."""
+    """Shorten a name in its middle: its beginning shows the owner, its end which object it is."""
     if len(name) <= width:
         return name
     tail = width // 3
@@ -116,7 +117,7 @@ def _cut(name: str, width: int) -> str:
 
 
 def _freed_by(holding: Holding, holder: Holder, now: datetime) -> str:
-    """Say what ends the charge first."""
+    """Return what ends a charge first, with the amount if that is not everything."""
     words = _ending_words(holding.resource, holder, now)
     return words if holder.ends == holder.amount else f"{_amount(holding, holder.ends)}: {words}"
 
@@ -124,17 +125,17 @@ def _freed_by(holding: Holding, holder: Holder, now: datetime) -> str:
 def _ending_words(resource: str, holder: Holder, now: datetime) -> str:
     ending = holder.ending
     left = (ending.at - now).total_seconds() if ending.at else 0.0
-    when = f"in {span(left)}" if left >= 0 else f"was due {ago(-left)}"
+    when = f"in {span(left)}" if left >= 0 else ago(-left)
     after = f"{span(ending.after.total_seconds())} after it starts" if ending.after else f"deadline {when}"
     runs = holder.kind == PODS and resource != "count/pods"
-    end = "its end, or delete it" if runs else "delete it"
+    end = "wait for it, or delete it" if runs else "delete it"
     words = {
-        By.DELETION: f"deleted, {when}",
+        By.DELETION: f"deletion due {when}",
         By.FINALIZERS: f"deleted; waits for {ending.detail or 'the server'}",
-        By.NODE: f"deleted; node {ending.detail or '?'} is silent",
+        By.NODE: f"deleted; waits for node {ending.detail or '?'}",
         By.DEADLINE: after,
-        By.TTL: f"time to live {when}",
-        By.FINISHED: f"{holder.finished} finished: delete",
+        By.TTL: f"TTL expiry {when}",
+        By.FINISHED: f"delete the {holder.finished} finished",
         By.OWNER: "scale down or delete it" if is_scaled(holder) else end,
         By.HAND: end,
     }
@@ -142,20 +143,20 @@ def _ending_words(resource: str, holder: Holder, now: datetime) -> str:
 
 
 def _stuck_lines(report: Report) -> Iterator[str]:
-    """The pods whose deletion should be over."""
-    yield f"stuck while being deleted: {len(report.stuck)}"
-    yield _row("pod", "for", "charged", "held by", widths=_STUCK_WIDTHS)
+    """Yield the table of pods whose deletion should be finished."""
+    yield f"pods stuck in deletion: {len(report.stuck)}"
+    yield _row("pod", "for", "charged", "waits for", widths=_STUCK_WIDTHS)
     for pod, deletion in report.stuck[:_MANY]:
         late = span((report.at - deletion.since).total_seconds())
         left = (deletion.until - report.at).total_seconds()
-        charged = f"{span(left)} more" if left > 0 and not pod.finished else "its count"
+        charged = f"{span(left)} more" if left > 0 and not pod.finished else "count only"
         name = pod.name if pod.owner == f"Pod/{pod.name}" else f"{pod.name} of {pod.owner}"
         held_by = f"node {deletion.node}" if deletion.node else "no node"
         if deletion.finalizers:
             held_by = f"finalizer {', '.join(deletion.finalizers)}"
         yield _row(name, late, charged, held_by, widths=_STUCK_WIDTHS)
     if len(report.stuck) > _MANY:
-        yield f"    {len(report.stuck) - _MANY} more: --json names them all"
+        yield f"    {len(report.stuck) - _MANY} more: --json lists them all"
 
 
 def _amount(holding: Holding, amount: int | None) -> str:
@@ -163,7 +164,7 @@ def _amount(holding: Holding, amount: int | None) -> str:
 
 
 def _percent(part: int, whole: int) -> str:
-    """Whole percents; what is more than nothing or less than all says so."""
+    """Return a share in whole percent; ``<1 %`` and ``>99 %`` if rounding would show 0 or 100."""
     if not whole:
         return "-"
     rounded = round(100 * part / whole)
@@ -176,7 +177,7 @@ def _percent(part: int, whole: int) -> str:
 
 
 def document(report: Report) -> dict[str, Any]:
-    """Return what scripts read: amounts are Quantity strings, times RFC 3339."""
+    """Return the document for ``--json``: amounts are quantity strings, times RFC 3339."""
     return {
         "namespace": report.namespace,
         "at": _moment(report.at),

@@ -1,4 +1,4 @@
-"""``backoff-ctrl sandbox``: the embedded API server for a person, or for a script that starts it."""
+"""``backoff-ctrl sandbox``: run the embedded API server."""
 
 from __future__ import annotations
 
@@ -21,49 +21,56 @@ if TYPE_CHECKING:
 
 
 @click.command(name="sandbox")
-@click.option("--port", type=click.IntRange(0, 65535), required=True, help="Port to listen on; 0 picks a free one.")
+@click.option("--port", type=click.IntRange(0, 65535), required=True, help="The port to listen on; 0 picks a free one.")
 @click.option(
     "--quota-file",
     type=click.Path(path_type=Path),
-    help="YAML with ResourceQuotas (and Namespaces, LimitRanges, PriorityClasses) to start with.",
+    help="A YAML file with ResourceQuotas (also Namespaces, LimitRanges, PriorityClasses) to create at the start.",
 )
 @click.option(
     "--finish-after",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="Run pods and let them succeed after so long. An annotation "
-    "sandbox.backoff-ctrl.dev/run-seconds gives a pod its own run time.",
+    help="Mark pods as Succeeded after this run time; default: they run until deleted. The annotation "
+    "sandbox.backoff-ctrl.dev/run-seconds sets the run time of a single pod.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Names, uids and races follow from it.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Determines generated names, uids and the outcome of races."
+)
 def command(port: int, quota_file: Path | None, finish_after: float | None, seed: int) -> None:
-    """Serve an embedded Kubernetes API server with quota admission, until Ctrl-C.
+    """Run an embedded Kubernetes API server with quota admission, until Ctrl-C.
 
-    It answers kubectl and the official clients; it has no nodes and no authentication, and listens on
-    127.0.0.1 only. GET /sandbox/faults names the faults that POST can switch on, DELETE switches them off.
+    It works with kubectl and the official clients. It has no nodes and no authentication, and listens on 127.0.0.1
+    only. Everything in it is lost when it stops. GET /sandbox/faults lists the faults that can be simulated; POST
+    switches them on, DELETE switches them off.
     """
-    from backoff_ctrl.k8s.sandbox import Sandbox  # noqa: PLC0415 - loads aiohttp: only when it is needed
+    from backoff_ctrl.k8s.sandbox import Sandbox  # noqa: PLC0415 - imports aiohttp
     from backoff_ctrl.k8s.sandbox.quota_file import QuotaFileError, apply_quota_file, load_quota_file  # noqa: PLC0415
 
     sandbox = Sandbox(port=port, seed=seed)
     if finish_after is not None and not isfinite(finish_after):
-        raise BadInput(f"--finish-after must be a number of seconds, not {finish_after:g}; leave it out for no end.")
+        raise BadInput(
+            f"--finish-after must be a number of seconds, not {finish_after:g}; leave it out if pods should not end"
+        )
     if quota_file is not None:
         try:
             documents = load_quota_file(quota_file.read_text(encoding="utf-8"))
             apply_quota_file(sandbox, documents)
         except OSError as error:
-            raise BadInput(f"{quota_file} can't be read: {error.strerror}.") from error
+            raise BadInput(f"{quota_file}: cannot be read: {error.strerror}") from error
         except UnicodeDecodeError as error:
-            raise BadInput(f"{quota_file} is no UTF-8 text.") from error
+            raise BadInput(f"{quota_file}: is not UTF-8: a quota file is YAML text") from error
         except QuotaFileError as error:
-            raise BadInput(f"{quota_file}: {error}.") from error
+            raise BadInput(f"{quota_file}: {error}") from error
     try:
         asyncio.run(_serve(sandbox, finish_after))
     except BrokenPipeError:
-        raise  # whoever read our lines has gone: no fault of the port
+        raise  # stdout was closed: not an error of the port
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else error
-        raise BadInput(f"Port {port} can't be used: {reason}. Take another, or --port 0 for a free one.") from error
+        raise BadInput(
+            f"cannot listen on port {port}: {reason}; choose another port, or --port 0 for a free one"
+        ) from error
 
 
 async def _serve(sandbox: Sandbox, finish_after: float | None) -> None:
@@ -77,17 +84,17 @@ async def _serve(sandbox: Sandbox, finish_after: float | None) -> None:
     async with sandbox, Kubelet(Server(sandbox.url), finish_after=finish_after):
         click.echo(_how_to_use(sandbox.url, finish_after))
         await ended.wait()
-    click.echo("The sandbox is gone, and everything in it.")
+    click.echo("The sandbox has stopped; everything in it is gone.")
 
 
 def _how_to_use(url: str, finish_after: float | None) -> str:
     life = "run until they are deleted" if finish_after is None else f"succeed after {finish_after:g} s"
     return "\n".join(
         (
-            f"An embedded Kubernetes API server listens on {url}; pods {life}. Ctrl-C ends it.",
+            f"An embedded Kubernetes API server listens on {url}; pods {life}. Ctrl-C stops it.",
             f"  kubectl --server {url} get resourcequotas --all-namespaces",
             f"  kubectl --server {url} run one --image=busybox --restart=Never",
-            f"  curl {url}/sandbox/counters",
-            f"  curl -X POST {url}/sandbox/faults -d '{{\"quota_conflict_share\": 0.04}}'",
+            f"  curl {url}/sandbox/counters  # creates seen, rejected, ...",
+            f"  curl -X POST {url}/sandbox/faults -d '{{\"quota_conflict_share\": 0.04}}'  # simulate a fault",
         )
     )

@@ -1,1 +1,1 @@
-"""What an API server's answer means: its lane, and for a quota refusal the amounts. Pure; loads no client."""
+"""Read what an API server's answer means: its lane and, for a quota rejection, the amounts. Pure; loads no client."""

@@ -1,4 +1,4 @@
-"""An API server's answer as a value, and the few answers that the gate words itself."""
+"""An API server's answer as a value, and the few answers that the gate writes itself."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One HTTP answer, read to its end. ``made_here`` says that the gate worded it: the server was not asked."""
+    """One complete HTTP answer. ``made_here``: the gate wrote it, it did not come from the server."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
     made_here: bool = field(default=False, compare=False)
     read: list[dict[str, Any] | None] = field(default_factory=list, init=False, repr=False, compare=False)
-    """What ``json`` has found, once somebody asked."""
+    """The cached result of ``json``: empty until its first call."""
 
     @property
     def ok(self) -> bool:
-        """Whether it is a 2xx."""
+        """Whether the status is 2xx."""
         return 200 <= self.status < 300
 
     def json(self) -> dict[str, Any] | None:
-        """Return the body as an object, or nothing if it is not one: the same object each time."""
+        """Return the body as a JSON object, None if it is not one. Parsed once: every call returns the same object."""
         if not self.read:
             try:
                 value = json.loads(self.body)
@@ -38,28 +38,28 @@ class Answer:
 
 
 class NotSent(Exception):  # noqa: N818 - the engine's word for it
-    """The connection was never made: the server has not seen the request. ``__cause__`` is the transport's error."""
+    """No connection was made, so the server never saw the request. ``__cause__`` is the transport's error."""
 
 
 class OutcomeUnknown(Exception):  # noqa: N818 - the engine's word for it
-    """The request left and no answer came: it may have been stored. ``__cause__`` is the transport's error."""
+    """The request was sent but no answer came: the object may exist. ``__cause__`` is the transport's error."""
 
 
 class WaitedTooLong(TimeoutError):  # noqa: N818 - the engine's word for it
-    """The waiting time is over. ``answer`` is the server's last word, if it was asked at all."""
+    """The create reached its waiting limit. ``answer`` is the last one received, None if nothing was ever sent."""
 
     def __init__(self, detail: str, answer: Answer | None = None) -> None:
-        """Keep the last answer for those who must raise it."""
+        """Keep the last answer, so that a gated client can raise it as its own ``ApiException``."""
         super().__init__(detail)
         self.answer = answer
 
 
 class GateClosed(Exception):  # noqa: N818 - a state, not a mistake
-    """The gate, or the client in front of it, was closed while this create was waiting: it was not sent."""
+    """The gate, or the client that uses it, was closed while this create was waiting. It was not sent."""
 
 
 def status_answer(status: int, reason: str, message: str, details: Mapping[str, Any]) -> Answer:
-    """Word a Status as the API server does (apimachinery ``api/errors``)."""
+    """Return a ``Status`` answer in the API server's form (apimachinery ``api/errors``)."""
     body = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -77,29 +77,32 @@ def status_answer(status: int, reason: str, message: str, details: Mapping[str, 
 
 
 def already_exists(resource: str, name: str) -> Answer:
-    """Word the 409 that a full quota hides: quota admission answers before storage finds the name taken."""
+    """Return the 409 that a full quota hides: quota admission rejects before storage can see that the name is taken."""
     kind, _, group = resource.partition(".")
     message = f'{resource} "{name}" already exists'
     return status_answer(409, "AlreadyExists", message, _details(kind, group, name))
 
 
 def refused_here(resource: str, name: str, detail: str, *, retry_after: int | None = None) -> Answer:
-    """Word the engine's own refusal: 403 where it never fits, 429 where too many wait already."""
+    """Return the engine's own refusal: 403 if it can never fit, 429 (``retry_after``, seconds) if the line is full."""
     kind, _, group = resource.partition(".")
     details = _details(kind, group, name)
     if retry_after is None:
         return status_answer(403, "Forbidden", f'{resource} "{name}" is forbidden: {detail}', details)
-    message = f'{resource} "{name}" was not let in line: {detail}'
+    message = f'{resource} "{name}" cannot join the waiting line: {detail}'
     return status_answer(429, "TooManyRequests", message, {**details, "retryAfterSeconds": retry_after})
 
 
 def found_as_created(found: Answer) -> Answer:
-    """Give the looked-up object as the create's own success."""
+    """Return the object that a lookup found as the 201 of its create."""
     return Answer(201, found.headers, found.body, made_here=True)
 
 
 def assumed_created(body: Mapping[str, Any]) -> Answer:
-    """Success by a 409 on our own minted name where looking is forbidden: all we have is what we sent."""
+    """Return a 201 for a 409 on a name that the gate drew, where ``get`` is forbidden.
+
+    The name is ours, so the object is, too. The sent manifest stands in for the stored object, which cannot be read.
+    """
     return Answer(201, {"Content-Type": "application/json"}, json.dumps(body).encode(), made_here=True)
 
 

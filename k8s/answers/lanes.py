@@ -1,6 +1,6 @@
-"""The lanes: what kinds of answers there are, and by which words and statuses each is known.
+"""The lanes: the kinds of answers, and the texts and status codes that identify each.
 
-Texts decide before statuses do: the 403 of a full quota and the 403 of missing rights differ in nothing else.
+The text is matched before the status: only the text tells the 403 of a full quota from the 403 of missing rights.
 Sources: ``k8s.io/apiserver`` admission plugins ``resourcequota``, ``webhook`` and ``lifecycle``,
 ``k8s.io/kubernetes`` ``plugin/pkg/admission``, and the public issues beside the texts in ``tests/data``.
 """
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 
 class Lane(StrEnum):
-    """What kind of answer it is; each lane has its own treatment."""
+    """The class of an answer. Each lane is treated in its own way."""
 
-    QUOTA = "quota"  # full: learn, wait
-    MUST_SPECIFY = "must-specify"  # the quota demands fields that the object lacks
+    QUOTA = "quota"  # the quota is full: learn its amounts, wait
+    MUST_SPECIFY = "must-specify"  # the quota requires fields that the object lacks
     QUOTA_NOT_READY = "quota-not-ready"  # the quota has no status yet: try again shortly
-    NO_COVERING_QUOTA = "no-covering-quota"  # nothing may go until a quota covers it
-    QUOTA_CONFLICT = "quota-conflict"  # creates raced for the quota's object: try again shortly
-    QUOTA_TIMEOUT = "quota-timeout"  # the server did not get round to it: back off
-    OVERLOAD = "overload"  # not stored: fewer creates in flight
+    NO_COVERING_QUOTA = "no-covering-quota"  # rejected until some quota covers the object
+    QUOTA_CONFLICT = "quota-conflict"  # creates raced to update the quota: try again shortly
+    QUOTA_TIMEOUT = "quota-timeout"  # the server did not evaluate the quota in time: back off
+    OVERLOAD = "overload"  # not stored: allow fewer creates in flight
     UNKNOWN_OUTCOME = "unknown-outcome"  # the object may exist: look it up
-    NOT_SENT = "not-sent"  # no connection was made: send it again
+    NOT_SENT = "not-sent"  # no connection was made: send again
     WEBHOOK_FAILED = "webhook-failed"  # not stored; a webhook of this namespace is broken
-    NOT_READY = "not-ready"  # a fresh namespace, or a server that just begins: try again shortly
+    NOT_READY = "not-ready"  # a new namespace, or a server that is starting: try again shortly
     POLICY = "policy"
     RBAC = "rbac"
     LIMIT_RANGE = "limit-range"
     NAMESPACE_TERMINATING = "namespace-terminating"
-    WEBHOOK = "webhook"  # a webhook said no, and not because of a quota
+    WEBHOOK = "webhook"  # a webhook denied the object, and not because of a quota
     EXISTS = "exists"
     INVALID = "invalid"
     CREDENTIALS = "credentials"
@@ -56,20 +56,20 @@ RETRYABLE: Final = frozenset(
 
 
 def _texts(*texts: str) -> re.Pattern[str]:
-    """Any of these texts, in any case."""
+    """Compile a pattern that matches any of these texts, ignoring case."""
     return re.compile("|".join(re.escape(text) for text in texts), re.IGNORECASE)
 
 
-_EVERY: Final[frozenset[int]] = frozenset()
-_REFUSED: Final = frozenset({0, 400, 403, 422})
+_ANY_STATUS: Final[frozenset[int]] = frozenset()
+_REJECTED: Final = frozenset({0, 400, 403, 422})
 
-# Texts that decide, in order: the answers of Kubernetes' own admission first, since other programs wrap
-# them in sentences of their own ("Forbidden!Configured service account doesn't have access. ..."). The second
-# part is the statuses that a text may come with; 0 is a status that is not known, none means every error.
+# Texts that decide the lane, tried in order. Kubernetes' own admission answers come first, because other programs
+# wrap them in sentences of their own ("Forbidden!Configured service account doesn't have access. ..."). The second
+# element is the set of statuses that the text may come with: 0 is an unknown status, the empty set is any status.
 _BY_TEXT: Final = (
-    (Lane.MUST_SPECIFY, _EVERY, re.compile(r"[Ff]ailed quota: (?P<quota>[^\s:]{1,253}): must specify ")),
-    (Lane.QUOTA_NOT_READY, _EVERY, re.compile(r"status unknown for quota: (?P<quota>[^\s,\"']{1,253})")),
-    (Lane.NO_COVERING_QUOTA, _EVERY, re.compile(r"insufficient quota to (?:consume|match these scopes): ")),
+    (Lane.MUST_SPECIFY, _ANY_STATUS, re.compile(r"[Ff]ailed quota: (?P<quota>[^\s:]{1,253}): must specify ")),
+    (Lane.QUOTA_NOT_READY, _ANY_STATUS, re.compile(r"status unknown for quota: (?P<quota>[^\s,\"']{1,253})")),
+    (Lane.NO_COVERING_QUOTA, _ANY_STATUS, re.compile(r"insufficient quota to (?:consume|match these scopes): ")),
     (
         Lane.QUOTA_CONFLICT,
         frozenset({0, 409}),
@@ -80,14 +80,14 @@ _BY_TEXT: Final = (
     ),
     (
         Lane.QUOTA_TIMEOUT,
-        _EVERY,
+        _ANY_STATUS,
         _texts("resource quota evaluation timed out", "resource quota evaluates timeout"),
     ),
-    (Lane.WEBHOOK_FAILED, _EVERY, _texts("failed calling webhook", "failed calling admission webhook")),
-    (Lane.WEBHOOK, _EVERY, re.compile(r"admission webhook \"?[^\s\"]{1,253}\"? denied the request")),
+    (Lane.WEBHOOK_FAILED, _ANY_STATUS, _texts("failed calling webhook", "failed calling admission webhook")),
+    (Lane.WEBHOOK, _ANY_STATUS, re.compile(r"admission webhook \"?[^\s\"]{1,253}\"? denied the request")),
     (
         Lane.NAMESPACE_TERMINATING,
-        _EVERY,
+        _ANY_STATUS,
         re.compile(r"in namespace \S{1,253} because it is being terminated"),
     ),
     (
@@ -101,12 +101,12 @@ _BY_TEXT: Final = (
     ),
     (
         Lane.LIMIT_RANGE,
-        _REFUSED,
+        _REJECTED,
         re.compile(r"[Mm](?:in|ax)imum \S{1,253} usage per [A-Za-z]|max limit to request ratio per "),
     ),
     (
         Lane.POLICY,
-        _REFUSED,
+        _REJECTED,
         _texts(
             "no PriorityClass with name ",
             "priorityClass is not permitted in ",
@@ -128,7 +128,7 @@ _BY_TEXT: Final = (
     (Lane.EXISTS, frozenset({0, 409}), _texts("already exists")),
 )
 
-# For a text of unknown status, when no text above has decided.
+# For texts of unknown status that match nothing above.
 _BY_TEXT_ALONE: Final = (
     (
         Lane.OVERLOAD,
@@ -201,15 +201,15 @@ _BY_STATUS: Final = {
 
 
 def lane_of(code: int, said: Said, line: str) -> tuple[Lane, str]:
-    """Decide the lane, and the quota that the answer names."""
+    """Return the lane, and the name of the quota in the answer (empty if it names none)."""
     for lane, codes, pattern in _BY_TEXT:
         if (not codes or code in codes) and (found := pattern.search(line)):
             return lane, next((name for name in found.groupdict().values() if name), "")
-    return _lane_without_words(code, said, line), ""
+    return _lane_without_text(code, said, line), ""
 
 
-def _lane_without_words(code: int, said: Said, line: str) -> Lane:
-    """Decide by the details and the status, and by looser words where the status is not known."""
+def _lane_without_text(code: int, said: Said, line: str) -> Lane:
+    """Choose by the Status details and the code; if the code is unknown, by looser texts."""
     if "NamespaceTerminating" in said.causes:
         return Lane.NAMESPACE_TERMINATING
     if code == 409:

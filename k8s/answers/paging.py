@@ -1,4 +1,4 @@
-"""Lists that come page by page: what is one, and where it goes on."""
+"""Paged lists: how to recognise a list, and how to follow its ``continue`` tokens."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PAGE: Final = 500
-"""Objects in one answer: 500 pods are about 4 MB."""
+"""Objects per page: 500 pods are about 4 MB."""
 PAGES_MAX: Final = 10_000
-"""Pages of a list: five million objects are more than any namespace has."""
+"""Pages per list: five million objects, more than any namespace holds."""
 
 
 class EndlessListError(Exception):
-    """A list that goes on with a page that it has given, or without end."""
+    """A list repeats a ``continue`` token, or has more than ``PAGES_MAX`` pages."""
 
 
 class Pages:
-    """The ``continue`` tokens of one list. ``token``: of the page to ask for; empty for the first."""
+    """The ``continue`` tokens of one list. ``token`` is that of the next page to request; empty for the first."""
 
     def __init__(self) -> None:
-        """Begin with the first page."""
+        """Start at the first page: no token yet."""
         self.token = ""
         self._seen: set[str] = set()
 
     def go_on(self, metadata: Mapping[str, Any]) -> bool:
-        """Take in what a page says of itself; say whether there is another. Raises ``EndlessListError``."""
+        """Read a page's metadata; return whether another page follows. Raises ``EndlessListError``."""
         more = metadata.get("continue")
         if not isinstance(more, str) or not more:
             return False
@@ -38,5 +38,5 @@ class Pages:
 
 
 def is_list(answer: Mapping[str, Any]) -> bool:
-    """Say whether an answer is a list of objects; Go writes an empty one as null."""
+    """Return whether an answer is a list of objects. Go writes an empty list as null."""
     return "items" in answer and isinstance(answer["items"], list | None)

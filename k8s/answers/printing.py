@@ -1,4 +1,4 @@
-"""Texts of somebody else's, such as a server's or a manifest's, as a terminal may show them."""
+"""Make text from servers and manifests safe to print on a terminal or in a log."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _USER: Final = re.compile(r"(?<=//)[^/\s]*@")
 
 
 def printable(text: str) -> str:
-    """Return the text without what would move the cursor, colour what follows or begin a line of its own."""
+    """Return the text with ``?`` for control characters: they could move the cursor, set colours or forge lines."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def without_passwords(text: str) -> str:
-    """Return the text with no user name and no password in its URLs: what is printed ends up in logs."""
+    """Return the text without the user names and passwords in its URLs: printed text ends up in logs."""
     return _USER.sub("", text)

@@ -1,9 +1,9 @@
-"""The sentence with which Kubernetes' quota admission refuses: quota, requested, used, limited.
+"""Parse the sentence with which Kubernetes' quota admission rejects: quota, requested, used, limited.
 
-Its words come from ``k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go``; they are the only
-thing that tells a full quota from missing rights, so they are read in every coat that other programs put
-around them: prefixes, quotes, a trailing full stop or bracket, a JSON text inside a log line, a list of
-errors (the first quota counts), hierarchical quotas with a head of their own.
+The wording comes from ``k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go``. It is the only thing
+that tells a full quota from missing rights, so it is recognised in everything that other programs wrap around it:
+prefixes, quotes, a trailing full stop or bracket, JSON inside a log line, a list of errors (the first quota counts),
+and hierarchical quotas, whose sentence begins differently.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from backoff_ctrl.engine.quantities import parse_quantity
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# The sentence as API servers send it, up to the quote that closes it; some write it with a capital.
+# The sentence as API servers send it, up to its closing quote. Without the first letter, which some write as a capital.
 _PLAIN: Final = re.compile(
     r'xceeded quota: ([^\s"\\,]+), requested: ([^\s"\\]+), used: ([^\s"\\]+), limited: ([^\s"\\]+)"'
 )
-# Every repetition excludes what follows it, and no list holds white space: one pass, whatever the text.
+# Every repetition excludes the character after it, and no list contains white space, so matching is linear.
 _ANY_HEAD: Final = re.compile(
     r'[Ee]xceeded (?:hierarchical )?quota(?: in namespace "[^"\s]{0,253}")?: "?([^\s,"]{1,253})"?,'
     r" requested: (\S+), used: (\S+), limited: (\S+)"
 )
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
-# Servers write no leading zeros: "pods=015 times" is "pods=0" with the count of an event glued to it.
+# Servers write no leading zeros: "pods=015 times" is "pods=0" followed by the count of an event.
 _LEADING_QUANTITY: Final = re.compile(
     r"0(?=[0-9])|[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+|[KMGTPE]i|[numkMGTPE])?(?![A-Za-z0-9])"
 )
@@ -39,7 +39,7 @@ _Plain: TypeAlias = "tuple[str, Mapping[str, int], Mapping[str, int], Mapping[st
 
 
 class QuotaText(NamedTuple):
-    """What one refusal says: amounts in nano-units, only of the resources that it names."""
+    """The content of one rejection. Amounts are in nano-units, and only for the resources that it names."""
 
     quota: str
     requested: Mapping[str, int]
@@ -48,7 +48,7 @@ class QuotaText(NamedTuple):
 
 
 def read_quota_text(text: str) -> QuotaText | None:
-    """Find the first whole quota refusal in a text of one line; None where there is none."""
+    """Return the first complete quota rejection in a one-line text, None if there is none."""
     for found in _ANY_HEAD.finditer(text):
         quota, requested, used, limited = found.groups()
         read = QuotaText(quota, read_amounts(requested), read_amounts(used), read_amounts(limited))
@@ -58,10 +58,10 @@ def read_quota_text(text: str) -> QuotaText | None:
 
 
 def read_plain_quota_text(text: str) -> _Plain | None:
-    """Read the refusal as API servers send it, fast: the whole sentence, then a closing quote.
+    """Read the rejection in the exact form that API servers send: the whole sentence, then a closing quote.
 
-    ``text`` is a JSON document that has not been parsed. Returns what it says with the first and the last
-    index of its sentence, or None for anything that needs a closer look.
+    This is the fast path: ``text`` is unparsed JSON. Returns the quota, the amounts, and the start and end index of
+    the sentence; None for any other form, which ``read_quota_text`` has to read.
     """
     found = _PLAIN.search(text)
     if found is None:
@@ -71,7 +71,7 @@ def read_plain_quota_text(text: str) -> _Plain | None:
         asked = _repeated_amounts(requested)
         taken = _plain_amounts(used)
         limits = _repeated_amounts(limited)
-    except ValueError:  # not a quantity, or no "=": the reader of other coats decides
+    except ValueError:  # not a quantity, or no "=": left to read_quota_text
         return None
     if not len(asked) == len(taken) == len(limits):
         return None
@@ -82,7 +82,7 @@ def read_plain_quota_text(text: str) -> _Plain | None:
 
 
 def read_amounts(items: str) -> dict[str, int]:
-    """Read ``K=V,K=V`` up to the first thing that is not one; junk after a value is cut off."""
+    """Read ``K=V,K=V`` up to the first item that is malformed; text glued to a value ends the list."""
     amounts: dict[str, int] = {}
     for item in items.split(","):
         name, _, value = item.partition("=")
@@ -99,7 +99,7 @@ def read_amounts(items: str) -> dict[str, int]:
 
 
 def _plain_amounts(items: str) -> dict[str, int]:
-    """Read ``K=V,K=V`` with nothing around it; raise ``ValueError`` for anything else."""
+    """Read exactly ``K=V,K=V``. Raises ``ValueError`` for anything else."""
     amounts = {}
     for item in items.split(","):
         name, value = item.split("=")
@@ -109,9 +109,9 @@ def _plain_amounts(items: str) -> dict[str, int]:
 
 @lru_cache(maxsize=1024)
 def _repeated_amounts(items: str) -> Mapping[str, int]:
-    """Read what many refusals have in common: the request of a shape, the limits of a quota.
+    """Read a list that many rejections repeat: the request of a shape, or the limits of a quota. Cached.
 
-    Names are checked here, once; raises ``ValueError`` as ``_plain_amounts`` does.
+    Also checks the names. Raises ``ValueError`` as ``_plain_amounts`` does.
     """
     amounts = _plain_amounts(items)
     if not all(map(_NAME.fullmatch, amounts)):

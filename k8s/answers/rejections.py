@@ -1,6 +1,6 @@
-"""An answer that is not a success, read: which lane it belongs to, and what a full quota says.
+"""Read an answer that is not a success: its lane, and for a full quota the amounts.
 
-Pure: ``(status, headers, body)`` in, a ``Rejection`` out; it never raises, whatever the bytes.
+Pure: ``(status, headers, body)`` in, a ``Rejection`` out. It never raises, whatever the bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Lane", "Rejection", "read_rejection"]
 
-LONGEST_RETRY_AFTER: Final = 3_600.0  # seconds; a server that asks for more is asked again after this
+LONGEST_RETRY_AFTER: Final = 3_600.0  # seconds; a longer Retry-After is cut to this
 LEVEL: Final = "x-kubernetes-pf-prioritylevel-uid"
 
 
@@ -25,11 +25,10 @@ _NOTHING: Final[Mapping[str, int]] = {}
 
 
 class Rejection(NamedTuple):
-    """An answer, read. Amounts are nano-units and there for the lane ``quota`` only.
+    """The meaning of one answer. Amounts are in nano-units and only present in the lane ``quota``.
 
-    ``retryable`` says whether the same create may get through later by itself; see ``never_fits`` too.
-    ``retry_after`` is in seconds, as the server asked, None where it did not. ``quota`` is the name of the
-    quota that the answer names, else empty.
+    ``retryable``: the same create may succeed later without any change (but see ``never_fits``). ``retry_after``: the
+    seconds that the server asks to wait, None if it does not. ``quota``: the quota that the answer names, else empty.
     """
 
     lane: Lane
@@ -43,20 +42,20 @@ class Rejection(NamedTuple):
 
     @property
     def headroom(self) -> Mapping[str, int]:
-        """What was left of each resource that the answer names: below zero where it was overdrawn already."""
+        """What was left of each resource that the answer names. Negative where ``used`` already exceeds the limit."""
         return {name: limit - self.used[name] for name, limit in self.limited.items() if name in self.used}
 
     @property
     def never_fits(self) -> bool:
-        """True when one create asks for more than the whole quota. A limit of zero is a pause, not never."""
+        """True if this create requests more than the whole quota. A limit of zero means paused, not never."""
         return any(amount > self.limited.get(name, 0) > 0 for name, amount in self.requested.items())
 
 
 def read_rejection(status: int, headers: Mapping[str, str], body: bytes | str) -> Rejection:
-    """Read one answer of an API server, or of what stands before it. Never raises.
+    """Read one answer of an API server, or of a proxy in front of it. Never raises.
 
-    ``status`` 0 means that it is not known (a line of a log): it is inferred from the text. ``headers`` may
-    have names in any case; ``Retry-After`` is used, and the priority level's to tell a server that just begins.
+    ``status`` 0 means unknown (a line of a log): it is inferred from the text. Header names may be in any case.
+    ``Retry-After`` is used, and the priority level's uid, which shows that a server is still starting.
     """
     if status == 403 and type(body) is bytes and len(body) < 8_192:
         plain = _read_plain(headers, body)
@@ -71,13 +70,13 @@ def read_rejection(status: int, headers: Mapping[str, str], body: bytes | str) -
     if refusal := read_quota_text(line):
         return Rejection(Lane.QUOTA, said.message, True, retry_after, *refusal)
     lane, quota = lane_of(code, said, line)
-    if lane is Lane.RBAC and _just_begins(headers):
+    if lane is Lane.RBAC and _is_starting(headers):
         lane = Lane.NOT_READY
     return Rejection(lane, said.message or said.reason, lane in RETRYABLE, retry_after, quota)
 
 
 def _read_plain(headers: Mapping[str, str], body: bytes) -> Rejection | None:
-    """Read a full quota's answer without parsing its JSON: it is the one that comes in thousands."""
+    """Read the 403 of a full quota without parsing its JSON: these come in thousands."""
     if not body.startswith(b'{"kind":"Status"'):
         return None
     try:
@@ -94,20 +93,20 @@ def _read_plain(headers: Mapping[str, str], body: bytes) -> Rejection | None:
         return None
     retry_after = _retry_after(headers, None) if "Retry-After" in headers else None
     fields = (Lane.QUOTA, before + text[head:end], True, retry_after, quota, requested, used, limited)
-    return tuple.__new__(Rejection, fields)  # a third of the time that its constructor takes
+    return tuple.__new__(Rejection, fields)  # takes a third of the constructor's time
 
 
-def _just_begins(headers: Mapping[str, str]) -> bool:
-    """Whether the server has not read its own objects yet: it knows no roles, and denies what it will allow.
+def _is_starting(headers: Mapping[str, str]) -> bool:
+    """Whether the server is still starting: it has not loaded its roles yet, so it denies what it will soon allow.
 
-    Seen on 1.36 for a moment after its start, before it says that it is ready: the priority level that it served the
-    answer under has no uid yet. Where priority and fairness is off there is no such header.
+    Seen on 1.36 for a moment after the start, before the server reports ready: the priority level in the answer has no
+    uid yet. Where priority and fairness is off, this header is missing.
     """
     return any(name.lower() == LEVEL and not value for name, value in headers.items())
 
 
 def _retry_after(headers: Mapping[str, str], fallback: float | None) -> float | None:
-    """Read the header in seconds; a date, or anything else that is no number, counts as not there."""
+    """Read ``Retry-After`` in seconds. A date, or any other text that is not a number, is ignored."""
     for name, value in headers.items():
         if name.lower() == "retry-after":
             try:

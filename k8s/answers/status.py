@@ -1,4 +1,4 @@
-"""What an answer says, out of whatever it is written in: a Status as JSON, a bare text, a line of a log."""
+"""Extract message, code and details from an answer in any form: a Status as JSON, a bare text, a line of a log."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 import re
 from typing import Any, Final, NamedTuple
 
-LONGEST_BODY: Final = 65_536  # bytes or characters read of an answer: a Status is below 2 KiB
+LONGEST_BODY: Final = 65_536  # bytes or characters of an answer that are read; a Status is below 2 KiB
 
 _STATUS_OBJECT: Final = re.compile(r'\{\s{0,99}"kind"\s{0,9}:\s{0,9}"Status"')
 _DECODER: Final = json.JSONDecoder()
 
-# How clients and kubectl write the code of an answer into a line of text.
+# How clients and kubectl write the status code of an answer into a line of text.
 _CODE_TEXT: Final = re.compile(
     r"""(?:\b[Cc]ode["']?\s?[:=]\s?|HTTP/[12](?:\.\d)? |HTTP (?:status )?(?:code )?|\A\(|: \(|xception \()"""
     r"([1-5]\d\d)\b"
@@ -41,24 +41,24 @@ _REASON_CODES: Final = {
 
 
 class Said(NamedTuple):
-    """The parts of an answer that tell what it means."""
+    """The parts of an answer that decide its meaning."""
 
     message: str
     code: int = 0  # 0: the text names none
     reason: str = ""
-    kind: str = ""  # of the object that the answer is about, where it says so
+    kind: str = ""  # of the object that the answer is about, if given
     name: str = ""
     causes: tuple[str, ...] = ()
     retry_after: float | None = None
 
     @property
     def line(self) -> str:
-        """The message on one line: logs, events and YAML wrap it, and pad it into columns."""
+        """The message on one line: logs, events and YAML wrap it or pad it into columns."""
         return " ".join(self.message.split()).replace(" =", "=")
 
 
 def open_answer(body: bytes | str) -> Said:
-    """Take the message and its details out of an answer. Never raises."""
+    """Return the message and details of an answer. Never raises."""
     text = body[:LONGEST_BODY]
     if isinstance(text, bytes):
         text = text.decode("utf-8", errors="replace")
@@ -73,19 +73,19 @@ def open_answer(body: bytes | str) -> Said:
 
 
 def _status_in(text: str) -> dict[str, Any] | None:
-    """Find a Status object: the whole text, or the first one inside it."""
+    """Return the Status object that is the text, or the first one inside it."""
     found = _STATUS_OBJECT.search(text)
     if found is None and not text.startswith("{"):
         return None
     try:
         value, _ = _DECODER.raw_decode(text, found.start() if found else 0)
-    except (ValueError, RecursionError):  # cut off, escaped once more, or made to hurt: read it as a text
+    except (ValueError, RecursionError):  # truncated, escaped twice, or hostile: read it as plain text
         return None
     return value if isinstance(value, dict) and value.get("kind") == "Status" else None
 
 
 def _said(status: dict[str, Any]) -> Said:
-    """Read the fields of a Status, each of which may be missing or of any type."""
+    """Read the fields of a Status. Each may be missing or of the wrong type."""
     details = status.get("details")
     if not isinstance(details, dict):
         details = {}
@@ -105,12 +105,12 @@ def _said(status: dict[str, Any]) -> Said:
 
 
 def _text(value: object) -> str:
-    """Return a text, and nothing for anything else."""
+    """Return a text as it is, and an empty text for any other type."""
     return value if isinstance(value, str) else ""
 
 
 def _code_in(text: str) -> int:
-    """Infer the status of an answer from a line that reports it; 0 where the line does not say."""
+    """Infer the status code from a line that reports an answer; 0 if the line does not say."""
     if found := _CODE_TEXT.search(text):
         return int(found.group(1))
     for reason in _REASON_TEXT.finditer(text):

@@ -1,1 +1,1 @@
-"""What a manifest, or a living object, is charged, per quota resource. Pure; loads no client."""
+"""Compute what a manifest, or an existing object, is charged per quota resource. Pure; loads no client."""

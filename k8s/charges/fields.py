@@ -1,4 +1,4 @@
-"""Reading a manifest field by field, so that a wrong one is named by its path."""
+"""Read a manifest field by field, so that an error names the field by its path."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ _NO_FIELDS: Final[Mapping[str, Any]] = {}
 
 
 class FootprintError(ValueError):
-    """A manifest is malformed; the sentence begins with the path of the field."""
+    """A manifest is malformed. The message begins with the path of the field."""
 
 
 def mapping_at(parent: Mapping[str, Any], key: str, path: str) -> Mapping[str, Any]:
-    """Return an object field; one that is missing or null is empty."""
+    """Return an object field; empty if it is missing or null."""
     value = parent.get(key)
     if value is None:
         return _NO_FIELDS
     if not isinstance(value, Mapping):
-        raise FootprintError(f"{_joined(path, key)}: must be a set of fields, not {_kind_of(value)}")
+        raise FootprintError(f"{_joined(path, key)}: must be an object, not {_kind_of(value)}")
     return value
 
 
 def required_mapping_at(parent: Mapping[str, Any], key: str, path: str) -> Mapping[str, Any]:
-    """Return an object field that must be there."""
+    """Return a required object field. Raises ``FootprintError`` if it is missing or null."""
     if parent.get(key) is None:
-        raise FootprintError(f"{_joined(path, key)}: is missing")
+        raise FootprintError(f"{_joined(path, key)}: required field is missing")
     return mapping_at(parent, key, path)
 
 
 def mappings_at(parent: Mapping[str, Any], key: str, path: str) -> list[Mapping[str, Any]]:
-    """Return a field that is a list of objects; one that is missing or null is empty."""
+    """Return a field that is a list of objects; empty if it is missing or null."""
     items = parent.get(key)
     if items is None:
         return []
@@ -43,36 +43,36 @@ def mappings_at(parent: Mapping[str, Any], key: str, path: str) -> list[Mapping[
         raise FootprintError(f"{_joined(path, key)}: must be a list, not {_kind_of(items)}")
     for index, item in enumerate(items):
         if not isinstance(item, Mapping):
-            raise FootprintError(f"{_joined(path, key)}[{index}]: must be a set of fields, not {_kind_of(item)}")
+            raise FootprintError(f"{_joined(path, key)}[{index}]: must be an object, not {_kind_of(item)}")
     return list(items)
 
 
 def text_at(parent: Mapping[str, Any], key: str, path: str) -> str:
-    """Return a text field; one that is missing or null is empty."""
+    """Return a string field; empty if it is missing or null."""
     value = parent.get(key)
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise FootprintError(f"{_joined(path, key)}: must be a text, not {_kind_of(value)}")
+        raise FootprintError(f"{_joined(path, key)}: must be a string, not {_kind_of(value)}")
     return value
 
 
 def count_at(parent: Mapping[str, Any], key: str, path: str) -> int | None:
-    """Return a whole number that is not negative; None where it is missing or null."""
+    """Return a whole number of at least 0; None if it is missing or null."""
     value = parent.get(key)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise FootprintError(f"{_joined(path, key)}: {_shown(value)} is not a whole number of at least 0")
+        raise FootprintError(f"{_joined(path, key)}: {_shown(value)} is not a whole number of 0 or more")
     return value
 
 
 def amounts_at(parent: Mapping[str, Any], key: str, path: str) -> dict[str, int]:
-    """Return a list of quantities (``requests``, ``limits``, ``overhead``) in nano-units.
+    """Return a resource list (``requests``, ``limits``, ``overhead``) in nano-units.
 
-    The API server rounds each up to whole thousandths when it reads the object (``SetDefaults_ResourceList``
-    of ``pkg/apis/core/v1/defaults.go``): so do we. It reads null as zero (``Quantity.UnmarshalJSON``), not as left
-    out: beside a limit, a null request asks for nothing.
+    Like the API server, this rounds each amount up to whole thousandths (``SetDefaults_ResourceList`` of
+    ``pkg/apis/core/v1/defaults.go``) and reads null as zero (``Quantity.UnmarshalJSON``), not as missing: next to a
+    limit, a null request requests nothing.
     """
     amounts = {}
     for name, value in mapping_at(parent, key, path).items():
@@ -87,24 +87,23 @@ def amounts_at(parent: Mapping[str, Any], key: str, path: str) -> dict[str, int]
 
 
 def _joined(path: str, key: str) -> str:
-    """Join a path and a key."""
     return f"{path}.{key}" if path else key
 
 
 def _kind_of(value: object) -> str:
-    """Name the type of a value as the author of a manifest would."""
+    """Name the type of a value in the terms of YAML and JSON."""
     if isinstance(value, bool):
-        return "a truth value"
+        return "a boolean"
     if isinstance(value, (int, float)):
         return "a number"
     if isinstance(value, str):
-        return "a text"
+        return "a string"
     if isinstance(value, date):
         return "a date (put it in quotes)"
-    return "a list" if isinstance(value, (list, tuple)) else "a set of fields"
+    return "a list" if isinstance(value, (list, tuple)) else "an object"
 
 
 def _shown(value: object) -> str:
-    """Quote a value for a sentence, shortened."""
+    """Quote a value for an error message, cut to 60 characters."""
     shown = f'"{value}"' if isinstance(value, str) else repr(value)
     return shown if len(shown) <= 60 else f"{shown[:57]}..."

@@ -1,14 +1,14 @@
-"""What a manifest will be charged, per quota resource, before it is sent.
+"""Compute what a manifest will be charged, per quota resource, before it is sent.
 
-Pure: a dict in, a ``Demand`` out, the same that a v1.36 server charges: ``tests/data/charges.json`` holds what one
-did charge. This is what follows from the manifest as it stands. What only the server knows runs before its quotas do
-and is not in it: defaults of a LimitRange, the default StorageClass and PriorityClass, the overhead of a RuntimeClass
-where ``spec.overhead`` does not repeat it, the extended resource that a DeviceClass stands for, mutating webhooks.
-What the server says (``requested:`` in a refusal, the object in a 201) is the truth. Of a ``status`` in a
-manifest the server keeps the ``qosClass`` of a pod and nothing else: so do we.
+Pure: a dict in, a ``Demand`` out. It equals what a v1.36 server charges; ``tests/data/charges.json`` records what one
+did charge. The footprint follows from the manifest alone. It lacks what only the server knows and applies before quota
+admission: LimitRange defaults, the default StorageClass and PriorityClass, the overhead of a RuntimeClass that
+``spec.overhead`` does not repeat, the extended resource that a DeviceClass stands for, and mutating webhooks. The
+server's word (``requested:`` in a rejection, the object in a 201) is authoritative. Of a ``status`` in a manifest, the
+server keeps only a pod's ``qosClass``, and so does this module.
 
-``footprint`` is the charge of the create itself. Kinds that make pods later are charged nothing but their
-count; ``footprint_of`` adds an estimate of those pods, and says so.
+``footprint`` is the charge of the create itself. Kinds that make pods later are charged only their own count;
+``footprint_of`` adds an estimate of those pods and marks it as estimated.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _Charge = tuple[dict[str, int], frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What a manifest will be charged; ``estimated`` when pods that come later are in it."""
+    """What a manifest will be charged. ``estimated``: it includes pods that a controller will create later."""
 
     kind: str
     estimated: bool
@@ -50,24 +50,23 @@ class Footprint:
 
 
 def footprint(manifest: Mapping[str, Any], *, resource: str | None = None) -> Demand:
-    """Return what the create of this manifest is charged, by every name that a quota could have for it.
+    """Return what the create of this manifest is charged, under every resource name that a quota could limit.
 
-    ``resource`` is ``RESOURCE[.GROUP]`` where the caller knows it (from the URL), else kind and apiVersion
-    give it. Raises ``FootprintError``, a sentence that begins with the path of the field, for a manifest
-    that is malformed.
+    ``resource`` is ``RESOURCE[.GROUP]`` if the caller knows it (from the URL); otherwise it is derived from kind and
+    apiVersion. Raises ``FootprintError`` for a malformed manifest; its message begins with the path of the field.
     """
     return Demand(*_charge(_checked(manifest), resource or resource_of(manifest)))
 
 
 def footprint_of(manifest: Mapping[str, Any]) -> Footprint:
-    """Return what a manifest will be charged with all pods that it makes; raises as ``footprint`` does.
+    """Return what a manifest will be charged, including all pods that it makes. Raises as ``footprint`` does.
 
-    Jobs: as many pods as run at once, none while suspended. CronJobs: one run. Deployments, ReplicaSets,
-    StatefulSets (with their claims), ReplicationControllers: all replicas, without the surge of a rollout.
-    DaemonSets: their pods are not known, one for each node.
+    Jobs: the pods that run at once, none while suspended. CronJobs: one run. Deployments, ReplicaSets, StatefulSets
+    (with their claims) and ReplicationControllers: all replicas, without the surge of a rollout. DaemonSets: no pods,
+    since they make one for each node and the number of nodes is unknown.
     """
     resource = resource_of(_checked(manifest))
-    mapping_at(manifest, "metadata", "")  # no charge looks at it for most kinds, but the server would refuse it
+    mapping_at(manifest, "metadata", "")  # most charges do not need it, but the server rejects a malformed one
     amounts, scopes = _charge(manifest, resource)
     kind = text_at(manifest, "kind", "")
     if resource not in _MAKERS:
@@ -77,14 +76,14 @@ def footprint_of(manifest: Mapping[str, Any]) -> Footprint:
 
 
 def _checked(manifest: object) -> Mapping[str, Any]:
-    """Refuse what is no object at all."""
+    """Raise ``FootprintError`` if the manifest is not an object."""
     if not isinstance(manifest, Mapping):
-        raise FootprintError("manifest: must be a set of fields such as kind and spec")
+        raise FootprintError("manifest: must be an object with fields such as kind and spec")
     return manifest
 
 
 def _charge(manifest: Mapping[str, Any], resource: str) -> _Charge:
-    """Return the charge of one create."""
+    """Return the charge and the scope facts of one create."""
     if not is_charged(manifest, resource):
         return {}, frozenset()
     amounts, scopes = _special_charge(manifest, resource)
@@ -95,7 +94,7 @@ def _charge(manifest: Mapping[str, Any], resource: str) -> _Charge:
 
 
 def _special_charge(manifest: Mapping[str, Any], resource: str) -> _Charge:
-    """Return the charge beside the count, for the kinds that have one."""
+    """Return the charge in addition to the object count, for the kinds that have one."""
     if resource == "pods":
         quality = text_at(mapping_at(manifest, "status", ""), "qosClass", "status")
         return pod_amounts(required_mapping_at(manifest, "spec", ""), "spec", quality)
@@ -110,7 +109,7 @@ def _special_charge(manifest: Mapping[str, Any], resource: str) -> _Charge:
 
 
 def _made_later(spec: Mapping[str, Any], resource: str, path: str) -> _Charge:
-    """Estimate what a controller will create for this spec, with the scope facts of its pods."""
+    """Estimate the charge of what a controller will create for this spec, and the scope facts of its pods."""
     if resource == "cronjobs.batch":
         template = required_mapping_at(spec, "jobTemplate", path)
         job = required_mapping_at(template, "spec", f"{path}.jobTemplate")
@@ -140,7 +139,7 @@ def _made_later(spec: Mapping[str, Any], resource: str, path: str) -> _Charge:
 
 
 def _running_at_once(spec: Mapping[str, Any], path: str) -> int:
-    """Return how many pods a Job runs at once at most."""
+    """Return the largest number of pods that a Job runs at once."""
     if spec.get("suspend") is True:
         return 0
     parallelism, completions = count_at(spec, "parallelism", path), count_at(spec, "completions", path)
@@ -149,10 +148,8 @@ def _running_at_once(spec: Mapping[str, Any], path: str) -> int:
 
 
 def _times(amounts: Mapping[str, int], number: int) -> dict[str, int]:
-    """Multiply every amount."""
     return {name: amount * number for name, amount in amounts.items()}
 
 
 def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    """Add two lists of amounts."""
     return {name: one.get(name, 0) + other.get(name, 0) for name in (*one, *other)}

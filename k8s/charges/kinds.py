@@ -1,4 +1,4 @@
-"""Which kinds of objects a quota charges by which name. Pure."""
+"""Map the resource names of quotas to the kinds of objects that they charge. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SERVICES: Final = "services"
 DEVICE_CLAIMS: Final = "resourceclaims.resource.k8s.io"
 JOBS: Final = "jobs.batch"
 WHOLE: Final = frozenset({PODS, CLAIMS, SERVICES, DEVICE_CLAIMS, JOBS})
-"""Kinds whose fields are looked at; of all others (Secrets) the metadata is enough."""
+"""Kinds that must be listed as whole objects; for all others (such as Secrets) the metadata is enough."""
 
 _COUNT: Final = "count/"
 _RESOURCE: Final = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)*")
@@ -22,9 +22,9 @@ _OF_PODS: Final = frozenset({"pods", "cpu", "memory", "ephemeral-storage"})
 
 
 def kinds_of(name: str) -> tuple[str, ...]:
-    """Return the kinds (``pods``, ``jobs.batch``) whose objects a quota charges by this name; none where none is known.
+    """Return the kinds (``pods``, ``jobs.batch``) that a quota charges under this name; empty for an unknown name.
 
-    ``requests.EXTENDED`` may be charged for ResourceClaims too, through a DeviceClass: that only the server knows.
+    ``requests.EXTENDED`` may also be charged for ResourceClaims, through a DeviceClass. Only the server knows that.
     """
     if name.startswith(_COUNT):
         kind = name.removeprefix(_COUNT)
@@ -42,4 +42,4 @@ _CHARGES: Final = (
     (DEVICE_CLAIMS, lambda name: name.endswith(".deviceclass.resource.k8s.io/devices")),
     (PODS, lambda name: name in _OF_PODS or name.startswith(("requests.", "limits.", "hugepages-"))),
 )
-"""In this order: the first that says yes."""
+"""Kinds and their tests, in order: the first test that accepts the name decides."""

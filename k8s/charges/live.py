@@ -1,8 +1,9 @@
-"""What an object that exists is charged now, whose it is, and what will end the charge. Pure.
+"""Compute what an existing object is charged now, who owns it, and what will end the charge. Pure.
 
-A footprint is the charge of a create; what exists may be charged more or less. Sources, v1.36: ``PodUsageFunc`` and
-``QuotaV1Pod`` of ``pkg/quota/v1/evaluator/core/pods.go``, ``getStorageUsage`` of ``persistent_volume_claims.go`` there,
-``determineEffectiveRequests`` of ``k8s.io/component-helpers/resource/helpers.go``.
+A footprint is the charge of a create; an existing object may be charged more or less. Sources, v1.36:
+``PodUsageFunc`` and ``QuotaV1Pod`` of ``pkg/quota/v1/evaluator/core/pods.go``, ``getStorageUsage`` of
+``persistent_volume_claims.go`` there, ``determineEffectiveRequests`` of
+``k8s.io/component-helpers/resource/helpers.go``.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _KINDS: Final = {
     "secrets": "Secret",
 }
 ENDED: Final = ("Succeeded", "Failed")
-"""Phases of a pod that has ended."""
+"""The phases of a pod that has finished."""
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
@@ -40,26 +41,29 @@ class By(StrEnum):
     """What ends a charge."""
 
     DELETION = "deletion"
-    """It is being deleted: gone by then."""
+    """The deletion is in progress and will end the charge at ``at``."""
     FINALIZERS = "finalizers"
-    """It is deleted, but for its finalizers."""
+    """The object is deleted, but finalizers keep it."""
     NODE = "node"
-    """It is deleted, but its node has not confirmed the end."""
+    """The pod is deleted, but its node has not confirmed that it ended."""
     DEADLINE = "deadline"
-    """``activeDeadlineSeconds``, of the pod or its Job: then at the latest."""
+    """``activeDeadlineSeconds`` of the pod or its Job: the latest end."""
     TTL = "ttl"
     """``ttlSecondsAfterFinished`` of the Job."""
     FINISHED = "finished"
-    """It has ended and stays until somebody deletes it."""
+    """The object has finished and stays until it is deleted."""
     OWNER = "owner"
-    """Nothing but its owner: scaled down or deleted. Deleted alone it would be made again."""
+    """Only its owner, when that is scaled down or deleted. Deleting the object alone makes the owner replace it."""
     HAND = "hand"
-    """Nothing known: its own end, or somebody who deletes it."""
+    """No known event: the charge ends when the object finishes or is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """``at``: when, where that is known; ``after``: how long after its start, yet to come; ``detail``: what has it."""
+    """How a charge ends. ``at``: the time, if known. ``after``: the time after a start that is still to come.
+
+    ``detail``: what holds the object up, such as its finalizers or its node.
+    """
 
     by: By
     at: datetime | None = None
@@ -69,7 +73,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """A deletion that should be over: ``since`` the deletionTimestamp, ``until`` the end of its charge."""
+    """An overdue deletion. ``since``: the deletionTimestamp; ``until``: the time at which the charge ends."""
 
     since: datetime
     until: datetime
@@ -79,10 +83,11 @@ class Termination:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """One object. ``owed``: what is no longer charged, but given back only at the next release in the namespace.
+    """One existing object and its charge.
 
-    ``ending`` ends what ``charged`` names but for a count of objects, which ends with what makes it ``gone``;
-    ``made_end`` is when the pods that a Job made must have ended.
+    ``owed``: amounts that are no longer charged, but that the quota drops only at the next release in the namespace.
+    ``ending`` ends the amounts in ``charged``, except the object count: that ends when the object is ``gone``.
+    ``made_end``: the time by which the pods of a Job must have finished.
     """
 
     resource: str
@@ -99,7 +104,7 @@ class Live:
 
 
 def live(resource: str, obj: Mapping[str, Any], now: datetime) -> Live:
-    """Say what an object of this kind is charged at ``now``. Raises ``FootprintError`` for one that is malformed."""
+    """Return what an object of this kind is charged at ``now``. Raises ``FootprintError`` if it is malformed."""
     metadata = mapping_at(obj, "metadata", "")
     name = str(metadata.get("name") or "?")
     created = _time(metadata.get("creationTimestamp"))
@@ -116,7 +121,10 @@ def live(resource: str, obj: Mapping[str, Any], now: datetime) -> Live:
 
 
 def _live_pod(obj: Mapping[str, Any], name: str, owner: str, created: datetime | None, now: datetime) -> Live:
-    """A pod: its compute is charged until its phase is an end, or its deletion is overdue by its grace once more."""
+    """Read a pod.
+
+    Its compute is charged until it finishes, or until two grace periods after its deletion was requested.
+    """
     metadata, status = mapping_at(obj, "metadata", ""), mapping_at(obj, "status", "")
     whole = footprint(_as_resized(obj), resource=PODS)
     count = {"count/pods": NANO}
@@ -129,7 +137,7 @@ def _live_pod(obj: Mapping[str, Any], name: str, owner: str, created: datetime |
         until = since if grace is None else since + grace
         stuck = Termination(since, until, node, finalizers)
         overdue = grace is not None and until < now
-    # with no grace the deletion itself was the release
+    # with a grace period of 0 the deletion itself was the release
     owed = whole.amounts if overdue and not ended and grace else {}
     gone = _pod_gone(metadata, owner, name, ended=ended, stuck=stuck)
     return Live(
@@ -147,7 +155,7 @@ def _live_pod(obj: Mapping[str, Any], name: str, owner: str, created: datetime |
 
 
 def _pod_gone(metadata: Mapping[str, Any], owner: str, name: str, *, ended: bool, stuck: Termination | None) -> Ending:
-    """Say what makes a pod go."""
+    """Return what will remove the pod object."""
     if stuck is not None:
         if stuck.finalizers:
             return Ending(By.FINALIZERS, detail=", ".join(stuck.finalizers))
@@ -160,7 +168,7 @@ def _pod_gone(metadata: Mapping[str, Any], owner: str, name: str, *, ended: bool
 
 
 def _pod_ending(obj: Mapping[str, Any], gone: Ending, stuck: Termination | None) -> Ending:
-    """Say what ends the charge of a pod that has not ended."""
+    """Return what ends the charge of a pod that has not finished."""
     if stuck is not None:
         return Ending(By.DELETION, stuck.until)
     deadline = _seconds(mapping_at(obj, "spec", "").get("activeDeadlineSeconds"))
@@ -171,14 +179,14 @@ def _pod_ending(obj: Mapping[str, Any], gone: Ending, stuck: Termination | None)
 
 
 def _plain_ending(metadata: Mapping[str, Any], owner: str, resource: str, name: str) -> Ending:
-    """Say what ends the charge of what is charged as long as it exists."""
+    """Return what ends the charge of an object that is charged as long as it exists."""
     if metadata.get("deletionTimestamp"):
         return Ending(By.FINALIZERS, detail=", ".join(_finalizers(metadata)))
     return Ending(By.HAND if owner == _itself(resource, name) else By.OWNER)
 
 
 def _job_endings(job: Mapping[str, Any], owner: str, name: str) -> tuple[Ending, datetime | None]:
-    """Say what ends the charge of a Job, and when its pods must have ended."""
+    """Return what ends the charge of a Job, and the time by which its pods must have finished."""
     metadata, spec, status = (mapping_at(job, key, "") for key in ("metadata", "spec", "status"))
     plain = _plain_ending(metadata, owner, JOBS, name)
     ttl, deadline = _seconds(spec.get("ttlSecondsAfterFinished")), _seconds(spec.get("activeDeadlineSeconds"))
@@ -194,7 +202,7 @@ def _job_endings(job: Mapping[str, Any], owner: str, name: str) -> tuple[Ending,
 
 
 def _finish(status: Mapping[str, Any]) -> datetime | None:
-    """Return when a Job finished."""
+    """Return the time at which a Job finished, None if it has not."""
     for condition in mappings_at(status, "conditions", "status"):
         if condition.get("type") in {"Complete", "Failed"} and condition.get("status") == "True":
             return _time(condition.get("lastTransitionTime"))
@@ -202,7 +210,7 @@ def _finish(status: Mapping[str, Any]) -> datetime | None:
 
 
 def _as_allocated(obj: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a claim with the size that it has taken already, where a larger one was asked for and taken back."""
+    """Return a claim with its allocated size, if that is larger than the request: an expansion was cancelled."""
     taken = amounts_at(mapping_at(obj, "status", ""), "allocatedResources", "status").get("storage")
     spec = mapping_at(obj, "spec", "")
     resources = mapping_at(spec, "resources", "spec")
@@ -214,7 +222,7 @@ def _as_allocated(obj: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _as_resized(pod: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a pod whose containers ask what they have, or asked before a resize that is not over, where it is more."""
+    """Return a pod whose containers request what is charged during a resize: the larger of the old and new amounts."""
     status, spec = mapping_at(pod, "status", ""), mapping_at(pod, "spec", "")
     listed = (mappings_at(status, key, "status") for key in ("containerStatuses", "initContainerStatuses"))
     known = {str(each.get("name")): each for statuses in listed for each in statuses if each.get("resources")}
@@ -239,7 +247,7 @@ def _as_resized(pod: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _resized(container: Mapping[str, Any], status: Mapping[str, Any], *, refused: bool) -> Mapping[str, Any]:
-    """Return a container with the larger of what it asks and what it has; a resize that is refused asks nothing."""
+    """Return a container with the larger of requested and actual amounts; an infeasible request does not count."""
     asked, has = mapping_at(container, "resources", "container"), mapping_at(status, "resources", "status")
     allocated = amounts_at(status, "allocatedResources", "status")
     wanted = [] if refused else [asked]
@@ -254,7 +262,7 @@ def _resized(container: Mapping[str, Any], status: Mapping[str, Any], *, refused
 
 
 def _owner(metadata: Mapping[str, Any], resource: str, name: str) -> str:
-    """Return ``Kind/name`` of what controls the object; of the object itself where nothing does."""
+    """Return ``Kind/name`` of the object's controller, or of the object itself if it has none."""
     references = mappings_at(metadata, "ownerReferences", "metadata")
     for reference in references:
         if reference.get("controller") is True:
@@ -272,7 +280,7 @@ def _itself(resource: str, name: str) -> str:
 
 
 def _time(value: object) -> datetime | None:
-    """Read a timestamp; what is none is unknown."""
+    """Read a timestamp; None if it is malformed or has no time zone."""
     try:
         found = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
@@ -281,7 +289,7 @@ def _time(value: object) -> datetime | None:
 
 
 def _seconds(value: object) -> timedelta | None:
-    """Read a number of seconds; what is none, or more than Kubernetes takes, is unknown."""
+    """Read a number of seconds; None if it is malformed or more than Kubernetes accepts."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
         return None
     return timedelta(seconds=value)

@@ -1,4 +1,4 @@
-"""Loading manifests from files: YAML with any number of documents, or JSON; errors name line and column."""
+"""Load manifests from files: JSON, or YAML with any number of documents. Errors name line and column."""
 
 from __future__ import annotations
 
@@ -9,71 +9,73 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
-LARGEST_FILE: Final = 16_777_216  # bytes; far above what an API server takes
-DEEPEST: Final = 200  # levels; the C loader recurses without a limit of its own and would crash
+LARGEST_FILE: Final = 16_777_216  # bytes; far more than an API server accepts
+DEEPEST: Final = 200  # levels; the C loader recurses without a limit and would crash
 
-# What the loader lets through for values such as a date of month 99 or !!int "".
+# Exceptions that the loader passes on for values such as a date in month 99 or !!int "".
 _UNREADABLE_VALUES: Final = (ValueError, OverflowError, TypeError, AttributeError, LookupError)
 
 
 class ManifestError(ValueError):
-    """A file cannot be read as manifests; the sentence names the file and, where known, the place."""
+    """A file cannot be read as manifests. The message names the file and, if known, the place in it."""
 
 
 def read_source(source: str) -> bytes:
-    """Read a file, or stdin for ``-``. Raises ``ManifestError`` with a sentence."""
+    """Return the bytes of a file, or of stdin for ``-``. Raises ``ManifestError``."""
     try:
         if source == "-":
-            content = sys.stdin.buffer.read(LARGEST_FILE + 1) if sys.stdin else b""  # it may be closed
+            content = sys.stdin.buffer.read(LARGEST_FILE + 1) if sys.stdin else b""  # stdin may be closed
         else:
             with Path(source).open("rb") as file:
                 content = file.read(LARGEST_FILE + 1)
     except OSError as error:
         raise ManifestError(f"{source}: cannot be read: {error.strerror or error}") from None
     if len(content) > LARGEST_FILE:
-        raise ManifestError(f"{'stdin' if source == '-' else source}: is larger than {LARGEST_FILE // 1_048_576} MiB")
+        raise ManifestError(
+            f"{'stdin' if source == '-' else source}: is larger than {LARGEST_FILE // 1_048_576} MiB: split it"
+        )
     return content
 
 
 def load_manifests(content: bytes | str, name: str) -> list[dict[str, Any]]:
-    """Return the manifests of a text, the items of a List each for itself, empty documents left out.
+    """Return the manifests in a text. Lists are split into their items; empty documents are skipped.
 
-    ``name`` stands for the text in errors. Raises ``ManifestError`` for what is neither YAML nor JSON, for a
-    document that is not a set of fields, and where there is no manifest at all.
+    ``name`` stands for the text in errors. Raises ``ManifestError`` for text that is neither YAML nor JSON, for a
+    document that is not an object, and for a text without any manifest.
     """
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
     except UnicodeDecodeError as error:
-        raise ManifestError(f"{name}: is not UTF-8 text at byte {error.start}") from None
+        raise ManifestError(f"{name}: is not UTF-8: invalid byte at offset {error.start}") from None
     manifests = []
     for index, document in enumerate(_documents(text, name), start=1):
         if document is None:
             continue
         if not isinstance(document, dict):
-            raise ManifestError(f"{name}, document {index}: must be a set of fields such as kind and spec")
+            raise ManifestError(f"{name}, document {index}: must be an object with fields such as kind and spec")
         manifests += _items(document, f"{name}, document {index}")
     if not manifests:
-        raise ManifestError(f"{name}: holds no manifest")
+        raise ManifestError(f"{name}: contains no manifest")
     return manifests
 
 
 def _items(document: dict[str, Any], where: str) -> list[dict[str, Any]]:
-    """Take a List apart; anything else is one manifest."""
+    """Return the items of a List; any other document is one manifest."""
     items = document.get("items")
     if not str(document.get("kind", "")).endswith("List") or not isinstance(items, list):
         return [document]
     for index, item in enumerate(items):
         if not isinstance(item, dict):
-            raise ManifestError(f"{where}, items[{index}]: must be a set of fields such as kind and spec")
+            raise ManifestError(f"{where}, items[{index}]: must be an object with fields such as kind and spec")
     return items
 
 
 def _documents(text: str, name: str) -> list[Any]:
-    """Parse JSON where it is JSON, else YAML, which is slower to load."""
+    """Parse JSON if the text is JSON, otherwise YAML, which is slower to load."""
     if text.lstrip()[:1] == "{":
-        with suppress(ValueError, RecursionError):  # YAML in flow style begins alike, and its parser says more
+        with suppress(ValueError, RecursionError):  # YAML in flow style begins the same, and its errors say more
             return [json.loads(text)]
-    import yaml  # noqa: PLC0415  # 20 ms that JSON does not need
+    import yaml  # noqa: PLC0415  # loads in 20 ms, which JSON does not need
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
@@ -83,15 +85,15 @@ def _documents(text: str, name: str) -> list[Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ManifestError(f"{name}{place}: is not YAML: {error.problem or error.context}") from None
+        raise ManifestError(f"{name}{place}: is not valid YAML: {error.problem or error.context}") from None
     except (yaml.YAMLError, *_UNREADABLE_VALUES) as error:
-        raise ManifestError(f"{name}: is not YAML: {(str(error) or 'a value').splitlines()[0]}") from None
+        raise ManifestError(f"{name}: is not valid YAML: {(str(error) or 'a value').splitlines()[0]}") from None
     if too_deep:
         raise ManifestError(f"{name}: is nested more than {DEEPEST} levels deep")
     return documents
 
 
 def _step(event: object) -> int:
-    """Return how an event of the parser changes the depth."""
+    """Return how a parser event changes the nesting depth: 1, -1 or 0."""
     name = type(event).__name__
     return name.endswith("StartEvent") - name.endswith("EndEvent") if name[:3] in {"Map", "Seq"} else 0

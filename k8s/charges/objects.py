@@ -1,4 +1,4 @@
-"""What claims, services and everything that is only counted are charged.
+"""Compute the charges of claims, services and devices, beside the object count.
 
 Sources: ``persistent_volume_claims.go``, ``services.go``, ``resource_claims.go`` and ``registry.go`` of
 ``pkg/quota/v1/evaluator/core``.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LEGACY_COUNTS: Final = frozenset({"configmaps", "replicationcontrollers", "resourcequotas", "secrets"})
-_ALL_DEVICES: Final = 32  # an allocation of "All" is charged the most results that a claim can hold
+_ALL_DEVICES: Final = 32  # the allocation mode All is charged the most results that a claim can hold
 _OF_DEVICE_CLASS: Final = "requests.deviceclass.resource.kubernetes.io/"
 _BETA_STORAGE_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 
@@ -24,7 +24,7 @@ _BETA_STORAGE_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 def claim_amounts(
     metadata: Mapping[str, Any], spec: Mapping[str, Any], path: str
 ) -> tuple[dict[str, int], frozenset[str]]:
-    """Return what a PersistentVolumeClaim is charged, without its count, and its scope facts."""
+    """Return what a PersistentVolumeClaim is charged, without its object count, and its scope facts."""
     resources = mapping_at(spec, "resources", path)
     asked = amounts_at(resources, "requests", f"{path}.resources").get("storage", 0)
     storage = -(-asked // NANO) * NANO  # whole bytes, rounded up
@@ -41,7 +41,7 @@ def claim_amounts(
 
 
 def service_amounts(spec: Mapping[str, Any], path: str) -> dict[str, int]:
-    """Return what a Service is charged, without its count: node ports are counted by intent."""
+    """Return what a Service is charged, without its object count. Node ports are charged before they are allocated."""
     kind = text_at(spec, "type", path)
     ports = mappings_at(spec, "ports", path)
     charged = {"services": NANO}
@@ -55,10 +55,10 @@ def service_amounts(spec: Mapping[str, Any], path: str) -> dict[str, int]:
 
 
 def device_amounts(spec: Mapping[str, Any], path: str) -> dict[str, int]:
-    """Return what a ResourceClaim is charged for each device class, by both names, without its count.
+    """Return what a ResourceClaim is charged for each device class, under both names, without its object count.
 
-    Under the name of an extended resource too where a class has one: that only the server knows. Servers before v1.36
-    know the first of the two names only.
+    If a class has an extended resource, the server charges that name as well; only the server knows it. Servers before
+    v1.36 know only the first of the two names.
     """
     charged: dict[str, int] = {}
     devices = mapping_at(spec, "devices", path)
@@ -66,7 +66,7 @@ def device_amounts(spec: Mapping[str, Any], path: str) -> dict[str, int]:
         at = f"{path}.devices.requests[{index}]"
         alternatives = mappings_at(request, "firstAvailable", at)
         if not alternatives:
-            # resource.k8s.io/v1beta1 has the fields on the request itself
+            # resource.k8s.io/v1beta1 has these fields on the request itself
             exactly = mapping_at(request, "exactly", at)
             alternatives = [exactly or request]
         highest: dict[str, int] = {}
@@ -80,10 +80,10 @@ def device_amounts(spec: Mapping[str, Any], path: str) -> dict[str, int]:
 
 
 def _devices(request: Mapping[str, Any], path: str) -> tuple[str, int]:
-    """Return the class and the number of devices that one request may take."""
+    """Return the device class and the largest number of devices of one request."""
     name = text_at(request, "deviceClassName", path)
     if not name:
-        raise FootprintError(f"{path}.deviceClassName: is missing")
+        raise FootprintError(f"{path}.deviceClassName: required field is missing")
     if text_at(request, "allocationMode", path) == "All":
         return name, _ALL_DEVICES
     return name, count_at(request, "count", path) or 1

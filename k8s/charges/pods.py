@@ -1,4 +1,4 @@
-"""What a pod is charged: its compute, by the rules of the API server, and its scope facts.
+"""Compute what a pod is charged, by the rules of the API server, and its scope facts.
 
 Sources: ``PodRequests`` and ``PodLimits`` of ``k8s.io/component-helpers/resource/helpers.go``, the defaults
 of ``pkg/apis/core/v1/defaults.go``, ``pkg/quota/v1/evaluator/core/pods.go``, ``pkg/apis/core/v1/helper/qos``.
@@ -22,7 +22,7 @@ _LIMITED: Final = ("cpu", "memory", "ephemeral-storage")
 
 
 class _Container(NamedTuple):
-    """What one container asks, limits standing in for requests that are not given."""
+    """The resources of one container. Limits stand in for missing requests."""
 
     requests: dict[str, int]
     limits: dict[str, int]
@@ -30,22 +30,21 @@ class _Container(NamedTuple):
 
 
 class _Pod(NamedTuple):
-    """What all containers ask, and what the pod asks as a whole."""
+    """The resources of all containers, and those of the pod itself (pod-level resources)."""
 
     containers: list[_Container]
     init_containers: list[_Container]
     requests: dict[str, int]
     limits: dict[str, int]
     overhead: dict[str, int]
-    speaks_as_a_whole: bool  # by an empty set of resources too
+    has_pod_level_resources: bool  # also true for an empty object
 
 
 def pod_amounts(spec: Mapping[str, Any], path: str, quality: str = "") -> tuple[dict[str, int], frozenset[str]]:
     """Return what one pod of this spec is charged, without ``count/pods``, and its scope facts.
 
-    ``quality`` is the ``qosClass`` that its status states: the API server believes it, also that of a manifest
-    (``PrepareForCreate`` of ``pkg/registry/core/pod/strategy.go``). Raises ``FootprintError`` naming the field for a
-    spec that is malformed.
+    ``quality`` is the ``qosClass`` in its status: the API server trusts it, even in a manifest (``PrepareForCreate`` of
+    ``pkg/registry/core/pod/strategy.go``). Raises ``FootprintError`` for a malformed spec.
     """
     pod = _read(spec, path)
     requests, limits = _total_requests(pod), _total_limits(pod)
@@ -54,7 +53,6 @@ def pod_amounts(spec: Mapping[str, Any], path: str, quality: str = "") -> tuple[
 
 
 def _read(spec: Mapping[str, Any], path: str) -> _Pod:
-    """Read every resource of the spec."""
     if not mappings_at(spec, "containers", path):
         raise FootprintError(f"{path}.containers: a pod needs at least one container")
     whole = mapping_at(spec, "resources", path)
@@ -69,7 +67,6 @@ def _read(spec: Mapping[str, Any], path: str) -> _Pod:
 
 
 def _read_containers(spec: Mapping[str, Any], key: str, path: str) -> list[_Container]:
-    """Read the resources of a list of containers."""
     containers = []
     for index, container in enumerate(mappings_at(spec, key, path)):
         at = f"{path}.{key}[{index}]"
@@ -82,10 +79,10 @@ def _read_containers(spec: Mapping[str, Any], key: str, path: str) -> list[_Cont
 
 
 def _peak(ordinary: list[dict[str, int]], init: list[tuple[bool, dict[str, int]]]) -> dict[str, int]:
-    """Return the most that the containers take at once, per resource.
+    """Return the most that the containers use at once, per resource.
 
-    Those that run together (ordinary and restartable init containers) add up; each ordinary init container
-    runs alone beside the restartable ones before it.
+    Containers and restartable init containers (sidecars) run together, so they add up. Each ordinary init container
+    runs alone with the sidecars that were started before it.
     """
     running: dict[str, int] = {}
     for amounts in ordinary:
@@ -104,7 +101,7 @@ def _peak(ordinary: list[dict[str, int]], init: list[tuple[bool, dict[str, int]]
 
 
 def _total_requests(pod: _Pod) -> dict[str, int]:
-    """Sum the requests of a pod: of its containers, replaced by its own, plus the overhead."""
+    """Return a pod's requests: those of its containers, overridden by the pod-level ones, plus the overhead."""
     total = _container_requests(pod)
     total.update({name: amount for name, amount in _own_requests(pod).items() if _may_be_pod_wide(name)})
     _add(total, pod.overhead)
@@ -112,14 +109,13 @@ def _total_requests(pod: _Pod) -> dict[str, int]:
 
 
 def _container_requests(pod: _Pod) -> dict[str, int]:
-    """Sum the requests of the containers."""
     return _peak([c.requests for c in pod.containers], [(c.restartable, c.requests) for c in pod.init_containers])
 
 
 def _own_requests(pod: _Pod) -> dict[str, int]:
-    """Return the requests of the pod as a whole, with what the server fills in where it has own limits.
+    """Return the pod-level requests, with the server's defaults if there are pod-level limits.
 
-    Where containers request cpu or memory, their sum stands in; else the own limit does.
+    A missing request is the sum of the containers' requests (cpu and memory only), or else the pod-level limit.
     """
     limits = _own_limits(pod)
     if not limits:
@@ -134,7 +130,7 @@ def _own_requests(pod: _Pod) -> dict[str, int]:
 
 
 def _own_limits(pod: _Pod) -> dict[str, int]:
-    """Return the limits of the pod as a whole, with the huge pages of its containers where it has resources at all."""
+    """Return the pod-level limits; if there are pod-level resources, also the containers' huge pages."""
     own = dict(pod.limits)
     if pod.requests or pod.limits:
         for name, amount in _container_limits(pod).items():
@@ -144,7 +140,7 @@ def _own_limits(pod: _Pod) -> dict[str, int]:
 
 
 def _total_limits(pod: _Pod) -> dict[str, int]:
-    """Sum the limits of a pod; overhead is added only where a limit is not zero."""
+    """Return a pod's limits. Overhead is added only to limits that are not zero."""
     total = _container_limits(pod)
     total.update({name: amount for name, amount in pod.limits.items() if _may_be_pod_wide(name)})
     _add(total, {name: amount for name, amount in pod.overhead.items() if total.get(name)})
@@ -152,12 +148,11 @@ def _total_limits(pod: _Pod) -> dict[str, int]:
 
 
 def _container_limits(pod: _Pod) -> dict[str, int]:
-    """Sum the limits of the containers."""
     return _peak([c.limits for c in pod.containers], [(c.restartable, c.limits) for c in pod.init_containers])
 
 
 def _by_quota_name(requests: dict[str, int], limits: dict[str, int]) -> dict[str, int]:
-    """Name the totals as quotas do; extended resources exist as ``requests.NAME`` only."""
+    """Return the totals by quota resource name. Extended resources exist only as ``requests.NAME``."""
     charged = {"pods": NANO}
     for name, amount in requests.items():
         if name in _LIMITED or name.startswith(_HUGE_PAGES):
@@ -172,7 +167,7 @@ def _by_quota_name(requests: dict[str, int], limits: dict[str, int]) -> dict[str
 
 
 def _scopes(spec: Mapping[str, Any], path: str, *, best_effort: bool) -> frozenset[str]:
-    """Return the facts that decide which quotas apply to the pod."""
+    """Return the scope facts, which decide which quotas apply to the pod."""
     scopes = set()
     if best_effort:
         scopes.add("BestEffort")
@@ -186,8 +181,8 @@ def _scopes(spec: Mapping[str, Any], path: str, *, best_effort: bool) -> frozens
 
 
 def _is_best_effort(pod: _Pod) -> bool:
-    """True when nothing asks for cpu or memory; what a pod asks as a whole, be it nothing, hides its containers."""
-    if pod.speaks_as_a_whole:
+    """True if nothing requests or limits cpu or memory. Pod-level resources, even empty ones, hide the containers'."""
+    if pod.has_pod_level_resources:
         lists = [_own_requests(pod), pod.limits]
     else:
         lists = [amounts for c in (*pod.containers, *pod.init_containers) for amounts in (c.requests, c.limits)]
@@ -195,7 +190,7 @@ def _is_best_effort(pod: _Pod) -> bool:
 
 
 def _reaches_other_namespaces(spec: Mapping[str, Any], path: str) -> bool:
-    """True when an affinity term of the pod names or selects namespaces."""
+    """True if an affinity term of the pod names or selects namespaces."""
     affinity = mapping_at(spec, "affinity", path)
     for key in ("podAffinity", "podAntiAffinity"):
         at = f"{path}.affinity.{key}"
@@ -209,31 +204,30 @@ def _reaches_other_namespaces(spec: Mapping[str, Any], path: str) -> bool:
 
 
 def _may_be_pod_wide(name: str) -> bool:
-    """True for the resources that a pod may ask as a whole."""
+    """True for the resources that may be set at pod level."""
     return name in _COMPUTE or name.startswith(_HUGE_PAGES)
 
 
 def _is_extended(name: str) -> bool:
-    """True for the resources of devices: a domain that is not Kubernetes' own, a slash, a name; or a device class."""
+    """True for extended resources: ``DOMAIN/NAME`` with a domain that is not Kubernetes' own, or a device class."""
     if name.startswith(_OF_DEVICE_CLASS):
         return True
     return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
 
 
 def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
-    """Add amounts to a total, in place."""
+    """Add the amounts to the total, in place."""
     for name, amount in amounts.items():
         total[name] = total.get(name, 0) + amount
 
 
 def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    """Add two lists of amounts."""
     total = dict(one)
     _add(total, other)
     return total
 
 
 def _raise_to(total: dict[str, int], amounts: Mapping[str, int]) -> None:
-    """Raise a total to the amounts, where they are higher, in place."""
+    """Raise the total to the amounts where these are higher, in place."""
     for name, amount in amounts.items():
         total[name] = max(total.get(name, 0), amount)

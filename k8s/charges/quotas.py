@@ -1,4 +1,4 @@
-"""A ResourceQuota, or an OpenShift ClusterResourceQuota, as the engine's fact. Pure; the object may hold anything."""
+"""Read a ResourceQuota or an OpenShift ClusterResourceQuota as a fact for the engine. Pure; accepts any object."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _NAMED: Final = frozenset({"PriorityClass", "VolumeAttributesClass"})
 
 
 RECOUNTS: Final = "kube-controller-manager"
-"""Who writes recounts, by the name that managedFields know it by."""
+"""The manager name in managedFields under which the quota controller writes its recounts."""
 
 
 class UnreadableQuotaError(ValueError):
-    """The quota is not what Kubernetes writes: only its refusals can teach."""
+    """The quota object is malformed, so its amounts can only be learned from rejections."""
 
 
 class UnknownScopeError(UnreadableQuotaError):
-    """The quota has a scope, or an operator, that this project does not know: only its refusals can teach."""
+    """The quota has an unknown scope or operator, so its amounts can only be learned from rejections."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterQuota:
-    """What a ClusterResourceQuota says, and of which namespaces.
+    """A ClusterResourceQuota and the namespaces that it covers.
 
-    Its amounts are those of all its namespaces together: what is created in one takes the room of the others.
+    All its namespaces share its amounts: a create in one of them takes room from the others.
     """
 
     seen: ObservedQuota
@@ -49,11 +49,11 @@ class ClusterQuota:
 
 
 def read_quota(quota: object) -> ObservedQuota:
-    """Turn the object into what the engine observes.
+    """Return the engine's view of a ResourceQuota.
 
-    ``spec`` is what was asked for; ``hard`` and ``used`` are what admission goes by, and are empty until the quota
-    controller has filled the status. An amount that is no Quantity, or below nothing, is left out: the server will
-    say. Raises ``UnknownScopeError``, and ``UnreadableQuotaError`` where a field is of another type than it must be.
+    ``spec`` is the desired limits. ``hard`` and ``used`` are what admission enforces, and empty until the quota
+    controller has filled in the status. An amount that is malformed or negative is left out: the server's rejections
+    will show it. Raises ``UnknownScopeError``, and ``UnreadableQuotaError`` if a field has the wrong type.
     """
     whole = _mapping(quota, "the quota")
     spec, status = _mapping(whole.get("spec"), "spec"), _mapping(whole.get("status"), "status")
@@ -61,7 +61,7 @@ def read_quota(quota: object) -> ObservedQuota:
 
 
 def read_cluster_quota(quota: object) -> ClusterQuota:
-    """Turn an OpenShift ClusterResourceQuota into a quota of each namespace that it selects.
+    """Return the engine's view of an OpenShift ClusterResourceQuota, and the namespaces that it selects.
 
     Its ``spec.quota`` is a ResourceQuota's spec, ``status.total`` a ResourceQuota's status, and each entry of
     ``status.namespaces`` names one (openshift/api quota/v1). Raises as ``read_quota`` does.
@@ -72,16 +72,16 @@ def read_cluster_quota(quota: object) -> ClusterQuota:
     for entry in _list(status.get("namespaces"), "status.namespaces"):
         name = _mapping(entry, "an entry of status.namespaces").get("namespace")
         if not isinstance(name, str) or not name:
-            raise UnreadableQuotaError("an entry of status.namespaces does not name its namespace")
+            raise UnreadableQuotaError("an entry of status.namespaces has no namespace name")
         names[name] = None
     seen = _observed(_mapping(spec.get("quota"), "spec.quota"), _mapping(status.get("total"), "status.total"))
     return ClusterQuota(seen, tuple(names))
 
 
 def _recounted(whole: Mapping[str, Any]) -> frozenset[str]:
-    """Return whose ``used`` the quota controller changed last: a value belongs to who changed it (managedFields).
+    """Return the resources whose ``used`` the quota controller changed last, according to managedFields.
 
-    Admission writes its charges as the API server. Where both are one program, or nothing tells, there are none.
+    Admission writes its charges under the API server's name. Empty if both are one program or the fields are missing.
     """
     metadata = whole.get("metadata")
     fields = metadata.get("managedFields") if isinstance(metadata, dict) else None
@@ -104,7 +104,10 @@ def _observed(spec: Mapping[str, Any], status: Mapping[str, Any]) -> ObservedQuo
 
 
 def _clauses(spec: Mapping[str, Any]) -> Iterator[Clause]:
-    """All must hold (``podMatchesScopeFunc``, ``pvcMatchesScopeFunc`` and ``generic.Matches`` of pkg/quota/v1)."""
+    """Yield the conditions of all scopes, all of which must hold.
+
+    Source: ``podMatchesScopeFunc``, ``pvcMatchesScopeFunc`` and ``generic.Matches`` of pkg/quota/v1.
+    """
     for scope in _list(spec.get("scopes"), "spec.scopes"):
         yield _clause(scope, "Exists", ())
     selector = _mapping(spec.get("scopeSelector"), "spec.scopeSelector")
@@ -116,10 +119,10 @@ def _clauses(spec: Mapping[str, Any]) -> Iterator[Clause]:
 
 def _clause(scope: object, operator: object, values: Sequence[object]) -> Clause:
     if isinstance(scope, str) and scope in _PLAIN and operator == "Exists":
-        return _PLAIN[scope]  # validation allows these no other operator
+        return _PLAIN[scope]  # validation allows only Exists for these
     if isinstance(scope, str) and scope in _NAMED:
         if not all(isinstance(value, str) for value in values):
-            raise UnreadableQuotaError("values of a scope must be texts")
+            raise UnreadableQuotaError("the values of a scope must be strings")
         named = frozenset(f"{scope}={value}" for value in values)
         match operator:
             case "Exists":
@@ -128,11 +131,11 @@ def _clause(scope: object, operator: object, values: Sequence[object]) -> Clause
                 return False, frozenset({scope})
             case "In":
                 return True, named
-            case "NotIn":  # as a label selector: an object without the name matches too
+            case "NotIn":  # as in label selectors, an object without the name matches too
                 return False, named
     if isinstance(scope, str) and isinstance(operator, str):
         raise UnknownScopeError(f"scope {scope[:80]!r} with operator {operator[:80]!r}")
-    raise UnreadableQuotaError("scopes and operators must be texts")
+    raise UnreadableQuotaError("scopes and operators must be strings")
 
 
 def _amounts(value: object, field: str) -> dict[str, int]:
@@ -148,18 +151,18 @@ def _amounts(value: object, field: str) -> dict[str, int]:
 
 
 def _mapping(value: object, field: str) -> Mapping[str, Any]:
-    """Take an object as it is, and nothing as an empty one."""
+    """Return an object; empty if the value is None."""
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise UnreadableQuotaError(f"{field} is no object")
+        raise UnreadableQuotaError(f"{field} is not an object")
     return value
 
 
 def _list(value: object, field: str) -> Sequence[Any]:
-    """Take a list as it is, and nothing as an empty one."""
+    """Return a list; empty if the value is None."""
     if value is None:
         return ()
     if not isinstance(value, list):
-        raise UnreadableQuotaError(f"{field} is no list")
+        raise UnreadableQuotaError(f"{field} is not a list")
     return value

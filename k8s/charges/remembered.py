@@ -1,7 +1,7 @@
-"""Footprints of pods, remembered: a platform creates many pods of few shapes, and reads each twice.
+"""Cache the footprints of pods: a platform creates many pods of few shapes, and each footprint is read twice.
 
-What a pod is charged follows from its spec and status alone. Volumes, mounts and environments are never charged and
-differ from pod to pod (the token volume that the API server adds has a random name): they are no part of the key.
+A pod's charge follows from its spec and status alone. Volumes, volume mounts and environment variables are never
+charged and differ from pod to pod (the API server adds a token volume with a random name), so the key leaves them out.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from backoff_ctrl.engine.demand import Demand
 
 SHAPES_MAX: Final = 1024
-KEY_BYTES_MAX: Final = 8192  # beyond it a pod is read anew each time: keys must not fill the memory
-_EXACT: Final = 2  # the version of marshal that writes equal values as equal bytes: no references
+KEY_BYTES_MAX: Final = 8192  # pods with a longer key are not cached: keys must not fill the memory
+_EXACT: Final = 2  # marshal version 2 uses no references, so equal values give equal bytes
 
 _DEMANDS: dict[bytes, Demand] = {}
 
 
 def remembered_footprint(manifest: Mapping[str, Any], resource: str) -> Demand:
-    """Return ``footprint(manifest, resource=resource)``, from memory if that shape was read before.
+    """Return ``footprint(manifest, resource=resource)``, from the cache if that shape was read before.
 
-    Raises ``FootprintError`` as that does.
+    Raises ``FootprintError`` as ``footprint`` does.
     """
     key = _key(manifest) if resource == "pods" else None
     if key is None:
@@ -41,7 +41,7 @@ def remembered_footprint(manifest: Mapping[str, Any], resource: str) -> Demand:
 
 
 def _key(manifest: Mapping[str, Any]) -> bytes | None:
-    """Write down all that a charge could follow from; nothing for what is no plain JSON."""
+    """Serialise everything that can affect the charge; None for a manifest that is not plain JSON or too large."""
     try:
         spec = dict(manifest["spec"])
         spec.pop("volumes", None)

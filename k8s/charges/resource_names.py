@@ -1,4 +1,4 @@
-"""The name that quotas count a kind by: ``Job`` of ``batch/v1`` is ``jobs.batch``."""
+"""Map kinds to the resource names that quotas use: ``Job`` of ``batch/v1`` is ``jobs.batch``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .fields import FootprintError, text_at
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Kinds whose plural no rule gives, in lower case.
+# Irregular plurals, in lower case.
 _PLURALS: Final = {
     "endpoints": "endpoints",
     "mongodbcommunity": "mongodbcommunity",
@@ -17,7 +17,7 @@ _PLURALS: Final = {
     "securitycontextconstraints": "securitycontextconstraints",
 }
 
-# Kubernetes' own kinds that live outside namespaces: no quota charges them.
+# Kubernetes' own cluster-scoped kinds: no quota charges them.
 _CLUSTER_WIDE: Final = frozenset(
     {
         "APIService",
@@ -61,29 +61,29 @@ _UNCOUNTED: Final = frozenset({"events", "events.events.k8s.io"})
 def resource_of(manifest: Mapping[str, Any]) -> str:
     """Return ``RESOURCE`` or ``RESOURCE.GROUP`` of a manifest, by its kind and apiVersion.
 
-    Custom kinds get the usual English plural: a guess, as kubectl would make it without a server. Raises
-    ``FootprintError`` where kind or apiVersion are missing, and for a list of objects.
+    Custom kinds get the regular English plural: a guess, as kubectl makes it without a server. Raises
+    ``FootprintError`` if kind or apiVersion is missing, and for a list of objects.
     """
     kind, version = text_at(manifest, "kind", ""), text_at(manifest, "apiVersion", "")
     if not kind:
-        raise FootprintError("kind: is missing")
+        raise FootprintError("kind: required field is missing")
     if not version:
-        raise FootprintError("apiVersion: is missing")
+        raise FootprintError("apiVersion: required field is missing")
     if kind.endswith("List") and "items" in manifest:
-        raise FootprintError(f"kind: a {kind} is many objects: take its items one by one")
+        raise FootprintError(f"kind: {kind} is a list: pass its items one by one")
     group = version.rpartition("/")[0]
     return f"{plural_of(kind)}.{group}" if group else plural_of(kind)
 
 
 def is_charged(manifest: Mapping[str, Any], resource: str) -> bool:
-    """Say whether any quota can charge the object: not what lives outside namespaces, not events."""
+    """Return whether any quota can charge the object: false for cluster-scoped kinds and for events."""
     group = resource.partition(".")[2]
     own = not group or group.endswith(".k8s.io") or "." not in group
     return resource not in _UNCOUNTED and not (own and manifest.get("kind") in _CLUSTER_WIDE)
 
 
 def plural_of(kind: str) -> str:
-    """Return the plural of a kind in lower case."""
+    """Return the lower-case plural of a kind."""
     word = kind.lower()
     if word in _PLURALS:
         return _PLURALS[word]

@@ -1,1 +1,1 @@
-"""Finding a cluster (kubeconfig, in-cluster account) and asking it plain questions."""
+"""Find a cluster (kubeconfig, in-cluster service account) and send it simple requests."""

@@ -1,4 +1,4 @@
-"""A configuration for the asyncio client, made of one for either client."""
+"""Make a configuration for the asyncio client from one of either official client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COPIED = (
 
 
 def aio_configuration(given: Any) -> Configuration:
-    """Copy what an aio client needs from a configuration of either client; credentials are asked of the original."""
+    """Return an asyncio client's configuration. Its refresh hook takes fresh credentials from the given one."""
     from kubernetes.aio.client import Configuration  # noqa: PLC0415
 
     if isinstance(given, Configuration):
@@ -30,5 +30,5 @@ def aio_configuration(given: Any) -> Configuration:
             given.refresh_api_key_hook(given)
         made.api_key.update(given.api_key)
 
-    made.refresh_api_key_hook = refresh  # type: ignore[assignment]  # the client's own says None
+    made.refresh_api_key_hook = refresh  # type: ignore[assignment]  # the client annotates it as None
     return made

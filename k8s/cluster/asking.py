@@ -1,4 +1,4 @@
-"""What a cluster lets this account do: the questions behind ``backoff-ctrl doctor``."""
+"""Check what a cluster allows this account to do: the checks of ``backoff-ctrl doctor``."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ if TYPE_CHECKING:
 __all__ = ["Check", "Place", "Reach", "ReachError", "Right", "answer_later", "find_place"]
 
 T = TypeVar("T")
-PATIENCE: Final = (5, 10)  # seconds to connect, and between two pieces of an answer
+PATIENCE: Final = (5, 10)  # seconds to connect, and between two chunks of an answer
 _ANONYMOUS: Final = "system:anonymous"
-"""Whom the server takes somebody for who shows it nothing that it knows."""
+"""The user name that a server gives to requests without valid credentials."""
 ANSWER_MAX: Final = 256 << 20
-"""Bytes of an answer: 500 pods are about 4 MiB."""
+"""The largest answer in bytes: 500 pods are about 4 MiB."""
 ANSWER_LIMIT: Final = 60
-"""Seconds for a whole answer, long lists too: a server that sends byte after byte holds nobody for longer."""
+"""Seconds for a whole answer, even a long list, so that a server that sends single bytes cannot block the caller."""
 REVIEW: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_NO_API_SERVER: Final = "check that this is the address of an API server, not of a web server or a login proxy"
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the doctor's: ``remedy`` says what to do where ``ok`` is false."""
+    """One line of ``doctor``. ``remedy``: what to do if ``ok`` is false."""
 
     name: str
     ok: bool
@@ -46,7 +47,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """A right that the gate uses, and what is worse without it."""
+    """A right that the gate uses. ``without``: what does not work without it, and how to grant it."""
 
     verb: str
     resource: str
@@ -54,43 +55,43 @@ class Right:
 
 
 RIGHTS: Final = (
-    Right("create", "pods", "nothing can be created: bind a role with create on pods to this account"),
-    Right("get", "pods", "after a lost answer only names that the gate drew are safe: allow get on pods"),
-    Right("watch", "pods", "ends of pods are not noticed: allow list and watch on pods"),
-    Right("list", "resourcequotas", "the gate learns from refusals instead: bind the role view to this account"),
-    Right("watch", "resourcequotas", "the gate learns from refusals instead: bind the role view to this account"),
+    Right("create", "pods", "the gate can create nothing: bind a role that allows create on pods to this account"),
+    Right("get", "pods", "after a lost answer, only creates with generated names can be resolved: allow get on pods"),
+    Right("watch", "pods", "the gate does not notice when pods end: allow list and watch on pods"),
+    Right("list", "resourcequotas", "the gate learns from rejections instead: bind the role view to this account"),
+    Right("watch", "resourcequotas", "the gate learns from rejections instead: bind the role view to this account"),
 )
 
 
 class Reach:
-    """Asks the cluster. Raises ``ReachError`` where it cannot be reached at all."""
+    """Sends requests to the cluster. Raises ``ReachError`` if the cluster cannot be reached or used."""
 
     def __init__(self, place: Place, *, limit: float = ANSWER_LIMIT) -> None:
-        """Ask once, without retries: a doctor should not take minutes. ``limit``: seconds for a whole answer."""
+        """Prepare a client without retries, since a check should not take minutes. ``limit``: seconds per answer."""
         self._limit = limit
-        place.configuration.retries = False  # urllib3's way to say none
-        if not place.configuration.verify_ssl:  # asked for in the kubeconfig: a warning for every call says no more
+        place.configuration.retries = False  # urllib3's value for no retries
+        if not place.configuration.verify_ssl:  # set in the kubeconfig, so no warning is needed for every call
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
         self.place = place
         try:
-            with warnings.catch_warnings():  # of the package that a SOCKS proxy needs: said below
+            with warnings.catch_warnings():  # the package that a SOCKS proxy needs is reported below
                 warnings.simplefilter("ignore", urllib3.exceptions.DependencyWarning)
                 self._client = ApiClient(place.configuration)
         except (urllib3.exceptions.LocationValueError, ImportError) as error:
             raise _unusable(str(place.configuration.proxy), error) from error
-        except (OSError, ValueError) as error:  # a certificate that is none
-            raise ReachError(f"{place.found} can't be used: {one_line(error)}; {OTHER}") from error
+        except (OSError, ValueError) as error:  # a malformed certificate
+            raise ReachError(f"{place.found} cannot be used: {one_line(error)}; {OTHER}") from error
 
     def checks(self) -> Iterator[Check]:
-        """Answer, check by check."""
-        yield Check("cluster", ok=True, detail=f"{self.version()} at {self.place.found}")
+        """Run the checks one by one: the cluster, each right, the quotas."""
+        yield Check("cluster", ok=True, detail=f"{self.version()} at {self.place.url} ({self.place.found})")
         for right in RIGHTS:
             yield self._right(right)
         yield self._quotas()
 
     @staticmethod
     def forbidden(checks: Iterable[Check]) -> bool:
-        """Say whether nothing can be done here: not even the first right is given."""
+        """Return whether the account lacks the right to create pods, without which the gate is useless."""
         needed = f"{RIGHTS[0].verb} {RIGHTS[0].resource}"
         return any(check.name == needed and not check.ok for check in checks)
 
@@ -99,23 +100,23 @@ class Reach:
         self._client.close()
 
     def version(self) -> str:
-        """Return what the server says it is. Raises ``ReachError`` where the credentials are refused, too."""
+        """Return the server's version. Raises ``ReachError``, also if the server rejects the credentials."""
         status, answer = self.ask("GET", "/version")
         self.insist_on_credentials(status, answer)
         if status != 200:
-            raise ReachError(f"{self.place.url} answers {status} to /version: is it an API server?")
-        return printable(str(answer.get("gitVersion", "version unknown")))
+            raise ReachError(f"{self.place.url} answered {status} to /version: {_NO_API_SERVER}")
+        return printable(str(answer.get("gitVersion", "unknown version")))
 
     def insist_on_credentials(self, status: int, answer: Mapping[str, Any]) -> None:
-        """Raise ``ReachError`` where this answer says that the server does not know who asks."""
+        """Raise ``ReachError`` if this answer means that the server did not accept the credentials."""
         if status == 401 or (status == 403 and _ANONYMOUS in str(answer.get("message"))):
             raise ReachError(
-                f"{self.place.url} refuses the credentials of {self.place.found}: they are missing, have expired or "
-                "are another cluster's; log in again or take a fresh token, then try again"
+                f"{self.place.url} rejected the credentials ({self.place.found}): they are missing, expired or for "
+                "another cluster; log in again or get a fresh token, then try again"
             )
 
     def allowed(self, verb: str, resource: str, namespace: str = "") -> bool | None:
-        """Say whether this account may (all resources are of the core group); None: the server does not say."""
+        """Return whether this account has a right on a resource of the core group; None if the server does not say."""
         name, _, subresource = resource.partition("/")
         attributes = {"namespace": namespace, "verb": verb, "resource": name, "subresource": subresource}
         body = {
@@ -132,7 +133,7 @@ class Reach:
         name, namespace = f"{right.verb} {right.resource}", self.place.namespace
         allowed = self.allowed(right.verb, right.resource, namespace)
         if allowed is None:
-            return Check(name, ok=False, detail="cannot be asked", remedy="is this an API server?")
+            return Check(name, ok=False, detail="the access review failed", remedy=_NO_API_SERVER)
         words = "allowed" if allowed else "not allowed"
         return Check(name, allowed, f"{words} in {namespace}", "" if allowed else right.without)
 
@@ -140,19 +141,21 @@ class Reach:
         namespace = self.place.namespace
         status, answer = self.ask("GET", f"/api/v1/namespaces/{namespace}/resourcequotas")
         if status == 200 and not answer.get("items") and self._missing(namespace):
-            remedy = "create it, or name another with --namespace"
-            return Check("quotas", ok=False, detail=f"there is no namespace {namespace}", remedy=remedy)
+            remedy = "create it, or choose another with --namespace"
+            return Check("quotas", ok=False, detail=f"namespace {namespace} does not exist", remedy=remedy)
         if status != 200:
-            return Check("quotas", ok=False, detail=f"the list answers {status}", remedy=RIGHTS[3].without)
+            return Check(
+                "quotas", ok=False, detail=f"listing them failed with status {status}", remedy=RIGHTS[3].without
+            )
         if not is_list(answer):
-            remedy = "is this an API server, or does a proxy stand before it?"
-            return Check("quotas", ok=False, detail="what is answered is no list", remedy=remedy)
+            return Check("quotas", ok=False, detail="the answer is not a list", remedy=_NO_API_SERVER)
         names = [printable(name) for name in _names(answer)]
-        detail = ", ".join(names) if names else "none: creates are not limited there, and the gate only watches"
-        return Check("quotas", ok=True, detail=f"{namespace} has {detail}")
+        if not names:
+            return Check("quotas", ok=True, detail=f"none in {namespace}: creates are not limited there")
+        return Check("quotas", ok=True, detail=f"{', '.join(names)} in {namespace}")
 
     def _missing(self, namespace: str) -> bool:
-        """Say whether a namespace is not there; an account that may not look at it gets the benefit."""
+        """Return whether a namespace does not exist; false if the account may not read it."""
         return self.ask("GET", f"/api/v1/namespaces/{namespace}")[0] == 404
 
     def ask(
@@ -164,7 +167,10 @@ class Reach:
         query: Iterable[tuple[str, str]] = (),
         accept: str = "application/json",
     ) -> tuple[int, dict[str, Any]]:
-        """Ask anything, with the credentials of this moment: the status, and the object in the answer if any."""
+        """Send a request with the current credentials. Return the status and the JSON object, empty if there is none.
+
+        Raises ``ReachError``.
+        """
         try:
             request = self._client.param_serialize(
                 method,
@@ -176,10 +182,10 @@ class Reach:
             )
             status, text = _within(self._limit, lambda: self._call(*request))
         except (urllib3.exceptions.HTTPError, ApiException, OSError, ValueError) as error:
-            raise ReachError(f"{self.place.url} can't be reached: {_why(error)}") from error
+            raise ReachError(f"cannot reach {self.place.url}: {_why(error)}") from error
         try:
             answer = json.loads(text)
-        except (ValueError, RecursionError):  # nested ever deeper: nobody's object
+        except (ValueError, RecursionError):  # not JSON, or nested too deeply
             answer = {}
         return status, answer if isinstance(answer, dict) else {}
 
@@ -188,39 +194,39 @@ class Reach:
         text: bytes = response.read(ANSWER_MAX + 1, decode_content=True)
         if len(text) > ANSWER_MAX:
             response.close()
-            raise ReachError(f"{self.place.url} answers with more than {ANSWER_MAX} bytes: is it an API server?")
+            raise ReachError(f"{self.place.url} answered with more than {ANSWER_MAX} bytes: {_NO_API_SERVER}")
         response.release_conn()
         return response.status, text
 
 
 def answer_later(answer: Future[T], call: Callable[[], T]) -> None:
-    """Have a daemon thread call, and answer with what comes of it: whoever waits for that may stop waiting."""
+    """Run a call in a daemon thread and put its result or error into ``answer``, so that a waiter can give up."""
 
     def run() -> None:
         if not answer.set_running_or_notify_cancel():
             return
         try:
             answer.set_result(call())
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the answer raises it
+        except BaseException as error:  # noqa: BLE001 - raised by whoever waits for the answer
             answer.set_exception(error)
 
     threading.Thread(target=run, name="backoff-ctrl-ask", daemon=True).start()
 
 
 def _within(seconds: float, call: Callable[[], T]) -> T:
-    """Return what a call returns or raise what it raises; ``TimeoutError`` where it takes longer, and it is left.
+    """Return the result of a call, or raise its error. Raises ``TimeoutError`` after ``seconds`` and abandons the call.
 
-    A thread, since urllib3 limits only the wait for the next piece of an answer.
+    It runs in a thread because urllib3 limits only the wait for the next chunk, not for the whole answer.
     """
     answer: Future[T] = Future()
     answer_later(answer, call)
     if not wait([answer], timeout=seconds).done:
-        raise TimeoutError(f"not whole after {seconds:g} s")
+        raise TimeoutError(f"incomplete after {seconds:g} s")
     return answer.result()
 
 
 def _names(listed: dict[str, Any]) -> Iterator[str]:
-    """Go through the names of a list's objects, whatever they are."""
+    """Yield the names in a list; entries without one are skipped."""
     for item in listed["items"] or ():
         metadata = item.get("metadata") if isinstance(item, dict) else None
         if isinstance(metadata, dict) and metadata.get("name"):
@@ -228,30 +234,34 @@ def _names(listed: dict[str, Any]) -> Iterator[str]:
 
 
 def _unusable(proxy: str, error: Exception) -> ReachError:
-    """Say why a proxy can't be used, and that it need not be the kubeconfig that names it."""
-    named = f"the proxy {printable(without_passwords(proxy))!r} (of HTTPS_PROXY, or proxy-url in the kubeconfig)"
+    """Return the error for an unusable proxy, which may come from the environment as well as from the kubeconfig."""
+    named = f"the proxy {printable(without_passwords(proxy))!r} (HTTPS_PROXY, or proxy-url in the kubeconfig)"
     if isinstance(error, ImportError):
-        return ReachError(f"{named} is a SOCKS proxy, which needs a package: pip install pysocks")
-    return ReachError(f"{named} can't be used: it must be a URL such as http://127.0.0.1:3128")
+        return ReachError(f"{named} is a SOCKS proxy, which needs another package: pip install pysocks")
+    return ReachError(f"{named} cannot be used: it must be a URL such as http://127.0.0.1:3128")
 
 
 _CHECK: Final = "check the address and the network"
 _WHYS: Final = (
-    (ssl.SSLCertVerificationError, "its certificate is not trusted", "name its authority in the kubeconfig"),
-    (ssl.SSLError, "no TLS with it", "check the address, http or https, and the certificates"),
-    (urllib3.exceptions.NameResolutionError, "there is no such host", _CHECK),
-    (urllib3.exceptions.ProxyError, "the proxy fails", "check proxy-url and HTTPS_PROXY"),
-    (urllib3.exceptions.NewConnectionError, "nothing listens there", "check the address, and that the server runs"),
-    (urllib3.exceptions.ConnectTimeoutError, "no connection in time", _CHECK),
-    (urllib3.exceptions.ReadTimeoutError, "no answer in time", "is it an API server, and is it well?"),
-    (TimeoutError, "no answer in time", "is it an API server, and is it well?"),
-    (Exception, "the connection fails", _CHECK),
+    (ssl.SSLCertVerificationError, "its certificate is not trusted", "set certificate-authority in the kubeconfig"),
+    (ssl.SSLError, "TLS failed", "check the address (http or https) and the certificates"),
+    (urllib3.exceptions.NameResolutionError, "the host name cannot be resolved", _CHECK),
+    (urllib3.exceptions.ProxyError, "the proxy failed", "check proxy-url and HTTPS_PROXY"),
+    (
+        urllib3.exceptions.NewConnectionError,
+        "no server is listening there",
+        "check the address and that the server is running",
+    ),
+    (urllib3.exceptions.ConnectTimeoutError, "connecting timed out", _CHECK),
+    (urllib3.exceptions.ReadTimeoutError, "the answer timed out", "check that it is a healthy API server"),
+    (TimeoutError, "the answer timed out", "check that it is a healthy API server"),
+    (Exception, "the connection failed", _CHECK),
 )
-"""What a connection may fail of, what to call it and what to do: the first that is among the causes."""
+"""Connection errors, with a description and a remedy. The first one that is among the causes applies."""
 
 
 def _why(error: BaseException) -> str:
-    """Say why a connection failed and what to do, in words."""
+    """Return why a connection failed and what to do."""
     causes: list[BaseException] = []
     todo: list[object] = [error]
     while todo:
@@ -262,5 +272,5 @@ def _why(error: BaseException) -> str:
     kind, words, remedy = next(why for why in _WHYS if any(isinstance(each, why[0]) for each in causes))
     found = one_line(next(each for each in reversed(causes) if isinstance(each, kind)))
     if kind is ssl.SSLCertVerificationError and "mismatch" in found:
-        words, remedy = "its certificate is another host's", "check the address, and tls-server-name in the kubeconfig"
+        words, remedy = "its certificate is for another host", "check the address and tls-server-name in the kubeconfig"
     return f"{words} ({found}); {remedy}"

@@ -1,4 +1,4 @@
-"""The beginning of an answer of which only a sentence is wanted: its end may be far, or never come."""
+"""Read only the beginning of an answer: enough for an error message, however long the answer is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BYTES_MAX: Final = 64 << 10
 
 
 async def beginning(response: aiohttp.ClientResponse) -> bytes:
-    """Read an answer, 64 KiB of it at most; the connection of a longer one is closed."""
+    """Return at most the first 64 KiB of an answer. If it is longer, close its connection."""
     read = bytearray()
     try:
         async for chunk in response.content.iter_any():
@@ -22,5 +22,5 @@ async def beginning(response: aiohttp.ClientResponse) -> bytes:
         if not response.content.at_eof():
             response.close()
     if not read:
-        return (await response.read())[:BYTES_MAX]  # the client has read it before, and keeps it
+        return (await response.read())[:BYTES_MAX]  # the client has already read and cached it
     return bytes(read[:BYTES_MAX])

@@ -1,1 +1,1 @@
-"""Who holds a quota, and what would free it."""
+"""Find out who holds a quota, and what would free it."""

@@ -1,8 +1,9 @@
-"""Who holds a quota: what it says is used, against what the objects that exist are charged. Pure.
+"""Find out who holds a quota: compare its ``used`` with the charges of the existing objects. Pure.
 
-What is used beyond that is *overdue* (pods whose deletion should be over: no longer charged, not yet given back) or
-*leaked* (charged for what was never stored, or for what went unseen). Both come back when the quota controller counts
-again: at the next release in the namespace, at the latest at its resync (``--resource-quota-sync-period``, 5 minutes).
+Use beyond these charges is *overdue* (from pods whose deletion should be finished: no longer charged, but still in
+``used``) or *leaked* (charged for an object that was never stored, or whose end was missed). Both are released when the
+quota controller recounts: at the next release in the namespace, at the latest at its resync
+(``--resource-quota-sync-period``, 5 minutes).
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]
 
 RESYNC: Final = 300.0
-"""Seconds between two resyncs of a quota controller at its defaults."""
+"""The quota controller's default resync period, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the cluster said: the quotas before and after all objects that they charge were listed.
+    """What was read from the cluster: the quotas before and after listing all objects that they charge.
 
-    ``unread``: kinds that could not be listed, and why; ``malformed``: how many objects could not be read.
+    ``unread``: kinds that could not be listed, with the reason. ``malformed``: the number of unreadable objects.
     """
 
     namespace: str
@@ -45,7 +46,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """One owner's objects of one kind. ``ending`` is the first that ends a charge, of ``ends`` nano-units."""
+    """One owner's objects of one kind. ``ending``: the first end of a charge, which frees ``ends`` nano-units."""
 
     owner: str
     kind: str
@@ -59,10 +60,10 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """One resource of one quota, in nano-units; ``hard`` and ``used`` are None where the server has not counted yet.
+    """One resource of one quota, in nano-units. ``hard`` and ``used`` are None if the server has not counted yet.
 
-    ``uncounted``: what objects are charged beyond ``used``. ``busy``: ``used`` changed while they were listed.
-    ``unread``: kinds charged to it that could not be listed: then nothing is said to be overdue, leaked or uncounted.
+    ``uncounted``: charges of existing objects beyond ``used``. ``busy``: ``used`` changed while objects were listed.
+    ``unread``: charged kinds that could not be listed; if there are any, overdue, leaked and uncounted stay 0.
     """
 
     resource: str
@@ -77,12 +78,12 @@ class Holding:
 
     @property
     def full(self) -> bool:
-        """True where nothing more fits."""
+        """True if nothing more fits."""
         return self.hard is not None and self.used is not None and self.used >= self.hard
 
     @property
     def fullness(self) -> float:
-        """Used by limit, for sorting: a limit of 0 is as full as it gets."""
+        """``used`` divided by ``hard``, for sorting; infinite for a limit of 0, and 0 if unknown."""
         if self.hard is None or self.used is None:
             return 0.0
         return self.used / self.hard if self.hard else float("inf")
@@ -90,9 +91,9 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class QuotaHolders:
-    """One quota, its fullest resource first; ``problem``: why its holders are not known, or what is odd about it.
+    """One quota, its fullest resource first.
 
-    ``scopes``: what it is limited to, as a person would write it.
+    ``problem``: why its holders are unknown, or what is wrong with it. ``scopes``: its scopes, in readable form.
     """
 
     name: str
@@ -103,7 +104,7 @@ class QuotaHolders:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The answer. ``stuck``: pods that these quotas charge and whose deletion should be over, the oldest first."""
+    """The holders of all quotas. ``stuck``: charged pods whose deletion should be finished, the oldest first."""
 
     namespace: str
     at: datetime
@@ -114,30 +115,30 @@ class Report:
 
     @property
     def holdings(self) -> list[tuple[str, Holding]]:
-        """All resources with the name of their quota."""
+        """All resources, each with the name of its quota."""
         return [(quota.name, holding) for quota in self.quotas for holding in quota.holdings]
 
     @property
     def excess(self) -> bool:
-        """Whether anything is overdue or leaked: worth a second look, since creates under way look the same."""
+        """Whether anything is overdue or leaked. Worth a second reading, since creates in flight look the same."""
         return any(holding.overdue or holding.leaked for _, holding in self.holdings)
 
     @property
     def wrong(self) -> bool:
-        """Whether anything deserves a look: a resource is full, charge is excess, a pod stuck, something not known."""
+        """Whether anything needs attention: a full resource, excess charge, a stuck pod, or missing information."""
         problems = any(quota.problem for quota in self.quotas) or self.unread or self.malformed
         odd = any(holding.full or holding.used is None for _, holding in self.holdings)
         return bool(odd or self.excess or self.stuck or problems)
 
 
 def charged_kinds(quotas: Iterable[JSON]) -> list[str]:
-    """Return the kinds that these quotas charge: what has to be listed, Jobs first since pods are read by them."""
+    """Return the kinds to list: all that these quotas charge. Jobs come first, because they explain their pods."""
     kinds = {kind for quota in quotas for name in _names(quota) for kind in kinds_of(name)}
     return sorted(kinds, key=lambda kind: (kind != JOBS, kind != PODS, kind))
 
 
 def attribute(reading: Reading, now: datetime) -> Report:
-    """Say who holds each resource of each quota."""
+    """Return who holds each resource of each quota."""
     before = {quota_name(quota): quota for quota in reading.before}
     jobs = {each.name: each for each in reading.objects if each.resource == JOBS}
     quotas: list[QuotaHolders] = []
@@ -147,7 +148,7 @@ def attribute(reading: Reading, now: datetime) -> Report:
         try:
             observed, was = read_quota(quota), read_quota(earlier)
         except UnreadableQuotaError as error:
-            quotas.append(QuotaHolders(quota_name(quota), (), f"its holders can't be told: {error}", _scopes(quota)))
+            quotas.append(QuotaHolders(quota_name(quota), (), f"its holders are unknown: {error}", _scopes(quota)))
             continue
         objects = [each for each in reading.objects if observed.selector.applies(each.charged.scopes)]
         holdings = []
@@ -163,7 +164,7 @@ def attribute(reading: Reading, now: datetime) -> Report:
 
 
 def confirmed(second: Report, first: Report) -> Report:
-    """Return the second report with only as much excess as the first had too: the rest was under way."""
+    """Return the second report, with only the excess that the first one also had: the rest was creates in flight."""
     seen = {(quota, holding.resource): holding for quota, holding in first.holdings}
     quotas = []
     for quota in second.quotas:
@@ -186,7 +187,7 @@ def _holding(
     jobs: Mapping[str, Live],
     unread: Mapping[str, str],
 ) -> Holding:
-    """Add one resource up."""
+    """Sum up one resource: its holders, and the excess of ``used`` over their charges."""
     charged = [each for each in objects if name in each.charged.amounts]
     owed = sum(each.owed.get(name, 0) for each in objects)
     held = sum(each.charged.amounts[name] for each in charged)
@@ -203,7 +204,7 @@ def _holding(
 
 
 def _holders(name: str, charged: Iterable[Live], jobs: Mapping[str, Live]) -> tuple[Holder, ...]:
-    """Group by owner, largest first."""
+    """Group the charges by owner and kind, the largest first."""
     groups = defaultdict(list)
     for each in charged:
         groups[each.owner, each.resource].append(each)
@@ -230,12 +231,12 @@ _ORDER: Final = (By.FINISHED, By.FINALIZERS, By.NODE, By.DELETION, By.TTL, By.DE
 
 
 def _sooner(ending: Ending) -> tuple[bool, float, int]:
-    """What has a time first, by its time; the others by what is easiest to end."""
+    """Sort key: endings with a known time first, by time; then the others, the easiest to bring about first."""
     return ending.at is None, ending.at.timestamp() if ending.at else 0.0, _ORDER.index(ending.by)
 
 
 def _ending(each: Live, jobs: Mapping[str, Live], name: str) -> Ending:
-    """Say what ends a charge, by what its Job says too, where Jobs were listed."""
+    """Return what ends a charge. For a pod of a Job, the Job's own ending counts as well, if Jobs were listed."""
     ending = each.gone if name == "count/pods" else each.ending
     kind, _, owner = each.owner.partition("/")
     job = jobs.get(owner) if kind == "Job" and each.resource == PODS else None
@@ -249,35 +250,35 @@ def _ending(each: Live, jobs: Mapping[str, Live], name: str) -> Ending:
 
 
 def _problem(quota: ObservedQuota) -> str:
-    """Say what is odd about a quota."""
+    """Return what is wrong with a quota; empty if nothing is."""
     if not quota.spec:
         return "it limits nothing"
     if not quota.hard:
-        return "it is not enforced yet: the quota controller has not filled in its status"
+        return "it is not enforced yet, because the quota controller has not filled in its status"
     if dict(quota.spec) != dict(quota.hard):
-        return "it was changed: the quota controller has not taken the new limits over yet"
+        return "it was changed, but the quota controller has not applied the new limits yet"
     return ""
 
 
 def _scopes(quota: JSON) -> tuple[str, ...]:
-    """Return what a quota is limited to."""
+    """Return the scopes of a quota, in readable form."""
     spec = _fields(quota.get("spec"))
     words = [str(scope) for scope in _items(spec.get("scopes"))]
     for each in map(_fields, _items(_fields(spec.get("scopeSelector")).get("matchExpressions"))):
         operator, values = str(each.get("operator")), ", ".join(map(str, _items(each.get("values"))))
-        told = (str(each.get("scopeName")), "" if operator == "Exists" else operator, values)
-        words.append(" ".join(filter(None, told)))
+        parts = (str(each.get("scopeName")), "" if operator == "Exists" else operator, values)
+        words.append(" ".join(filter(None, parts)))
     return tuple(words)
 
 
 def _names(quota: JSON) -> set[str]:
-    """Return the resources that a quota limits or counts, whether they are amounts or not."""
+    """Return the resource names in a quota's spec and status, even those with malformed amounts."""
     parts = (_fields(quota.get("spec")).get("hard"), _fields(quota.get("status")).get("hard"))
     return {str(name) for part in parts for name in _fields(part)}
 
 
 def quota_name(quota: JSON) -> str:
-    """Return the name of a quota; a question mark where it has none."""
+    """Return the name of a quota, ``?`` if it has none."""
     return str(_fields(quota.get("metadata")).get("name") or "?")
 
 

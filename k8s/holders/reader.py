@@ -1,4 +1,4 @@
-"""Reads what ``holders`` needs from a cluster: the quotas of a namespace, and every object that they charge."""
+"""Read what ``holders`` needs from a cluster: the quotas of a namespace and all objects that they charge."""
 
 from __future__ import annotations
 
@@ -25,40 +25,41 @@ if TYPE_CHECKING:
 _QUOTAS: Final = "resourcequotas"
 _METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _FRESH_STARTS: Final = 3
-_NONSENSE: Final = (
+_MALFORMED: Final = (
     AttributeError,
     OverflowError,
     TypeError,
-)  # no object, a date after the last year, a list for a name
+)  # raised for entries that are no objects, dates after the year 9999, lists in place of names
 
 
 class _ExpiredError(Exception):
-    """The list went on for so long that the server has forgotten its beginning."""
+    """The ``continue`` token expired: the list took longer than the server remembers."""
 
 
 class _NotServedError(Exception):
-    """There is no such kind in this version."""
+    """The server does not serve this kind in this version."""
 
 
 class _ForbiddenError(Exception):
-    """This account may not list them."""
+    """This account may not list this kind."""
 
 
 class HoldingsReader:
-    """Lists page by page. ``progress`` is told the kind, how many have come, and how many there are, as far as known.
+    """Lists quotas and objects page by page.
 
-    All methods raise ``ReachError``, a sentence that says what to do.
+    ``progress`` is called for each page with the kind, the number read so far, and the total as far as it is known.
+    All methods raise ``ReachError``.
     """
 
     def __init__(self, reach: Reach, progress: Progress = lambda *_: None) -> None:
-        """Ask in the namespace of the place."""
+        """Read from the namespace that ``reach`` was opened for."""
         self._reach = reach
         self._namespace = reach.place.namespace
         self._progress = progress
         self._versions: dict[str, list[str]] = {}
 
     def read(self, quota: str | None = None) -> Reading:
-        """Read all quotas, or one, and what they charge."""
+        """Read all quotas, or only the named one, and the objects that they charge."""
         before = self._quotas(quota)
         objects: list[Live] = []
         unread: dict[str, str] = {}
@@ -72,7 +73,7 @@ class HoldingsReader:
             for item in items:
                 try:
                     objects.append(live(kind, item, now))
-                except (FootprintError, *_NONSENSE):
+                except (FootprintError, *_MALFORMED):
                     malformed += 1
         return Reading(self._namespace, before, objects, self._quotas(quota), unread, malformed)
 
@@ -82,21 +83,21 @@ class HoldingsReader:
         if isinstance(listed, str):
             raise ReachError(
                 f"this account may not list {_QUOTAS} in {where}: ask for a role that allows list on {_QUOTAS} and on "
-                "what they charge, such as view, or name another namespace with --namespace"
+                "the kinds that they charge, such as view, or choose another namespace with --namespace"
             )
         if not listed and self._reach.ask("GET", f"/api/v1/namespaces/{self._namespace}")[0] == 404:
-            raise ReachError(f"there is no namespace {where}: name another with --namespace")
+            raise ReachError(f"namespace {where} does not exist: check the name, or choose another with --namespace")
         found = [each for each in listed if isinstance(each, dict)]
         if wanted is None:
             return found
         by_name = {quota_name(each): each for each in found}
         if wanted not in by_name:
-            known = f"it has {', '.join(by_name)}" if by_name else "it has none"
-            raise ReachError(f"there is no quota {wanted} in {where}: {known}")
+            known = f"choose one of {', '.join(by_name)}" if by_name else "that namespace has no quotas"
+            raise ReachError(f"quota {wanted} does not exist in {where}: {known}")
         return [by_name[wanted]]
 
     def _objects(self, kind: str) -> list[Any] | str:
-        """List a kind; a sentence where this account may not, nothing where the server does not know it."""
+        """List a kind; empty if the server does not serve it. Return the reason if this account may not list it."""
         plural, _, group = kind.partition(".")
         for version in self._served(group):
             for _ in range(_FRESH_STARTS):
@@ -113,17 +114,21 @@ class HoldingsReader:
                 except _ForbiddenError:
                     return f"this account may not list {kind}: ask for a role that allows list on {kind}"
             else:
-                raise ReachError(f"the list of {kind} changes faster than it can be read: try again")
+                raise ReachError(
+                    f"the list of {kind} expired {_FRESH_STARTS} times before it was read completely: try again"
+                )
         return []
 
     def _served(self, group: str) -> list[str]:
-        """Return the paths of the versions of a group, the preferred one first."""
+        """Return the API paths of a group's versions, the preferred version first."""
         if not group:
             return ["/api/v1"]
         if group not in self._versions:
             status, found = self._reach.ask("GET", f"/apis/{group}")
             if status not in (200, 404):
-                raise ReachError(f"{self._reach.place.url} answers {status} when asked about {group}: try again")
+                raise ReachError(
+                    f"{self._reach.place.url} answered {status} to the versions of API group {group}: try again"
+                )
             first = _group_version(found.get("preferredVersion"))
             listed = found.get("versions")
             others = [_group_version(each) for each in listed] if isinstance(listed, list) else []
@@ -147,7 +152,7 @@ class HoldingsReader:
                 raise _ExpiredError
             if status != 200:
                 said = f" ({page['message']})" if page.get("message") else ""
-                raise ReachError(f"{self._reach.place.url} answers {status} to the list of {kind}{said}: try again")
+                raise ReachError(f"{self._reach.place.url} answered {status} to the list of {kind}{said}: try again")
             metadata = page.get("metadata") or {}
             if not is_list(page) or not isinstance(metadata, dict):
                 raise self._no_list(kind)
@@ -164,12 +169,12 @@ class HoldingsReader:
 
     def _no_list(self, kind: str) -> ReachError:
         return ReachError(
-            f"{self._reach.place.url} answers the list of {kind} with something else: is it an API server, or does a "
-            "proxy stand before it?"
+            f"{self._reach.place.url} gave no valid answer to the list of {kind}: check that this is the address of an "
+            "API server, not of a login proxy"
         )
 
 
 def _group_version(found: object) -> str:
-    """Return the version that an APIGroup names; empty where it names none."""
+    """Return the ``groupVersion`` of an APIGroup entry, empty if it has none."""
     named = found.get("groupVersion") if isinstance(found, dict) else None
     return named if isinstance(named, str) else ""

@@ -1,9 +1,11 @@
-"""An embedded Kubernetes API server with quota admission: the cluster of tests and of the demo.
+"""An embedded Kubernetes API server with quota admission: the cluster for tests and the demo.
 
-It keeps objects in memory and answers as the real server does, as far as creators, ``kubectl`` and the
-official Python client look: texts, codes, versions, watches, and above all quota admission with its races.
-It computes charges on a path of its own (``charges``), so that it can prove the gate's footprint wrong.
-It has no nodes, no scheduler, no RBAC and no authentication: it listens on 127.0.0.1 and is no place for secrets.
+It keeps objects in memory and answers as the real server does, as far as creators, ``kubectl`` and the official
+Python client can see: messages, status codes, versions, watches, and above all quota admission with its races.
+It computes charges independently of the gate (``quotas/charges``), so that it can prove the gate's footprint wrong.
+It has no nodes, no scheduler, no RBAC and no authentication. It listens on 127.0.0.1; keep no secrets in it.
+
+``cluster`` is the way in; ``background`` runs it in a thread, ``quota_file`` loads the objects to start with.
 """
 
 from backoff_ctrl.k8s.sandbox.kinds.answers import ApiError

@@ -20,30 +20,30 @@ T = TypeVar("T")
 
 
 class BackgroundSandbox:
-    """A sandbox that another thread serves. Every method waits until that thread has done it."""
+    """A sandbox that runs in another thread. Every method waits until that thread has done the work."""
 
     def __init__(self, sandbox: Sandbox, loop: asyncio.AbstractEventLoop) -> None:
-        """Wrap a sandbox that runs on ``loop``."""
+        """Wrap ``sandbox``, which runs on ``loop``."""
         self._sandbox = sandbox
         self._loop = loop
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The base URL."""
         return self._sandbox.url
 
     @property
     def faults(self) -> Faults:
-        """What goes wrong: assigning to its fields is safe from any thread."""
+        """The injected faults: assigning to their fields is safe from any thread."""
         return self._sandbox.faults
 
     @property
     def counters(self) -> Counters:
-        """What the server saw: read it when no request is under way."""
+        """What the server has counted: read it while no request is in flight."""
         return self._sandbox.counters
 
     def call(self, work: Callable[[Sandbox], T]) -> T:
-        """Run ``work(sandbox)`` in the serving thread; raises what it raises."""
+        """Run ``work(sandbox)`` in the serving thread and return its result; raises what it raises."""
 
         async def run() -> T:
             return work(self._sandbox)
@@ -72,9 +72,9 @@ class BackgroundSandbox:
 
 @contextmanager
 def running_sandbox(**settings: Any) -> Iterator[BackgroundSandbox]:
-    """Serve a sandbox from another thread for as long as the block lasts.
+    """Serve a sandbox from another thread until the ``with`` block ends.
 
-    Takes what ``Sandbox`` takes. Raises ``OSError`` when the port is in use.
+    Takes the arguments of ``Sandbox``. Raises ``OSError`` when the port is in use.
     """
     started: threading.Event = threading.Event()
     found: list[tuple[Sandbox, asyncio.AbstractEventLoop, asyncio.Event]] = []

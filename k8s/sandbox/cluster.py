@@ -1,4 +1,4 @@
-"""The sandbox as its users know it: start it, make namespaces and quotas, break things, count."""
+"""The public face of the sandbox: start it, create namespaces and quotas, inject faults, read counters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _GRACE_OF_STOP = 0.5
 
 
 class Sandbox:
-    """An embedded API server with quota admission, on a port of this machine.
+    """An embedded API server with quota admission, on a port of the local machine.
 
     Use it as an async context manager; keyword arguments are the fields of ``Settings``::
 
@@ -38,44 +38,44 @@ class Sandbox:
             sandbox.create_quota("team", "pods", {"pods": "5"})
             ...  # any client at sandbox.url
 
-    Methods must be called in the loop that serves; from other threads use ``running_sandbox``.
+    Call its methods in the event loop that serves it; from other threads use ``running_sandbox``.
     """
 
     def __init__(self, port: int = 0, host: str = "127.0.0.1", **settings: Any) -> None:
-        """Port 0 picks a free one. Raises ``TypeError`` for a setting that does not exist."""
+        """``port`` 0 picks a free port. Raises ``TypeError`` for a setting that does not exist."""
         self._host = host
         self._port = port
         self._core = Core(Settings(**settings))
         self._front = Front(self._core)
         self._writer = Writer(self._core)
         self._runner: web.ServerRunner | None = None
-        self._curious: list[asyncio.Future[None]] = []
-        self._core.store.listen(self._tell_the_curious)
+        self._waiters: list[asyncio.Future[None]] = []
+        self._core.store.listen(self._wake_waiters)
         for name in _STANDARD_NAMESPACES:
             self.create_namespace(name)
 
     @property
     def settings(self) -> Settings:
-        """How it behaves."""
+        """The settings it was made with."""
         return self._core.settings
 
     @property
     def url(self) -> str:
-        """Where it listens, once it does."""
+        """The base URL, valid once the sandbox has started."""
         return f"http://{self._host}:{self._port}"
 
     @property
     def faults(self) -> Faults:
-        """What goes wrong: assign to its fields at any time."""
+        """The injected faults: assign to their fields at any time."""
         return self._core.faults
 
     @property
     def counters(self) -> Counters:
-        """What the server saw."""
+        """What the server has counted so far."""
         return self._core.counters
 
     async def start(self) -> None:
-        """Listen. Raises ``OSError`` when the port is in use."""
+        """Start to listen. Raises ``OSError`` when the port is in use."""
         loop = asyncio.get_running_loop()
         self._core.pacing.loop = loop
         limit = self._core.settings.largest_body
@@ -99,7 +99,7 @@ class Sandbox:
         self._front.garbage.start()
 
     async def stop(self) -> None:
-        """End all watches and connections. Doing it twice does no harm."""
+        """End all watches and connections. Stopping twice does no harm."""
         runner, self._runner = self._runner, None
         if runner is not None:
             self._core.controller.stop()
@@ -109,18 +109,18 @@ class Sandbox:
             self._core.pacing.loop = None
 
     async def __aenter__(self) -> Self:
-        """Start."""
+        """Start to listen; see ``start``."""
         await self.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop."""
+        """End all watches and connections; see ``stop``."""
         await self.stop()
 
     def create_namespace(self, name: str, labels: Mapping[str, str] | None = None) -> None:
-        """Make a namespace. Raises ``ApiError`` when there is one."""
+        """Create a namespace. Raises ``ApiError`` when it exists already."""
         self.create(NAMESPACES, "", {"metadata": {"name": name, "labels": dict(labels or {})}})
 
     def create_quota(
@@ -131,7 +131,7 @@ class Sandbox:
         scopes: Iterable[str] = (),
         scope_selector: JSON | None = None,
     ) -> None:
-        """Make a ResourceQuota and fill its status at once, so that it is enforced when this returns."""
+        """Create a ResourceQuota and fill in its status at once, so that it is enforced when this returns."""
         spec: JSON = {"hard": dict(hard)}
         if scopes:
             spec["scopes"] = list(scopes)
@@ -141,49 +141,49 @@ class Sandbox:
         self.recount(namespace)
 
     def create(self, kind: Kind, namespace: str, obj: JSON) -> JSON:
-        """Store an object past HTTP and its faults, through the whole of admission. Raises ``ApiError``."""
+        """Create an object with all of admission, but without HTTP and its faults. Raises ``ApiError``."""
         return load(self._writer.create(Target(kind, namespace), obj))
 
     def get(self, kind: Kind, namespace: str, name: str) -> JSON:
-        """An object as it is stored. Raises ``ApiError`` (404)."""
+        """The object as it is stored. Raises ``ApiError`` (404)."""
         return self._core.store.get(kind, namespace, name).parse()
 
     def used(self, namespace: str, quota: str) -> dict[str, str]:
-        """``status.used`` of a quota. Raises ``ApiError`` (404)."""
+        """``status.used`` of a quota, amounts as Quantity strings. Raises ``ApiError`` (404)."""
         status = self.get(QUOTAS, namespace, quota).get("status") or {}
         return dict(status.get("used") or {})
 
     def recount(self, namespace: str | None = None) -> None:
-        """Let the quota controller recount one namespace, or all, now."""
+        """Make the quota controller recount one namespace now, or all of them."""
         if namespace is None:
             self._core.controller.recount_all()
         else:
             self._core.controller.recount(namespace)
 
     async def until(self, condition: Callable[[], bool], within: float = 45.0) -> None:
-        """Wait until something about the stored objects has become true; looks after each change.
+        """Wait until ``condition()`` holds; it is evaluated after each change of a stored object.
 
         Raises ``TimeoutError`` after ``within`` seconds.
         """
         async with asyncio.timeout(within):
             while not condition():
                 changed = asyncio.get_running_loop().create_future()
-                self._curious.append(changed)
+                self._waiters.append(changed)
                 await changed
 
-    def _tell_the_curious(self, _kind: Kind, _event: Event, _obj: JSON) -> None:
-        curious, self._curious = self._curious, []
-        for future in curious:
+    def _wake_waiters(self, _kind: Kind, _event: Event, _obj: JSON) -> None:
+        waiters, self._waiters = self._waiters, []
+        for future in waiters:
             if not future.done():
                 future.set_result(None)
 
     def compact(self) -> None:
-        """Forget the history: watches that resume from before get 410 as an ERROR event."""
+        """Forget the history: a watch that resumes from an older version gets 410 as an ERROR event."""
         self._core.store.compact()
 
     def kind(self, plural: str, group: str = "", version: str = "v1") -> Kind:
-        """A kind of the table. Raises ``LookupError``."""
+        """The served kind with this plural, group and version. Raises ``LookupError``."""
         found = self._core.kinds.find(group, version, plural)
         if found is None:
-            raise LookupError(f"the sandbox serves no {plural} in {group or 'the core group'} {version}")
+            raise LookupError(f"the sandbox does not serve {plural} in {group or 'the core group'} {version}")
         return found

@@ -1,4 +1,4 @@
-"""The parts of the sandbox, made once and known to each other. No HTTP in here."""
+"""The parts of the sandbox, built once and wired to each other. No HTTP in here."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the sandbox behaves. Durations in seconds.
+    """How the sandbox behaves. Durations are in seconds.
 
-    ``release_delay``: from a release to the quota's new status (seen on a quiet server: 1-2 ms).
-    ``fill_delay``: from a new or changed quota to its enforcement. ``resync_every``: the full recount.
-    ``writes_per_second``: status writes of the quota controller for the whole cluster; 20 is what a
-    kube-controller-manager does by default (after a burst of 30), nothing means no limit.
-    ``shuffled_quotas``: ask the quotas of a namespace in a different order each time, as a real server does
-    (seen: any of six was named first); without it they are asked by name.
-    ``late_events``: share of changes that watchers see only after the answer, up to ``late_event_max``
+    ``release_delay``: from a release to the new status of the quota (measured on an idle server: 1-2 ms).
+    ``fill_delay``: from creating or changing a quota to its enforcement. ``resync_every``: between full recounts.
+    ``writes_per_second``: status writes of the quota controller, for the whole cluster; a kube-controller-manager
+    does 20 by default (after a burst of 30), None means no limit.
+    ``shuffled_quotas``: evaluate the quotas of a namespace in a different order each time, as a real server does
+    (seen: any of six was named first); without it they are evaluated by name.
+    ``late_events``: share of changes that watchers see only after the writer's answer, up to ``late_event_max``
     seconds late. ``bookmark_every``: for watches that ask for bookmarks. ``remembered``: events of each kind
-    that a watch can resume from. ``largest_body``: bytes of a request.
+    that a watch can resume from. ``largest_body``: limit on a request body, in bytes.
     """
 
     seed: int = 0
@@ -53,10 +53,10 @@ class Settings:
 
 
 class Core:
-    """Store, kinds, quota and limits, faults and counters."""
+    """Store, kinds, quota and limit ranges, faults and counters."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
-        """Wire everything; nothing runs yet."""
+        """Build and wire all parts; nothing runs yet."""
         self.settings = settings
         self.clock = clock
         self.rng = random.Random(settings.seed)

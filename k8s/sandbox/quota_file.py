@@ -1,4 +1,4 @@
-"""The file that ``backoff-ctrl sandbox --quota-file`` reads: namespaces, quotas and limits to start with."""
+"""The file for ``backoff-ctrl sandbox --quota-file``: the namespaces, quotas and limit ranges to start with."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _ACCEPTED = {kind.kind: kind for kind in (NAMESPACES, QUOTAS, LIMIT_RANGES, PRIO
 
 
 class QuotaFileError(ValueError):
-    """The file can't be used; the sentence says which document and why."""
+    """The file cannot be used; the message says which document is wrong and why."""
 
 
 def load_quota_file(text: str) -> list[tuple[Kind, str, dict[str, Any]]]:
-    """Read documents as (kind, namespace, object), namespaces first. Raises ``QuotaFileError``."""
+    """Parse the documents into (kind, namespace, object), namespaces first. Raises ``QuotaFileError``."""
     try:
         documents = [document for document in yaml.safe_load_all(text) if document is not None]
     except yaml.MarkedYAMLError as error:
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if (mark := error.problem_mark) else ""
-        raise QuotaFileError(f"is no YAML{place}: {error.problem or error.context}") from error
+        raise QuotaFileError(f"is not valid YAML{place}: {error.problem or error.context}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise QuotaFileError(f"is no YAML: {' '.join(str(error).split())}") from error
+        raise QuotaFileError(f"is not valid YAML: {' '.join(str(error).split())}") from error
     found: list[tuple[Kind, str, dict[str, Any]]] = []
     for number, document in enumerate(_flat(documents), 1):
         found.append(_checked(number, document))
@@ -45,7 +45,7 @@ def _flat(documents: list[Any]) -> list[Any]:
         if isinstance(document, dict) and document.get("kind") == "List":
             items = document.get("items") or []
             if not isinstance(items, list):
-                raise QuotaFileError("the items of a List are no list")
+                raise QuotaFileError("contains a List whose items are not a list")
             flat += items
         else:
             flat.append(document)
@@ -54,7 +54,7 @@ def _flat(documents: list[Any]) -> list[Any]:
 
 def _checked(number: int, document: Any) -> tuple[Kind, str, dict[str, Any]]:
     if not isinstance(document, dict):
-        raise QuotaFileError(f"document {number} is no object: give ResourceQuotas and Namespaces")
+        raise QuotaFileError(f"document {number} is not an object: give ResourceQuotas and Namespaces")
     kind = _ACCEPTED.get(str(document.get("kind")))
     if kind is None:
         raise QuotaFileError(f"document {number} has kind {document.get('kind')!r}: give one of {', '.join(_ACCEPTED)}")
@@ -63,7 +63,7 @@ def _checked(number: int, document: Any) -> tuple[Kind, str, dict[str, Any]]:
         raise QuotaFileError(f"document {number}, a {kind.kind}, has no metadata.name")
     namespace = metadata.get("namespace", "default") if kind.namespaced else ""
     if not isinstance(namespace, str):
-        raise QuotaFileError(f"document {number}, {kind.kind} {metadata['name']}: metadata.namespace is no text")
+        raise QuotaFileError(f"document {number}, {kind.kind} {metadata['name']}: metadata.namespace is not a string")
     hard = (document.get("spec") or {}).get("hard") if isinstance(document.get("spec"), dict) else None
     if kind is QUOTAS and not (isinstance(hard, dict) and hard):
         raise QuotaFileError(f"document {number}, ResourceQuota {metadata['name']}: spec.hard is missing")
@@ -73,17 +73,17 @@ def _checked(number: int, document: Any) -> tuple[Kind, str, dict[str, Any]]:
 
 
 def _check_quantity(field: str, value: Any) -> None:
-    """The server would refuse it too, but its sentence names no field."""
+    """Refuse an invalid quantity here: the server refuses it too, but its message does not name the field."""
     if not isinstance(value, (str, int, float)) or isinstance(value, bool):
-        raise QuotaFileError(f"{field} is no quantity: give a number, or a text such as 500m or 1Gi")
+        raise QuotaFileError(f"{field} is not a quantity: give a number, or a string such as 500m or 1Gi")
     try:
         amount_of(value)
     except AmountError as error:
-        raise QuotaFileError(f"{field} is no quantity: {value!r}; {error}") from error
+        raise QuotaFileError(f"{field} is not a quantity: {value!r}; {error}") from error
 
 
 def apply_quota_file(sandbox: Sandbox, documents: list[tuple[Kind, str, dict[str, Any]]]) -> None:
-    """Create everything; namespaces that are only named come into being. Raises ``QuotaFileError``."""
+    """Create everything, including namespaces that only the metadata names. Raises ``QuotaFileError``."""
     named = {namespace for kind, namespace, _ in documents if kind.namespaced}
     for kind, namespace, document in documents:
         if kind.namespaced and namespace in named:

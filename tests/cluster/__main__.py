@@ -1,4 +1,4 @@
-"""A Kubernetes control plane for a person, until Ctrl-C: ``make cluster``."""
+"""``make cluster``: a Kubernetes control plane for manual use, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.cluster.control_plane.binaries import BinariesError, build, wanted
 
 
 def main() -> int:
-    """Start it, say how to use it, end it when asked to. Returns the exit code."""
+    """Start it, print how to use it, and stop it on a signal. Returns the exit code."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         binaries = wanted()
@@ -19,13 +19,13 @@ def main() -> int:
         with Bed(binaries, logs=Path("build") / "cluster-logs", say=_tell) as bed:
             _tell(
                 f"\nKubernetes v{binaries.recipe.version} is ready at {bed.server.url}. It has no nodes: pods stay "
-                "Pending.\nCtrl-C ends it and removes all that is in it. In another terminal:\n"
+                "Pending.\nCtrl-C stops it and deletes everything in it. In another terminal:\n"
             )
             print(f"export KUBECONFIG={bed.server.kubeconfig()}", flush=True)  # noqa: T201
             _tell(f"\nkubectl of the same version: {binaries.kubectl}")
             signal.pause()
     except KeyboardInterrupt:
-        _tell("\nended")
+        _tell("\nstopped")
     except (BedError, BinariesError) as error:
         _tell(str(error))
         return 1

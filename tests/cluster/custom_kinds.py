@@ -1,4 +1,4 @@
-"""Kinds that tests bring: a definition with a schema, a status and columns, and how it comes to be served."""
+"""Custom kinds for tests: a definition with a schema, a status and columns, and how to establish and retire it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def fresh_group() -> str:
 
 
 def is_established(obj: JSON) -> bool:
-    """Whether a definition is served."""
+    """Whether a definition has been established, and is therefore served."""
     conditions = (obj.get("status") or {}).get("conditions") or []
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
@@ -70,9 +70,9 @@ async def establish(api: Api, body: JSON) -> JSON:
 
 
 async def retire(api: Api, *names: str) -> None:
-    """Delete definitions that a test is done with; on a real server they stay, and go with the bed.
+    """Delete definitions that a test no longer needs; on a real server they stay until it is stopped.
 
-    A kind that has gone before the quota controller lists it costs all quotas 30 s (``talking.PATIENCE``).
+    If a kind is gone before the quota controller lists it, all quotas wait 30 s (see ``talking.PATIENCE``).
     """
     if api.server.kind == "kubernetes":
         return
@@ -81,6 +81,6 @@ async def retire(api: Api, *names: str) -> None:
 
 
 def thing(path: str, name: str, spec: object = None, **rest: Any) -> JSON:
-    """A Thing of the group in a path."""
+    """A Thing in the group that the path names."""
     body = {"apiVersion": f"{path.split('/')[2]}/v1", "kind": "Thing", "metadata": {"name": name}}
     return {**body, **({} if spec is None else {"spec": spec}), **rest}

@@ -1,4 +1,4 @@
-"""The objects that the conformance cases work on, and how they read what the server answers."""
+"""The objects that the conformance cases work on, and how the cases read the server's answers."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def of_group(group: str, namespace: str, plural: str, *rest: str) -> str:
 
 
 def config(name: str = "", data: dict[str, Any] | None = None, **metadata: Any) -> JSON:
-    """A ConfigMap; without a name the server draws one that begins with ``m-``."""
+    """A ConfigMap; without a name it has the generateName ``m-``."""
     named: JSON = {"name": name} if name else {"generateName": "m-"}
     body: JSON = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {**named, **metadata}}
     return {**body, "data": data} if data is not None else body
 
 
 def pod(name: str = "", spec: JSON | None = None, **metadata: Any) -> JSON:
-    """A pod with one container."""
+    """A pod with one container; without a name it has the generateName ``p-``."""
     named: JSON = {"name": name} if name else {"generateName": "p-"}
     containers = [{"name": "main", "image": "busybox:1"}]
     return {
@@ -52,12 +52,12 @@ def pod(name: str = "", spec: JSON | None = None, **metadata: Any) -> JSON:
 
 
 def names(listed: JSON) -> list[str]:
-    """The names of a list's items, in its order."""
+    """The names of the items of a list, in order."""
     return [item["metadata"]["name"] for item in listed["items"]]
 
 
 def refusal(reply: Reply) -> tuple[int, str, str]:
-    """Code, reason and message of a Status; fails for anything else."""
+    """Code, reason and message of a Status; fails for any other answer."""
     status = reply.json
     assert (status["kind"], status["apiVersion"], status["metadata"]) == ("Status", "v1", {}), reply.text
     assert (status["status"], status["code"]) == ("Failure", reply.status), reply.text
@@ -65,7 +65,7 @@ def refusal(reply: Reply) -> tuple[int, str, str]:
 
 
 def causes(reply: Reply) -> list[tuple[str, str, str]]:
-    """What a 422 names: reason, field and sentence of each cause; its message must be made of them."""
+    """Reason, field and message of each cause of a 422; checks that its message consists of them."""
     code, reason, message = refusal(reply)
     assert (code, reason) == (422, "Invalid"), reply.text
     details = reply.json["details"]
@@ -78,17 +78,17 @@ def causes(reply: Reply) -> list[tuple[str, str, str]]:
 
 
 def made(reply: Reply) -> JSON:
-    """The object of a write that must have worked."""
+    """The object that a successful write returned."""
     assert reply.status in {200, 201}, reply.text
     return reply.json
 
 
 def read_token(token: str) -> JSON:
-    """What a continue token says."""
+    """The decoded continue token."""
     found: JSON = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
     return found
 
 
 def written_token(said: JSON) -> str:
-    """A continue token that says this."""
+    """A continue token with this content."""
     return base64.urlsafe_b64encode(json.dumps(said, separators=(",", ":")).encode()).decode().rstrip("=")

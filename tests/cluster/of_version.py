@@ -1,4 +1,4 @@
-"""What the oldest supported Kubernetes says otherwise than the one that the sandbox is held to: all that was met."""
+"""All known differences between the oldest supported Kubernetes and the release that the sandbox implements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from tests.cluster.control_plane.servers import Server
 
 OLDER: Final = 34
-"""The last minor release that speaks as the table has it."""
+"""The last minor release with the older wording in this table."""
 _OLDER_WORDS: Final = (
     ("a valid label key", "a qualified name"),
     ("no more than 63 bytes", "no more than 63 characters"),
@@ -18,12 +18,12 @@ _OLDER_WORDS: Final = (
 
 
 def is_older(server: Server) -> bool:
-    """Say whether the server is of a release that differs."""
+    """Whether the server is of a release with the older wording."""
     return server.minor <= OLDER
 
 
 def in_words_of(server: Server, text: str) -> str:
-    """Turn a sentence of the newest release into the server's."""
+    """A message of the newest release, in the wording of this server."""
     for newer, older in _OLDER_WORDS if is_older(server) else ():
         text = text.replace(newer, older)
     return text

@@ -1,4 +1,4 @@
-"""Api: plain HTTP to a server, as one of its users, with nothing in between that could hide what it says."""
+"""Api: plain HTTP to a server as one of its users, with no client library in between."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ STRATEGIC: Final = "application/strategic-merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
 
 PATIENCE: Final = 50.0
-"""Seconds until a watch that says nothing, or a state that does not come, is a failure.
+"""Seconds after which a silent watch, or a state that does not come about, is a failure.
 
-The quota controller may stand still for 30 s: it learns of new kinds every 30 s and counts nothing until it has listed
-them; of one that is gone by then it waits in vain (``Sync`` of ``resource_quota_controller.go``).
+The quota controller may pause for 30 s: it discovers new kinds every 30 s and counts nothing until it has listed them;
+if such a kind is already gone, it waits the full time (``Sync`` of ``resource_quota_controller.go``).
 """
 _POLL: Final = 0.02
 
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer, whole."""
+    """A complete answer."""
 
     status: int
     headers: Mapping[str, str]
@@ -41,7 +41,7 @@ class Reply:
 
     @property
     def json(self) -> JSON:
-        """Return the object in the body. Raises ``ValueError`` for what is none."""
+        """The object in the body. Raises ``ValueError`` if the body is not JSON."""
         found: JSON = json.loads(self.text)
         return found
 
@@ -57,7 +57,7 @@ class Api:
         self._made: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        """Open: connections are made when they are needed."""
+        """Open the session; connections are made on demand."""
         self._made = aiohttp.ClientSession(
             self.server.url,
             headers={"Authorization": f"Bearer {self.server.token(self.user)}", "User-Agent": "backoff-ctrl-tests"},
@@ -87,13 +87,13 @@ class Api:
         content_type: str | None = None,
         accept: str | None = None,
     ) -> Reply:
-        """Send one request and read the whole answer, whatever its code; bytes and text go out as they are."""
+        """Send one request and read the whole answer, whatever its code; bytes and strings are sent as they are."""
         headers = {"Accept": accept or "application/json"}
         if body is not None:
             headers["Content-Type"] = content_type or "application/json"
         data = body if body is None or isinstance(body, bytes | str) else json.dumps(body)
         async with (
-            asyncio.timeout(45),  # more than the 34 s after which a server gives up by itself
+            asyncio.timeout(45),  # longer than the 34 s after which a server gives up by itself
             self._session.request(method, path, data=data, params=params, headers=headers) as answer,
         ):
             return Reply(answer.status, answer.headers, await answer.text())
@@ -103,26 +103,26 @@ class Api:
         return await self.call("GET", path, params=params, accept=accept)
 
     async def post(self, path: str, body: Any, *, params: Mapping[str, str] | None = None) -> Reply:
-        """Create."""
+        """Create an object."""
         return await self.call("POST", path, body, params=params)
 
     async def put(self, path: str, body: Any, *, params: Mapping[str, str] | None = None) -> Reply:
-        """Replace."""
+        """Replace an object."""
         return await self.call("PUT", path, body, params=params)
 
     async def patch(self, path: str, body: Any, content_type: str, *, params: Mapping[str, str] | None = None) -> Reply:
-        """Change: ``JSON_PATCH``, ``MERGE``, ``STRATEGIC`` or ``APPLY``."""
+        """Patch an object; the type is ``JSON_PATCH``, ``MERGE``, ``STRATEGIC`` or ``APPLY``."""
         return await self.call("PATCH", path, body, params=params, content_type=content_type)
 
     async def delete(self, path: str, body: Any = None, *, params: Mapping[str, str] | None = None) -> Reply:
-        """Delete an object or all of a list."""
+        """Delete an object or a whole collection."""
         return await self.call("DELETE", path, body, params=params)
 
     @asynccontextmanager
     async def watch(
         self, path: str, params: Mapping[str, str] | None = None, *, accept: str | None = None
     ) -> AsyncIterator[AsyncIterator[JSON]]:
-        """Watch: the events as they come, each within ``PATIENCE``; it is over when the server ends it."""
+        """Watch: yields the events, each of which must arrive within ``PATIENCE``, until the server ends the stream."""
         headers = {"Accept": accept or "application/json"}
         async with self._session.get(path, params={"watch": "1", **(params or {})}, headers=headers) as answer:
             assert answer.status == 200, await answer.text()
@@ -130,10 +130,10 @@ class Api:
                 yield _events(answer)
             finally:
                 if answer.connection is not None and answer.connection.transport is not None:
-                    answer.connection.transport.abort()  # a TLS goodbye might outlive the loop
+                    answer.connection.transport.abort()  # closing TLS properly might outlive the loop
 
     async def until(self, path: str, holds: Callable[[JSON], Any], within: float = PATIENCE) -> JSON:
-        """Read an object again and again until ``holds``, and return it; it need not exist at first."""
+        """Read an object repeatedly until ``holds``, and return it; it need not exist at first."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within
         while True:
@@ -145,7 +145,7 @@ class Api:
 
 
 async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[JSON]:
-    """Lines of any length: one event each."""
+    """Yield one event per line, whatever the length of the line."""
     rest = b""
     while True:
         try:

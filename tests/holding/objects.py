@@ -1,4 +1,4 @@
-"""Pods and quotas as a server shows them, for tests of who holds a quota."""
+"""Pods and quotas as a server returns them, for tests of ``holders``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ NOW = datetime(2026, 11, 21, 14, 0, 0, tzinfo=UTC)
 
 
 def at(seconds: float) -> str:
-    """A timestamp, so many seconds from now."""
+    """Return the timestamp of ``NOW`` plus these seconds."""
     return f"{NOW + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def pod(name: str, owner: str = "", *, cpu: str = "1", status: JSON | None = None, **metadata: Any) -> JSON:
-    """A pod; its owner as Kind/name."""
+    """Return a pod; ``owner`` is ``Kind/name``."""
     kind, _, whose = owner.partition("/")
     references = [{"kind": kind, "name": whose, "controller": True}] if owner else []
     spec: JSON = {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}], "nodeName": "n1"}
@@ -26,5 +26,5 @@ def pod(name: str, owner: str = "", *, cpu: str = "1", status: JSON | None = Non
 
 
 def quota(hard: JSON, used: JSON) -> JSON:
-    """A quota that is enforced."""
+    """Return the quota ``compute``, enforced, with these amounts."""
     return {"metadata": {"name": "compute"}, "spec": {"hard": hard}, "status": {"hard": hard, "used": used}}

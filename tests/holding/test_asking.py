@@ -1,4 +1,4 @@
-"""``backoff-ctrl holders`` and the server: what is asked for, page by page, and what comes of odd answers."""
+"""``backoff-ctrl holders`` and the server: which requests it sends, and how it handles unusual answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def cluster(answers: Callable[[str, dict[str, list[str]], Seen], Any]) -> Callable[[Seen], Any]:
-    """An API server with one quota of pods, Secrets and widgets; ``answers`` may answer first."""
+    """Script an API server with a quota of pods, Secrets and widgets; ``answers`` may answer instead."""
     hard = {"pods": "9", "secrets": "9", "count/widgets.example.com": "9"}
 
     def answer(seen: Seen) -> Any:
@@ -36,16 +36,16 @@ def cluster(answers: Callable[[str, dict[str, list[str]], Seen], Any]) -> Callab
 
 
 def nothing(path: str, query: dict[str, list[str]], seen: Seen) -> Any:
-    """Leave it to the cluster."""
+    """Answer nothing, so that the scripted cluster does."""
 
 
 def ask(script: Script, *options: str) -> int:
-    """Ask who holds the quotas of a scripted cluster."""
+    """Run ``holders`` against a scripted cluster; return its exit code."""
     return run(["holders", "-n", "team", "--server", script.url, *options])
 
 
-def test_of_secrets_only_the_metadata_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    """Who asks for who holds a quota is shown no passwords; and only what the quota charges is listed."""
+def test_only_the_metadata_of_secrets_is_requested(capsys: pytest.CaptureFixture[str]) -> None:
+    """No secret data is read, and only the kinds that the quota charges are listed."""
     with scripted_server(cluster(nothing)) as script:
         assert ask(script) == 0
     capsys.readouterr()
@@ -60,8 +60,8 @@ def test_of_secrets_only_the_metadata_is_asked(capsys: pytest.CaptureFixture[str
     }
 
 
-def test_a_list_that_expires_half_way_is_begun_anew(capsys: pytest.CaptureFixture[str]) -> None:
-    """A token older than the server's memory is answered 410: nothing is counted twice."""
+def test_a_list_that_expires_half_way_is_restarted(capsys: pytest.CaptureFixture[str]) -> None:
+    """An expired continue token is answered 410; after the restart nothing is counted twice."""
     first_pages = []
 
     def answers(path: str, query: dict[str, list[str]], seen: Seen) -> Any:
@@ -83,15 +83,15 @@ def test_a_list_that_expires_half_way_is_begun_anew(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("status", "sentence"),
     [
-        (410, "changes faster than it can be read"),
-        (429, "answers 429 to the list of pods (enough)"),
-        (500, "answers 500"),
+        (410, "expired 3 times before it was read completely"),
+        (429, "answered 429 to the list of pods (enough)"),
+        (500, "answered 500"),
     ],
 )
-def test_a_list_that_does_not_come_is_one_sentence_and_2(
+def test_a_list_that_fails_ends_with_one_line_and_code_2(
     status: int, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Half an answer would name the wrong holders."""
+    """A partial list would name the wrong holders."""
     with scripted_server(
         cluster(lambda path, *_: failure(status, "No", "enough") if path.endswith("/pods") else None)
     ) as script:
@@ -113,8 +113,8 @@ def test_a_list_that_does_not_come_is_one_sentence_and_2(
         ("pods", {"items": [], "metadata": {"continue": "for ever"}}),
     ],
 )
-def test_what_is_no_list_is_no_empty_list(kind: str, page: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """A proxy that wants a login answers 200: that nothing is charged would be a lie."""
+def test_an_answer_that_is_no_list_is_an_error(kind: str, page: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """A login proxy answers 200 with a page; that must not count as an empty list."""
     with scripted_server(cluster(lambda path, *_: (200, page) if path.endswith(f"/{kind}") else None)) as script:
         assert ask(script) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -125,15 +125,15 @@ def test_what_is_no_list_is_no_empty_list(kind: str, page: Any, capsys: pytest.C
 @pytest.mark.parametrize(
     "group", [{"preferredVersion": "x", "versions": [1, {}, {"groupVersion": 2}]}, {"versions": 5}, b"[]"]
 )
-def test_a_group_that_names_no_version_has_none(group: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever else it says: its objects can't be listed, and the others are told of."""
+def test_a_malformed_api_group_is_skipped(group: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its objects cannot be listed; the other kinds are still reported."""
     with scripted_server(cluster(lambda path, *_: (200, group) if path == "/apis/example.com" else None)) as script:
         assert ask(script) == 0
     assert "Pod/x" in capsys.readouterr().out
 
 
-def test_lists_that_go_in_circles_end(capsys: pytest.CaptureFixture[str]) -> None:
-    """Also by a way around."""
+def test_a_list_whose_pages_repeat_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    """Even if the tokens repeat only after several pages."""
     pages = iter("abc" * 100)
 
     def answers(path: str, *_: Any) -> Any:
@@ -165,8 +165,8 @@ def test_a_custom_kind_is_found_in_the_version_that_serves_it(capsys: pytest.Cap
     assert asked == [f"/apis/example.com/v{number}/namespaces/team/widgets" for number in (2, 1)]
 
 
-def test_objects_that_are_none_are_counted_and_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    """A server that answers nonsense among the pods: the others are told of."""
+def test_malformed_objects_are_counted_and_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    """Malformed entries in the list of pods do not hide the valid ones."""
     items = [pod("x"), {"spec": 3}, "words", {"metadata": {"name": "y"}, "spec": {"containers": "z"}}]
     with scripted_server(
         cluster(lambda path, *_: (200, {"items": items}) if path.endswith("/pods") else None)
@@ -178,18 +178,18 @@ def test_objects_that_are_none_are_counted_and_left_out(capsys: pytest.CaptureFi
     assert "3 objects could not be read" in out
 
 
-def test_a_leak_is_looked_at_twice(capsys: pytest.CaptureFixture[str]) -> None:
-    """A create that was under way at the first look is stored at the second, and is no leak."""
-    looks = []
+def test_a_leak_is_confirmed_by_a_second_reading(capsys: pytest.CaptureFixture[str]) -> None:
+    """A create in flight at the first reading is stored at the second, so it is no leak."""
+    readings = []
 
     def answers(path: str, query: dict[str, list[str]], seen: Seen) -> Any:
         if not path.endswith("/pods"):
             return None
-        looks.append(path)
-        return 200, {"items": [] if len(looks) == 1 else [pod("x")]}
+        readings.append(path)
+        return 200, {"items": [] if len(readings) == 1 else [pod("x")]}
 
     with scripted_server(cluster(answers)) as script:
         assert ask(script) == 0
 
-    assert len(looks) == 2
+    assert len(readings) == 2
     assert "leaked" not in capsys.readouterr().out

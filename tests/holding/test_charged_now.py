@@ -1,4 +1,4 @@
-"""What an object that exists is charged at a moment, whose it is, and what ends the charge."""
+"""What an existing object is charged at a given time, who owns it, and what ends the charge."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ REPLICA_SET = {"kind": "ReplicaSet", "name": "web-7d4b9c", "controller": True}
 
 
 def at(seconds: float) -> str:
-    """A timestamp, so many seconds from now."""
+    """Return the timestamp of ``NOW`` plus these seconds."""
     return f"{NOW + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def pod(status: JSON | None = None, spec: JSON | None = None, **metadata: Any) -> JSON:
-    """A pod that requests one cpu."""
+    """Return a pod that requests one cpu."""
     containers = [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]
     return {
         "metadata": {"name": "x", **metadata},
@@ -33,12 +33,12 @@ def pod(status: JSON | None = None, spec: JSON | None = None, **metadata: Any) -
 
 
 def dying(since: float, grace: int, **more: Any) -> JSON:
-    """Metadata of what is being deleted."""
+    """Return the metadata of an object that is being deleted."""
     return {"deletionTimestamp": at(since), "deletionGracePeriodSeconds": grace, **more}
 
 
 def amounts(found: Any) -> dict[str, int]:
-    """What is charged for cpu and pods, in units."""
+    """Return the charge for cpu and pods, in whole units."""
     wanted = ("count/pods", "pods", "requests.cpu")
     return {name: found.charged.amounts[name] // 10**9 for name in wanted if name in found.charged.amounts}
 
@@ -50,7 +50,7 @@ COUNT = {"count/pods": 1}
 @pytest.mark.parametrize(
     ("manifest", "charged", "owed", "ending"),
     [
-        pytest.param(pod(), WHOLE, 0, Ending(By.HAND), id="nobody's"),
+        pytest.param(pod(), WHOLE, 0, Ending(By.HAND), id="no owner"),
         pytest.param(pod(ownerReferences=[REPLICA_SET]), WHOLE, 0, Ending(By.OWNER), id="owned"),
         pytest.param(pod({"phase": "Succeeded"}), COUNT, 0, Ending(By.FINISHED), id="succeeded"),
         pytest.param(pod({"phase": "Failed"}), COUNT, 0, Ending(By.FINISHED), id="failed"),
@@ -73,11 +73,19 @@ COUNT = {"count/pods": 1}
             pod(**dying(20, 30)), WHOLE, 0, Ending(By.DELETION, NOW + timedelta(seconds=20)), id="in its grace"
         ),
         pytest.param(
-            pod(**dying(-10, 30)), WHOLE, 0, Ending(By.DELETION, NOW + timedelta(seconds=20)), id="charged a grace more"
+            pod(**dying(-10, 30)),
+            WHOLE,
+            0,
+            Ending(By.DELETION, NOW + timedelta(seconds=20)),
+            id="charged for one more grace period",
         ),
         pytest.param(pod(**dying(-31, 30)), COUNT, 1, Ending(By.NODE), id="overdue"),
         pytest.param(
-            pod(spec={"nodeName": "n1"}, **dying(-31, 30)), COUNT, 1, Ending(By.NODE, detail="n1"), id="node is silent"
+            pod(spec={"nodeName": "n1"}, **dying(-31, 30)),
+            COUNT,
+            1,
+            Ending(By.NODE, detail="n1"),
+            id="node not responding",
         ),
         pytest.param(
             pod(**dying(-31, 30, finalizers=["a/b", "c/d"])),
@@ -94,17 +102,21 @@ COUNT = {"count/pods": 1}
             COUNT,
             0,
             Ending(By.FINALIZERS, detail="a/b"),
-            id="ended and held",
+            id="ended, with finalizers",
         ),
         pytest.param(
-            pod(deletionTimestamp=at(-99)), WHOLE, 0, Ending(By.DELETION, NOW - timedelta(seconds=99)), id="odd"
+            pod(deletionTimestamp=at(-99)),
+            WHOLE,
+            0,
+            Ending(By.DELETION, NOW - timedelta(seconds=99)),
+            id="without a grace period",
         ),
     ],
 )
-def test_a_pod_is_charged_by_its_phase_and_the_clock(
+def test_a_pods_charge_depends_on_its_phase_and_the_time(
     manifest: JSON, charged: dict[str, int], owed: int, ending: Ending
 ) -> None:
-    """An end gives all but the count back; a deletion does when its grace has gone by twice, and then it is owed."""
+    """A finished pod is charged only its count; so is one whose deletion is overdue, and the rest is then owed."""
     found = live("pods", manifest, NOW)
 
     assert amounts(found) == charged
@@ -113,8 +125,8 @@ def test_a_pod_is_charged_by_its_phase_and_the_clock(
     assert found.ending == ending
 
 
-def test_a_deletion_is_stuck_from_the_moment_it_should_be_over() -> None:
-    """Not in its grace; then with its end, its node and its finalizers."""
+def test_a_deletion_is_stuck_once_it_should_be_finished() -> None:
+    """Not during its grace period; after it, with the end of its charge, its node and its finalizers."""
     assert live("pods", pod(**dying(1, 30)), NOW).stuck is None
 
     stuck = live("pods", pod(spec={"nodeName": "n1"}, **dying(-1, 30, finalizers=["a/b"])), NOW).stuck
@@ -125,7 +137,7 @@ def test_a_deletion_is_stuck_from_the_moment_it_should_be_over() -> None:
 
 
 def test_the_count_of_a_pod_outlives_its_deadline() -> None:
-    """What the deadline ends is the run: the object stays, and counts."""
+    """The deadline ends only the run: the object stays and counts."""
     found = live("pods", pod({"startTime": at(-30)}, {"activeDeadlineSeconds": 90}), NOW)
 
     assert found.ending.by is By.DEADLINE
@@ -133,7 +145,7 @@ def test_the_count_of_a_pod_outlives_its_deadline() -> None:
 
 
 def resized(asked: str, has: str, allocated: str, *conditions: JSON, restart: str | None = None) -> JSON:
-    """A pod whose container has other than it asks."""
+    """Return a pod whose container requests, has and is allocated different amounts of cpu."""
     status = {
         "name": "main",
         "resources": {"requests": {"cpu": has}, "limits": {"cpu": has}},
@@ -165,8 +177,8 @@ DEFERRED = {"type": "PodResizePending", "reason": "Deferred"}
         pytest.param(resized("1", "3", "2", restart=""), "1", "1", id="init container"),
     ],
 )
-def test_a_pod_in_a_resize_is_charged_the_larger(manifest: JSON, requests: str, limits: str) -> None:
-    """What it asks, what it has and what it was promised count, but for what the node has refused."""
+def test_a_pod_in_a_resize_is_charged_the_largest_amount(manifest: JSON, requests: str, limits: str) -> None:
+    """Requested, actual and allocated amounts count, except a request that the node finds infeasible."""
     found = live("pods", manifest, NOW).charged.amounts
 
     assert found["requests.cpu"] == parse_quantity(requests)
@@ -174,8 +186,8 @@ def test_a_pod_in_a_resize_is_charged_the_larger(manifest: JSON, requests: str, 
 
 
 @pytest.mark.parametrize(("taken", "charged"), [(None, "5Gi"), ("3Gi", "5Gi"), ("9Gi", "9Gi")])
-def test_a_claim_is_charged_what_it_has_taken(taken: str | None, charged: str) -> None:
-    """A claim whose growth was taken back keeps what the volume has already."""
+def test_a_claim_is_charged_its_allocated_size(taken: str | None, charged: str) -> None:
+    """A claim whose expansion was cancelled is still charged for the size that was allocated."""
     status = {"allocatedResources": {"storage": taken}} if taken else {}
     spec = {"resources": {"requests": {"storage": "5Gi"}}}
     found = live("persistentvolumeclaims", {"metadata": {"name": "c"}, "spec": spec, "status": status}, NOW)
@@ -185,20 +197,20 @@ def test_a_claim_is_charged_what_it_has_taken(taken: str | None, charged: str) -
 
 
 def job(spec: JSON | None = None, status: JSON | None = None, **metadata: Any) -> JSON:
-    """A Job."""
+    """Return a Job."""
     return {"metadata": {"name": "j", **metadata}, "spec": spec or {}, "status": status or {}}
 
 
 def done(kind: str, seconds: float) -> JSON:
-    """The status of a Job that has finished."""
+    """Return the status of a finished Job."""
     return {"conditions": [{"type": kind, "status": "True", "lastTransitionTime": at(seconds)}]}
 
 
 @pytest.mark.parametrize(
     ("manifest", "ending", "made_end"),
     [
-        pytest.param(job(), Ending(By.HAND), None, id="runs"),
-        pytest.param(job({"ttlSecondsAfterFinished": 60}), Ending(By.HAND), None, id="ttl not begun"),
+        pytest.param(job(), Ending(By.HAND), None, id="running"),
+        pytest.param(job({"ttlSecondsAfterFinished": 60}), Ending(By.HAND), None, id="ttl not started"),
         pytest.param(
             job({"ttlSecondsAfterFinished": 60}, done("Complete", -20)),
             Ending(By.TTL, NOW + timedelta(seconds=40)),
@@ -210,7 +222,7 @@ def done(kind: str, seconds: float) -> JSON:
             job({"activeDeadlineSeconds": 60}, {"startTime": at(-20)}),
             Ending(By.HAND),
             NOW + timedelta(seconds=40),
-            id="a deadline ends pods only",
+            id="a deadline ends only the pods",
         ),
         pytest.param(
             job({"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 5}, {"startTime": at(-20)}),
@@ -226,8 +238,8 @@ def done(kind: str, seconds: float) -> JSON:
         ),
     ],
 )
-def test_a_job_says_what_ends_it_and_its_pods(manifest: JSON, ending: Ending, made_end: datetime | None) -> None:
-    """A time to live counts from the finish; a deadline ends the pods, not the Job's own charge."""
+def test_a_job_shows_what_ends_it_and_its_pods(manifest: JSON, ending: Ending, made_end: datetime | None) -> None:
+    """The TTL counts from the finish; a deadline ends the pods, not the Job's own charge."""
     found = live("jobs.batch", manifest, NOW)
 
     assert (found.ending, found.made_end) == (ending, made_end)
@@ -238,17 +250,17 @@ def test_a_job_says_what_ends_it_and_its_pods(manifest: JSON, ending: Ending, ma
     ("references", "owner"),
     [
         pytest.param(None, "Pod/x", id="none"),
-        pytest.param([{"kind": "Node", "name": "n"}], "Pod/x", id="none that controls"),
-        pytest.param([{"kind": "A", "name": "b"}, REPLICA_SET], "ReplicaSet/web-7d4b9c", id="the one that controls"),
+        pytest.param([{"kind": "Node", "name": "n"}], "Pod/x", id="no controller"),
+        pytest.param([{"kind": "A", "name": "b"}, REPLICA_SET], "ReplicaSet/web-7d4b9c", id="the controller"),
     ],
 )
-def test_the_owner_is_what_controls_it(references: list[JSON] | None, owner: str) -> None:
-    """Others that are only named there own nothing of it."""
+def test_the_owner_is_the_controller(references: list[JSON] | None, owner: str) -> None:
+    """Other owner references do not count."""
     assert live("pods", pod(ownerReferences=references), NOW).owner == owner
 
 
-def test_what_a_kind_is_called_when_nobody_knows_it() -> None:
-    """As kubectl would take it."""
+def test_an_unknown_kind_is_named_by_its_resource() -> None:
+    """The name is in the form that kubectl accepts."""
     found = live("widgets.example.com", {"metadata": {"name": "w"}}, NOW)
 
     assert found.owner == "widgets.example.com/w"
@@ -265,8 +277,8 @@ def test_what_a_kind_is_called_when_nobody_knows_it() -> None:
     ],
     ids=repr,
 )
-def test_nonsense_in_the_metadata_is_unknown(metadata: JSON) -> None:
-    """An object without a name or with times that are none is charged as any other, and its age is not known."""
+def test_malformed_metadata_counts_as_unknown(metadata: JSON) -> None:
+    """An object without a name or with malformed times is charged like any other; its age is unknown."""
     found = live("pods", {**pod(), "metadata": metadata}, NOW)
 
     assert amounts(found) == WHOLE
@@ -276,8 +288,8 @@ def test_nonsense_in_the_metadata_is_unknown(metadata: JSON) -> None:
 @pytest.mark.parametrize(
     "broken", [{"metadata": 3}, {"spec": {"containers": 3}}, {"metadata": {"ownerReferences": [3]}}]
 )
-def test_an_object_that_is_none_is_refused_with_a_sentence(broken: JSON) -> None:
-    """The caller counts it and goes on."""
+def test_a_malformed_object_is_refused(broken: JSON) -> None:
+    """The caller counts the error and continues."""
     with pytest.raises(FootprintError, match="must be a"):
         live("pods", {**pod(), **broken}, NOW)
 
@@ -299,9 +311,9 @@ def test_an_object_that_is_none_is_refused_with_a_sentence(broken: JSON) -> None
         ("requests.deviceclass.resource.kubernetes.io/gpu", ("pods", "resourceclaims.resource.k8s.io")),
         ("count/events", ()),
         ("count/../../nodes", ()),
-        ("example.com/nonsense", ()),
+        ("example.com/unknown", ()),
     ],
 )
-def test_a_name_says_which_kinds_it_charges(name: str, kinds: tuple[str, ...]) -> None:
-    """So that only those are listed; and nothing that a quota may be made to say leads elsewhere on the server."""
+def test_a_resource_name_gives_the_kinds_it_charges(name: str, kinds: tuple[str, ...]) -> None:
+    """Only those kinds are listed; a crafted name in a quota cannot lead to another path on the server."""
     assert kinds_of(name) == kinds

@@ -1,4 +1,4 @@
-"""Who holds each resource of each quota, and what of its use nobody holds."""
+"""Who holds each resource of each quota, and how much of its use is held by no object."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OWNED = Ending(By.OWNER)
 
 
 def pod(name: str, cpu: int = 1, owner: str = "", **more: Any) -> Live:
-    """A pod that is charged so many cpu."""
+    """Return a pod that is charged this much cpu."""
     charged = Demand({"count/pods": NANO, "pods": NANO, "requests.cpu": cpu * NANO}, more.pop("scopes", ()))
     ending = more.pop("ending", OWNED if owner else Ending(By.HAND))
     values: JSON = {"created": NOW - timedelta(seconds=60), "charged": charged, "owed": {}, "gone": ending, **more}
@@ -28,7 +28,7 @@ def pod(name: str, cpu: int = 1, owner: str = "", **more: Any) -> Live:
 
 
 def overdue(name: str, cpu: int = 1) -> Live:
-    """A pod that is no longer charged but for its count, and was not given back."""
+    """Return a pod whose deletion is overdue: charged only its count, but the rest is still in ``used``."""
     since = NOW - timedelta(seconds=90)
     stuck = Termination(since, since + timedelta(seconds=30), "n1", ())
     owed = {"pods": NANO, "requests.cpu": cpu * NANO}
@@ -36,26 +36,26 @@ def overdue(name: str, cpu: int = 1) -> Live:
 
 
 def quota(hard: JSON, used: JSON | None, name: str = "q", spec: JSON | None = None, **more: Any) -> JSON:
-    """A quota as the server shows it."""
+    """Return a quota as the server returns it."""
     status = {} if used is None else {"hard": hard, "used": used}
     return {"metadata": {"name": name}, "spec": {"hard": spec or hard, **more}, "status": status}
 
 
 def report(*objects: Live, used: JSON, before: JSON | None = None, hard: JSON | None = None, **more: Any) -> Report:
-    """What is said of one quota of ten of everything."""
+    """Return the report on one quota, whose limits are 10 unless given."""
     limits = hard or dict.fromkeys(used, "10")
     first = quota(limits, before or used)
     return attribute(Reading("team", [first], objects, [quota(limits, used)], **more), NOW)
 
 
 def only(found: Report, resource: str = "requests.cpu") -> Holding:
-    """What is said of one resource."""
+    """Return the holding of one resource."""
     (holding,) = [each for _, each in found.holdings if each.resource == resource]
     return holding
 
 
 def test_holders_are_grouped_by_owner_and_the_largest_comes_first() -> None:
-    """With the age of the oldest object of each."""
+    """Each holder has the creation time of its oldest object."""
     old = NOW - timedelta(days=3)
     objects = [pod("a", 1, "ReplicaSet/web"), pod("b", 2, "ReplicaSet/web", created=old), pod("c", 4), pod("d", 1)]
     holding = only(report(*objects, used={"requests.cpu": "8"}))
@@ -66,8 +66,8 @@ def test_holders_are_grouped_by_owner_and_the_largest_comes_first() -> None:
     assert (holding.leaked, holding.overdue, holding.uncounted, holding.full) == (0, 0, 0, False)
 
 
-def test_what_deletions_owe_is_told_from_a_leak() -> None:
-    """Use beyond the objects' charge is first what is owed, and the rest is leaked."""
+def test_overdue_deletions_are_distinguished_from_a_leak() -> None:
+    """Use beyond the objects' charges is first attributed to overdue deletions; the rest is leaked."""
     found = report(pod("a", 3), overdue("x", 2), used={"requests.cpu": "9", "count/pods": "2"})
 
     assert (only(found).overdue, only(found).leaked) == (2 * NANO, 4 * NANO)
@@ -76,8 +76,8 @@ def test_what_deletions_owe_is_told_from_a_leak() -> None:
     assert found.wrong
 
 
-def test_an_overdue_deletion_that_was_given_back_is_not_in_use() -> None:
-    """Nothing is in excess where the use says so."""
+def test_an_overdue_deletion_that_was_released_is_not_counted() -> None:
+    """If ``used`` no longer contains it, nothing is overdue."""
     assert only(report(pod("a", 3), overdue("x", 2), used={"requests.cpu": "3"})).overdue == 0
 
 
@@ -86,7 +86,7 @@ def test_an_overdue_deletion_that_was_given_back_is_not_in_use() -> None:
     [("3", "3", 0, 0), ("5", "5", 2, 0), ("3", "5", 0, 0), ("5", "3", 0, 0), ("4", "5", 1, 0), ("1", "2", 0, 1)],
 )
 def test_a_change_while_objects_are_listed_is_no_leak(before: str, after: str, leaked: int, uncounted: int) -> None:
-    """Of the use before and after the list the one counts that explains more."""
+    """Of the use before and after the listing, the one that explains more counts."""
     holding = only(report(pod("a", 3), used={"requests.cpu": after}, before={"requests.cpu": before}))
 
     assert (holding.leaked, holding.uncounted) == (leaked * NANO, uncounted * NANO)
@@ -98,15 +98,15 @@ def test_a_change_while_objects_are_listed_is_no_leak(before: str, after: str, l
     [("7", "7", 4, False), ("7", "5", 2, True), ("5", "7", 2, True), ("3", "7", 0, True), ("7", "3", 0, True)],
 )
 def test_only_what_is_seen_twice_is_a_leak(first: str, second: str, leaked: int, busy: bool) -> None:
-    """A create under way is charged and not stored for a moment: the second look does not see it any more."""
+    """A create in flight is charged before it is stored; the second reading no longer shows it as a leak."""
     reports = [report(pod("a", 3), used={"requests.cpu": used}) for used in (second, first)]
     holding = only(confirmed(*reports))
 
     assert (holding.leaked, holding.overdue, holding.busy) == (leaked * NANO, 0, busy)
 
 
-def test_a_quota_that_was_made_between_two_looks_is_believed() -> None:
-    """There is nothing to compare it with."""
+def test_a_quota_created_between_two_readings_is_reported_as_read() -> None:
+    """There is no first reading to compare it with."""
     second = report(pod("a", 3), used={"requests.cpu": "5"})
     first = attribute(Reading("team", [], [], []), NOW)
 
@@ -118,8 +118,8 @@ def test_a_quota_that_was_made_between_two_looks_is_believed() -> None:
     owed=st.lists(st.integers(1, 9), max_size=3),
     used=st.integers(0, 200),
 )
-def test_all_that_is_used_is_somewhere(pods: list[tuple[int, int]], owed: list[int], used: int) -> None:
-    """Holders, overdue and leaked add up to the use; what they have beyond it is not counted yet."""
+def test_the_parts_add_up_to_the_used_amount(pods: list[tuple[int, int]], owed: list[int], used: int) -> None:
+    """Holders, overdue and leaked amounts add up to the use; what exceeds it is uncounted."""
     objects = [pod(f"p{index}", cpu, f"Job/j{owner}") for index, (owner, cpu) in enumerate(pods)]
     objects += [overdue(f"x{index}", cpu) for index, cpu in enumerate(owed)]
     holding = only(report(*objects, used={"requests.cpu": str(used)}))
@@ -131,8 +131,8 @@ def test_all_that_is_used_is_somewhere(pods: list[tuple[int, int]], owed: list[i
     assert not (holding.uncounted and holding.overdue + holding.leaked)
 
 
-def test_of_what_cannot_be_listed_nothing_is_claimed() -> None:
-    """All its use would look like a leak."""
+def test_nothing_is_claimed_about_kinds_that_cannot_be_listed() -> None:
+    """Otherwise all their use would look like a leak."""
     found = report(used={"secrets": "4"}, unread={"secrets": "may not"})
     holding = only(found, "secrets")
 
@@ -141,8 +141,8 @@ def test_of_what_cannot_be_listed_nothing_is_claimed() -> None:
     assert not found.excess
 
 
-def test_a_quota_holds_what_its_scopes_catch() -> None:
-    """Best effort pods are in the one, the others in the other."""
+def test_a_quota_charges_the_objects_in_its_scopes() -> None:
+    """BestEffort pods are in one quota, all others in the other."""
     objects = [pod("lazy", scopes={"BestEffort"}), pod("busy")]
     hard = {"pods": "9"}
     quotas = [quota(hard, {"pods": "1"}, scope, scopes=[scope]) for scope in ("BestEffort", "NotBestEffort")]
@@ -160,12 +160,12 @@ def test_a_quota_holds_what_its_scopes_catch() -> None:
         pytest.param(quota({"pods": "9"}, {"pods": "1"}, spec={"pods": "7"}), "was changed", id="edited"),
         pytest.param(quota({"pods": "9"}, {"pods": "1"}, scopes=["Novel"]), "'Novel'", id="unknown scope"),
         pytest.param(quota({}, {}), "limits nothing", id="empty"),
-        pytest.param({"metadata": {"name": "q"}, "spec": 3}, "can't be told", id="nonsense"),
+        pytest.param({"metadata": {"name": "q"}, "spec": 3}, "are unknown", id="malformed"),
         pytest.param({}, "limits nothing", id="nothing"),
     ],
 )
-def test_what_is_odd_about_a_quota_is_said(broken: JSON, problem: str) -> None:
-    """And the others are told of all the same."""
+def test_problems_of_a_quota_are_reported(broken: JSON, problem: str) -> None:
+    """The other quotas are reported all the same."""
     sound = quota({"pods": "9"}, {"pods": "1"}, "sound")
     found = attribute(Reading("team", [broken, sound], [pod("a")], [broken, sound]), NOW)
 
@@ -175,8 +175,8 @@ def test_what_is_odd_about_a_quota_is_said(broken: JSON, problem: str) -> None:
     assert found.wrong
 
 
-def test_the_fullest_come_first() -> None:
-    """Quotas and resources; what has a limit of nothing is as full as it gets."""
+def test_the_fullest_quotas_and_resources_come_first() -> None:
+    """A limit of 0 counts as the fullest of all."""
     quotas = [
         quota({"pods": "9", "services": "9"}, {"pods": "1", "services": "8"}, "a"),
         quota({"pods": "9", "secrets": "0"}, {"pods": "9", "secrets": "0"}, "b"),
@@ -188,7 +188,7 @@ def test_the_fullest_come_first() -> None:
 
 
 def job(ending: Ending, made_end: datetime | None = None, *, finished: bool = False) -> Live:
-    """A Job."""
+    """Return a Job."""
     charged = Demand({"count/jobs.batch": NANO})
     return Live("jobs.batch", "j", "Job/j", NOW, charged, {}, ending, ending, finished=finished, made_end=made_end)
 
@@ -205,43 +205,43 @@ SOON, LATER = NOW + timedelta(minutes=1), NOW + timedelta(minutes=9)
             pod("x", 1, "Job/j", ending=Ending(By.DEADLINE, SOON)),
             job(OWNED, LATER),
             Ending(By.DEADLINE, SOON),
-            id="the pod's own is sooner",
+            id="the pod's own deadline is sooner",
         ),
-        pytest.param("requests.cpu", pod("x", 1, "Job/other"), job(OWNED, SOON), OWNED, id="another's"),
-        pytest.param("count/pods", pod("x", 1, "Job/j"), job(OWNED, SOON), OWNED, id="no deadline ends a count"),
+        pytest.param("requests.cpu", pod("x", 1, "Job/other"), job(OWNED, SOON), OWNED, id="another Job"),
+        pytest.param("count/pods", pod("x", 1, "Job/j"), job(OWNED, SOON), OWNED, id="a deadline does not end a count"),
         pytest.param(
             "count/pods",
             pod("x", 1, "Job/j", finished=True, ending=Ending(By.FINISHED)),
             job(Ending(By.TTL, SOON), finished=True),
             Ending(By.TTL, SOON),
-            id="the Job takes its pods along",
+            id="the TTL of the Job deletes its pods",
         ),
         pytest.param(
             "count/pods",
             pod("x", 1, "Job/j", finished=True, ending=Ending(By.FINISHED)),
             job(Ending(By.FINISHED), finished=True),
             Ending(By.FINISHED),
-            id="nobody does",
+            id="nothing deletes them",
         ),
     ],
 )
-def test_a_job_says_when_its_pods_end(resource: str, of_pod: Live, of_job: Live, expected: Ending) -> None:
-    """Where Jobs were listed, since a quota counts them."""
+def test_a_jobs_ending_applies_to_its_pods(resource: str, of_pod: Live, of_job: Live, expected: Ending) -> None:
+    """This holds if Jobs were listed, because a quota counts them."""
     found = report(of_pod, of_job, used={resource: "1", "count/jobs.batch": "1"})
 
     assert only(found, resource).holders[0].ending == expected
 
 
-def test_a_holder_says_what_of_it_ends_first() -> None:
-    """One of three has a deadline, the others must be scaled down."""
+def test_a_holder_shows_which_part_of_its_charge_ends_first() -> None:
+    """One of its pods has a deadline, the other must be scaled down."""
     objects = [pod("a", 2, "ReplicaSet/r"), pod("b", 3, "ReplicaSet/r", ending=Ending(By.DEADLINE, SOON))]
     (holder,) = only(report(*objects, used={"requests.cpu": "5"})).holders
 
     assert (holder.ending, holder.ends, holder.amount) == (Ending(By.DEADLINE, SOON), 3 * NANO, 5 * NANO)
 
 
-def test_only_the_kinds_that_a_quota_charges_are_wanted() -> None:
-    """Jobs first, since pods are read by them."""
+def test_only_the_kinds_that_a_quota_charges_are_listed() -> None:
+    """Jobs come first, because they explain their pods."""
     quotas = [quota({"requests.cpu": "1", "count/jobs.batch": "1"}, {}), quota({"services": "1", "x.y/z": "1"}, None)]
 
     assert charged_kinds(quotas) == ["jobs.batch", "pods", "services"]

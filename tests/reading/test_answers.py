@@ -1,4 +1,4 @@
-"""Answers as real servers and clients wrote them: every text of tests/data/answers.jsonl, verbatim, with its origin."""
+"""Published answers of real servers and clients: each text of tests/data/answers.jsonl, verbatim, with its origin."""
 
 # ruff: noqa: E501  # sentences of servers stay whole
 
@@ -25,12 +25,12 @@ SECOND = SENTENCE.replace("team", "other").replace("gpu=1,", "gpu=2,")
 
 
 def named(answers: list[dict[str, Any]]) -> list[Any]:
-    """Name the cases by where they were published."""
+    """Label each case with its origin and its lane."""
     return [pytest.param(answer, id=f"{answer['origin']}-{answer['lane']}") for answer in answers]
 
 
 def assert_says(rejection: Rejection, answer: dict[str, Any]) -> None:
-    """Compare what was read with what a person reads in the text."""
+    """Compare the parsed rejection with the expected lane, quota and amounts."""
     assert rejection.lane == answer["lane"]
     assert rejection.quota == answer["quota"]
     for part in ("requested", "used", "limited"):
@@ -38,16 +38,16 @@ def assert_says(rejection: Rejection, answer: dict[str, Any]) -> None:
         assert getattr(rejection, part) == expected
 
 
-def test_there_are_texts_of_many_origins() -> None:
-    """The table is wide: tens of public threads, most lanes, every quota text from the wild."""
+def test_the_texts_have_many_origins() -> None:
+    """The data covers at least 60 public sources, 30 quota texts and 14 lanes."""
     assert len({answer["origin"] for answer in ANSWERS}) >= 60
     assert len(QUOTA) >= 30
     assert len({answer["lane"] for answer in ANSWERS}) >= 14
 
 
 @pytest.mark.parametrize("answer", named(ANSWERS))
-def test_a_published_text_is_read_as_a_person_reads_it(answer: dict[str, Any]) -> None:
-    """Lane, quota and amounts of a text as it was published, status unknown where it was a line of a log."""
+def test_a_published_text_is_read_correctly(answer: dict[str, Any]) -> None:
+    """Lane, quota and amounts are right; for lines of a log the status is unknown."""
     assert_says(read_rejection(answer["status"], {}, answer["text"].encode()), answer)
     assert_says(read_rejection(answer["status"], {}, answer["text"]), answer)
 
@@ -83,8 +83,8 @@ def test_a_published_quota_text_survives_another_json_wrapping(answer: dict[str,
         ("pods is not quota: exceeded quota: bad-one, requested: x, used: y, limited: z; ", ""),
     ],
 )
-def test_the_quota_sentence_is_found_in_any_coat(before: str, after: str) -> None:
-    """Prefixes, quotes, brackets, several errors: the first whole refusal counts, exactly."""
+def test_the_quota_sentence_is_found_in_any_wrapping(before: str, after: str) -> None:
+    """Prefixes, quotes, brackets, several errors: the first complete rejection counts, with exact amounts."""
     rejection = read_rejection(0, {}, f"{before}{SENTENCE}{after}")
     assert rejection.lane is Lane.QUOTA
     assert rejection.quota == "team"
@@ -93,14 +93,14 @@ def test_the_quota_sentence_is_found_in_any_coat(before: str, after: str) -> Non
 
 
 @pytest.mark.parametrize("status", [0, 400, 403, 422, 429, 500, 503])
-def test_a_quota_text_is_a_quota_whatever_error_status_brings_it(status: int) -> None:
-    """Webhooks choose their own status; the text is the only thing that tells."""
+def test_a_quota_text_has_the_quota_lane_under_any_error_status(status: int) -> None:
+    """Webhooks choose their own status, so only the text is reliable."""
     assert read_rejection(status, {}, SENTENCE).lane is Lane.QUOTA
 
 
 @pytest.mark.parametrize("status", [200, 201, 204, 301])
-def test_a_success_is_no_rejection_whatever_it_says(status: int) -> None:
-    """An object that quotes a refusal, an event for one, is not refused."""
+def test_a_success_is_never_a_rejection(status: int) -> None:
+    """An object that quotes a rejection, such as an event, was not rejected."""
     assert read_rejection(status, {}, SENTENCE).lane is Lane.OTHER
 
 
@@ -119,8 +119,8 @@ def test_a_success_is_no_rejection_whatever_it_says(status: int) -> None:
     ],
 )
 @pytest.mark.parametrize("status", [0, 403])
-def test_half_a_quota_text_teaches_nothing(text: str, status: int) -> None:
-    """A refusal without its amounts can't be waited for: it is none of the lanes."""
+def test_an_incomplete_quota_text_yields_no_amounts(text: str, status: int) -> None:
+    """A create cannot wait for a rejection without amounts, so its lane is other."""
     body = json.dumps({"kind": "Status", "message": text}, separators=(",", ":")).encode()
     for answer in (text.encode(), body):
         rejection = read_rejection(status, {}, answer)
@@ -140,42 +140,44 @@ def test_half_a_quota_text_teaches_nothing(text: str, status: int) -> None:
         ("memory=1536Mi", "memory=1.5Gi", False),
     ],
 )
-def test_more_than_the_whole_quota_never_fits_and_zero_is_a_pause(requested: str, limited: str, never: bool) -> None:
-    """Strictly greater than a limit above zero, in any resource that is named."""
+def test_a_request_above_the_whole_quota_never_fits_and_a_zero_limit_is_a_pause(
+    requested: str, limited: str, never: bool
+) -> None:
+    """It never fits if any named resource is strictly greater than a limit above zero."""
     used = ",".join(f"{item.partition('=')[0]}=0" for item in limited.split(","))
     text = f"exceeded quota: q, requested: {requested}, used: {used}, limited: {limited}"
     assert read_rejection(403, {}, text).never_fits is never
 
 
-def test_headroom_goes_below_zero_when_a_quota_was_made_after_its_pods() -> None:
-    """A server can report more used than limited; what is left is negative then, not zero."""
+def test_headroom_is_negative_when_a_quota_is_newer_than_its_pods() -> None:
+    """A server can report more used than limited; the headroom is then negative, not zero."""
     text = "exceeded quota: q, requested: cpu=1, used: cpu=4500m, limited: cpu=2"
     assert read_rejection(403, {}, text).headroom == {"cpu": -2_500_000_000}
 
 
-def test_the_fast_way_and_the_careful_way_read_the_same() -> None:
-    """A Status as API servers send it is read without parsing JSON: to the same value, field by field."""
+def test_the_fast_path_and_the_full_parser_agree() -> None:
+    """The fast path reads a Status without parsing its JSON, and gives the same value in every field."""
     for answer in QUOTA:
         message = " ".join(answer["text"].split())
         details = {"name": "p", "kind": "pods"}
         status: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "message": message}
         status |= {"reason": "Forbidden", "details": details, "code": 403}
         compact = json.dumps(status, separators=(",", ":"), ensure_ascii=False)
-        careful = read_rejection(403, {}, json.dumps({"x": 1} | status, indent=1))
+        full = read_rejection(403, {}, json.dumps({"x": 1} | status, indent=1))
         quick = read_rejection(403, {}, compact.encode())
         assert (quick.lane, quick.quota, quick.requested, quick.used, quick.limited, quick.never_fits) == (
-            careful.lane,
-            careful.quota,
-            careful.requested,
-            careful.used,
-            careful.limited,
-            careful.never_fits,
+            full.lane,
+            full.quota,
+            full.requested,
+            full.used,
+            full.limited,
+            full.never_fits,
         )
-        assert message.startswith(quick.message)  # what follows the sentence is cut off
+        assert message.startswith(quick.message)  # text after the sentence is cut off
 
 
 def test_the_message_of_a_status_is_shown_without_its_json() -> None:
-    """What people read is the sentence of the server, unescaped."""
+    """The message is the server's sentence, unescaped."""
     status = {"kind": "Status", "apiVersion": "v1", "message": SENTENCE, "reason": "Forbidden", "code": 403}
     assert read_rejection(403, {}, json.dumps(status, separators=(",", ":")).encode()).message == SENTENCE
     assert read_rejection(403, {}, json.dumps(status, indent=2).encode()).message == SENTENCE

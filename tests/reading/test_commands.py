@@ -1,4 +1,4 @@
-"""The commands classify and footprint as people and scripts run them: output, exit codes, sentences."""
+"""The commands classify and footprint as people and scripts run them: output, exit codes, errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ spec: {parallelism: 3, template: {spec: {containers: [{name: c, resources: {requ
 
 @pytest.fixture
 def feed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Put a text on stdin."""
+    """Return a function that puts a text on stdin."""
 
     def put(text: str) -> None:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
@@ -51,14 +51,14 @@ def feed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 def document(capsys: pytest.CaptureFixture[str]) -> Any:
-    """Return the one JSON document of stdout; stderr must be silent."""
+    """Return the one JSON document on stdout; stderr must be empty."""
     out, err = capsys.readouterr()
     assert not err
     return json.loads(out)
 
 
 def test_classify_gives_scripts_every_key(feed: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:
-    """One JSON document, amounts as Quantity strings in the family that is shorter."""
+    """One JSON document; amounts are quantity strings in the shorter form."""
     feed(FULL)
     assert run(["classify", "--json"]) == 0
     found = document(capsys)
@@ -79,7 +79,7 @@ def test_classify_gives_scripts_every_key(feed: Callable[[str], None], capsys: p
 def test_classify_takes_the_status_where_it_is_known(
     feed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same text means another thing with a status; an empty answer with one is an answer."""
+    """A status changes the meaning of a text; with a status, an empty body is an answer, too."""
     feed("boom")
     assert run(["classify", "--status", "503", "--json"]) == 0
     assert document(capsys)["lane"] == "overload"
@@ -95,9 +95,9 @@ def test_classify_takes_the_status_where_it_is_known(
             FULL,
             [
                 "lane       quota",
-                "try again  yes",
+                "retryable  yes",
                 "quota      team",
-                "The quota is full. Wait for room, or free some.",
+                "The quota is full. Wait for room, or free some (backoff-ctrl holders shows who uses it).",
                 "",
                 "resource       requested  used  limited  left",
                 "limits.memory      1500M   7Gi      8Gi   1Gi",
@@ -108,9 +108,9 @@ def test_classify_takes_the_status_where_it_is_known(
             "exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0",
             [
                 "lane       quota",
-                "try again  yes",
+                "retryable  yes",
                 "quota      q",
-                "The quota is set to zero: it is paused. Wait until somebody raises it.",
+                "The quota is paused: its limit is 0. Wait until an administrator raises it.",
                 "",
                 "resource  requested  used  limited  left",
                 "pods              1     0        0     0",
@@ -120,9 +120,9 @@ def test_classify_takes_the_status_where_it_is_known(
             "exceeded quota: q, requested: pods=3, used: count/x=0, limited: pods=2",
             [
                 "lane       quota",
-                "try again  yes",
+                "retryable  yes",
                 "quota      q",
-                "It asks for more than the whole quota: it never fits unless the quota grows or it shrinks.",
+                "It requests more than the whole quota, so it can never fit. Reduce it, or ask for a larger quota.",
                 "",
                 "resource  requested  used  limited  left",
                 "pods              3     ?        2     ?",
@@ -132,21 +132,21 @@ def test_classify_takes_the_status_where_it_is_known(
             '{"kind":"Status","message":"slow down","code":429,"details":{"retryAfterSeconds":3}}',
             [
                 "lane       overload",
-                "try again  yes",
-                "not before 3 s",
-                "The server sheds load. Wait as long as it asks, then send fewer at once.",
+                "retryable  yes",
+                "retry in   3 s",
+                "The server is overloaded. Wait as long as it asks, then send fewer requests at once.",
             ],
         ),
         (
             "Unauthorized",
-            ["lane       credentials", "try again  no", "The credentials are missing or expired. Renew them."],
+            ["lane       credentials", "retryable  no", "The credentials are missing or expired. Renew them."],
         ),
     ],
 )
 def test_classify_tells_people_what_to_do(
     text: str, lines: list[str], feed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Short lines, a table for a quota, one sentence of advice."""
+    """Short lines, advice, and a table for a quota."""
     feed(text)
     assert run(["classify"]) == 0
     assert capsys.readouterr().out.splitlines() == lines
@@ -155,7 +155,7 @@ def test_classify_tells_people_what_to_do(
 def test_footprint_gives_scripts_one_object_for_one_manifest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every name that the server would charge, zero amounts left out."""
+    """The object has every name that the server would charge, without zero amounts."""
     (tmp_path / "pod.yaml").write_text(POD)
     assert run(["footprint", "-f", str(tmp_path / "pod.yaml"), "--json"]) == 0
     assert document(capsys) == {
@@ -177,7 +177,7 @@ def test_footprint_gives_scripts_one_object_for_one_manifest(
 def test_footprint_gives_a_list_for_several_manifests(
     feed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A stream on stdin, in order; the Job is an estimate."""
+    """The manifests of a stream on stdin, in order; the Job is estimated."""
     feed(f"{POD}---{JOB}")
     assert run(["footprint", "-f", "-", "--json"]) == 0
     found = document(capsys)
@@ -188,7 +188,7 @@ def test_footprint_gives_a_list_for_several_manifests(
 def test_footprint_shows_people_a_block_for_each_manifest(
     feed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Names, amounts in a column, scopes; nothing charged is said in words."""
+    """Names, amounts in a column, scopes; a kind that is not charged says so."""
     feed(f"{POD}---{JOB}---\n{{apiVersion: v1, kind: Namespace}}")
     assert run(["footprint", "-f", "-"]) == 0
     assert capsys.readouterr().out.splitlines() == [
@@ -202,7 +202,7 @@ def test_footprint_shows_people_a_block_for_each_manifest(
         "  requests.memory  1536Mi",
         "  scopes: PriorityClass, PriorityClass=high",
         "",
-        "Job sums-  (estimated: with the pods that it will make)",
+        "Job sums-  (estimated: includes the pods that it will make)",
         "  count/jobs.batch  1",
         "  count/pods        3",
         "  cpu               3",
@@ -210,18 +210,22 @@ def test_footprint_shows_people_a_block_for_each_manifest(
         "  requests.cpu      3",
         "",
         "Namespace",
-        "  no quota charges it",
+        "  not charged by any quota",
     ]
 
 
 @pytest.mark.parametrize(
     ("arguments", "text", "sentence"),
     [
-        (["classify"], "", "stdin is empty: pipe an answer of the API server or a line of a log into it"),
-        (["classify"], " \n", "stdin is empty: pipe an answer of the API server or a line of a log into it"),
+        (["classify"], "", "stdin is empty: pipe an answer of the API server or a line of a log into this command"),
+        (["classify"], " \n", "stdin is empty: pipe an answer of the API server or a line of a log into this command"),
         (["footprint", "-f", "/does/not/exist"], "", "/does/not/exist: cannot be read: No such file or directory"),
-        (["footprint", "-f", "-"], "a: [", "stdin, line 2, column 1: is not YAML: did not find expected node content"),
-        (["footprint", "-f", "-"], "kind: Pod", "stdin: apiVersion: is missing"),
+        (
+            ["footprint", "-f", "-"],
+            "a: [",
+            "stdin, line 2, column 1: is not valid YAML: did not find expected node content",
+        ),
+        (["footprint", "-f", "-"], "kind: Pod", "stdin: apiVersion: required field is missing"),
         (
             ["footprint", "-f", "-"],
             POD.replace("1500m", "abc"),
@@ -241,7 +245,7 @@ def test_bad_input_ends_with_one_sentence_and_code_2(
     feed: Callable[[str], None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """On stderr, naming the field; nothing on stdout, no traceback."""
+    """The error is on stderr and names the field; stdout is empty, and there is no traceback."""
     feed(text)
     for option in ([], ["--json"]):
         feed(text)
@@ -253,7 +257,7 @@ def test_bad_input_ends_with_one_sentence_and_code_2(
     "arguments", [["nope"], ["classify", "--status", "9"], ["classify", "x"], ["footprint"], ["--nope"]]
 )
 def test_wrong_use_ends_with_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """click says what is wrong and points at --help."""
+    """click prints the error and points to --help."""
     assert run(arguments) == 2
     out, err = capsys.readouterr()
     assert not out
@@ -262,7 +266,7 @@ def test_wrong_use_ends_with_code_2(arguments: list[str], capsys: pytest.Capture
 
 
 def test_help_names_every_command_and_loads_none(capsys: pytest.CaptureFixture[str]) -> None:
-    """A line each; the exit codes are part of it."""
+    """Help has a line for each command, and the exit codes."""
     assert run(["--help"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in COMMANDS)
@@ -283,19 +287,19 @@ def test_reading_commands_start_fast_since_they_load_no_client() -> None:
 
 
 class Interrupted(io.RawIOBase):
-    """A stdin at which somebody presses Ctrl-C."""
+    """A stdin on which the user presses Ctrl-C."""
 
     buffer = property(lambda self: self)
 
     def read(self, size: int = -1) -> bytes:
-        """Never return."""
+        """Raise ``KeyboardInterrupt``, as Ctrl-C does."""
         raise KeyboardInterrupt
 
 
 def test_ctrl_c_ends_with_a_sentence_and_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No traceback when the input never comes."""
+    """Ctrl-C while waiting for input causes no traceback."""
     monkeypatch.setattr(sys, "stdin", Interrupted())
     assert run(["classify"]) == 1
     out, err = capsys.readouterr()
@@ -303,8 +307,8 @@ def test_ctrl_c_ends_with_a_sentence_and_code_1(
     assert err.strip() == "backoff-ctrl: stopped"
 
 
-def test_a_reader_that_has_seen_enough_gets_no_traceback(tmp_path: Path) -> None:
-    """A closed pipe ends the command quietly."""
+def test_a_closed_pipe_causes_no_traceback(tmp_path: Path) -> None:
+    """If the reader of stdout has closed it, the command ends without output."""
     (tmp_path / "jobs.yaml").write_text("---".join([JOB] * 3000))
     read, write = os.pipe()
     os.close(read)
@@ -327,17 +331,17 @@ def test_a_reader_that_has_seen_enough_gets_no_traceback(tmp_path: Path) -> None
     assert (done.stderr, done.returncode) == (b"", 1)
 
 
-def test_footprint_names_metadata_that_is_none(feed: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:
-    """The server would refuse it: so does the command, also for kinds whose charge is only their number."""
+def test_footprint_refuses_malformed_metadata(feed: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:
+    """Like the server, the command refuses it, even for kinds that are only counted."""
     feed("{apiVersion: v1, kind: ConfigMap, metadata: 3}")
     assert run(["footprint", "-f", "-"]) == 2
-    assert capsys.readouterr().err == "backoff-ctrl: stdin: metadata: must be a set of fields, not a number\n"
+    assert capsys.readouterr().err == "backoff-ctrl: stdin: metadata: must be an object, not a number\n"
 
 
-def test_footprint_lets_no_manifest_steer_the_terminal(
+def test_footprint_prints_no_control_characters_of_a_manifest(
     feed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A name with control characters is shown without them."""
+    """Control characters in a name are replaced."""
     feed(POD.replace("name: web", 'name: "a\\e[31mb"'))
     assert run(["footprint", "-f", "-"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "Pod a?[31mb"

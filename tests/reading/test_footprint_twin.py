@@ -1,4 +1,4 @@
-"""Footprints of arbitrary pods against a naive twin: a pod's life played through, phase by phase, in fractions."""
+"""Compare footprints of arbitrary pods with a naive model that plays a pod's start phase by phase, in fractions."""
 
 # ruff: noqa: E501  # tables of fields
 
@@ -44,14 +44,14 @@ specs = st.fixed_dictionaries(
 
 
 def value(text: str) -> Fraction:
-    """Read a quantity as the server stores it: rounded up to a thousandth."""
+    """Return a quantity as the server stores it: rounded up to a thousandth."""
     digits = text.rstrip("mukKiM")
     exact = int(digits) * SUFFIXES[text[len(digits) :]]
     return Fraction(ceil(exact * 1000), 1000)
 
 
 def asked(container: Manifest, side: str) -> dict[str, Fraction]:
-    """Return one side of a container's resources, with limits standing in for missing requests."""
+    """Return a container's requests or limits; limits stand in for missing requests."""
     resources = container.get("resources", {})
     given_ = dict(resources.get(side, {}))
     if side == "requests":
@@ -60,7 +60,7 @@ def asked(container: Manifest, side: str) -> dict[str, Fraction]:
 
 
 def peak(spec: Manifest, side: str, name: str) -> Fraction | None:
-    """Play the start of a pod: what runs at the same time in each phase, and the worst phase of all."""
+    """Return the largest amount of all start-up phases of a pod; None if no container names the resource."""
     phases: list[list[Manifest]] = []
     sidecars: list[Manifest] = []
     for init in spec.get("initContainers", []):
@@ -68,14 +68,14 @@ def peak(spec: Manifest, side: str, name: str) -> Fraction | None:
         if init.get("restartPolicy") == "Always":
             sidecars.append(init)
     phases.append([*sidecars, *spec["containers"]])
-    everybody = [container for phase in phases for container in phase]
-    if all(name not in asked(container, side) for container in everybody):
+    all_containers = [container for phase in phases for container in phase]
+    if all(name not in asked(container, side) for container in all_containers):
         return None
     return max(sum((asked(c, side).get(name, Fraction(0)) for c in phase), Fraction(0)) for phase in phases)
 
 
 def naive(spec: Manifest) -> Demand:
-    """Compute the charge of a pod in the plainest way."""
+    """Compute the charge of a pod in the simplest way."""
     charge: dict[str, Fraction] = {"pods": Fraction(1), "count/pods": Fraction(1)}
     overhead = {name: value(text) for name, text in spec.get("overhead", {}).items()}
     for name in NAMES:
@@ -87,15 +87,15 @@ def naive(spec: Manifest) -> Demand:
                 charge[name] = total
         if limit and name in {"cpu", "memory", "ephemeral-storage"}:
             charge[f"limits.{name}"] = limit + overhead.get(name, Fraction(0))
-    everybody = [*spec["containers"], *spec.get("initContainers", [])]
-    lists = [asked(container, side) for container in everybody for side in ("requests", "limits")]
+    all_containers = [*spec["containers"], *spec.get("initContainers", [])]
+    lists = [asked(container, side) for container in all_containers for side in ("requests", "limits")]
     busy = any(values.get(name) for values in lists for name in ("cpu", "memory"))
     return Demand({name: int(amount * 10**9) for name, amount in charge.items()}, () if busy else ("BestEffort",))
 
 
 @given(specs)
-def test_a_pod_is_charged_the_worst_phase_of_its_life(spec: Manifest) -> None:
-    """For any containers, init containers, sidecars and overhead: the twin's amounts and scopes, exactly."""
+def test_a_pod_is_charged_for_its_largest_phase(spec: Manifest) -> None:
+    """Containers, init containers, sidecars and overhead give exactly the model's amounts and scopes."""
     assert footprint({"apiVersion": "v1", "kind": "Pod", "spec": spec}) == naive(spec)
 
 
@@ -103,7 +103,7 @@ def test_a_pod_is_charged_the_worst_phase_of_its_life(spec: Manifest) -> None:
 def test_a_job_is_estimated_at_its_pods_times_their_charge(
     spec: Manifest, parallelism: int, completions: int | None
 ) -> None:
-    """As many pods as run at once, each charged as a pod of its own."""
+    """The estimate is the number of pods that run at once, times the charge of one."""
     manifest = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -134,13 +134,13 @@ kinds = st.sampled_from(
 
 @given(kinds, st.dictionaries(FIELDS, values, max_size=6))
 def test_any_manifest_has_a_footprint_or_one_sentence(kind: tuple[str, str], spec: Manifest) -> None:
-    """Whatever a manifest holds, the outcome is a Demand or a FootprintError of one line that names a field."""
+    """Any manifest gives a Demand or a FootprintError whose message begins with a field."""
     manifest = {"apiVersion": kind[0], "kind": kind[1], "spec": spec}
     try:
         found = footprint_of(manifest)
     except FootprintError as error:
         sentence = str(error)
     else:
-        sentence = "spec: is fine"
+        sentence = "spec: valid"
         assert all(amount > 0 for amount in found.demand.amounts.values())
     assert sentence.startswith("spec")

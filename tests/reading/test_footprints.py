@@ -1,4 +1,4 @@
-"""What manifests are charged: tables of cases worked out by hand from the API server's evaluators."""
+"""The charges of manifests: tables of cases, derived by hand from the API server's evaluators."""
 
 # ruff: noqa: E501  # tables of manifests
 
@@ -15,12 +15,12 @@ Manifest = dict[str, Any]
 
 
 def container(requests: Manifest | None = None, limits: Manifest | None = None, **fields: Any) -> Manifest:
-    """Write a container."""
+    """Return a container with these requests and limits."""
     return {"name": "c", "image": "i", "resources": {"requests": requests, "limits": limits}} | fields
 
 
 def pod(*containers: Manifest, **spec: Any) -> Manifest:
-    """Write a pod."""
+    """Return a pod manifest with these containers."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -30,12 +30,12 @@ def pod(*containers: Manifest, **spec: Any) -> Manifest:
 
 
 def charged(manifest: Manifest) -> dict[str, str]:
-    """Return the charge in texts."""
+    """Return the charge of the create, as quantity strings."""
     return {name: format_quantity(amount) for name, amount in footprint(manifest).amounts.items()}
 
 
 def estimated(manifest: Manifest) -> dict[str, str]:
-    """Return the charge with what comes later, in texts."""
+    """Return the charge including later pods, as quantity strings; it must be marked as estimated."""
     found = footprint_of(manifest)
     assert found.estimated
     return {name: format_quantity(amount) for name, amount in found.demand.amounts.items()}
@@ -70,20 +70,20 @@ POD = {"count/pods": "1", "pods": "1"}
     ],
     ids=str,
 )  # fmt: skip
-def test_a_pod_is_charged_its_containers_by_every_name(manifest: Manifest, amounts: dict[str, str]) -> None:
-    """Aliases, limits in place of requests, nulls that are zeros, extended resources, huge pages, thousandths up."""
+def test_a_pod_is_charged_for_its_containers_under_every_name(manifest: Manifest, amounts: dict[str, str]) -> None:
+    """Aliases, limits as requests, null as zero, extended resources, huge pages, rounding up to thousandths."""
     assert charged(manifest) == POD | amounts
 
 
 def test_ordinary_init_containers_count_when_they_need_more_than_the_rest() -> None:
-    """Each runs alone: the largest counts, per resource."""
+    """Each runs alone, so only the largest counts, per resource."""
     inits = [container({"cpu": 5, "memory": "1M"}), container({"cpu": 1, "memory": "9M"})]
     found = charged(pod(container({"cpu": 2, "memory": "2M"}), container({"cpu": 2}), initContainers=inits))
     assert (found["cpu"], found["memory"]) == ("5", "9M")
 
 
-def test_restartable_init_containers_run_beside_what_comes_after_them() -> None:
-    """Sidecars add to the containers, and to the ordinary init containers that start after them only."""
+def test_restartable_init_containers_run_beside_later_containers() -> None:
+    """Sidecars add to the containers and to those ordinary init containers that start after them."""
     first, sidecar, second = container({"cpu": 6}), container({"cpu": 2}, restartPolicy="Always"), container({"cpu": 5})
     app = container({"cpu": 1})
     assert charged(pod(app, initContainers=[first, sidecar, second]))["cpu"] == "7"
@@ -104,19 +104,19 @@ def test_restartable_init_containers_run_beside_what_comes_after_them() -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_what_a_pod_asks_as_a_whole_replaces_its_containers(whole: Manifest, amounts: dict[str, str]) -> None:
-    """Pod-level cpu, memory and huge pages count; own limits stand in where no container requests anything."""
+def test_pod_level_resources_override_the_containers(whole: Manifest, amounts: dict[str, str]) -> None:
+    """Pod-level cpu, memory and huge pages count; pod-level limits stand in where no container has a request."""
     assert charged(pod(container({"cpu": 1}, {"memory": "5k"}), resources=whole)) == POD | amounts
 
 
-def test_own_limits_stand_in_for_requests_that_nothing_makes() -> None:
-    """Without any request of a container, the pod's own limit is its request."""
+def test_pod_level_limits_stand_in_for_missing_requests() -> None:
+    """If no container has a request, the pod-level limit is the request."""
     found = charged(pod(container(), resources={"limits": {"cpu": 4}}))
     assert found == POD | {"cpu": "4", "requests.cpu": "4", "limits.cpu": "4"}
 
 
-def test_of_a_status_only_the_quality_of_service_is_believed() -> None:
-    """As the server does when it creates: the phase is not kept, a stated qosClass is."""
+def test_only_the_qos_class_of_a_status_counts() -> None:
+    """As in a create on the server: the phase is dropped, a given qosClass is kept."""
     busy = pod(container({"cpu": 1}))
     assert footprint(busy | {"status": {"phase": "Succeeded"}}) == footprint(busy)
     assert footprint(busy | {"status": {"qosClass": "BestEffort"}}).scopes == {"BestEffort"}
@@ -152,12 +152,12 @@ TERM = {"topologyKey": "zone", "labelSelector": {}}
     ids=lambda each: str(sorted(each) if isinstance(each, set) else each),  # in the same order in every process
 )  # fmt: skip
 def test_the_scope_facts_of_a_pod_decide_which_quotas_apply(manifest: Manifest, scopes: set[str]) -> None:
-    """Each scope of a ResourceQuota has its fact."""
+    """Every scope of a ResourceQuota has a matching fact."""
     assert footprint(manifest).scopes == scopes
 
 
 def claim(spec: Manifest, **metadata: Any) -> Manifest:
-    """Write a claim."""
+    """Return a PersistentVolumeClaim."""
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"} | metadata, "spec": spec}
 
 
@@ -184,13 +184,13 @@ def claim(spec: Manifest, **metadata: Any) -> Manifest:
     ],
     ids=str,
 )  # fmt: skip
-def test_a_claim_is_charged_its_storage_and_by_its_class(manifest: Manifest, amounts: dict[str, str]) -> None:
-    """Whole bytes, rounded up; the beta annotation wins over the field, empty ones too."""
+def test_a_claim_is_charged_for_its_storage_and_under_its_class(manifest: Manifest, amounts: dict[str, str]) -> None:
+    """Storage is rounded up to whole bytes; the beta annotation overrides the field, even if empty."""
     assert charged(manifest) == {"persistentvolumeclaims": "1", "count/persistentvolumeclaims": "1"} | amounts
 
 
-def test_a_claim_has_the_scope_of_its_attributes_class() -> None:
-    """The only scope that claims have."""
+def test_a_claim_has_the_scope_of_its_volume_attributes_class() -> None:
+    """Claims have no other scope."""
     assert footprint(claim({"volumeAttributesClassName": "fast"})).scopes == {
         "VolumeAttributesClass",
         "VolumeAttributesClass=fast",
@@ -199,7 +199,7 @@ def test_a_claim_has_the_scope_of_its_attributes_class() -> None:
 
 
 def service(**spec: Any) -> Manifest:
-    """Write a service of two ports."""
+    """Return a Service with two ports."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -208,7 +208,7 @@ def service(**spec: Any) -> Manifest:
 
 
 def resource_claim(*requests: Manifest) -> Manifest:
-    """Write a claim for devices."""
+    """Return a ResourceClaim with these device requests."""
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
@@ -231,7 +231,7 @@ def resource_claim(*requests: Manifest) -> Manifest:
     ids=str,
 )  # fmt: skip
 def test_a_device_claim_is_charged_by_device_class(requests: list[Manifest], devices: dict[str, str]) -> None:
-    """Alternatives count by their largest, All by the most that a claim can hold; each class by both of its names."""
+    """The largest alternative counts, All is the most a claim can hold, and each class is charged under both names."""
     expected = {f"{name}.deviceclass.resource.k8s.io/devices": amount for name, amount in devices.items()}
     expected |= {f"requests.deviceclass.resource.kubernetes.io/{name}": amount for name, amount in devices.items()}
     assert charged(resource_claim(*requests)) == {"count/resourceclaims.resource.k8s.io": "1"} | expected
@@ -263,14 +263,14 @@ def test_a_device_claim_is_charged_by_device_class(requests: list[Manifest], dev
     ],
 )
 def test_any_other_kind_is_counted_under_its_resource(kind: str, version: str, names: set[str]) -> None:
-    """count/RESOURCE.GROUP for what lives in a namespace, the old short names beside it, events never."""
+    """Namespaced kinds: count/RESOURCE.GROUP and, where one exists, the old short name. Events never count."""
     manifest = {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}}
     assert charged(manifest) == dict.fromkeys(names, "1")
     assert not footprint_of(manifest).estimated
 
 
-def test_a_resource_that_is_known_from_the_url_needs_no_guess() -> None:
-    """The caller's RESOURCE.GROUP is used as it is, with or without kind and apiVersion."""
+def test_a_resource_known_from_the_url_is_used_as_given() -> None:
+    """The caller's RESOURCE.GROUP needs neither kind nor apiVersion."""
     assert footprint({}, resource="data.example.com").amounts == {"count/data.example.com": parse_quantity(1)}
     assert footprint({"spec": {"containers": [{"name": "c"}]}}, resource="pods").amounts["pods"] == parse_quantity(1)
 
@@ -280,7 +280,7 @@ ONE = {"cpu": "2", "requests.cpu": "2", "memory": "1k", "requests.memory": "1k",
 
 
 def job(**spec: Any) -> Manifest:
-    """Write a Job."""
+    """Return a Job with the pod template."""
     return {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": TEMPLATE} | spec}
 
 
@@ -298,7 +298,7 @@ def job(**spec: Any) -> Manifest:
     ids=str,
 )
 def test_a_job_is_estimated_with_the_pods_that_run_at_once(manifest: Manifest, pods: int) -> None:
-    """The create itself is charged its count only; the estimate is marked as one."""
+    """The create itself is charged only the Job's count; the estimate is marked as estimated."""
     assert charged(manifest) == {"count/jobs.batch": "1"}
     found = footprint_of(manifest)
     expected = {name: parse_quantity(amount) * pods for name, amount in ONE.items() if pods}
@@ -308,8 +308,8 @@ def test_a_job_is_estimated_with_the_pods_that_run_at_once(manifest: Manifest, p
     assert found.demand.scopes == {"PriorityClass", "PriorityClass=high"}
 
 
-def test_controllers_are_estimated_with_all_that_they_make() -> None:
-    """Replicas, their ReplicaSet, the claims of a StatefulSet, one run of a CronJob; DaemonSets are unknown."""
+def test_controllers_are_estimated_with_everything_they_create() -> None:
+    """Replicas, their ReplicaSet, the claims of a StatefulSet, one run of a CronJob; no pods for DaemonSets."""
     apps = {"apiVersion": "apps/v1", "spec": {"replicas": 2, "template": TEMPLATE}}
     two = {name: format_quantity(parse_quantity(amount) * 2) for name, amount in ONE.items()}
     deployment = estimated(apps | {"kind": "Deployment"})
@@ -330,49 +330,49 @@ def test_controllers_are_estimated_with_all_that_they_make() -> None:
 
 
 def test_a_plain_kind_is_not_an_estimate() -> None:
-    """A pod's footprint is what follows from its manifest, exactly."""
+    """The footprint of a pod is exact, not an estimate."""
     assert footprint_of(pod(container())) == Footprint("Pod", estimated=False, demand=footprint(pod(container())))
 
 
 @pytest.mark.parametrize(
     ("manifest", "sentence"),
     [
-        ([], "manifest: must be a set of fields such as kind and spec"),
-        ("Pod", "manifest: must be a set of fields such as kind and spec"),
-        ({}, "kind: is missing"),
-        ({"kind": "Pod"}, "apiVersion: is missing"),
-        ({"kind": 1, "apiVersion": "v1"}, "kind: must be a text, not a number"),
-        ({"kind": "Pod", "apiVersion": True}, "apiVersion: must be a text, not a truth value"),
-        ({"kind": "PodList", "apiVersion": "v1", "items": []}, "kind: a PodList is many objects: take its items one by one"),
-        ({"kind": "Pod", "apiVersion": "v1"}, "spec: is missing"),
-        ({"kind": "Pod", "apiVersion": "v1", "spec": None}, "spec: is missing"),
-        ({"kind": "Pod", "apiVersion": "v1", "spec": []}, "spec: must be a set of fields, not a list"),
+        ([], "manifest: must be an object with fields such as kind and spec"),
+        ("Pod", "manifest: must be an object with fields such as kind and spec"),
+        ({}, "kind: required field is missing"),
+        ({"kind": "Pod"}, "apiVersion: required field is missing"),
+        ({"kind": 1, "apiVersion": "v1"}, "kind: must be a string, not a number"),
+        ({"kind": "Pod", "apiVersion": True}, "apiVersion: must be a string, not a boolean"),
+        ({"kind": "PodList", "apiVersion": "v1", "items": []}, "kind: PodList is a list: pass its items one by one"),
+        ({"kind": "Pod", "apiVersion": "v1"}, "spec: required field is missing"),
+        ({"kind": "Pod", "apiVersion": "v1", "spec": None}, "spec: required field is missing"),
+        ({"kind": "Pod", "apiVersion": "v1", "spec": []}, "spec: must be an object, not a list"),
         ({"kind": "Pod", "apiVersion": "v1", "spec": {}}, "spec.containers: a pod needs at least one container"),
-        ({"kind": "Pod", "apiVersion": "v1", "spec": {}, "status": "x"}, "status: must be a set of fields, not a text"),
-        (pod("x"), "spec.containers[0]: must be a set of fields, not a text"),  # type: ignore[arg-type]
-        (pod(container(), initContainers={}), "spec.initContainers: must be a list, not a set of fields"),
+        ({"kind": "Pod", "apiVersion": "v1", "spec": {}, "status": "x"}, "status: must be an object, not a string"),
+        (pod("x"), "spec.containers[0]: must be an object, not a string"),  # type: ignore[arg-type]
+        (pod(container(), initContainers={}), "spec.initContainers: must be a list, not an object"),
         (pod(container({"cpu": "abc"})), 'spec.containers[0].resources.requests.cpu: "abc" is not a quantity: write a number such as 2, 500m or 4Gi'),
         (pod(container(), container(None, {"memory": True})), "spec.containers[1].resources.limits.memory: True is not a quantity: write a number or a text such as 500m or 4Gi"),
         (pod(container({"cpu": "9e999"})), 'spec.containers[0].resources.requests.cpu: "9e999" is too large: a quantity may be at most 1e+30'),
         (pod(container({"cpu": -1})), "spec.containers[0].resources.requests.cpu: -1 is negative"),
         (pod(container({"cpu": "x" * 100})), f'spec.containers[0].resources.requests.cpu: "{"x" * 76}... is not a quantity: write a number such as 2, 500m or 4Gi'),
-        (pod({"name": "c", "resources": [1]}), "spec.containers[0].resources: must be a set of fields, not a list"),
-        (pod({"name": "c", "resources": {"requests": "1"}}), "spec.containers[0].resources.requests: must be a set of fields, not a text"),
+        (pod({"name": "c", "resources": [1]}), "spec.containers[0].resources: must be an object, not a list"),
+        (pod({"name": "c", "resources": {"requests": "1"}}), "spec.containers[0].resources.requests: must be an object, not a string"),
         (pod(container(), overhead={"cpu": "x"}), 'spec.overhead.cpu: "x" is not a quantity: write a number such as 2, 500m or 4Gi'),
         (pod(container(), resources={"limits": {"cpu": "x"}}), 'spec.resources.limits.cpu: "x" is not a quantity: write a number such as 2, 500m or 4Gi'),
-        (pod(container(), activeDeadlineSeconds="10"), 'spec.activeDeadlineSeconds: "10" is not a whole number of at least 0'),
-        (pod(container(), activeDeadlineSeconds=-1), "spec.activeDeadlineSeconds: -1 is not a whole number of at least 0"),
-        (pod(container(), priorityClassName=5), "spec.priorityClassName: must be a text, not a number"),
-        (pod(container(), affinity={"podAffinity": []}), "spec.affinity.podAffinity: must be a set of fields, not a list"),
+        (pod(container(), activeDeadlineSeconds="10"), 'spec.activeDeadlineSeconds: "10" is not a whole number of 0 or more'),
+        (pod(container(), activeDeadlineSeconds=-1), "spec.activeDeadlineSeconds: -1 is not a whole number of 0 or more"),
+        (pod(container(), priorityClassName=5), "spec.priorityClassName: must be a string, not a number"),
+        (pod(container(), affinity={"podAffinity": []}), "spec.affinity.podAffinity: must be an object, not a list"),
         (claim({"resources": {"requests": {"storage": "big"}}}), 'spec.resources.requests.storage: "big" is not a quantity: write a number such as 2, 500m or 4Gi'),
-        (service(ports="http"), "spec.ports: must be a list, not a text"),
-        (service(type="LoadBalancer", allocateLoadBalancerNodePorts=False, ports=[{"nodePort": "x"}]), 'spec.ports[0].nodePort: "x" is not a whole number of at least 0'),
-        (resource_claim({"exactly": {}}), "spec.devices.requests[0].deviceClassName: is missing"),
+        (service(ports="http"), "spec.ports: must be a list, not a string"),
+        (service(type="LoadBalancer", allocateLoadBalancerNodePorts=False, ports=[{"nodePort": "x"}]), 'spec.ports[0].nodePort: "x" is not a whole number of 0 or more'),
+        (resource_claim({"exactly": {}}), "spec.devices.requests[0].deviceClassName: required field is missing"),
     ],
     ids=str,
 )  # fmt: skip
 def test_a_malformed_manifest_gives_one_sentence_that_names_the_field(manifest: Any, sentence: str) -> None:
-    """The path first, then what is wrong; a ValueError."""
+    """The message is the path of the field, then the problem; the error is a ValueError."""
     for read in (footprint, footprint_of):
         with pytest.raises(FootprintError) as caught:
             read(manifest)
@@ -383,18 +383,18 @@ def test_a_malformed_manifest_gives_one_sentence_that_names_the_field(manifest: 
 @pytest.mark.parametrize(
     ("manifest", "sentence"),
     [
-        (job(template=None), "spec.template: is missing"),
-        (job(template={}), "spec.template.spec: is missing"),
-        (job(parallelism="many"), 'spec.parallelism: "many" is not a whole number of at least 0'),
+        (job(template=None), "spec.template: required field is missing"),
+        (job(template={}), "spec.template.spec: required field is missing"),
+        (job(parallelism="many"), 'spec.parallelism: "many" is not a whole number of 0 or more'),
         (job(template={"spec": {"containers": [container({"cpu": "x"})]}}), 'spec.template.spec.containers[0].resources.requests.cpu: "x" is not a quantity: write a number such as 2, 500m or 4Gi'),
-        ({"apiVersion": "batch/v1", "kind": "CronJob", "spec": {"jobTemplate": {}}}, "spec.jobTemplate.spec: is missing"),
-        ({"apiVersion": "apps/v1", "kind": "Deployment"}, "spec: is missing"),
-        ({"apiVersion": "apps/v1", "kind": "StatefulSet", "spec": {"template": TEMPLATE, "volumeClaimTemplates": [{}]}}, "spec.volumeClaimTemplates[0].spec: is missing"),
+        ({"apiVersion": "batch/v1", "kind": "CronJob", "spec": {"jobTemplate": {}}}, "spec.jobTemplate.spec: required field is missing"),
+        ({"apiVersion": "apps/v1", "kind": "Deployment"}, "spec: required field is missing"),
+        ({"apiVersion": "apps/v1", "kind": "StatefulSet", "spec": {"template": TEMPLATE, "volumeClaimTemplates": [{}]}}, "spec.volumeClaimTemplates[0].spec: required field is missing"),
     ],
     ids=str,
 )  # fmt: skip
 def test_a_malformed_template_is_named_by_its_path_too(manifest: Manifest, sentence: str) -> None:
-    """Estimates read templates, and name what is wrong inside of them."""
+    """Estimates read templates and name the malformed field inside them."""
     with pytest.raises(FootprintError) as caught:
         footprint_of(manifest)
     assert str(caught.value) == sentence

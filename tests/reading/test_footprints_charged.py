@@ -1,4 +1,4 @@
-"""Footprints against the record of what a real Kubernetes charged: every name, nothing more and nothing less."""
+"""Compare footprints with the recorded charges of a real Kubernetes: every resource name, exactly."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ NAMES: Final = {
         "requests.memory",
     },
 }
-"""What differs where a manifest does not say all."""
+"""The resources that differ if a manifest leaves something to the server, by case."""
 
 
 def nano(case: Case) -> dict[str, int]:
-    """What the server charged, exactly."""
+    """The server's charge in nano-units."""
     return {name: parse_quantity(text) for name, text in recorded()[case.key].amounts.items()}
 
 
 def held_by(resource: str, scopes: frozenset[str]) -> tuple[str, ...]:
-    """Which scoped quotas must rise for an object with these facts, by the engine's own selectors."""
+    """Names of the scoped quotas that must charge an object with these facts, by the engine's own selectors."""
     found = [read_quota(quota) for quota in cluster_objects("scoped_quotas")]
     names = [quota["metadata"]["name"] for quota in cluster_objects("scoped_quotas")]
     pairs = zip(names, found, strict=True)
@@ -48,12 +48,12 @@ def held_by(resource: str, scopes: frozenset[str]) -> tuple[str, ...]:
 
 
 def ids(of: Iterable[Case]) -> list[str]:
-    """Names of tests."""
+    """Test ids: the keys of the cases."""
     return [case.key for case in of]
 
 
-def test_the_record_is_of_a_real_server_and_of_these_manifests() -> None:
-    """It says which server, and holds each manifest of the data once, at least 100 of them."""
+def test_the_record_covers_these_manifests_on_a_real_server() -> None:
+    """The record names the server version and has every manifest once, at least 100 in all."""
     assert json.loads(RECORD.read_text())["recorded"]["server"].startswith("v1.36.")
     assert sorted(recorded()) == sorted(ids(cases()))
     assert len(recorded()) >= 100
@@ -61,7 +61,7 @@ def test_the_record_is_of_a_real_server_and_of_these_manifests() -> None:
 
 @pytest.mark.parametrize("case", SAID, ids=ids(SAID))
 def test_a_footprint_is_what_the_server_charged(case: Case) -> None:
-    """Amounts are equal name by name, and the scope facts select just the quotas that rose."""
+    """The amounts are equal under every name, and the scope facts select exactly the quotas that charged the object."""
     found = footprint(case.manifest)
     charged = recorded()[case.key]
     assert dict(found.amounts) == nano(case)
@@ -69,8 +69,8 @@ def test_a_footprint_is_what_the_server_charged(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", UNSAID, ids=ids(UNSAID))
-def test_what_only_the_server_knows_is_missing_from_a_footprint_and_nothing_else(case: Case) -> None:
-    """The difference is in the names that are known for it; the server's amounts there are the larger ones."""
+def test_a_footprint_lacks_only_what_the_server_alone_knows(case: Case) -> None:
+    """Only the expected resources differ, and there the server's amounts are larger."""
     found, charged = dict(footprint(case.manifest).amounts), nano(case)
     differing = {name for name in found.keys() | charged.keys() if found.get(name) != charged.get(name)}
     assert differing == NAMES[case.shows]
@@ -78,7 +78,7 @@ def test_what_only_the_server_knows_is_missing_from_a_footprint_and_nothing_else
 
 
 def test_the_command_prints_what_the_server_charged(tmp_path: Path) -> None:
-    """`backoff-ctrl footprint --json` over all manifests that make no pods later gives the recorded amounts."""
+    """``backoff-ctrl footprint --json`` prints the recorded amounts for all manifests that make no pods later."""
     plain = [case for case in SAID if not footprint_of(case.manifest).estimated]
     file = tmp_path / "all.json"
     file.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": [case.manifest for case in plain]}))
@@ -93,8 +93,8 @@ def test_the_command_prints_what_the_server_charged(tmp_path: Path) -> None:
         assert held_by(resource_of(case.manifest), scopes) == recorded()[case.key].held_by, case.key
 
 
-def test_what_makes_pods_is_estimated_above_its_own_charge() -> None:
-    """The estimate holds the charge of the create itself, and says that it is an estimate."""
+def test_the_estimate_of_a_pod_maker_includes_its_own_charge() -> None:
+    """The estimate is at least the charge of the create itself, and marked as estimated."""
     makers = [case for case in SAID if case.theme == "makers"]
     assert makers
     for case in makers:

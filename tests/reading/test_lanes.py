@@ -1,4 +1,4 @@
-"""Lanes by status and words, the answers that no public text was found for included, and Retry-After."""
+"""Lanes by status and text, including answers for which no public text was found, and Retry-After."""
 
 # ruff: noqa: E501  # sentences of servers stay whole
 
@@ -24,7 +24,7 @@ RETRIED = {
 
 
 def status_of(message: str, code: int, **details: object) -> bytes:
-    """Write a Status as API servers do."""
+    """Return a Status body as API servers write it."""
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}
     return json.dumps(body | {"details": details}).encode()
 
@@ -94,10 +94,10 @@ def status_of(message: str, code: int, **details: object) -> bytes:
         (0, "everything is fine", "other"),
     ],
 )  # fmt: skip
-def test_an_answer_belongs_to_its_lane_and_only_lanes_that_may_change_are_retried(
+def test_an_answer_has_its_lane_and_only_lanes_that_can_recover_are_retryable(
     status: int, text: str, lane: str
 ) -> None:
-    """Words decide before statuses do; what can't change by itself is not worth another try."""
+    """The text is matched before the status; an error that cannot go away by itself is not retryable."""
     rejection = read_rejection(status, {}, text)
     assert rejection.lane == lane
     assert rejection.retryable is (lane in RETRIED)
@@ -111,15 +111,15 @@ def test_an_answer_belongs_to_its_lane_and_only_lanes_that_may_change_are_retrie
     [({}, "rbac"), ({"X-Kubernetes-Pf-Prioritylevel-Uid": "8c1e"}, "rbac"),
      ({"X-Kubernetes-Pf-Prioritylevel-Uid": ""}, "not-ready"), ({"x-kubernetes-pf-prioritylevel-uid": ""}, "not-ready")],
 )  # fmt: skip
-def test_a_denial_of_a_server_that_just_begins_passes(uid: dict[str, str], lane: str) -> None:
-    """An API server that has not read its own roles yet denies everybody; its priority level has no uid yet either."""
+def test_a_denial_by_a_starting_server_is_temporary(uid: dict[str, str], lane: str) -> None:
+    """A starting API server has not loaded its roles and denies everyone; its priority level has no uid yet."""
     text = 'pods is forbidden: User "u" cannot create resource "pods" in API group "" in the namespace "n"'
 
     assert read_rejection(403, uid, status_of(text, 403)).lane == lane
 
 
-def test_every_lane_has_a_name_and_a_case() -> None:
-    """The values that scripts read are the ones of the documentation."""
+def test_the_lanes_have_their_documented_values() -> None:
+    """Scripts read these values."""
     assert {lane.value for lane in Lane} == RETRIED | {
         "must-specify",
         "no-covering-quota",
@@ -136,21 +136,21 @@ def test_every_lane_has_a_name_and_a_case() -> None:
 
 
 @pytest.mark.parametrize("kind", ["resourcequotas", "clusterresourcequotas.quota.openshift.io"])
-def test_a_conflict_on_a_quota_is_known_by_its_details_too(kind: str) -> None:
-    """Whatever the sentence, details.kind names the quota's object."""
+def test_a_quota_conflict_is_also_recognised_by_its_details(kind: str) -> None:
+    """details.kind names the quota, whatever the message."""
     body = status_of("please apply your changes to the latest version", 409, kind=kind, name="q")
     assert read_rejection(409, {}, body).lane is Lane.QUOTA_CONFLICT
     assert read_rejection(409, {}, status_of("please try again", 409, kind="pods")).lane is Lane.OTHER
 
 
-def test_a_terminating_namespace_is_known_by_its_cause_too() -> None:
-    """The cause NamespaceTerminating says it without the sentence."""
+def test_a_terminating_namespace_is_also_recognised_by_its_cause() -> None:
+    """The cause NamespaceTerminating is enough."""
     body = status_of("no", 403, causes=[{"reason": "NamespaceTerminating"}, "odd"])
     assert read_rejection(403, {}, body).lane is Lane.NAMESPACE_TERMINATING
 
 
-def test_an_exists_without_words_is_known_by_its_reason() -> None:
-    """The reason AlreadyExists says it without the sentence."""
+def test_an_existing_name_is_also_recognised_by_its_reason() -> None:
+    """The reason AlreadyExists is enough."""
     assert read_rejection(409, {}, '{"kind":"Status","reason":"AlreadyExists"}').lane is Lane.EXISTS
 
 
@@ -171,8 +171,8 @@ def test_an_exists_without_words_is_known_by_its_reason() -> None:
         ({}, None),
     ],
 )
-def test_the_wait_that_a_server_asks_for_is_read(headers: dict[str, str], seconds: float | None) -> None:
-    """Seconds in a header of any case; anything else counts as not there; at most an hour."""
+def test_retry_after_is_read(headers: dict[str, str], seconds: float | None) -> None:
+    """The header name may be in any case; values other than seconds are ignored; the maximum is one hour."""
     assert read_rejection(429, headers, b"Too many requests, please try again later.\n").retry_after == seconds
     text = b'{"kind":"Status","message":"exceeded quota: q, requested: cpu=1, used: cpu=1, limited: cpu=1"}'
     if "Retry-After" in headers:
@@ -182,8 +182,8 @@ def test_the_wait_that_a_server_asks_for_is_read(headers: dict[str, str], second
 @pytest.mark.parametrize(
     ("given", "seconds"), [(3, 3.0), (0, None), (-1, None), ("3", None), (2**40, None), (7200, 3600.0)]
 )
-def test_the_wait_in_the_details_of_a_status_is_read_too(given: object, seconds: float | None) -> None:
-    """details.retryAfterSeconds counts where no header says otherwise."""
+def test_retry_after_in_the_details_of_a_status_is_read(given: object, seconds: float | None) -> None:
+    """details.retryAfterSeconds counts unless the header is present."""
     body = status_of("the server has received too many requests", 429, retryAfterSeconds=given)
     assert read_rejection(429, {}, body).retry_after == seconds
     assert read_rejection(429, {"Retry-After": "9"}, body).retry_after == 9.0

@@ -1,4 +1,4 @@
-"""Loading manifests: YAML, JSON, lists and streams; what is wrong is said with file, line and column."""
+"""Loading manifests: YAML, JSON, lists and streams. Errors name file, line and column."""
 
 from __future__ import annotations
 
@@ -31,37 +31,46 @@ if TYPE_CHECKING:
     ],
 )
 def test_a_file_holds_any_number_of_manifests(text: str, kinds: list[str]) -> None:
-    """Streams, lists and both notations; a kind that only ends in List is no list."""
+    """Streams, lists, YAML and JSON; a kind that ends in List but has no items is a plain manifest."""
     assert [manifest["kind"] for manifest in load_manifests(text.encode(), "f.yaml")] == kinds
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (b"", "f.yaml: holds no manifest"),
-        (b"---\n---\n", "f.yaml: holds no manifest"),
-        (b"kind: List\nitems: []", "f.yaml: holds no manifest"),
-        (b"just text", "f.yaml, document 1: must be a set of fields such as kind and spec"),
-        (b"kind: Pod\n---\n- a\n", "f.yaml, document 2: must be a set of fields such as kind and spec"),
-        (b"kind: List\nitems: [1]", "f.yaml, document 1, items[0]: must be a set of fields such as kind and spec"),
-        (b"a: [1\nb: }", "f.yaml, line 2, column 2: is not YAML: did not find expected ',' or ']'"),
-        (b"a: 1\n  b: 2", "f.yaml, line 2, column 4: is not YAML: mapping values are not allowed in this context"),
-        (b"a: *b", "f.yaml, line 1, column 4: is not YAML: found undefined alias"),
-        (b"a: !!python/object:os.system x", "f.yaml, line 1, column 4: is not YAML: could not determine a constructor"),
-        (b"kind: \xff", "f.yaml: is not UTF-8 text at byte 6"),
-        (b"kind: \x01", "f.yaml: is not YAML: "),
-        (b"a: " + b"9" * 5000, "f.yaml: is not YAML: Exceeds the limit"),
-        (b'{"a": ', "f.yaml, line 2, column 1: is not YAML: did not find expected node content"),
-        (b"a: 2001-99-99", "f.yaml: is not YAML: month must be in 1..12"),
-        (b'a: !!int ""', "f.yaml: is not YAML: string index out of range"),
-        (b"a: !!bool x", "f.yaml: is not YAML: 'x'"),
-        (b"a: !!timestamp x", "f.yaml: is not YAML: "),
+        (b"", "f.yaml: contains no manifest"),
+        (b"---\n---\n", "f.yaml: contains no manifest"),
+        (b"kind: List\nitems: []", "f.yaml: contains no manifest"),
+        (b"just text", "f.yaml, document 1: must be an object with fields such as kind and spec"),
+        (b"kind: Pod\n---\n- a\n", "f.yaml, document 2: must be an object with fields such as kind and spec"),
+        (
+            b"kind: List\nitems: [1]",
+            "f.yaml, document 1, items[0]: must be an object with fields such as kind and spec",
+        ),
+        (b"a: [1\nb: }", "f.yaml, line 2, column 2: is not valid YAML: did not find expected ',' or ']'"),
+        (
+            b"a: 1\n  b: 2",
+            "f.yaml, line 2, column 4: is not valid YAML: mapping values are not allowed in this context",
+        ),
+        (b"a: *b", "f.yaml, line 1, column 4: is not valid YAML: found undefined alias"),
+        (
+            b"a: !!python/object:os.system x",
+            "f.yaml, line 1, column 4: is not valid YAML: could not determine a constructor",
+        ),
+        (b"kind: \xff", "f.yaml: is not UTF-8: invalid byte at offset 6"),
+        (b"kind: \x01", "f.yaml: is not valid YAML: "),
+        (b"a: " + b"9" * 5000, "f.yaml: is not valid YAML: Exceeds the limit"),
+        (b'{"a": ', "f.yaml, line 2, column 1: is not valid YAML: did not find expected node content"),
+        (b"a: 2001-99-99", "f.yaml: is not valid YAML: month must be in 1..12"),
+        (b'a: !!int ""', "f.yaml: is not valid YAML: string index out of range"),
+        (b"a: !!bool x", "f.yaml: is not valid YAML: 'x'"),
+        (b"a: !!timestamp x", "f.yaml: is not valid YAML: "),
         (b"[" * 200_000, "f.yaml: is nested more than 200 levels deep"),
         (b'{"a":' * 200_000, "f.yaml: is nested more than 200 levels deep"),
     ],
 )
-def test_what_is_no_manifest_is_refused_with_its_place(text: bytes, sentence: str) -> None:
-    """One line that begins with the file and says what is wrong."""
+def test_an_unreadable_manifest_is_refused_with_its_place(text: bytes, sentence: str) -> None:
+    """The message is one line: the file, the place, the problem."""
     with pytest.raises(ManifestError) as caught:
         load_manifests(text, "f.yaml")
     assert str(caught.value).startswith(sentence)
@@ -70,18 +79,18 @@ def test_what_is_no_manifest_is_refused_with_its_place(text: bytes, sentence: st
 
 @given(st.binary(max_size=80) | st.text(max_size=80))
 def test_any_content_is_manifests_or_one_sentence(content: bytes | str) -> None:
-    """Nothing but a ManifestError ever comes out."""
+    """No content raises anything but a ManifestError."""
     try:
         manifests = load_manifests(content, "stdin")
     except ManifestError as error:
         sentence = str(error)
-        assert sentence.startswith("stdin")  # both outcomes are right
+        assert sentence.startswith("stdin")  # both outcomes are valid
     else:
         assert all(isinstance(manifest, dict) for manifest in manifests)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """Missing, a folder, too large: a sentence with the path and the reason."""
+    """Missing, a folder, too large: the message has the path and the reason."""
     with pytest.raises(ManifestError, match=r"none\.yaml: cannot be read: No such file or directory"):
         read_source(str(tmp_path / "none.yaml"))
     with pytest.raises(ManifestError, match="cannot be read: Is a directory"):

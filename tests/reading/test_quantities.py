@@ -1,4 +1,4 @@
-"""Quantities: the grammar of Kubernetes, exactly, against fractions."""
+"""Quantities: the grammar of Kubernetes, compared exactly with fractions."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def exact(sign: str, number: str, suffix: str) -> int:
 @example("-", ".5", "n")
 @example("", "9", "Ei")
 @example("", "999999999999", "E")
-def test_a_quantity_is_read_exactly_as_fractions_read_it(sign: str, number: str, suffix: str) -> None:
-    """Every text of the grammar gives the nano-units that exact arithmetic gives."""
+def test_a_quantity_is_read_exactly(sign: str, number: str, suffix: str) -> None:
+    """Every text of the grammar gives the nano-units that exact fractions give."""
     expected = exact(sign, number, suffix)
     if abs(expected) > LARGEST_UNITS * NANO:
         with pytest.raises(QuantityError, match="too large"):
@@ -53,14 +53,14 @@ def test_a_quantity_is_read_exactly_as_fractions_read_it(sign: str, number: str,
 
 
 @given(st.integers(-(10**36), 10**36), st.booleans())
-def test_what_is_written_is_read_back_as_the_same_amount(amount: int, binary: bool) -> None:
-    """Formatting loses nothing, in either family."""
+def test_formatting_and_parsing_round_trip(amount: int, binary: bool) -> None:
+    """Formatting loses nothing, with decimal or binary suffixes."""
     assert parse_quantity(format_quantity(amount, binary=binary)) == amount
 
 
 @given(st.integers(-(10**30), 10**30), st.booleans())
 def test_the_canonical_text_has_no_fraction_and_the_largest_suffix(amount: int, binary: bool) -> None:
-    """Formatting is canonical as Kubernetes defines it: a further factor would not divide the digits."""
+    """As Kubernetes defines the canonical form, the digits are not divisible by a further factor."""
     text = format_quantity(amount, binary=binary)
     digits = text.rstrip("".join({*"".join(DECIMAL), *"".join(BINARY)}))
     suffix = text[len(digits) :]
@@ -95,7 +95,7 @@ def test_the_canonical_text_has_no_fraction_and_the_largest_suffix(amount: int, 
     ],
 )
 def test_two_spellings_of_an_amount_are_equal(text: str, same: str) -> None:
-    """Families mix, small fractions round up to one nano, binary ones are capped as Kubernetes caps them."""
+    """Suffixes may differ, fractions round up to one nano-unit, binary amounts are capped as in Kubernetes."""
     assert parse_quantity(text) == parse_quantity(same)
 
 
@@ -115,7 +115,7 @@ def test_two_spellings_of_an_amount_are_equal(text: str, same: str) -> None:
     ],
 )
 def test_amounts_are_written_as_kubernetes_writes_them(amount: int, binary: bool, text: str) -> None:
-    """The canonical form of known amounts."""
+    """These amounts have the canonical text of Kubernetes."""
     assert format_quantity(amount, binary=binary) == text
 
 
@@ -124,8 +124,8 @@ def test_amounts_are_written_as_kubernetes_writes_them(amount: int, binary: bool
     ["", " ", ".", "m", "Ki", "+", "1 Gi", " 1", "1\n", "1ki", "1KI", "1i", "1gb", "1e", "1e1.5", "e3", "--1", "1.1.1",
      "0x1", "1_000", "٣", "\uff11", "²", "1mm", "nan", "inf", "1,5", "1e+", "1Ke3", "9" * 300],
 )  # fmt: skip
-def test_what_kubernetes_refuses_is_refused_with_a_sentence(text: str) -> None:
-    """No guessing: the error shows the text and what would be right, in a line."""
+def test_a_text_that_kubernetes_refuses_is_refused_with_a_sentence(text: str) -> None:
+    """No guessing: the one-line error shows the text and a valid example."""
     with pytest.raises(QuantityError) as caught:
         parse_quantity(text)
     assert "quantity" in str(caught.value)
@@ -136,20 +136,20 @@ def test_what_kubernetes_refuses_is_refused_with_a_sentence(text: str) -> None:
     "text", ["9e999", "1e99999999999999999999", "1e31", "9" * 40, "-9e999", "1000000000000000000E"]
 )
 def test_an_amount_beyond_the_bound_is_refused_before_it_is_computed(text: str) -> None:
-    """A huge exponent costs nothing and gives a clear error."""
+    """A huge exponent is refused at once with a clear error."""
     with pytest.raises(QuantityError, match=r"too large: a quantity may be at most 1e\+30"):
         parse_quantity(text)
 
 
 @given(st.integers(-LARGEST_UNITS, LARGEST_UNITS))
 def test_whole_numbers_are_units(value: int) -> None:
-    """An int stands for itself."""
+    """An int is a number of units."""
     assert parse_quantity(value) == value * NANO
 
 
 @given(st.floats(min_value=-1e20, max_value=1e20))
-def test_a_float_is_read_as_it_is_written(value: float) -> None:
-    """0.1 is one tenth, not the double next to it."""
+def test_a_float_is_read_by_its_decimal_text(value: float) -> None:
+    """0.1 is exactly one tenth, not the nearest double."""
     exactly = Fraction(repr(value)) * NANO
     expected = ceil(exactly) if exactly >= 0 else -ceil(-exactly)
     assert parse_quantity(value) == expected
@@ -157,7 +157,7 @@ def test_a_float_is_read_as_it_is_written(value: float) -> None:
 
 @given(st.decimals(min_value=-(10**20), max_value=10**20, allow_nan=False, places=10))
 def test_a_decimal_is_read_exactly(value: Decimal) -> None:
-    """Decimals go through their text, whatever their exponent."""
+    """Decimals are read by their text, whatever the exponent."""
     assume(len(str(value)) < 200)
     exactly = Fraction(value) * NANO
     assert parse_quantity(value) == (ceil(exactly) if exactly >= 0 else -ceil(-exactly))
@@ -167,15 +167,15 @@ def test_a_decimal_is_read_exactly(value: Decimal) -> None:
     "value",
     [True, None, [], {}, b"1", float("nan"), float("inf"), Decimal("NaN"), Decimal("1E+999"), 10**31, -(10**100)],
 )
-def test_values_that_are_no_amounts_are_refused(value: object) -> None:
-    """Truth values above all: YAML turns a bare yes into one."""
+def test_values_of_other_types_are_refused(value: object) -> None:
+    """Above all booleans: YAML turns a bare yes into one."""
     with pytest.raises(QuantityError):
         parse_quantity(value)  # type: ignore[arg-type]  # what a manifest may hold
 
 
 @given(st.text(max_size=300) | st.from_regex(r"[-+0-9.eEinumkKMGTP]{0,30}", fullmatch=True))
 def test_any_text_is_an_amount_or_a_quantity_error(text: str) -> None:
-    """Nothing else ever comes out, and amounts are integers within the bound."""
+    """No other error, and amounts are integers within the bound."""
     try:
         amount = parse_quantity(text)
     except QuantityError:

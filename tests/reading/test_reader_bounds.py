@@ -1,4 +1,4 @@
-"""The reader under fire: any bytes, any status, any headers; a lane, never an exception, in bounded time."""
+"""The reader on arbitrary input: any bytes, status and headers give a lane in bounded time, never an exception."""
 
 # ruff: noqa: E501  # tables of fragments
 
@@ -37,8 +37,8 @@ headers = st.dictionaries(
 @example(0, {}, b'{"kind":"Status","message":1,"reason":[],"details":[],"code":"x"}')
 @example(0, {}, b'{"kind":"Status","message":null,"details":{"causes":{},"retryAfterSeconds":true}}')
 @example(0, {"Retry-After": "1" * 5000}, b"[" * 5000)
-def test_any_answer_is_read_as_some_rejection(status: int, headers: dict[str, str], body: bytes | str) -> None:
-    """Whatever comes in, a whole Rejection comes out, and amounts only with the lane quota."""
+def test_any_answer_gives_a_rejection(status: int, headers: dict[str, str], body: bytes | str) -> None:
+    """Any input gives a complete Rejection, with amounts only in the lane quota."""
     rejection = read_rejection(status, headers, body)
     assert isinstance(rejection, Rejection)
     assert isinstance(rejection.lane, Lane)
@@ -64,8 +64,8 @@ def test_any_answer_is_read_as_some_rejection(status: int, headers: dict[str, st
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("status", [0, 403, 409])
-def test_a_text_made_to_hurt_is_read_in_linear_time(unit: str, status: int) -> None:
-    """No repetition of anything makes the reader think: a megabyte is cut and read in a moment."""
+def test_a_hostile_text_is_read_in_linear_time(unit: str, status: int) -> None:
+    """No repetition causes backtracking: a megabyte is cut and read in less than a second."""
     body = (unit * (1_048_576 // len(unit))).encode()
     started = time.thread_time()
     read_rejection(status, {}, body)
@@ -73,13 +73,13 @@ def test_a_text_made_to_hurt_is_read_in_linear_time(unit: str, status: int) -> N
 
 
 def test_a_list_of_amounts_of_any_length_is_read_in_linear_time() -> None:
-    """A refusal that names thousands of resources is read whole, up to the bound of a body."""
+    """A rejection that names 500 resources is read completely."""
     items = ",".join(f"requests.example.com/d{index}=1" for index in range(500))
     rejection = read_rejection(403, {}, f"exceeded quota: q, requested: {items}, used: {items}, limited: {items}")
     assert len(rejection.limited) == 500
 
 
-def test_what_stands_beyond_the_bound_of_a_body_is_not_read() -> None:
-    """Bounded is bounded: the end of a huge log does not count."""
+def test_text_beyond_the_body_limit_is_not_read() -> None:
+    """A quota sentence after the first LONGEST_BODY characters does not count."""
     text = " " + "x" * LONGEST_BODY + " exceeded quota: q, requested: a=1, used: a=1, limited: a=1"
     assert read_rejection(0, {}, text).lane is Lane.OTHER

@@ -1,4 +1,4 @@
-"""A sandbox for each test, and a plain HTTP session that talks to it."""
+"""A sandbox for each test, and a plain HTTP session with it."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ async def sandbox() -> AsyncIterator[Sandbox]:
 
 @pytest.fixture
 async def session(sandbox: Sandbox) -> AsyncIterator[aiohttp.ClientSession]:
-    """Plain HTTP."""
+    """A session with the sandbox's URL as its base."""
     async with aiohttp.ClientSession(sandbox.url, timeout=aiohttp.ClientTimeout(total=45)) as made:
         yield made

@@ -1,4 +1,4 @@
-"""How the tests of the sandbox speak to it: pods, requests, answers, watches."""
+"""What the tests of the sandbox share: pods and quotas, requests and their answers, watches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ APPLY = "application/apply-patch+yaml"
 def pod(
     name: str = "", *, requests: JSON | None = None, limits: JSON | None = None, spec: JSON | None = None, **meta: Any
 ) -> JSON:
-    """A pod with one container."""
+    """A pod with one container; without a name it has a generateName."""
     metadata: JSON = {"name": name, **meta} if name else {"generateName": "p-", **meta}
     resources = {side: values for side, values in (("requests", requests), ("limits", limits)) if values}
     container = {"name": "main", "image": "busybox:1", "resources": resources}
@@ -44,7 +44,7 @@ async def ask(
     content_type: str = "",
     accept: str = "",
 ) -> tuple[int, JSON]:
-    """One request: code and JSON."""
+    """Send one request: status code, and the JSON of the answer."""
     headers = {"Content-Type": content_type or "application/json"}
     if accept:
         headers["Accept"] = accept
@@ -55,7 +55,7 @@ async def ask(
 
 
 async def create(session: aiohttp.ClientSession, body: JSON, path: str = PODS) -> JSON:
-    """A create that must succeed."""
+    """Create an object; fails unless the answer is 201."""
     code, answer = await ask(session, "POST", path, body)
     assert code == 201, answer
     return answer
@@ -77,7 +77,7 @@ async def used(session: aiohttp.ClientSession, name: str) -> JSON:
 
 
 async def events(session: aiohttp.ClientSession, path: str) -> AsyncIterator[JSON]:
-    """The events of a watch, as they come."""
+    """The events of a watch, as they arrive."""
     async with session.get(path) as answer:
         assert answer.status == 200, await answer.text()
         async for line in answer.content:
@@ -85,7 +85,7 @@ async def events(session: aiohttp.ClientSession, path: str) -> AsyncIterator[JSO
 
 
 async def first_events(session: aiohttp.ClientSession, path: str, count: int) -> list[JSON]:
-    """So many events of a watch, then it is closed."""
+    """The first ``count`` events of a watch, which is then closed."""
     found: list[JSON] = []
     stream = events(session, path)
     async for event in stream:

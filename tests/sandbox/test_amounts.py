@@ -1,4 +1,4 @@
-"""Quantities as the sandbox reads and prints them: on a server that is the part of every quota text that varies."""
+"""Quantities as the sandbox reads and prints them: in a quota's message they are the part that varies."""
 
 from __future__ import annotations
 
@@ -56,25 +56,25 @@ from backoff_ctrl.k8s.sandbox.amounts.amounts import AmountError, amount_of, can
     ],
 )
 def test_quantities_print_as_apimachinery_prints_them(written: str | float | None, told: str) -> None:
-    """Canonical form, the shortest exact one in the family it was written in, unless the text looks canonical."""
+    """Canonical: the shortest exact form in the family it was written in, unless the text already looks canonical."""
     assert str(amount_of(written)) == told
 
 
 @pytest.mark.parametrize("text", ["", "x", "1.2.3", "--1", "1KiB", "1 Gi", [], {}, True, "0x10", "1e", "٣"])
-def test_what_is_no_quantity_is_refused(text: object) -> None:
-    """With the sentence of apimachinery."""
+def test_an_invalid_quantity_is_refused(text: object) -> None:
+    """With the message of apimachinery."""
     with pytest.raises(AmountError, match="quantit"):
         amount_of(text)
 
 
 def test_a_sum_is_canonical() -> None:
-    """The text that an amount was written with is forgotten when something is added to it."""
+    """The written text of an amount is dropped as soon as something is added to it."""
     assert str(amount_of("1.500").plus(amount_of("0"))) == "1500m"
     assert str(amount_of("1.500").minus(amount_of("500m"))) == "1"
 
 
 def test_a_resource_list_is_no_finer_than_a_thousandth() -> None:
-    """What is finer is rounded up, away from zero."""
+    """Finer amounts are rounded up, away from zero."""
     written = {"a": "0.1n", "b": "2500u", "c": "-2500u", "d": "1.500", "e": "1.0001"}
 
     assert canonical_list(written) == {"a": "1m", "b": "3m", "c": "-3m", "d": "1.500", "e": "1001m"}

@@ -1,4 +1,4 @@
-"""Whatever is sent, the sandbox answers with a Status, blames the client, and goes on."""
+"""Whatever a client sends, the sandbox answers with a Status that blames the client, and keeps running."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ OPERATIONS = st.lists(objects(("op", "path", "from", "value"), ANYTHING | WORDS)
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[BackgroundSandbox]:
-    """One server for all examples, with a quota that is always asked."""
+    """One server for all examples, with a quota that applies to every create."""
     with running_sandbox() as running:
         running.create_namespace("team")
         running.create_quota("team", "q", {"pods": "1000000", "requests.cpu": "1000000", "requests.storage": "1Ei"})
@@ -66,7 +66,7 @@ def server() -> Iterator[BackgroundSandbox]:
 
 
 def send(server: BackgroundSandbox, method: str, path: str, data: bytes, content_type: str = "") -> tuple[int, Any]:
-    """One request with http.client: raw bytes, raw path."""
+    """Send one request with http.client: raw bytes, raw path."""
     import http.client  # noqa: PLC0415
 
     connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=45)
@@ -79,7 +79,7 @@ def send(server: BackgroundSandbox, method: str, path: str, data: bytes, content
 
 @given(body=BODIES, place=st.sampled_from(PLACES))
 def test_any_json_as_a_body_is_created_or_refused(server: BackgroundSandbox, body: Any, place: str) -> None:
-    """2xx or 4xx, never an error of the server's own."""
+    """2xx or 4xx, never a server error."""
     code, answer = send(server, "POST", f"{TEAM}/{place}", json.dumps(body).encode())
 
     assert code in {201, 400, 403, 404, 409, 422}, answer
@@ -89,7 +89,7 @@ def test_any_json_as_a_body_is_created_or_refused(server: BackgroundSandbox, bod
 @given(data=st.binary(max_size=60), kind=st.sampled_from(["application/json", "application/yaml", "text/plain", "x",
                                                           "application/vnd.kubernetes.protobuf"]))  # fmt: skip
 def test_any_bytes_as_a_body_are_refused(server: BackgroundSandbox, data: bytes, kind: str) -> None:
-    """As JSON, as YAML, as protobuf."""
+    """Whether sent as JSON, YAML, protobuf or another type."""
     code, answer = send(server, "POST", PODS, data, kind)
 
     assert code in {400, 415, 422}, answer
@@ -97,7 +97,7 @@ def test_any_bytes_as_a_body_are_refused(server: BackgroundSandbox, data: bytes,
 
 @given(patch=BODIES | OPERATIONS, kind=st.sampled_from([MERGE, STRATEGIC, JSON_PATCH, APPLY]))
 def test_any_json_as_a_patch_is_applied_or_refused(server: BackgroundSandbox, patch: Any, kind: str) -> None:
-    """Of each of the four kinds, on a pod and on its status."""
+    """Each of the four patch types, on a pod and on its status."""
     send(server, "POST", PODS, json.dumps(pod("patched")).encode())
     for subresource in ("", "/status"):
         path = f"{PODS}/patched{subresource}?fieldManager=tests"
@@ -112,7 +112,7 @@ def test_any_json_as_a_patch_is_applied_or_refused(server: BackgroundSandbox, pa
                              "/sandbox/", "/openapi/", "/api/v1/namespaces/team/pods?"]),
        method=st.sampled_from(["GET", "PUT", "POST", "DELETE", "PATCH", "OPTIONS"]))  # fmt: skip
 def test_any_path_has_an_answer(server: BackgroundSandbox, head: str, path: str, method: str) -> None:
-    """A document, an object, or a Status that is the client's fault."""
+    """A document, an object, or a Status with a client error."""
     if "watch" in path:
         return
     code, answer = send(server, method, head + path, b"{}" if method in {"PUT", "POST"} else b"")
@@ -121,7 +121,7 @@ def test_any_path_has_an_answer(server: BackgroundSandbox, head: str, path: str,
 
 
 async def test_a_body_above_the_limit_is_refused() -> None:
-    """413, and the server goes on."""
+    """413, and the server keeps running."""
     async with Sandbox(largest_body=10_000) as sandbox, aiohttp.ClientSession(sandbox.url) as session:
         sandbox.create_namespace("team")
         code, answer = await ask(session, "POST", PODS, pod("x", annotations={"a": "x" * 20_000}))
@@ -149,7 +149,7 @@ async def test_what_could_grow_or_run_is_refused(
     assert (code, answer["reason"]) == (400, "BadRequest")
 
 
-async def test_it_listens_on_this_machine_only() -> None:
-    """Unless told otherwise."""
+async def test_it_listens_on_the_local_machine_by_default() -> None:
+    """On 127.0.0.1, unless another host is given."""
     async with Sandbox() as sandbox:
         assert sandbox.url.startswith("http://127.0.0.1:")

@@ -1,4 +1,4 @@
-"""``backoff-ctrl sandbox``: what it prints, how it ends, and what it says of bad input."""
+"""``backoff-ctrl sandbox``: its output, its end, and its messages for bad input."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ spec: {hard: {pods: "1"}}
 
 
 class Running:
-    """The command as a process, and where it listens."""
+    """The command in a process, and the URL it listens on."""
 
     def __init__(self, *arguments: str) -> None:
-        """Start it and read what it says first."""
+        """Start it and read its first lines."""
         self.process = subprocess.Popen(
             [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -38,7 +38,7 @@ class Running:
         self.url = self.greeting[0].split("listens on ")[1].split(";")[0]
 
     def get(self, path: str) -> dict[str, object]:
-        """One answer as JSON."""
+        """Get a path: the JSON of the answer."""
         with urllib.request.urlopen(self.url + path, timeout=45) as answer:
             found: dict[str, object] = json.loads(answer.read())
         return found
@@ -63,7 +63,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_says_how_to_use_it_and_ends_cleanly(running: Running, number: signal.Signals) -> None:
-    """The line for kubectl; exit code 0 and no traceback after Ctrl-C, also with a watch open."""
+    """The kubectl line is printed; after Ctrl-C the exit code is 0 without a traceback, even with a watch open."""
     quotas = running.get("/api/v1/namespaces/team/resourcequotas")["items"]
     assert isinstance(quotas, list)
     assert quotas[0]["status"] == {"hard": {"pods": "1"}, "used": {"pods": "0"}}
@@ -72,11 +72,11 @@ def test_it_says_how_to_use_it_and_ends_cleanly(running: Running, number: signal
 
     assert (code, err) == (0, "")
     assert f"kubectl --server {running.url} " in running.greeting[1]
-    assert out == "The sandbox is gone, and everything in it.\n"
+    assert out == "The sandbox has stopped; everything in it is gone.\n"
 
 
 def test_pods_finish_after_the_time_given(running: Running) -> None:
-    """The kubelet comes with it."""
+    """The command starts a kubelet too."""
     body = {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     url = f"{running.url}/api/v1/namespaces/team/pods"
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
@@ -92,23 +92,23 @@ def test_pods_finish_after_the_time_given(running: Running) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (": [", "is no YAML"),
+        (": [", "is not valid YAML"),
         ("", "holds no ResourceQuota"),
-        ("- 1", "document 1 is no object"),
+        ("- 1", "document 1 is not an object"),
         ("kind: Pod", "document 1 has kind 'Pod'"),
         ("kind: ResourceQuota", "has no metadata.name"),
         ("kind: ResourceQuota\nmetadata: {name: q}", "ResourceQuota q: spec.hard is missing"),
         (
             "kind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {pods: many}}",
-            "spec.hard.pods is no quantity: 'many'",
+            "spec.hard.pods is not a quantity: 'many'",
         ),
-        ("kind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {pods: [1]}}", "spec.hard.pods is no quantity"),
-        ("kind: List\nitems: 5", "the items of a List are no list"),
-        ("a:\n\t- b", "is no YAML at line 2, column 1"),
+        ("kind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {pods: [1]}}", "spec.hard.pods is not a quantity"),
+        ("kind: List\nitems: 5", "contains a List whose items are not a list"),
+        ("a:\n\t- b", "is not valid YAML at line 2, column 1"),
         ("kind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {pods: '-1'}}", "greater than or equal to 0"),
         ("kind: ResourceQuota\nmetadata: {name: Q}\nspec: {hard: {pods: '1'}}", "RFC 1123"),
         (f"{QUOTA}---{QUOTA}", "already exists"),
-        ("\x00", "is no YAML"),
+        ("\x00", "is not valid YAML"),
     ],
 )
 def test_a_bad_quota_file_gives_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
@@ -120,20 +120,20 @@ def test_a_bad_quota_file_gives_one_sentence(tmp_path: Path, text: str, sentence
 
 
 def test_a_missing_quota_file_gives_one_sentence(tmp_path: Path) -> None:
-    """Also a folder, and bytes that are no text."""
+    """The same for a directory, and for bytes that are not text."""
     _refuses(["--port", "0", "--quota-file", str(tmp_path / "none.yaml")], "No such file")
     _refuses(["--port", "0", "--quota-file", str(tmp_path)], "Is a directory")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\xfa")
-    _refuses(["--port", "0", "--quota-file", str(tmp_path / "bytes")], "is no UTF-8 text")
+    _refuses(["--port", "0", "--quota-file", str(tmp_path / "bytes")], "is not UTF-8")
 
 
 def test_a_port_in_use_gives_one_sentence() -> None:
-    """And says what to do."""
+    """It names the port."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        _refuses(["--port", str(port)], f"Port {port} can't be used")
+        _refuses(["--port", str(port)], f"cannot listen on port {port}")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_port_in_use_gives_one_sentence() -> None:
     ],
 )
 def test_wrong_use_exits_with_2(arguments: list[str]) -> None:
-    """As click says it."""
+    """With click's message."""
     done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=100, check=False)
 
     assert done.returncode == 2

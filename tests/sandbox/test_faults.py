@@ -1,4 +1,4 @@
-"""Faults on demand, and counts at the server."""
+"""Injected faults, and the counters of the server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 async def test_a_conflict_on_quotas_can_be_made(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
-    """409 whose details name the quota, not the pod."""
+    """409; its details name the quota, not the pod."""
     sandbox.create_quota("team", "q", {"pods": "5"})
     sandbox.faults.quota_conflict_share = 1
     code, answer = await ask(session, "POST", PODS, pod("x"))
@@ -33,7 +33,7 @@ async def test_a_conflict_on_quotas_can_be_made(sandbox: Sandbox, session: aioht
 
 
 async def test_a_conflict_leaves_what_was_charged_before_it(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
-    """With several quotas the first ones are charged already."""
+    """With several quotas, those before the conflict are charged already."""
     sandbox.create_quota("team", "a", {"pods": "5"})
     sandbox.create_quota("team", "b", {"pods": "5"})
     sandbox.faults.quota_conflict_share = 1
@@ -59,7 +59,7 @@ async def test_an_overload_is_plain_text(sandbox: Sandbox, session: aiohttp.Clie
 
 
 async def test_an_evaluation_can_time_out(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
-    """500 with the sentence of the plugin."""
+    """500 with the admission plugin's message."""
     sandbox.create_quota("team", "q", {"pods": "5"})
     sandbox.faults.quota_timeout_share = 1
     code, answer = await ask(session, "POST", PODS, pod("x"))
@@ -69,7 +69,7 @@ async def test_an_evaluation_can_time_out(sandbox: Sandbox, session: aiohttp.Cli
 
 
 async def test_a_timeout_may_come_after_storing(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
-    """504, and the object is there."""
+    """504, and the object exists."""
     sandbox.faults.unknown_outcome_share = 1
     code, answer = await ask(session, "POST", PODS, pod("x"))
 
@@ -79,7 +79,7 @@ async def test_a_timeout_may_come_after_storing(sandbox: Sandbox, session: aioht
 
 
 async def test_a_connection_may_be_reset_after_storing(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
-    """No answer at all, and the object is there."""
+    """No answer at all, and the object exists."""
     sandbox.faults.reset_share = 1
     with pytest.raises(aiohttp.ClientConnectionError):
         await ask(session, "POST", PODS, pod("x"))
@@ -88,20 +88,20 @@ async def test_a_connection_may_be_reset_after_storing(sandbox: Sandbox, session
 
 
 DELAYS = (0.3, 2, 10)
-"""Seconds, until all creates of a test are there within them."""
+"""Seconds, tried in turn until all creates of a test arrive within the delay."""
 
 
 async def test_answers_can_be_delayed_and_creates_in_flight_are_counted(
     sandbox: Sandbox, session: aiohttp.ClientSession
 ) -> None:
-    """Twenty at once, none answered before the delay is over."""
+    """Twenty creates at once; none is answered before the delay is over."""
     counts = await all_at_once(sandbox, 20, lambda: create(session, pod()))
 
     assert (counts.seen, counts.created, counts.max_in_flight, counts.in_flight) == (20, 20, 20, 0)
 
 
 async def test_refusals_are_delayed_too(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
-    """An unknown namespace that is full answers as slowly as a roomy one."""
+    """A refusal waits as long as a 201."""
     sandbox.create_quota("team", "q", {"pods": "0"})
     counts = await all_at_once(sandbox, 8, lambda: refused(session, pod()))
 
@@ -109,7 +109,7 @@ async def test_refusals_are_delayed_too(sandbox: Sandbox, session: aiohttp.Clien
 
 
 async def all_at_once(sandbox: Sandbox, creates: int, send: Callable[[], Awaitable[object]]) -> CreateCounts:
-    """Send so many, until all are there within the delay; none may be answered before that is over."""
+    """Send ``creates`` requests, until all of them arrive within the delay; none may be answered earlier."""
     counts = sandbox.counters.of("team")
     for delay in DELAYS:
         sandbox.counters.reset()
@@ -123,7 +123,7 @@ async def all_at_once(sandbox: Sandbox, creates: int, send: Callable[[], Awaitab
 
 
 async def test_admission_can_trail_the_watch(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
-    """A create sent at once on the quota's event is refused by the old numbers, a moment later admitted."""
+    """A create sent immediately on the quota's event is decided by the old amounts; a moment later it is admitted."""
     sandbox.create_quota("team", "q", {"pods": "1"})
     await create(session, pod("x"))
     sandbox.faults.stale_admission_share, sandbox.faults.stale_admission_s = 1, 30
@@ -137,7 +137,7 @@ async def test_admission_can_trail_the_watch(sandbox: Sandbox, session: aiohttp.
 
 
 async def test_a_watch_can_break(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
-    """It ends without a word after an event."""
+    """It ends after an event, without an error."""
     sandbox.faults.watch_break_share = 1
     watching = asyncio.create_task(_collect(session, f"{PODS}?watch=1&resourceVersion=1"))
     await create(session, pod("x"))
@@ -149,7 +149,7 @@ async def _collect(session: aiohttp.ClientSession, path: str) -> list[JSON]:
 
 
 async def test_the_same_seed_gives_the_same_faults() -> None:
-    """Names and luck follow from the seed."""
+    """Drawn names and faults follow from the seed."""
 
     async def story(seed: int) -> list[tuple[int, str]]:
         async with Sandbox(seed=seed) as sandbox, aiohttp.ClientSession(sandbox.url) as session:
@@ -164,11 +164,11 @@ async def test_the_same_seed_gives_the_same_faults() -> None:
     assert {code for code, _ in first} == {201, 504}
 
 
-async def test_a_person_sets_faults_over_http(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
-    """And reads the counters; what is no fault is refused in a sentence."""
+async def test_faults_can_be_set_over_http(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """Counters can be read there too; an unknown fault or a wrong value is refused with a message."""
     code, told = await ask(session, "POST", "/sandbox/faults", {"overload_share": 0.5})
     assert (code, told["overload_share"], sandbox.faults.overload_share) == (200, 0.5, 0.5)
-    for wrong, sentence in (({"overload_share": 2}, "must be a number from 0 to 1"), ({"x": 1}, "x is no fault"),
+    for wrong, sentence in (({"overload_share": 2}, "must be a number from 0 to 1"), ({"x": 1}, "there is no fault x"),
                             ([], "must be a JSON object"), ({"late_release_s": True}, "must be a number")):  # fmt: skip
         code, answer = await ask(session, "POST", "/sandbox/faults", wrong)
         assert code == 400
@@ -185,15 +185,15 @@ async def test_a_person_sets_faults_over_http(sandbox: Sandbox, session: aiohttp
 
 
 def test_faults_are_checked_all_or_none() -> None:
-    """A wrong name leaves the right one unset."""
+    """If one name is wrong, none is set."""
     with running_sandbox() as running:
-        with pytest.raises(FaultError, match="known are"):
+        with pytest.raises(FaultError, match="the faults are"):
             running.faults.change({"overload_share": 1, "none": 1})
         assert running.faults.overload_share == 0
 
 
 async def test_a_port_in_use_is_an_error() -> None:
-    """Of the operating system, for whoever starts it, in either way."""
+    """``OSError``, for the asynchronous and for the background sandbox."""
     async with Sandbox() as first:
         port = int(first.url.rpartition(":")[2])
         with pytest.raises(OSError, match="address already in use"):
@@ -203,7 +203,7 @@ async def test_a_port_in_use_is_an_error() -> None:
 
 
 async def test_stopping_ends_watches_and_can_be_repeated() -> None:
-    """No one hangs."""
+    """No watch and no stop hangs."""
     sandbox = Sandbox()
     await sandbox.start()
     async with aiohttp.ClientSession(sandbox.url) as session, session.get("/api/v1/pods?watch=1") as answer:

@@ -1,4 +1,4 @@
-"""The sandbox's own history: forgotten on demand, late where asked, bookmarked at intervals that a test can choose."""
+"""The history of the sandbox: it can be compacted, its events delayed, and the interval of bookmarks chosen."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_bookmarks_come_to_those_who_ask() -> None:
 
 
 async def test_an_event_may_come_after_the_answer() -> None:
-    """As often as asked for; nothing is lost and nothing overtakes."""
+    """As often as configured; no event is lost or overtakes another."""
     for longest in (1, 5, 20):  # a slow machine may need more than a second to answer
         seen = await late_events(longest)
         assert [count for count, _ in seen] == ["1", "2", "3"]
@@ -56,7 +56,7 @@ async def test_an_event_may_come_after_the_answer() -> None:
 
 
 async def late_events(longest: float) -> list[tuple[str, str]]:
-    """Three creates, and what a watch of their quota saw: what is used, and who had been answered by then."""
+    """Three creates, and what a watch of their quota saw: ``used``, and the last create answered by then."""
     async with Sandbox(late_events=1, late_event_max=longest) as sandbox, aiohttp.ClientSession(sandbox.url) as session:
         sandbox.create_namespace("team")
         sandbox.create_quota("team", "q", {"pods": "9"})

@@ -1,4 +1,4 @@
-"""The requests that kubectl sends, as recorded: tested everywhere, with or without a kubectl."""
+"""Recorded requests of kubectl: tested everywhere, with or without a kubectl."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GET = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=
 
 
 async def test_typed_commands_send_protobuf(session: aiohttp.ClientSession) -> None:
-    """``create namespace``, ``create serviceaccount``, ``auth can-i``; the answer may be JSON."""
+    """``create namespace``, ``create serviceaccount``, ``auth can-i``; kubectl accepts JSON as the answer."""
     accept = f"{PROTOBUF},application/json"
     query = "fieldManager=kubectl-create&fieldValidation=Strict"
     code, made = await ask(
@@ -52,7 +52,7 @@ async def test_typed_commands_send_protobuf(session: aiohttp.ClientSession) -> N
 
 
 async def test_broken_protobuf_is_a_bad_request(session: aiohttp.ClientSession) -> None:
-    """Cut short anywhere, or of an unknown kind."""
+    """Truncated anywhere, or of an unknown kind."""
     for cut in range(50):  # what follows is Unknown.contentEncoding and contentType, which may be missing
         code, answer = await ask(session, "POST", "/api/v1/namespaces", NAMESPACE[:cut], content_type=PROTOBUF)
         assert code in {400, 422}, (cut, answer)
@@ -63,7 +63,7 @@ async def test_broken_protobuf_is_a_bad_request(session: aiohttp.ClientSession) 
 
 
 async def test_discovery_is_served_in_both_forms(session: aiohttp.ClientSession) -> None:
-    """Aggregated for those who ask, one document after the other for all."""
+    """Aggregated for clients that accept it, as single documents for all."""
     async with session.get("/apis", headers={"Accept": AGGREGATED}) as answer:
         assert answer.headers["Content-Type"] == "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
         groups = json.loads(await answer.text())["items"]
@@ -87,7 +87,7 @@ async def test_discovery_is_served_in_both_forms(session: aiohttp.ClientSession)
 
 
 async def test_validation_asks_openapi_what_is_supported(session: aiohttp.ClientSession) -> None:
-    """kubectl looks for ``fieldValidation`` among the parameters of a kind's PATCH."""
+    """kubectl looks for ``fieldValidation`` among the parameters of PATCH."""
     _, index = await ask(session, "GET", "/openapi/v3")
     _, document = await ask(session, "GET", index["paths"]["api/v1"]["serverRelativeURL"])
     operations = [path["patch"] for path in document["paths"].values()]
@@ -100,7 +100,7 @@ async def test_validation_asks_openapi_what_is_supported(session: aiohttp.Client
 
 
 async def test_every_type_that_is_mentioned_is_explained(session: aiohttp.ClientSession) -> None:
-    """In every document that the index names, custom resources included: ``kubectl explain`` never falls off."""
+    """In every document of the index, custom resources included: ``kubectl explain`` never meets a missing type."""
     _, index = await ask(session, "GET", "/openapi/v3")
     assert {"api/v1", "apis/batch/v1", "apis/ray.io/v1", "apis/authorization.k8s.io/v1"} <= index["paths"].keys()
     for page in index["paths"].values():
@@ -114,7 +114,7 @@ async def test_every_type_that_is_mentioned_is_explained(session: aiohttp.Client
 
 
 async def test_a_definition_is_explained_by_its_schema(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
-    """With the fields that every object has."""
+    """And by the fields that every object has."""
     spec = {
         "group": "example.com", "scope": "Namespaced",
         "names": {"plural": "toys", "kind": "Toy", "singular": "toy"},
@@ -133,7 +133,7 @@ async def test_a_definition_is_explained_by_its_schema(sandbox: Sandbox, session
 
 
 async def test_strict_validation_refuses_unknown_fields(session: aiohttp.ClientSession) -> None:
-    """``kubectl create`` asks for it; without, they are dropped."""
+    """``kubectl create`` asks for strict validation; without it unknown fields are dropped."""
     body = pod("x", spec={"nodeNaem": "n", "volumes": [{"name": "v", "emptyDir": {"size": "1"}}]})
     code, answer = await ask(session, "POST", f"{PODS}?fieldValidation=Strict", body)
     assert code == 400
@@ -148,7 +148,7 @@ async def test_strict_validation_refuses_unknown_fields(session: aiohttp.ClientS
 
 
 async def test_get_asks_for_tables_and_watches_them(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
-    """The first event has the columns, later ones do not repeat them."""
+    """The first event has the column definitions; later ones do not repeat them."""
     await create(session, pod("a"))
     _, listed = await ask(session, "GET", f"{PODS}?limit=500", accept=GET)
     assert listed["rows"][0]["cells"][0] == "a"
@@ -166,7 +166,7 @@ async def test_get_asks_for_tables_and_watches_them(sandbox: Sandbox, session: a
 
 
 async def test_the_server_says_its_version_and_health(session: aiohttp.ClientSession) -> None:
-    """As clients ask before anything else."""
+    """Clients ask for both before anything else."""
     assert (await ask(session, "GET", "/version"))[1]["gitVersion"].startswith("v1.36")
     for path in ("/healthz", "/readyz", "/livez"):
         async with session.get(path) as answer:
@@ -174,7 +174,7 @@ async def test_the_server_says_its_version_and_health(session: aiohttp.ClientSes
 
 
 async def test_scale_is_a_subresource(session: aiohttp.ClientSession) -> None:
-    """Read, patched, replaced; the Deployment follows."""
+    """It can be read, patched and replaced; the Deployment follows."""
     deployments = "/apis/apps/v1/namespaces/team/deployments"
     labels = {"app": "d"}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}

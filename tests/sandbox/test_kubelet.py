@@ -1,4 +1,4 @@
-"""The fake kubelet runs pods by saying so: a plain API client."""
+"""The fake kubelet "runs" pods by setting their status: a plain API client."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 def phase(sandbox: Sandbox, name: str) -> str:
-    """The phase of a pod, as it is stored."""
+    """The stored phase of a pod."""
     return str(sandbox.get(sandbox.kind("pods"), "team", name)["status"]["phase"])
 
 
 def is_gone(sandbox: Sandbox, name: str) -> bool:
-    """Whether a pod has left the store."""
+    """Whether a pod is no longer stored."""
     return sandbox._core.store.of(sandbox.kind("pods")).get("team", name) is None
 
 
 async def test_pods_run_and_succeed_and_free_their_quota(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
-    """Those that were there before it came, too."""
+    """Also the pods that existed before the kubelet started."""
     sandbox.create_quota("team", "q", {"pods": "2"})
     await create(session, pod("before"))
     async with Kubelet(Server(sandbox.url), finish_after=0.05) as kubelet:
@@ -37,13 +37,13 @@ async def test_pods_run_and_succeed_and_free_their_quota(sandbox: Sandbox, sessi
         await sandbox.until(lambda: sandbox.used("team", "q") == {"pods": "0"})
 
         assert (phase(sandbox, "before"), phase(sandbox, "after")) == ("Succeeded", "Succeeded")
-        if kubelet._under_way:  # the server has done it, the answer may be on its way
+        if kubelet._under_way:  # the server has set the status, but its answer may still be on its way
             await asyncio.wait(kubelet._under_way)
     assert kubelet.finished == 2
 
 
 async def test_a_pod_names_its_own_run_time(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
-    """In an annotation; without one, and without a default, it runs on."""
+    """In an annotation; without one, and without a default, the pod keeps running."""
     async with Kubelet(Server(sandbox.url)):
         await create(session, pod("long"))
         await create(session, pod("short", annotations={RUN_SECONDS: "0.02"}))
@@ -53,23 +53,23 @@ async def test_a_pod_names_its_own_run_time(sandbox: Sandbox, session: aiohttp.C
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf", ""])
-async def test_a_run_time_that_is_none_is_said_so(
+async def test_an_invalid_run_time_is_logged(
     sandbox: Sandbox, session: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture, text: str
 ) -> None:
-    """And the pod runs on."""
+    """And the pod keeps running."""
     async with Kubelet(Server(sandbox.url), finish_after=0):
         await create(session, pod("x", annotations={RUN_SECONDS: text}))
         await create(session, pod("y"))
         await sandbox.until(lambda: phase(sandbox, "y") == "Succeeded")
 
     assert phase(sandbox, "x") == "Running"
-    assert f"{text!r} is no number of seconds" in caplog.text
+    assert f"{text!r} is not a number of seconds" in caplog.text
 
 
 async def test_a_pod_that_is_deleted_goes_when_its_grace_is_over(
     sandbox: Sandbox, session: aiohttp.ClientSession
 ) -> None:
-    """The kubelet confirms what the server only marked."""
+    """The kubelet confirms the deletion that the server only marked."""
     async with Kubelet(Server(sandbox.url)):
         await create(session, pod("x", spec={"nodeName": "n"}))
         _, marked = await ask(session, "DELETE", f"{PODS}/x?gracePeriodSeconds=1")
@@ -78,7 +78,7 @@ async def test_a_pod_that_is_deleted_goes_when_its_grace_is_over(
 
 
 async def test_it_survives_faults_and_broken_watches(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
-    """Every pod is run once, none is forgotten."""
+    """Every pod is run, none is forgotten."""
     sandbox.faults.watch_break_share = 0.5
     async with Kubelet(Server(sandbox.url), finish_after=0.01):
         for number in range(30):
@@ -87,10 +87,10 @@ async def test_it_survives_faults_and_broken_watches(sandbox: Sandbox, session: 
         await sandbox.until(lambda: all(phase(sandbox, f"p{number}") == "Succeeded" for number in range(30)), within=30)
 
 
-async def test_it_survives_what_comes_from_tls_as_it_is(
+async def test_it_survives_errors_that_tls_raises(
     sandbox: Sandbox, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """aiohttp does not make each of them an error of its own: of the list, the watch and the patch one fails so."""
+    """aiohttp does not wrap every TLS error: here the list, the watch and the patch each fail with one."""
     real = aiohttp.ClientSession._request
     failed: set[tuple[str, bool]] = set()
 
@@ -109,8 +109,8 @@ async def test_it_survives_what_comes_from_tls_as_it_is(
     assert failed == {("GET", False), ("GET", True), ("PATCH", False)}
 
 
-async def test_it_says_what_ended_it(caplog: pytest.LogCaptureFixture) -> None:
-    """A list of a shape that no server has: pods stay as they are, and it is no riddle why."""
+async def test_it_logs_what_ended_it(caplog: pytest.LogCaptureFixture) -> None:
+    """A malformed list ends it: pods stay as they are, and the log explains why."""
     with scripted_server(lambda _: (200, b"[]")) as server:
         async with Kubelet(Server(server.url)) as kubelet:
             await asyncio.wait(kubelet._tasks, return_when=asyncio.FIRST_COMPLETED, timeout=45)
@@ -119,8 +119,8 @@ async def test_it_says_what_ended_it(caplog: pytest.LogCaptureFixture) -> None:
     assert "TypeError" in caplog.text
 
 
-async def test_it_minds_one_namespace_when_told_so(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
-    """Others are left alone; pods may go straight to their end."""
+async def test_it_can_be_limited_to_one_namespace(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """Pods of other namespaces are left alone; pods may go straight to their end."""
     sandbox.create_namespace("other")
     async with Kubelet(Server(sandbox.url), namespace="team", finish_after=0, starts=False):
         await create(session, pod("x"), "/api/v1/namespaces/other/pods")
@@ -130,8 +130,8 @@ async def test_it_minds_one_namespace_when_told_so(sandbox: Sandbox, session: ai
     assert sandbox.get(sandbox.kind("pods"), "other", "x")["status"]["phase"] == "Pending"
 
 
-async def test_it_says_how_each_container_is(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
-    """Ready and running, sidecars too; done with exit code 0 at the end: what ``kubectl get pods`` shows as READY."""
+async def test_it_reports_the_state_of_each_container(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """Ready and running, sidecars too; in the end terminated with exit code 0: READY in ``kubectl get pods``."""
     first = [{"name": "init", "image": "i:1"}, {"name": "side", "image": "s:1", "restartPolicy": "Always"}]
     async with Kubelet(Server(sandbox.url)):
         await create(session, pod("runs", spec={"initContainers": first}))
@@ -154,8 +154,8 @@ async def test_it_says_how_each_container_is(sandbox: Sandbox, session: aiohttp.
     assert [row["cells"][:3] for row in listed["rows"]] == [["ends", "0/2", "Completed"], ["runs", "2/2", "Running"]]
 
 
-async def test_a_pod_that_it_runs_has_a_sentence_for_a_log(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
-    """``kubectl logs`` says that there is none, instead of nothing; which container is meant has to be clear."""
+async def test_the_log_of_a_pod_that_it_runs_is_a_sentence(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """``kubectl logs`` says that there is none, instead of nothing; of several containers one must be named."""
     more = [{"name": name, "image": "i:1"} for name in ("x", "y")]
     async with Kubelet(Server(sandbox.url)):
         await create(session, pod("one"))

@@ -1,4 +1,4 @@
-"""The official Python client, both kinds, works against the sandbox unchanged."""
+"""The official Python client, synchronous and asynchronous, works with the sandbox unchanged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def client(server: BackgroundSandbox) -> Iterator[kubernetes.client.ApiClient]:
         yield made
 
 
-def test_the_synchronous_client_lives_a_pods_life(
+def test_the_synchronous_client_takes_a_pod_through_its_life(
     server: BackgroundSandbox, client: kubernetes.client.ApiClient
 ) -> None:
     """Create, read, list, patch, replace the status, delete."""
@@ -55,7 +55,7 @@ def test_the_synchronous_client_lives_a_pods_life(
 
 
 def test_the_synchronous_client_gets_the_quota_refusal(client: kubernetes.client.ApiClient) -> None:
-    """As an ApiException with the Status as its body."""
+    """As an ApiException whose body is the Status."""
     api: Any = kubernetes.client.CoreV1Api(client)
     for name in ("a", "b"):
         api.create_namespaced_pod("team", pod(name))
@@ -66,7 +66,7 @@ def test_the_synchronous_client_gets_the_quota_refusal(client: kubernetes.client
 
 
 def test_the_synchronous_client_watches(client: kubernetes.client.ApiClient) -> None:
-    """From the list it has made."""
+    """From the version of the list that it made."""
     api: Any = kubernetes.client.CoreV1Api(client)
     version = api.list_namespaced_pod("team").metadata.resource_version
     api.create_namespaced_pod("team", pod("x"))
@@ -99,7 +99,7 @@ def test_the_other_apis_of_the_synchronous_client(client: kubernetes.client.ApiC
 
 
 def test_the_dynamic_client_discovers_what_is_served(client: kubernetes.client.ApiClient) -> None:
-    """And applies on the server's side."""
+    """And it can use server-side apply."""
     dynamic: Any = DynamicClient(client)
     maps = dynamic.resources.get(api_version="v1", kind="ConfigMap")
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "1"}}
@@ -108,7 +108,7 @@ def test_the_dynamic_client_discovers_what_is_served(client: kubernetes.client.A
     assert maps.get(name="m", namespace="team").data.a == "1"
 
 
-async def test_the_asynchronous_client_lives_a_pods_life(sandbox: Sandbox) -> None:
+async def test_the_asynchronous_client_takes_a_pod_through_its_life(sandbox: Sandbox) -> None:
     """Create, watch, patch the status, delete."""
     configuration = kubernetes.aio.client.Configuration(host=sandbox.url)
     async with kubernetes.aio.client.ApiClient(configuration) as client:
@@ -128,7 +128,7 @@ async def test_the_asynchronous_client_lives_a_pods_life(sandbox: Sandbox) -> No
 
 
 async def test_the_asynchronous_client_gets_the_quota_refusal(sandbox: Sandbox) -> None:
-    """With the status and the body."""
+    """As an exception with the status code and the body."""
     sandbox.create_quota("team", "q", {"pods": "0"})
     configuration = kubernetes.aio.client.Configuration(host=sandbox.url)
     async with kubernetes.aio.client.ApiClient(configuration) as client:

@@ -1,4 +1,4 @@
-"""What of quota can be set in the sandbox: how late it gives back and fills in, limits on writes, the order."""
+"""The settings of quota in the sandbox: delays of releases and new quotas, a limit on writes, the order of quotas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUCCEEDED = {"status": {"phase": "Succeeded"}}
 
 @pytest.fixture
 async def slow() -> AsyncIterator[tuple[Sandbox, aiohttp.ClientSession]]:
-    """A server whose quota controller is an hour late, after each release and each new quota, or recounts at once."""
+    """A server whose quota controller reacts an hour late to releases and new quotas; ``recount`` acts at once."""
     async with Sandbox(release_delay=3600, fill_delay=3600, late_events=0) as sandbox:
         sandbox.create_namespace("team")
         async with aiohttp.ClientSession(sandbox.url) as session:
@@ -27,12 +27,12 @@ async def slow() -> AsyncIterator[tuple[Sandbox, aiohttp.ClientSession]]:
 
 
 def hard(sandbox: Sandbox) -> Any:
-    """What a quota allows by its status."""
+    """``status.hard`` of the quota."""
     return sandbox.get(sandbox.kind("resourcequotas"), "team", "q")["status"]["hard"]
 
 
-async def test_the_resync_mends_a_leak(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
-    """Without any release the periodic recount does it."""
+async def test_the_resync_corrects_a_leak(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """The periodic recount does, even without any release."""
     sandbox.create_quota("team", "q", {"pods": "5"})
     await create(session, pod("x"))
     await ask(session, "POST", PODS, pod("x"))
@@ -43,7 +43,7 @@ async def test_the_resync_mends_a_leak(sandbox: Sandbox, session: aiohttp.Client
 
 
 async def test_a_finished_pod_is_given_back_a_moment_later(slow: tuple[Sandbox, aiohttp.ClientSession]) -> None:
-    """A create sent straight after the answer to the status patch is still refused."""
+    """A create sent right after the answer to the status patch is still refused."""
     sandbox, session = slow
     sandbox.create_quota("team", "q", {"pods": "1", "count/pods": "2"})
     await create(session, pod("x"))
@@ -57,7 +57,7 @@ async def test_a_finished_pod_is_given_back_a_moment_later(slow: tuple[Sandbox, 
 
 
 async def test_a_deleted_pod_is_given_back_a_moment_later(slow: tuple[Sandbox, aiohttp.ClientSession]) -> None:
-    """Also its ``count/pods``, which a finished pod goes on holding."""
+    """Also its ``count/pods``, which a finished pod still holds."""
     sandbox, session = slow
     sandbox.create_quota("team", "q", {"pods": "1", "count/pods": "1"})
     await create(session, pod("x"))
@@ -68,8 +68,8 @@ async def test_a_deleted_pod_is_given_back_a_moment_later(slow: tuple[Sandbox, a
     assert sandbox.used("team", "q") == {"pods": "0", "count/pods": "0"}
 
 
-async def test_a_late_controller_comes_by_itself() -> None:
-    """It fills in a new quota, gives back what a pod held, and takes a raised limit over."""
+async def test_a_late_controller_acts_by_itself() -> None:
+    """It fills in a new quota, gives back what a pod held, and applies a raised limit."""
     async with (
         Sandbox(release_delay=0.2, fill_delay=0.2, late_events=0) as sandbox,
         aiohttp.ClientSession(sandbox.url) as session,
@@ -84,7 +84,7 @@ async def test_a_late_controller_comes_by_itself() -> None:
         await sandbox.until(lambda: hard(sandbox) == {"pods": "2"})
 
 
-async def test_a_late_release_can_be_asked_for(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+async def test_a_late_release_can_be_injected(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
     """The fault adds to the delay of the controller."""
     sandbox.faults.late_release_s = 0.3
     sandbox.create_quota("team", "q", {"pods": "1"})
@@ -115,7 +115,7 @@ async def test_releases_wait_for_their_turn_under_a_limit_on_writes() -> None:
 async def test_a_new_quota_is_not_enforced_until_its_status_is_filled(
     slow: tuple[Sandbox, aiohttp.ClientSession],
 ) -> None:
-    """Pods made meanwhile are counted when it is."""
+    """Pods created meanwhile are counted when it is filled."""
     sandbox, session = slow
     await create(session, quota("q", {"pods": "1"}), QUOTAS)
     await create(session, pod("a"))
@@ -140,8 +140,8 @@ async def test_a_raised_quota_counts_once_its_status_says_so(slow: tuple[Sandbox
     await create(session, pod("x"))
 
 
-async def test_creates_at_once_never_pass_the_quota(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
-    """Fifty at a time into room for seven."""
+async def test_concurrent_creates_never_exceed_the_quota(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """Fifty creates at once into room for seven."""
     sandbox.create_quota("team", "q", {"requests.cpu": "3500m"})
     answers = await asyncio.gather(*(ask(session, "POST", PODS, pod(requests={"cpu": "500m"})) for _ in range(50)))
 
@@ -151,8 +151,8 @@ async def test_creates_at_once_never_pass_the_quota(sandbox: Sandbox, session: a
     assert sandbox.counters.of("team").refused == 43
 
 
-async def test_only_the_first_violated_quota_is_named(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
-    """Quotas are asked by name; the second is learned from a later answer."""
+async def test_only_the_first_exceeded_quota_is_named(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """Quotas are checked in the order of their names."""
     sandbox.create_quota("team", "b", {"pods": "0"})
     sandbox.create_quota("team", "a", {"pods": "5", "count/pods": "0"})
 
@@ -161,8 +161,8 @@ async def test_only_the_first_violated_quota_is_named(sandbox: Sandbox, session:
     )
 
 
-async def test_quotas_can_be_asked_in_any_order() -> None:
-    """As on a real server, where any of them may be named first; the seed decides."""
+async def test_quotas_can_be_checked_in_any_order() -> None:
+    """As on a real server, where any of them may be named first; here the seed decides."""
 
     async def first_named(seed: int) -> list[str]:
         async with (

@@ -1,4 +1,4 @@
-"""The house keeps its own rules: names, sizes, layout, licence, pinned versions, commands that the pages promise."""
+"""The project's own rules: names, sizes, layout, licence, pinned versions, and commands mentioned on the pages."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("backoff_ctrl", "k8s", "api")
@@ -22,7 +23,7 @@ TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MUL
 
 
 def test_the_rooms_are_one_package_with_one_name() -> None:
-    """In a checkout the package reaches the two other rooms through links, which git keeps as links."""
+    """In a checkout, the package contains the other two rooms as symbolic links."""
     for room in ("k8s", "api"):
         link = ROOT / "backoff_ctrl" / room
         assert link.is_symlink()
@@ -32,14 +33,14 @@ def test_the_rooms_are_one_package_with_one_name() -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.relative_to(ROOT).as_posix())
 def test_a_folder_of_code_holds_sixteen_modules_at_most(folder: Path) -> None:
-    """More, and nobody finds his room; the engine is flat on purpose."""
+    """Larger folders are hard to search; the engine is exempt, because it is flat on purpose."""
     modules = [path.name for path in folder.glob("*.py") if path.name != "__init__.py"]
     assert len(modules) <= 16, modules
 
 
 @pytest.mark.parametrize("name", ["k8s", "api", "k8s.answers.lanes", "api.main"])
-def test_no_file_can_be_loaded_under_two_names(name: str) -> None:
-    """From the top of the checkout ``import k8s`` finds our folder, and is told what to import instead."""
+def test_no_module_can_be_imported_under_two_names(name: str) -> None:
+    """``import k8s`` in the checkout finds our folder, and fails with the name to import instead."""
     done = subprocess.run(
         [sys.executable, "-c", f"import {name}"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -49,7 +50,7 @@ def test_no_file_can_be_loaded_under_two_names(name: str) -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_a_module_is_short_and_named_for_what_it_holds(module: str) -> None:
-    """At most 400 lines; no drawer for everything."""
+    """At most 400 lines, and no catch-all names such as ``utils``."""
     assert len((ROOT / module).read_text().splitlines()) <= 400
     assert not {"utils", "util", "helpers", "helper", "common", "base", "misc"} & set(
         Path(module).with_suffix("").parts
@@ -57,34 +58,34 @@ def test_a_module_is_short_and_named_for_what_it_holds(module: str) -> None:
 
 
 def test_tests_and_benchmarks_are_as_short() -> None:
-    """They are read as much."""
+    """The limit of 400 lines also holds for them."""
     paths = [path for room in ("tests", "benchmarks") for path in (ROOT / room).rglob("*.py")]
     assert [path.name for path in paths if len(path.read_text().splitlines()) > 400] == []
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_a_module_says_what_it_is_for(module: str) -> None:
-    """The first line is a docstring that says something."""
+def test_a_module_has_a_docstring(module: str) -> None:
+    """Its first line is a docstring of more than a word."""
     first = (ROOT / module).read_text().splitlines()[0]
     assert re.match(r'r?"""\S.{10,}', first)
 
 
-def test_tests_are_no_packages_and_shadow_no_room() -> None:
-    """Folders by behaviour, in importlib mode: neither an __init__.py nor the name of a room."""
+def test_test_folders_are_no_packages_and_shadow_no_room() -> None:
+    """pytest runs in importlib mode: no __init__.py, and no folder with the name of a room."""
     folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()}
     assert not folders & set(ROOMS)
     assert not list((ROOT / "tests").rglob("__init__.py"))
 
 
 def test_the_licence_is_the_whole_apache_licence() -> None:
-    """The text of apache.org, unchanged, and the same in the package's metadata."""
+    """LICENSE is the unchanged text of apache.org, and the package metadata names it."""
     digest = sha256((ROOT / "LICENSE").read_bytes()).hexdigest()
     assert digest == "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["license"] == "Apache-2.0"
 
 
 def test_constraints_hold_names_and_versions_only() -> None:
-    """No address of any index gets into the project, and every dependency is pinned."""
+    """constraints.txt contains no index URL and pins every dependency."""
     lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
     assert lines == sorted(lines, key=lambda line: line.partition("==")[0])
     assert all(re.fullmatch(r"[a-z0-9-]+==[0-9A-Za-z.]+", line) for line in lines)
@@ -98,8 +99,8 @@ def test_constraints_hold_names_and_versions_only() -> None:
     assert names <= {line.partition("==")[0] for line in lines}
 
 
-def test_the_targets_that_everybody_uses_are_there() -> None:
-    """make without a word explains itself, and the continuous integration runs check and test."""
+def test_the_documented_make_targets_exist() -> None:
+    """The Makefile has the well-known targets, and continuous integration runs check and test."""
     assert {
         "help",
         "demo",
@@ -112,17 +113,26 @@ def test_the_targets_that_everybody_uses_are_there() -> None:
         "bench",
         "figures",
     } <= TARGETS
+
+
+def test_everybody_runs_the_same_checks() -> None:
+    """The CI script, the workflow of the code host and the git hook lead to the same targets."""
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o111
     assert "make check test" in script.read_text()
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    steps = workflow["jobs"]["check-and-test"]["steps"]
+    assert [step["run"] for step in steps if "run" in step] == ["bash .ci/run"]
+    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert [hook["entry"] for hook in repository["hooks"]] == ["make check"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_what_a_page_tells_to_run_exists(page: Path) -> None:
-    """Every make target, every command and every local link of a page."""
+def test_commands_and_links_on_a_page_exist(page: Path) -> None:
+    """Every make target, every command and every local link on a page exists."""
     text = page.read_text()
     assert set(re.findall(r"\bmake ([a-z-]+)\b(?! sure)", _code(text))) <= TARGETS
-    from backoff_ctrl.api.main import COMMANDS  # noqa: PLC0415  # the table of commands
+    from backoff_ctrl.api.main import COMMANDS  # noqa: PLC0415  # needed only here
 
     assert set(re.findall(r"\bbackoff-ctrl ([a-z]+)\b", _code(text))) <= set(COMMANDS)
     for link in re.findall(r"\]\((?!https?://|#)([^)#]+)", text):
@@ -130,10 +140,10 @@ def test_what_a_page_tells_to_run_exists(page: Path) -> None:
 
 
 def _code(text: str) -> str:
-    """Return what a page shows as code."""
+    """Return the code blocks and code spans of a page."""
     return "\n".join([*re.findall(r"```.*?```", text, re.DOTALL), *re.findall(r"`([^`\n]+)`", text)])
 
 
 def test_the_readme_fits_on_a_few_screens() -> None:
-    """Under 120 lines, once it is there; what is longer belongs into docs."""
+    """It has fewer than 120 lines; anything longer belongs in docs."""
     assert all(len(page.read_text().splitlines()) < 120 for page in PAGES if page.name == "README.md")

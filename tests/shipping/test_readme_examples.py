@@ -1,4 +1,4 @@
-"""The README's code is run as it stands: what a reader copies works."""
+"""The code in README and ARCHITECTURE runs unchanged, so that readers can copy it."""
 
 from __future__ import annotations
 
@@ -18,23 +18,25 @@ if TYPE_CHECKING:
 
     from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 POD = {
     "metadata": {"generateName": "step-"},
     "spec": {"containers": [{"name": "c", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}]},
 }
 
 
-def example(word: str) -> str:
-    """Return the one Python example that has this word in it."""
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+def example(word: str, page: Path = README) -> str:
+    """Return the one Python example that contains this word."""
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     (found,) = (block for block in blocks if word in block)
     return str(found)
 
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BackgroundSandbox]:
-    """A sandbox with the README's namespace, which the default kubeconfig leads to."""
+    """A sandbox with the README's namespace, as the cluster of the default kubeconfig."""
     with running_sandbox() as sandbox:
         document = {
             "apiVersion": "v1",
@@ -54,16 +56,16 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backgro
 
 
 def test_the_engine_example_runs_as_it_stands() -> None:
-    """Its own assertion holds, the probe is the refused request's, and it is in at the end."""
+    """Its own assertion holds, and the probe belongs to the rejected request."""
     names: dict[str, object] = {}
-    exec(compile(example("Rejected"), str(README), "exec"), names)
+    exec(compile(example("Rejected", ARCHITECTURE), str(ARCHITECTURE), "exec"), names)
     ticket, probe = names["ticket"], names["probe"]
     assert getattr(ticket, "request", None) is getattr(probe, "request", 0)
     assert getattr(probe, "probe", False) is True
 
 
 def test_the_gated_client_example_creates_its_pod(cluster: BackgroundSandbox) -> None:
-    """Through the default kubeconfig, with the key: run twice it is still one pod."""
+    """It uses the default kubeconfig and a key: run twice, it still creates one pod."""
     names: dict[str, object] = {"pod": POD}
     for _ in range(2):
         exec(compile(example("GatedApiClient"), str(README), "exec"), names)

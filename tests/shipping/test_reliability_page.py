@@ -1,4 +1,4 @@
-"""docs/reliability.md has a row for each fault that is tested."""
+"""docs/reliability.md has a row for each tested fault."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def test_the_page_has_a_row_for_each_fault_and_no_other() -> None:
-    """Under the words of its test, with nothing doubled and nobody left waiting; the figures are of some run."""
+    """Each row has its test's words, and shows nothing created twice and no request left waiting."""
     checked = subprocess.run(
         [sys.executable, "docs/reliability_page.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -18,8 +18,8 @@ def test_the_page_has_a_row_for_each_fault_and_no_other() -> None:
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
-def test_a_row_that_is_missing_is_named(tmp_path: Path) -> None:
-    """A page of nothing fails the check, and says for which fault."""
+def test_a_missing_row_is_named(tmp_path: Path) -> None:
+    """Without the page, the check fails and names the fault."""
     copy = tmp_path / "docs"
     copy.mkdir()
     (tmp_path / "tests").symlink_to(ROOT / "tests")

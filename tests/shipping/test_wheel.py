@@ -1,4 +1,4 @@
-"""The wheel, built here and installed outside the checkout: it works there, beside whatever has names like ours."""
+"""The wheel, built and installed outside the checkout, works next to packages with the names of our rooms."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ANSWER = b'pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: po
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the sdist of this checkout, and the wheel from that, without a network."""
+    """Build the sdist of this checkout and the wheel from the sdist, without network access."""
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -35,13 +35,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(built: Path) -> Path:
-    """Return the wheel."""
+    """Return the path of the wheel."""
     return next(built.glob("*.whl"))
 
 
 @pytest.fixture(scope="module")
 def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install the wheel into a folder of its own, as pip does."""
+    """Install the wheel into a new folder, with pip."""
     target = tmp_path_factory.mktemp("installed") / "site"
     options = ["--no-deps", "--no-index", "--quiet", "--disable-pip-version-check", "--no-compile"]
     subprocess.run([sys.executable, "-m", "pip", "install", *options, "--target", str(target), str(wheel)], check=True)
@@ -50,7 +50,7 @@ def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A user's project that has folders k8s and api of its own, as many have."""
+    """A user's project with its own folders k8s and api, as many projects have."""
     for name in ("k8s", "api"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text(f"OWNER = 'the user\\'s {name}'\n")
@@ -58,7 +58,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def run(site: Path, command: list[str], cwd: Path, *more: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run Python with what is installed in ``site`` (and other folders), outside the checkout."""
+    """Run Python outside the checkout, with the packages in ``site`` and the other folders."""
     path = os.pathsep.join(str(folder) for folder in (site, *more))
     environment = {**os.environ, **variables, "PYTHONPATH": path}
     return subprocess.run(
@@ -67,7 +67,7 @@ def run(site: Path, command: list[str], cwd: Path, *more: Path, **variables: str
 
 
 def test_the_installed_wheel_classifies_outside_the_checkout(site: Path, tmp_path: Path) -> None:
-    """The console script and its lazy commands are all in it."""
+    """The wheel contains the console script and its lazily imported commands."""
     script = str(site / "bin" / "backoff-ctrl")
     command = [sys.executable, script, "classify", "--json"]
     environment = {**os.environ, "PYTHONPATH": str(site)}
@@ -78,7 +78,7 @@ def test_the_installed_wheel_classifies_outside_the_checkout(site: Path, tmp_pat
 
 
 def test_the_wheel_holds_one_package_and_nothing_else(wheel: Path) -> None:
-    """Every module of the rooms, once; the type marker, the licence; no tests, no benchmarks, no makers of tables."""
+    """It has every module of the rooms, the type marker and the licence; no tests, benchmarks or generators."""
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"backoff_ctrl"}
     found = [path for path in (ROOT / "backoff_ctrl").rglob("*.py") if path.is_relative_to(ROOT)]
@@ -91,7 +91,7 @@ def test_the_wheel_holds_one_package_and_nothing_else(wheel: Path) -> None:
 
 
 def test_the_sdist_holds_no_links(built: Path) -> None:
-    """It keeps the rooms where the checkout has them; the wheel above was built from it."""
+    """The rooms are plain folders, as in the checkout; the wheel above was built from it."""
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
         members = archive.getmembers()
     assert [member.name for member in members if not member.isfile()] == []
@@ -101,9 +101,9 @@ def test_the_sdist_holds_no_links(built: Path) -> None:
 def test_the_readmes_example_runs_beside_folders_and_packages_of_our_rooms_names(
     site: Path, project: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """A project with its own k8s and api, a distribution that installs both: each import finds what its owner meant."""
+    """The project has its own k8s and api, and so has another distribution: every import finds the right package."""
     other = tmp_path_factory.mktemp("other")
-    for name in ("k8s", "api"):  # as the distributions of these names on the public index do
+    for name in ("k8s", "api"):  # as distributions of these names on the public index do
         (other / name).mkdir()
         (other / name / "__init__.py").write_text("OWNER = 'another distribution'\n")
     text = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -141,7 +141,7 @@ def test_the_readmes_example_runs_beside_folders_and_packages_of_our_rooms_names
 
 
 def test_the_public_names_are_loaded_when_they_are_used(site: Path, project: Path) -> None:
-    """The package alone loads no client, the gate for threads no asyncio client; the rest is an AttributeError."""
+    """The package alone imports no client, the threaded gate no asyncio client; unknown names are AttributeErrors."""
     program = textwrap.dedent("""\
         import sys
         import backoff_ctrl
@@ -154,7 +154,7 @@ def test_the_public_names_are_loaded_when_they_are_used(site: Path, project: Pat
         from backoff_ctrl import AsyncGate, AsyncGatedApiClient
         print("aiohttp" in sys.modules)
         try:
-            backoff_ctrl.nonsense
+            backoff_ctrl.unknown
         except AttributeError as error:
             print(error)
         """)
@@ -165,22 +165,22 @@ def test_the_public_names_are_loaded_when_they_are_used(site: Path, project: Pat
         "False False",
         "True False",
         "True",
-        "module 'backoff_ctrl' has no attribute 'nonsense'",
+        "module 'backoff_ctrl' has no attribute 'unknown'",
     ]
 
 
 def test_ctrl_c_while_the_command_line_loads_is_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It takes a tenth of a second, and people are quick: no traceback."""
+    """The import takes a tenth of a second; Ctrl-C during it causes no traceback."""
 
-    class Impatient:
+    class Interrupting:
         def find_spec(self, name: str, *rest: object) -> None:
             if name == "backoff_ctrl.api.main":
                 raise KeyboardInterrupt
 
     monkeypatch.delitem(sys.modules, "backoff_ctrl.api.main", raising=False)
-    monkeypatch.setattr(sys, "meta_path", [Impatient(), *sys.meta_path])
+    monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 1

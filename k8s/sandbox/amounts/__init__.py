@@ -1,1 +1,1 @@
-"""Quantities, resource names, and the resources of a pod. On a path of the sandbox's own."""
+"""Quantities, resource names and the resources of a pod, implemented independently of the engine and the gate."""

@@ -1,10 +1,10 @@
-"""Quantities as ``apimachinery`` adds, compares and prints them: an exact amount and the family it was written in.
+"""Quantities as ``apimachinery`` adds, compares and prints them: an exact amount and the format it was written in.
 
-A quantity prints canonically, but one that was only read mostly prints as it was written: ``1.500`` and
-``+2Gi`` stay what they are until they are added to something (the parser keeps what looks canonical to it).
+A quantity prints in canonical form. One that was only read, however, mostly prints as it was written: ``1.500`` and
+``+2Gi`` stay as they are until they are added to something, because the parser takes them for canonical.
 
-The sandbox has its own copy of this rule on purpose: the reader of quantities in the engine must not be
-proven by itself. Source: ``k8s.io/apimachinery/pkg/api/resource/quantity.go`` (1.36).
+The sandbox has its own copy of these rules on purpose: the engine's quantity parser must not be its own proof.
+Source: ``k8s.io/apimachinery/pkg/api/resource/quantity.go`` (1.36).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DECIMAL = "DecimalSI"
 EXPONENT = "DecimalExponent"
 
 _MILLI = 10**6
-_MOST_DIGITS = 18  # of a number that the parser takes the fast way, and may keep the text of
+_MOST_DIGITS = 18  # of a number that the parser's fast path takes, and whose text it may keep
 _TEXT = re.compile(r"([+-]?)0*(\d*)(?:\.(\d*))?([eEinumkKMGTP]*[-+]?\d*)", re.ASCII)
 _EXPONENT = re.compile(r"[eE][-+]?\d+", re.ASCII)
 _BINARY_SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
@@ -36,30 +36,30 @@ _WRONG_SUFFIX = "unable to parse quantity's suffix"
 
 
 class AmountError(ValueError):
-    """A text is no Quantity; the sentence is the one of ``apimachinery``."""
+    """A text is not a Quantity; the message is the one of ``apimachinery``."""
 
 
 class Amount(NamedTuple):
-    """``nano`` units, the ``family`` that decides how they are printed, and the ``text`` where it is kept."""
+    """``nano`` units, the ``family`` (format) to print them in, and the written ``text`` where it is kept."""
 
     nano: int
     family: str = DECIMAL
     text: str = ""
 
     def plus(self, other: Amount) -> Amount:
-        """Add; a zero takes the family of what is added to it (``Quantity.Add``)."""
+        """Add; a zero takes the family of the other amount (``Quantity.Add``)."""
         return Amount(self.nano + other.nano, self.family if self.nano else other.family)
 
     def minus(self, other: Amount) -> Amount:
-        """Subtract; a zero takes the family of what is taken from it (``Quantity.Sub``)."""
+        """Subtract; a zero takes the family of the other amount (``Quantity.Sub``)."""
         return Amount(self.nano - other.nano, self.family if self.nano else other.family)
 
     def __str__(self) -> str:
-        """Print canonically, or as it was written."""
+        """Print the kept text, else the canonical form."""
         return self.text or _canonical(self.nano, self.family)
 
     def rounded_up(self, unit: int) -> Amount:
-        """At most as fine as ``unit`` nano-units (``Quantity.RoundUp``, away from zero)."""
+        """Round to a multiple of ``unit`` nano-units, away from zero (``Quantity.RoundUp``)."""
         if self.nano % unit == 0:
             return self
         size = -(-abs(self.nano) // unit) * unit
@@ -71,7 +71,7 @@ ZERO = Amount(0)
 
 
 def amount_of(value: Any) -> Amount:
-    """Read a quantity as it stands in JSON: a string, a bare number or null. Raises ``AmountError``."""
+    """Parse a quantity as it stands in JSON: a string, a number or null. Raises ``AmountError``."""
     if value is None:
         return ZERO
     if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -80,18 +80,18 @@ def amount_of(value: Any) -> Amount:
 
 
 def amounts_of(values: Mapping[str, Any] | None) -> dict[str, Amount]:
-    """Read a ResourceList. Raises ``AmountError``."""
+    """Parse a ResourceList. Raises ``AmountError``."""
     return {name: amount_of(value) for name, value in values.items()} if values else {}
 
 
 def canonical_list(values: Mapping[str, Any]) -> dict[str, str]:
-    """A ResourceList as the API server gives it back, no finer than a thousandth (``SetDefaults_ResourceList``)."""
+    """A ResourceList as the API server returns it: rounded up to thousandths (``SetDefaults_ResourceList``)."""
     return {name: str(amount_of(value).rounded_up(_MILLI)) for name, value in values.items()}
 
 
 @lru_cache(maxsize=8192)
 def _parse(text: str) -> Amount:
-    """``ParseQuantity``: what is finer than a nano rounds up, away from zero."""
+    """``ParseQuantity``: anything finer than a nano-unit is rounded away from zero."""
     found = _TEXT.fullmatch(text) if text else None
     if found is None:
         raise AmountError(_WRONG_FORMAT)
@@ -109,7 +109,7 @@ def _parse(text: str) -> Amount:
 
 
 def _goes_the_fast_way(family: str, whole: str, fraction: str, scale: int, exponent: int) -> bool:
-    """Whether a number is small enough for the parser's own arithmetic."""
+    """Whether a number is small enough for the parser's fast path."""
     if family != BINARY:
         return len(whole) + len(fraction) <= _MOST_DIGITS and exponent >= -9
     bits = scale.bit_length() - 1
@@ -117,7 +117,7 @@ def _goes_the_fast_way(family: str, whole: str, fraction: str, scale: int, expon
 
 
 def _looks_canonical(family: str, digits: str, exponent: int) -> bool:
-    """Whether the parser believes that a text is in canonical form already, and keeps it."""
+    """Whether the parser takes a text for canonical and therefore keeps it."""
     if family == BINARY:
         return int(digits) % 8 != 0
     return exponent % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
@@ -149,4 +149,4 @@ def _canonical(nano: int, family: str) -> str:
         nano, exponent = nano // 1000, exponent + 3
     if family == EXPONENT:
         return f"{nano}e{exponent}" if exponent else str(nano)
-    return f"{nano}{_DECIMAL_SUFFIXES.get(exponent, '')}"  # nothing is there above E, and nothing is what it prints
+    return f"{nano}{_DECIMAL_SUFFIXES.get(exponent, '')}"  # above E there is no suffix, and Go prints none

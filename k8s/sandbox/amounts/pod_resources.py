@@ -1,4 +1,4 @@
-"""What a pod asks for in all: containers of every sort, pod-level resources, overhead.
+"""The total resources of a pod: all containers, pod-level resources and overhead.
 
 Source: ``k8s.io/component-helpers/resource/helpers.go`` (1.36), ``PodRequests`` and ``PodLimits``.
 """
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def containers_of(spec: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
-    """Containers, then init containers."""
+    """The containers, then the init containers."""
     yield from spec.get("containers") or ()
     yield from spec.get("initContainers") or ()
 
 
 def pod_requests(spec: Mapping[str, Any]) -> Amounts:
-    """Requests of the whole pod, overhead included."""
+    """The requests of the whole pod, overhead included."""
     total = container_total(spec, "requests")
     pod_level = amounts_of((spec.get("resources") or {}).get("requests"))
     total.update({name: amount for name, amount in pod_level.items() if for_whole_pods(name)})
@@ -32,7 +32,7 @@ def pod_requests(spec: Mapping[str, Any]) -> Amounts:
 
 
 def pod_limits(spec: Mapping[str, Any]) -> Amounts:
-    """Limits of the whole pod; overhead is added only where there is a limit."""
+    """The limits of the whole pod; overhead is added only to resources that have a limit."""
     total = container_total(spec, "limits")
     pod_level = amounts_of((spec.get("resources") or {}).get("limits"))
     total.update({name: amount for name, amount in pod_level.items() if for_whole_pods(name)})
@@ -43,9 +43,9 @@ def pod_limits(spec: Mapping[str, Any]) -> Amounts:
 
 
 def container_total(spec: Mapping[str, Any], side: str) -> Amounts:
-    """The larger of: what runs together, and what each init container needs while it runs.
+    """The larger of what all containers need together and what each init container needs while it runs.
 
-    An init container that restarts (``restartPolicy: Always``) goes on running beside all that come after.
+    A sidecar (an init container with ``restartPolicy: Always``) keeps running beside all containers after it.
     """
     total: Amounts = {}
     for container in spec.get("containers") or ():
@@ -66,23 +66,23 @@ def container_total(spec: Mapping[str, Any], side: str) -> Amounts:
 
 
 def asked(container: Mapping[str, Any], side: str) -> Amounts:
-    """Requests or limits of one container."""
+    """The requests or the limits of one container; ``side`` is "requests" or "limits"."""
     return amounts_of((container.get("resources") or {}).get(side))
 
 
 def for_whole_pods(name: str) -> bool:
-    """Whether a resource may be set at the level of the pod."""
+    """Whether a resource may be set at pod level."""
     return name in {"cpu", "memory"} or name.startswith(HUGE_PAGES)
 
 
 def has_pod_level(spec: Mapping[str, Any]) -> bool:
-    """Whether the pod sets requests or limits for all its containers together."""
+    """Whether the pod sets pod-level requests or limits."""
     resources = spec.get("resources") or {}
     return any(for_whole_pods(name) for side in ("requests", "limits") for name in resources.get(side) or ())
 
 
 def add_to(total: Amounts, more: Mapping[str, Amount]) -> None:
-    """Add in place."""
+    """Add ``more`` to ``total`` in place."""
     for name, amount in more.items():
         total[name] = total[name].plus(amount) if name in total else amount
 

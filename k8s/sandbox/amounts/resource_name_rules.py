@@ -1,4 +1,4 @@
-"""What a resource may be called: anywhere, in a quota, in a container, in a whole pod.
+"""Rules for resource names: in general, in a quota, in a container, at pod level.
 
 Source: ``k8s.io/kubernetes/pkg/apis/core/validation/validation.go`` and ``pkg/apis/core/helper`` (1.36).
 """
@@ -25,7 +25,7 @@ _PART = (
 
 
 def resource_name_problems(name: str) -> list[str]:
-    """What is wrong with the name of a resource, anywhere (``validateResourceName``)."""
+    """What is wrong with a resource name, wherever it is used (``validateResourceName``)."""
     problems = _qualified_problems(name)
     if not problems and "/" not in name and name != "storage" and not is_standard(name):
         problems.append("must be a standard resource type or fully qualified")
@@ -33,7 +33,7 @@ def resource_name_problems(name: str) -> list[str]:
 
 
 def container_resource_problems(name: str) -> list[str]:
-    """What is wrong with the name of a resource that a container asks for (``validateContainerResourceName``)."""
+    """What is wrong with a resource name in a container (``validateContainerResourceName``)."""
     problems = resource_name_problems(name)
     if "/" not in name:
         if name not in _COMPUTE and not name.startswith(HUGE_PAGES):
@@ -44,7 +44,7 @@ def container_resource_problems(name: str) -> list[str]:
 
 
 def is_standard(name: str) -> bool:
-    """Whether a quota knows a name that has no domain."""
+    """Whether a name without a domain is one that quotas know."""
     return name in _NAMES or name.startswith((HUGE_PAGES, f"requests.{HUGE_PAGES}"))
 
 
@@ -54,23 +54,23 @@ def is_native(name: str) -> bool:
 
 
 def is_extended(name: str) -> bool:
-    """Whether a resource is that of a device: a quota must be able to name it."""
+    """Whether a name is that of an extended resource (a device), which a quota must be able to name."""
     return not is_native(name) and not name.startswith("requests.") and not _qualified_problems(f"requests.{name}")
 
 
 def may_be_overcommitted(name: str) -> bool:
-    """Whether a limit may be above the request."""
+    """Whether the limit may exceed the request."""
     return is_native(name) and not name.startswith(HUGE_PAGES)
 
 
 def _qualified_problems(name: str) -> list[str]:
-    """Return what ``IsQualifiedName`` says."""
+    """``IsQualifiedName``."""
     prefix, slash, last = name.rpartition("/")
     if "/" in prefix:
         return [f"a valid label key {_PART} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
     problems = []
-    if slash and (told := prefix_problem(prefix)):
-        problems.append(f"prefix part {told}")
+    if slash and (text := prefix_problem(prefix)):
+        problems.append(f"prefix part {text}")
     if not last:
         problems.append("name part must be non-empty")
     elif len(last) > _LONGEST:

@@ -1,1 +1,1 @@
-"""The little that the sandbox does of its own accord: garbage collection, namespace conditions."""
+"""Controllers beside the quota controller: garbage collection and the deletion of namespaces."""

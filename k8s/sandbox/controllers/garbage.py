@@ -1,4 +1,4 @@
-"""What happens after a delete: dependents follow their owners, namespaces empty themselves."""
+"""What follows a delete: dependents are deleted with their owner, namespaces are emptied."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ if TYPE_CHECKING:
 
     Place = tuple[Kind, str, str]
 
-_DELAY = 0.005  # seconds: a collector that works after the answer, as the real ones do
+_DELAY = 0.005  # seconds: the collector acts only after the answer, as the real ones do
 _FOREGROUND = "foregroundDeletion"
 _ORPHAN = "orphan"
 
 
 class GarbageCollector:
-    """Follows owners and namespaces, and deletes a little later what has to go with them."""
+    """Follows owners and namespaces, and a little later deletes what belongs to deleted ones."""
 
     def __init__(self, core: Core, deleter: Deleter) -> None:
-        """Listen to the store."""
+        """Subscribe to the store; ``deleter`` performs the deletes."""
         self._core = core
         self._deleter = deleter
         self._dependents: dict[str, set[Place]] = {}
-        self._foreground: dict[str, Place] = {}  # owners that wait for their dependents
+        self._foreground: dict[str, Place] = {}  # by uid, owners that wait until their dependents are gone
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timers: dict[tuple[str, object], asyncio.TimerHandle] = {}
         core.store.listen(self._follow)
 
     def start(self) -> None:
-        """Work on the running loop."""
+        """Schedule work on the running loop from now on."""
         self._loop = asyncio.get_running_loop()
 
     def stop(self) -> None:
-        """Leave what is pending."""
+        """Cancel all work that is scheduled."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -68,7 +68,7 @@ class GarbageCollector:
             if metadata["uid"] in self._dependents:
                 self._later(self._delete_dependents, metadata["uid"])
             if event.namespace:
-                self._later_if_going(event.namespace)
+                self._empty_if_terminating(event.namespace)
         elif metadata.get("deletionTimestamp"):
             if kind is NAMESPACES:
                 self._later(self._empty, event.name)
@@ -78,7 +78,7 @@ class GarbageCollector:
                 self._later(self._settle_owner, place)
 
     def _later(self, work: Callable[[Any], None], argument: object) -> None:
-        """Do something in a moment; what is about to be done anyway is not done twice."""
+        """Do ``work(argument)`` in a moment; work that is scheduled already is not scheduled again."""
         key = (work.__name__, argument)
         if self._loop is None or key in self._timers:
             return
@@ -89,7 +89,7 @@ class GarbageCollector:
 
         self._timers[key] = self._loop.call_later(_DELAY, run)
 
-    def _later_if_going(self, namespace: str) -> None:
+    def _empty_if_terminating(self, namespace: str) -> None:
         stored = self._core.store.of(NAMESPACES).get("", namespace)
         if stored is not None and b'"deletionTimestamp"' in stored.data:
             self._later(self._empty, namespace)
@@ -99,7 +99,7 @@ class GarbageCollector:
         return self._core.store.of(kind).get(namespace, name)
 
     def _delete_dependents(self, uid: str) -> None:
-        """Background: an owner is gone. Dependents with another owner stay."""
+        """Background: the owner is gone. Dependents that have another owner stay."""
         for place in list(self._dependents.get(uid, ())):
             stored = self._find(place)
             if stored is None:
@@ -112,7 +112,7 @@ class GarbageCollector:
         self._dependents.pop(uid, None)
 
     def _settle_owner(self, place: Place) -> None:
-        """Foreground and orphan: deal with the dependents, then let the owner go."""
+        """Foreground and orphan: deal with the dependents, then release the owner."""
         stored = self._find(place)
         if stored is None:
             return
@@ -134,7 +134,7 @@ class GarbageCollector:
                 self._drop_finalizer(place, stored, _FOREGROUND)
 
     def _release_owner(self, uid: str) -> None:
-        """A dependent is gone: an owner that waits for the last of them may go."""
+        """A dependent is gone: release an owner that was waiting for its last dependent."""
         place = self._foreground.get(uid)
         if place is not None and not self._dependents.get(uid):
             self._settle_owner(place)
@@ -161,7 +161,7 @@ class GarbageCollector:
             self._core.store.remove(place[0], stored)
 
     def _empty(self, namespace: str) -> None:
-        """Delete everything in a namespace; when it is empty, let the namespace go, else say what is left."""
+        """Delete everything in a namespace, then the namespace itself; if objects remain, say so in its conditions."""
         left: dict[str, list[JSON]] = {}
         for kind in self._core.store.kinds():
             for stored in list(self._core.store.of(kind).within(namespace)) if kind.namespaced else ():

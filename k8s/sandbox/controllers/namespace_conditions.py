@@ -1,4 +1,4 @@
-"""What a namespace that is going says of itself (``k8s.io/kubernetes`` ``pkg/controller/namespace/deletion``)."""
+"""Conditions of a namespace that is being deleted (``k8s.io/kubernetes`` ``pkg/controller/namespace/deletion``)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FIXED = (
 
 
 def set_conditions(namespace: JSON, left: Mapping[str, list[JSON]], now: str) -> None:
-    """Say what is left, by resource (``configmaps.``, ``jobs.batch``), and which finalizers hold it."""
+    """State what remains, by resource (``configmaps.``, ``jobs.batch``), and which finalizers keep it."""
     finalizers = Counter(
         finalizer
         for objects in left.values()
@@ -34,11 +34,11 @@ def set_conditions(namespace: JSON, left: Mapping[str, list[JSON]], now: str) ->
         ("NamespaceContentRemaining", "True", "SomeResourcesRemain", f"Some resources are remaining: {resources}")
     )
     if holders:
-        told = f"Some content in the namespace has finalizers remaining: {holders}"
-        conditions.append(("NamespaceFinalizersRemaining", "True", "SomeFinalizersRemain", told))
+        text = f"Some content in the namespace has finalizers remaining: {holders}"
+        conditions.append(("NamespaceFinalizersRemaining", "True", "SomeFinalizersRemain", text))
     else:
-        told = "All content-preserving finalizers finished"
-        conditions.append(("NamespaceFinalizersRemaining", "False", "ContentHasNoFinalizers", told))
+        text = "All content-preserving finalizers finished"
+        conditions.append(("NamespaceFinalizersRemaining", "False", "ContentHasNoFinalizers", text))
     status = namespace.setdefault("status", {})
     before = {each["type"]: each for each in status.get("conditions") or ()}
     status["conditions"] = [

@@ -1,1 +1,1 @@
-"""The HTTP face: routing, bodies, forms of an answer."""
+"""The HTTP front: routing, request bodies, the forms of an answer, and the paths that are not resources."""

@@ -1,4 +1,4 @@
-"""Request bodies: JSON or YAML, bounded, never anything that could run or grow."""
+"""Request bodies: JSON or YAML, limited in size, and safe: parsing neither runs code nor expands aliases."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _YAML_WORDS = (
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Safe YAML whose dates stay text and which knows no aliases (they can grow without bound)."""
+    """Safe YAML that keeps dates as text and refuses aliases (which can expand without bound)."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Refuse aliases."""
@@ -55,12 +55,12 @@ _PlainLoader.yaml_implicit_resolvers = {
 
 
 def media_type(header: str | None) -> str:
-    """The type alone, without parameters."""
+    """The media type of a ``Content-Type`` header, without parameters."""
     return (header or JSON_TYPE).partition(";")[0].strip().lower()
 
 
 def read_body(data: bytes, header: str | None) -> JSON:
-    """Parse a body that says what it is. Raises 400 for what can't be parsed, 415 for another type."""
+    """Parse a body by its media type. Raises 400 for a malformed body, 415 for another type."""
     given = media_type(header)
     if given not in BODY_TYPES:
         if given not in {"", "*/*"}:
@@ -74,18 +74,18 @@ def read_body(data: bytes, header: str | None) -> JSON:
     except ValueError as error:
         raise bad_request(("" if given in YAML_TYPES else _NO_VERSION) + str(error)) from error
     if not isinstance(parsed, dict):
-        told = f"json: cannot unmarshal {json_word(parsed)} into Go value of type {_TYPE_META}"
-        raise bad_request(_NO_VERSION + told)
+        text = f"json: cannot unmarshal {json_word(parsed)} into Go value of type {_TYPE_META}"
+        raise bad_request(_NO_VERSION + text)
     for field in ("apiVersion", "kind"):
         if not isinstance(parsed.get(field, ""), str | None):
             word = json_word(parsed[field])
-            told = f"json: cannot unmarshal {word} into Go struct field .{field} of type string"
-            raise bad_request(_NO_VERSION + told)
+            text = f"json: cannot unmarshal {word} into Go struct field .{field} of type string"
+            raise bad_request(_NO_VERSION + text)
     return parsed
 
 
 def read_json(data: bytes) -> Any:
-    """Parse JSON of any sort. Raises 400."""
+    """Parse any JSON value. Raises 400."""
     try:
         return parse(data)
     except ValueError as error:
@@ -93,7 +93,7 @@ def read_json(data: bytes) -> Any:
 
 
 def read_object(kind: Kind, data: bytes, header: str | None, *, strict: bool = False) -> JSON:
-    """Parse the body of a create or a replace. Raises 400 and 415; ``strict`` refuses fields that are given twice."""
+    """Parse the body of a create or a replace. ``strict`` refuses repeated fields. Raises 400 and 415."""
     try:
         body = read_body(data, header)
         missing = next((f for f, label in (("kind", "Kind"), ("apiVersion", "apiVersion")) if not body.get(f)), "")
@@ -109,8 +109,8 @@ def read_object(kind: Kind, data: bytes, header: str | None, *, strict: bool = F
     if strict:
         repeated = repeated_fields(data)
         if repeated:
-            told = ", ".join(f'duplicate field "{path}"' for path in repeated)
-            raise cannot_handle(kind, f"strict decoding error: {told}")
+            listed = ", ".join(f'duplicate field "{path}"' for path in repeated)
+            raise cannot_handle(kind, f"strict decoding error: {listed}")
     return body
 
 
@@ -126,16 +126,16 @@ def read_patch(data: bytes, header: str | None) -> Any:
 
 
 def _yaml(data: bytes) -> Any:
-    """Read YAML, or JSON that says it is YAML. Raises ``ValueError`` with a sentence like those of Go's library."""
+    """Parse YAML, or JSON sent as YAML. Raises ``ValueError`` with a message like those of Go's library."""
     if not data.strip():
         raise ValueError(NO_MORE)
     try:
         data.decode()
-        if data.lstrip()[:1] in {b"{", b"["} and b"\\u" not in data:  # YAML knows no pairs of escapes
+        if data.lstrip()[:1] in {b"{", b"["} and b"\\u" not in data:  # YAML does not know surrogate pairs
             try:
                 return parse(data)
             except TooDeepError:
-                raise  # YAML would take seconds to find out
+                raise  # the YAML parser would take seconds to find out
             except ValueError:
                 return _loaded(data)
         return _loaded(data)
@@ -158,7 +158,7 @@ def _loaded(data: bytes) -> Any:
 
 
 def _yaml_error(error: yaml.YAMLError) -> str:
-    """Python's library is a port of the one that Go's is a port of: their sentences begin alike."""
+    """Go's message: both libraries are ports of libyaml, so their messages begin alike."""
     problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
     if not problem:
         return " ".join(str(error).split())

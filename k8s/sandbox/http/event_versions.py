@@ -1,7 +1,7 @@
-"""Events of ``events.k8s.io/v1``: the same objects as those of ``v1``, under other names of fields.
+"""Events of ``events.k8s.io/v1``: the same objects as ``v1`` Events, with other field names.
 
-They are stored as ``v1``; what comes in under the group is checked as that version demands (Kubernetes'
-``pkg/apis/core/validation/events.go``) and renamed, what goes out is renamed back.
+They are stored as ``v1``. What is written through the group is validated by the rules of that version (Kubernetes'
+``pkg/apis/core/validation/events.go``) and renamed; what is read through it is renamed back.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _QUALIFIED: Final = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([
 
 
 def stored_target(target: Target) -> Target:
-    """Where the objects are."""
+    """The target with the kind under which the objects are stored."""
     return replace(target, kind=EVENTS)
 
 
 def stored_body(verb: str, target: Target, data: bytes, header: str | None, *, strict: bool) -> tuple[bytes, str]:
-    """What to store, with its type, of a create, a replace or a patch. Raises 400, 415 and 422."""
+    """The ``v1`` body for a create, replace or patch, and its media type. Raises 400, 415 and 422."""
     if verb == "patch":
         return dump(_renamed_patch(read_patch(data, header))), media_type(header)
     body = _renamed(read_object(GROUP_EVENTS, data, header, strict=strict), _STORED)
@@ -62,7 +62,7 @@ def stored_body(verb: str, target: Target, data: bytes, header: str | None, *, s
 
 
 def shown_body(data: bytes) -> bytes:
-    """An event, or a list of them, as the group shows it; anything else as it is."""
+    """An event, or a list of events, with the group's field names; anything else unchanged."""
     found = load(data)
     if found.get("apiVersion") != EVENTS.api_version or found.get("kind") not in {EVENTS.kind, EVENTS.list_kind}:
         return data
@@ -96,7 +96,7 @@ def _renamed_path(path: Any) -> Any:
 
 
 def _check(event: JSON, namespace: str) -> None:
-    """Refuse what this version refuses. Raises 422."""
+    """Validate by the rules of ``events.k8s.io/v1``. Raises 422."""
     problems = [*_unplaced(event, namespace), *_of_series(event)] if event.get("eventTime") else [*_of_series(event)]
     if not event.get("eventTime"):
         problems.append(_missing("eventTime"))
@@ -108,7 +108,7 @@ def _check(event: JSON, namespace: str) -> None:
 
 
 def _unplaced(event: JSON, namespace: str) -> Iterator[Problem]:
-    """What is wrong with who reports what, where."""
+    """What is wrong with namespace, reporter, action and reason."""
     if not (event.get("involvedObject") or {}).get("namespace") and namespace not in {"default", "kube-system"}:
         yield _wrong("involvedObject.namespace", "does not match event.namespace")
     controller = event.get("reportingComponent")

@@ -1,4 +1,4 @@
-"""The form of an answer, as ``Accept`` asks for it: JSON or YAML; whole, as a Table, or metadata alone."""
+"""The form of an answer, chosen by ``Accept``: JSON or YAML; the whole object, a Table, or only metadata."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 JSON_FORM = "application/json"
 YAML_FORM = "application/yaml"
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
-_READABLE = frozenset({JSON_FORM, "application/*", "*/*", "", _PROTOBUF})  # answers in protobuf are not given: JSON
+_READABLE = frozenset({JSON_FORM, "application/*", "*/*", "", _PROTOBUF})  # protobuf is answered with JSON
 _TABLE, _PARTIAL, _PARTIAL_LIST = "Table", "PartialObjectMetadata", "PartialObjectMetadataList"
 _SHAPES = frozenset({_TABLE, _PARTIAL, _PARTIAL_LIST})
 _KNOWN = f"{JSON_FORM}, {YAML_FORM}, {_PROTOBUF}"
 
 
 class _Dumper(yaml.SafeDumper):
-    """YAML as Go writes it: double quotes, also around what is a truth value to it alone."""
+    """YAML as Go writes it: double quotes, also around words that only Go reads as booleans."""
 
     def choose_scalar_style(self) -> str:
-        """Quote as Go does."""
+        """Use double quotes, as Go does."""
         style: str = super().choose_scalar_style()
         return '"' if style == "'" else style
 
@@ -43,17 +43,17 @@ _Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^[yYnN]$"),
 
 
 class Form(NamedTuple):
-    """What an answer looks like. ``shape`` is empty for whole objects; ``include`` is for Tables."""
+    """The form of an answer. ``shape`` is empty for whole objects; ``include`` applies to Tables."""
 
     media_type: str = JSON_FORM
     shape: str = ""
     include: str = ""
 
     def of_one(self, target: Target, data: bytes) -> bytes:
-        """An object. Raises 406 where a list was asked for."""
+        """Encode an object. Raises 406 where a list was requested."""
         if self.shape == _PARTIAL_LIST:
-            told = f"the requested object is not a list (*{_go_type(target.kind)})"
-            raise not_acceptable(f"you requested {_PARTIAL_LIST}, but {told}")
+            text = f"the requested object is not a list (*{_go_type(target.kind)})"
+            raise not_acceptable(f"you requested {_PARTIAL_LIST}, but {text}")
         if self.shape:
             obj = load(data)
             if obj.get("kind") != "Status":
@@ -67,10 +67,10 @@ class Form(NamedTuple):
         return table(kind, (obj,), metadata, self.include)
 
     def of_page(self, target: Target, page: Page) -> bytes:
-        """A list. Raises 406 where an object was asked for."""
+        """Encode a list. Raises 406 where a single object was requested."""
         if self.shape == _PARTIAL:
-            told = f"the requested object is a list (*{_go_type(target.kind)}List)"
-            raise not_acceptable(f"you requested {_PARTIAL}, but {told}")
+            text = f"the requested object is a list (*{_go_type(target.kind)}List)"
+            raise not_acceptable(f"you requested {_PARTIAL}, but {text}")
         if self.shape == _TABLE:
             items = (item.parse() for item in page.items)
             return self._encoded(dump(table(target.kind, items, page.metadata(), self.include)))
@@ -80,7 +80,7 @@ class Form(NamedTuple):
         return self._encoded(list_body(target, page))
 
     def of_events(self, kind: Kind) -> Callable[[bytes], bytes] | None:
-        """What a watch sends in place of the bytes of an object; nothing where it sends them as they are."""
+        """What converts the bytes of an object for a watch; None where they are sent unchanged."""
         if self.shape == _TABLE:
             return table_shape(kind, self.include)
         if self.shape:
@@ -95,11 +95,11 @@ class Form(NamedTuple):
 
 
 def form_of(accept: str, include: str) -> Form:
-    """The first form of an ``Accept`` header that can be given. Raises 406, and 400 for another ``includeObject``."""
+    """The first supported form in an ``Accept`` header. Raises 406, and 400 for an invalid ``includeObject``."""
     media_type, shape = _first(accept)
     if shape == _TABLE and include not in {"", "None", "Metadata", "Object"}:
-        told = f"includeObject: Invalid value: \"{include}\": must be 'Metadata', 'Object', 'None', or empty"
-        raise bad_request(f"Unable to convert to Table as requested: {told}")
+        text = f"includeObject: Invalid value: \"{include}\": must be 'Metadata', 'Object', 'None', or empty"
+        raise bad_request(f"Unable to convert to Table as requested: {text}")
     return Form(media_type, shape, include)
 
 
@@ -121,5 +121,5 @@ def _first(accept: str) -> tuple[str, str]:
 
 
 def _go_type(kind: Kind) -> str:
-    """How Go calls the type of a kind inside the server."""
+    """Go's name for the type of a kind inside the server."""
     return f"{kind.group.split('.')[0] or 'core'}.{kind.kind}" if kind.strategic else "unstructured.Unstructured"

@@ -1,4 +1,4 @@
-"""What each verb does, once a request is understood: reads give bytes, writes a code and bytes."""
+"""What each verb does once the request is parsed: reads return bytes, writes a status code and bytes."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class Sent(NamedTuple):
 
 
 class Operations:
-    """The verbs on resources. Each is one step: nothing else runs between its first look and its last write."""
+    """The verbs on resources. Each is atomic: nothing else runs between its first read and its last write."""
 
     def __init__(self, core: Core) -> None:
-        """Work on the parts given."""
+        """Build the parts that read, write and delete."""
         self._core = core
         self._writer = Writer(core)
         self.deleter = Deleter(core)
         self._subresources = Subresources(core, self._writer, self.deleter)
 
     def read(self, verb: str, target: Target, query: Query, form: Form) -> bytes:
-        """Get or list, in the form asked for."""
+        """Get or list, in the requested form."""
         if target.kind is GROUP_EVENTS:
             return self._read_event(verb, target, query, form)
         if verb == "list":
@@ -60,7 +60,7 @@ class Operations:
         return form.of_one(target, data)
 
     def write(self, verb: str, target: Target, query: Query, sent: Sent) -> Result:
-        """Create, update, patch or delete."""
+        """Create, update, patch or delete; returns the status code and the body."""
         write = self._write_event if target.kind is GROUP_EVENTS else self._write
         return write(verb, target, query, sent)
 

@@ -1,4 +1,4 @@
-"""The HTTP front: one handler for every path, answers as the API server sends them."""
+"""The HTTP front: one handler for every path; it answers as the API server does, headers included."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ _UNFORESEEN = (ValueError, TypeError, AttributeError, KeyError, IndexError, Recu
 
 
 class Front:
-    """Turns HTTP requests into calls of the parts, and their results into answers."""
+    """Turns HTTP requests into operations, and their results into answers."""
 
     def __init__(self, core: Core) -> None:
-        """Serve the parts given."""
+        """Serve the parts in ``core``."""
         self._core = core
         self._operations = Operations(core)
         self.garbage = GarbageCollector(core, self._operations.deleter)
         self._watches: set[asyncio.Task[Any]] = set()
 
     def end_watches(self) -> None:
-        """Break off all streams: the server stops."""
+        """Break off all watches: the server is stopping."""
         for task in self._watches:
             task.cancel()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request; whatever goes wrong becomes a Status."""
+        """Answer one request; every error becomes a Status."""
         path, _, query = request.raw_path.partition("?")
         try:
             if _may_be_special(path):
@@ -67,7 +67,7 @@ class Front:
             return await self._resource(request, path, Query(query))
         except ApiError as error:
             return _failure(error)
-        except _UNFORESEEN as error:  # a body of a shape that no check foresaw: say so instead of hanging up
+        except _UNFORESEEN as error:  # an object that no check foresaw: answer instead of dropping the connection
             why = "it is nested too deeply" if isinstance(error, RecursionError) else f"{type(error).__name__}: {error}"
             return _failure(internal(f"the sandbox cannot handle this object: {why}"))
 
@@ -93,7 +93,7 @@ class Front:
     async def _counted_create(
         self, request: web.BaseRequest, target: Target, query: Query, form: Form
     ) -> web.StreamResponse:
-        """A create, with its faults, counted for the server and for its namespace."""
+        """Handle a create with its faults, counted for the whole server and for its namespace."""
         counters = self._core.counters
         both = (counters.creates, counters.of(target.place))
         for counts in both:
@@ -127,7 +127,7 @@ class Front:
         if faults.strikes("reset_share"):
             if request.transport is not None:
                 request.transport.abort()
-            return web.Response(status=500)  # goes nowhere: the connection is gone
+            return web.Response(status=500)  # never arrives: the connection is gone
         if faults.strikes("unknown_outcome_share"):
             return _failure(timed_out())
         return _answer(code, form.of_one(target, result), form.media_type)
@@ -149,7 +149,7 @@ class Front:
                 await response.write(chunk)
             await response.write_eof()
         except (ConnectionError, asyncio.CancelledError):
-            # the client is gone, or the server stops: a watch has no other way to say so
+            # the client disconnected, or the server stops: a watch has no other way to signal that
             if request.transport is not None:
                 request.transport.close()
         finally:
@@ -157,7 +157,7 @@ class Front:
         return response
 
     async def _body(self, request: web.BaseRequest) -> bytes:
-        """The body, bounded. Raises 413."""
+        """Read the body. Raises 413 above the size limit."""
         try:
             return await request.read() if request.body_exists else b""
         except web.HTTPRequestEntityTooLarge as error:
@@ -172,7 +172,7 @@ class Front:
             await asyncio.sleep(self._core.faults.answer_delay_s)
 
     def _overloaded(self) -> web.Response:
-        """429 as max-in-flight says it: plain text, no Status."""
+        """429 as the max-in-flight filter sends it: plain text, no Status."""
         headers = {
             "Content-Type": "text/plain; charset=utf-8",
             "Retry-After": str(int(self._core.faults.retry_after_s)),
@@ -183,7 +183,7 @@ class Front:
 
 
 async def _let_watchers_see() -> None:
-    """Give watchers the loop before the answer goes out: most events come first on a real server."""
+    """Let watchers run before the answer is sent: on a real server most events arrive first."""
     await asyncio.sleep(0)
     await asyncio.sleep(0)
 

@@ -1,4 +1,4 @@
-"""Paths beside the kinds: health, version, discovery, reviews, and the sandbox's own controls."""
+"""Paths that are not resources: health, version, discovery, reviews, and the sandbox's own controls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _USER = {"username": "sandbox", "groups": ["system:masters", "system:authenticat
 _ALIVE = ["/healthz", "/livez", "/readyz", "/version", "/version/"]
 _PUBLIC = ["/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version",
            "/version/"]  # fmt: skip
-# What a cluster-admin is told: the role's own rules, and those that Kubernetes gives to everybody.
+# The rules of a cluster-admin: the role's own, and those that Kubernetes grants to everyone.
 _RULES: JSON = {
     "resourceRules": [
         {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
@@ -42,7 +42,7 @@ _RULES: JSON = {
 
 
 def special(core: Core, method: str, path: str, headers: dict[str, str], data: bytes) -> Reply | None:
-    """Answer a path that is no resource: (code, body, content type); nothing where it is one."""
+    """Answer a path that is not a resource with (code, body, content type); None for a resource."""
     page = _page(core, method, path, data)
     if page is not None:
         return page
@@ -59,7 +59,7 @@ def special(core: Core, method: str, path: str, headers: dict[str, str], data: b
 
 
 def _page(core: Core, method: str, path: str, data: bytes) -> Reply | None:
-    """Pages that have nothing to do with resources."""
+    """Pages that have nothing to do with kinds."""
     if path in _HEALTH:
         return 200, b"ok", "text/plain; charset=utf-8"
     if path == "/version":
@@ -74,8 +74,9 @@ def _page(core: Core, method: str, path: str, data: bytes) -> Reply | None:
 def _control(core: Core, method: str, path: str, data: bytes) -> JSON:
     """Faults and counters over HTTP.
 
-    GET /sandbox/faults shows, POST (a JSON object) sets, DELETE clears; GET /sandbox/counters counts, DELETE
-    starts anew; POST /sandbox/compact forgets the history of watches, POST /sandbox/recount recounts quotas.
+    GET /sandbox/faults shows the faults, POST (a JSON object) sets some, DELETE clears all; GET /sandbox/counters
+    shows the counters, DELETE resets them; POST /sandbox/compact forgets all history, so that watches from older
+    versions get 410; POST /sandbox/recount recounts all quotas.
     """
     if path == "/sandbox/faults":
         if method == "POST":
@@ -107,7 +108,7 @@ def _set_faults(core: Core, body: Any) -> None:
 
 
 def _review(method: str, plural: str, body: Any, now: float) -> JSON:
-    """Who asks, and what they may do: there is no RBAC in the sandbox, everyone is a cluster-admin."""
+    """The user and its permissions: the sandbox has no RBAC, so every user is a cluster-admin."""
     if method != "POST":
         raise method_not_allowed()
     review = body if isinstance(body, dict) else {}

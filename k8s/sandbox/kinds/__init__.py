@@ -1,1 +1,1 @@
-"""The kinds that are served: their schemas, their protobuf form, and the API server's error answers."""
+"""The kinds that are served, their schemas and protobuf form, and the API server's error answers."""

@@ -1,4 +1,4 @@
-"""Status objects, worded as Kubernetes words them (``k8s.io/apimachinery/pkg/api/errors``)."""
+"""Status objects with the wording of Kubernetes (``k8s.io/apimachinery/pkg/api/errors``)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ PLAIN_404 = "404 page not found"
 
 
 class ApiError(Exception):
-    """An answer that is not a success: an HTTP code and the Status that goes with it."""
+    """An answer that is not a success: an HTTP code and its Status."""
 
     def __init__(self, code: int, reason: str, message: str, details: JSON | None = None) -> None:
-        """Keep what the Status will say."""
+        """Build the Status from these fields; an empty ``reason`` is left out."""
         super().__init__(message)
         self.code = code
         self.status = status_object(code, reason, message, details)
 
 
 def status_object(code: int, reason: str, message: str, details: JSON | None = None) -> JSON:
-    """A ``v1.Status`` that tells of a failure."""
+    """A ``v1.Status`` for a failure."""
     status: JSON = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -39,13 +39,13 @@ def status_object(code: int, reason: str, message: str, details: JSON | None = N
 
 
 def success(kind: Kind, name: str, uid: str) -> JSON:
-    """The Status that answers a delete of a kind whose last state is not given back."""
+    """The Status that answers a delete, for kinds whose last state is not returned."""
     details = {"name": name, **_kind_details(kind), "uid": uid}
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
 
 def _kind_details(kind: Kind) -> JSON:
-    """Group and resource as ``details`` names them."""
+    """Group and resource as ``details`` names them: the resource stands under ``kind``."""
     return {"group": kind.group, "kind": kind.plural} if kind.group else {"kind": kind.plural}
 
 
@@ -54,35 +54,35 @@ def _details(kind: Kind, name: str) -> JSON:
 
 
 def not_found(kind: Kind, name: str) -> ApiError:
-    """404 for an object that is not there."""
+    """404 for an object that does not exist."""
     return ApiError(404, "NotFound", f'{kind.group_resource} "{name}" not found', _details(kind, name))
 
 
 def no_such_path() -> ApiError:
-    """404 for a path that no resource is served at."""
+    """404 for a path that no resource has, in a group that is served."""
     return ApiError(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def method_not_allowed() -> ApiError:
-    """405 as the API server says it."""
+    """405 with the API server's message."""
     return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
-def already_exists(kind: Kind, name: str, *, going: bool = False) -> ApiError:
-    """409 for a name that is taken, maybe by an object on its way out."""
-    message = f'{"object is being deleted: " if going else ""}{kind.group_resource} "{name}" already exists'
+def already_exists(kind: Kind, name: str, *, terminating: bool = False) -> ApiError:
+    """409 for a name that is taken; ``terminating`` when its object is being deleted."""
+    message = f'{"object is being deleted: " if terminating else ""}{kind.group_resource} "{name}" already exists'
     return ApiError(409, "AlreadyExists", message, _details(kind, name))
 
 
 def conflict(kind: Kind, name: str, why: str = "") -> ApiError:
-    """409 for an update of a version that is no longer the newest."""
+    """409 for an update of a version that is not the newest."""
     why = why or ("the object has been modified; please apply your changes to the latest version and try again")
     message = f'Operation cannot be fulfilled on {kind.group_resource} "{name}": {why}'
     return ApiError(409, "Conflict", message, _details(kind, name))
 
 
 def precondition_failed(kind: Kind, name: str, why: str) -> ApiError:
-    """409 of a delete whose precondition does not hold; it names the kind, not the resource."""
+    """409 for a delete whose precondition does not hold; it names the kind, not the resource."""
     qualified = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
     details: JSON = (
         {"name": name, "group": kind.group, "kind": kind.kind} if kind.group else {"name": name, "kind": kind.kind}
@@ -91,7 +91,7 @@ def precondition_failed(kind: Kind, name: str, why: str) -> ApiError:
 
 
 def forbidden(kind: Kind, name: str, why: str, causes: list[JSON] | None = None) -> ApiError:
-    """403 of an admission plugin."""
+    """403 from an admission plugin."""
     details = _details(kind, name)
     if causes:
         details["causes"] = causes
@@ -99,79 +99,79 @@ def forbidden(kind: Kind, name: str, why: str, causes: list[JSON] | None = None)
 
 
 def invalid(kind: Kind, name: str, problems: list[tuple[str, str, str]], *, of_resource: bool = False) -> ApiError:
-    """422 with its causes: each problem is (reason, field, sentence)."""
+    """422 with its causes; each problem is (reason, field, message)."""
     causes = [{"reason": reason, "message": text, "field": field} for reason, field, text in problems]
-    lines = list(dict.fromkeys(f"{field}: {text}" for _, field, text in problems))  # the causes say it twice, it once
-    told = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
+    lines = list(dict.fromkeys(f"{field}: {text}" for _, field, text in problems))  # only the causes repeat
+    shown = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
     details: JSON = {"name": name} if name else {}
     if kind.group:
         details["group"] = kind.group
     word = kind.plural if of_resource else kind.kind
     details |= {"kind": word, "causes": causes}
     qualified = f"{word}.{kind.group}" if kind.group else word
-    return ApiError(422, "Invalid", f'{qualified} "{name}" is invalid: {told}', details)
+    return ApiError(422, "Invalid", f'{qualified} "{name}" is invalid: {shown}', details)
 
 
 def invalid_options(options: str, *problems: tuple[str, str, str]) -> ApiError:
-    """422 for parameters of a request, ``options`` being CreateOptions, PatchOptions, ListOptions..."""
+    """422 for invalid request parameters; ``options`` is CreateOptions, PatchOptions, ListOptions..."""
     causes = [{"reason": reason, "message": text, "field": field} for reason, field, text in problems]
     lines = [f"{field}: {text}" for _, field, text in problems]
-    told = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
+    shown = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
     details: JSON = {"group": "meta.k8s.io", "kind": options, "causes": causes}
-    return ApiError(422, "Invalid", f'{options}.meta.k8s.io "" is invalid: {told}', details)
+    return ApiError(422, "Invalid", f'{options}.meta.k8s.io "" is invalid: {shown}', details)
 
 
 def unexpected(message: str) -> ApiError:
-    """500 for an error that the API server has no reason for."""
+    """500 for an error to which the API server gives no reason."""
     return ApiError(500, "", message)
 
 
 def no_such_page() -> ApiError:
-    """404 outside of every group and version that is served: plain text."""
+    """404 outside every served group and version: plain text."""
     return ApiError(404, "", PLAIN_404)
 
 
 def bad_request(message: str) -> ApiError:
-    """400 for a request that can't be understood."""
+    """400 for a request that cannot be understood."""
     return ApiError(400, "BadRequest", message)
 
 
 def unsupported_media_type(allowed: tuple[str, ...]) -> ApiError:
-    """415 for a body in a form that is not read here."""
+    """415 for a body of a media type that cannot be read."""
     message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(allowed)}"
     return ApiError(415, "UnsupportedMediaType", message)
 
 
 def too_large(limit: int) -> ApiError:
-    """413 for a body above the limit, in bytes."""
+    """413 for a body above the limit, given in bytes."""
     message = f"Request entity too large: limit is {limit}"
     return ApiError(413, "RequestEntityTooLarge", message)
 
 
 def too_many_operations(count: int, most: int) -> ApiError:
-    """413 for a JSON patch that is too long."""
-    told = f"The allowed maximum operations in a JSON patch is {most}, got {count}"
-    return ApiError(413, "RequestEntityTooLarge", f"Request entity too large: {told}")
+    """413 for a JSON patch with too many operations."""
+    text = f"The allowed maximum operations in a JSON patch is {most}, got {count}"
+    return ApiError(413, "RequestEntityTooLarge", f"Request entity too large: {text}")
 
 
 def not_acceptable(message: str) -> ApiError:
-    """406 for an answer in a form that can't be given."""
+    """406 for an answer in a form that cannot be given."""
     return ApiError(406, "NotAcceptable", message)
 
 
 def expired(message: str, metadata: JSON | None = None) -> ApiError:
-    """410 for a history that is gone; a list that goes on too late is told how it may."""
+    """410 for a version whose history is gone; ``metadata`` may tell a list how to continue."""
     error = ApiError(410, "Expired", message)
     error.status["metadata"] = metadata or {}
     return error
 
 
 def internal(message: str) -> ApiError:
-    """500 as the API server words it."""
+    """500 with the API server's message."""
     return ApiError(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})
 
 
 def timed_out() -> ApiError:
-    """504 of a request that ran into the server's own limit: the object may have been stored."""
+    """504 for a request that exceeded the server's own time limit: the object may have been stored."""
     message = "Timeout: request did not complete within requested timeout - context deadline exceeded"
     return ApiError(504, "Timeout", message, {})

@@ -1,4 +1,4 @@
-"""What a CustomResourceDefinition must say, and what is filled in (``k8s.io/apiextensions-apiserver``)."""
+"""What a CustomResourceDefinition must contain, and its defaults (``k8s.io/apiextensions-apiserver``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNTYPED = ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields"
 
 
 def default_definition(obj: JSON) -> None:
-    """Names that follow from others, and what a definition is before it is looked at."""
+    """Fill in names that follow from others, and the status of a new definition."""
     spec = obj.setdefault("spec", {})
     names = spec.setdefault("names", {})
     if names.get("kind"):
@@ -46,13 +46,13 @@ def problems_of_definition(obj: JSON) -> list[Problem]:
     problems += [missing(f"spec.names.{field}") for field in ("plural", "singular", "kind", "listKind")
                  if not names.get(field)]  # fmt: skip
     if not (obj.get("status") or {}).get("storedVersions"):
-        told = "Invalid value: null: must have at least one stored version"
-        problems.append(("FieldValueInvalid", "status.storedVersions", told))
+        text = "Invalid value: null: must have at least one stored version"
+        problems.append(("FieldValueInvalid", "status.storedVersions", text))
     return problems
 
 
 def problems_of_definition_update(before: JSON, obj: JSON) -> list[Problem]:
-    """What a change may not touch: group, scope, plural and kind of what is served."""
+    """What an update must not change: group, scope, plural and kind."""
     old, new = before["spec"], obj["spec"]
     kept = [(f"spec.{field}", old.get(field), new.get(field)) for field in ("group", "scope")]
     kept += [(f"spec.names.{field}", old["names"].get(field), new["names"].get(field)) for field in ("plural", "kind")]
@@ -73,7 +73,7 @@ def _version_problems(versions: list[JSON]) -> Iterator[Problem]:
 
 
 def _schema_problems(schema: JSON, path: str, *, root: bool = False) -> Iterator[Problem]:
-    """Structural: every value has a type, but for what may be anything."""
+    """Problems of a structural schema: every value needs a type, except where any value is allowed."""
     for name, below in (schema.get("properties") or {}).items():
         if not (root and name == "metadata"):
             yield from _schema_problems(below, f"{path}.properties[{name}]")

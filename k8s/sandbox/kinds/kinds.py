@@ -1,4 +1,4 @@
-"""The table of kinds that the sandbox serves. Most namespaced kinds need no more than their row."""
+"""The table of kinds that the sandbox serves. Most namespaced kinds need nothing beyond their row."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:
-    """One resource: where it is served, what it is called, and how its objects behave.
+    """One resource: where it is served, its names, and how its objects behave.
 
-    Kinds are equal when group and plural are: versions of one resource share their objects.
+    Kinds are equal when group and plural are equal: the versions of a resource share their objects.
     """
 
     group: str
@@ -27,37 +27,37 @@ class Kind:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ()
-    strategic: bool = True  # custom resources know no strategic merge patch
-    returns_deleted: bool = False  # a delete answers with the object, not with a Status
-    orphans: bool = False  # a delete leaves dependents alone unless it says otherwise
-    schema: dict[str, Any] | None = None  # of a custom resource, as its definition has it
-    columns: tuple[dict[str, Any], ...] = ()  # of its Tables, likewise
+    strategic: bool = True  # whether strategic merge patch works: not for custom resources
+    returns_deleted: bool = False  # a delete returns the object instead of a Status
+    orphans: bool = False  # a delete leaves dependents alone unless it asks otherwise
+    schema: dict[str, Any] | None = None  # of a custom resource, from its definition
+    columns: tuple[dict[str, Any], ...] = ()  # of its Tables, from its definition
     group_resource: str = field(init=False, default="")
     api_version: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
-        """Derive the names that every answer uses."""
+        """Derive the names that every answer needs."""
         resource = f"{self.plural}.{self.group}" if self.group else self.plural
         object.__setattr__(self, "group_resource", resource)
         object.__setattr__(self, "api_version", f"{self.group}/{self.version}" if self.group else self.version)
         object.__setattr__(self, "singular", self.singular or self.kind.lower())
 
     def __eq__(self, other: object) -> bool:
-        """By group and plural."""
+        """Compare by group and plural."""
         return isinstance(other, Kind) and self.group_resource == other.group_resource
 
     def __hash__(self) -> int:
-        """Cheap: a string keeps its hash."""
+        """Hash the name: strings cache their hash, so this is cheap."""
         return hash(self.group_resource)
 
     @property
     def list_kind(self) -> str:
-        """Name of the list of this kind."""
+        """The name of the list of this kind."""
         return f"{self.kind}List"
 
     @property
     def has_status(self) -> bool:
-        """Whether status is a subresource of its own."""
+        """Whether ``status`` is a subresource."""
         return "status" in self.subresources
 
 
@@ -76,7 +76,7 @@ QUOTAS = Kind(
 )
 LIMIT_RANGES = Kind("", "v1", "limitranges", "LimitRange", short_names=("limits",))
 EVENTS = Kind("", "v1", "events", "Event", short_names=("ev",))
-GROUP_EVENTS = Kind("events.k8s.io", "v1", "events", "Event", short_names=("ev",))  # the same, see event_versions
+GROUP_EVENTS = Kind("events.k8s.io", "v1", "events", "Event", short_names=("ev",))  # see http/event_versions
 SERVICES = Kind(
     "", "v1", "services", "Service", short_names=("svc",), categories=_ALL, subresources=_STATUS, returns_deleted=True
 )
@@ -159,12 +159,12 @@ BUILT_IN: tuple[Kind, ...] = (
 
 
 class Kinds:
-    """The kinds that are served now: the built-in table, and what CustomResourceDefinitions add to it."""
+    """The kinds served now: the built-in table, and what CustomResourceDefinitions add to it."""
 
     def __init__(self, kinds: Iterable[Kind] = BUILT_IN) -> None:
-        """Index the table."""
+        """Serve these kinds to begin with."""
         self._kinds: dict[tuple[str, str, str], Kind] = {}
-        self.generation = 0  # rises with each change: discovery and OpenAPI are cached by it
+        self.generation = 0  # rises with each change: discovery and OpenAPI cache by it
         for kind in kinds:
             self.add(kind)
 
@@ -173,7 +173,7 @@ class Kinds:
         return iter(self._kinds.values())
 
     def find(self, group: str, version: str, plural: str) -> Kind | None:
-        """The kind that is served at this place."""
+        """The kind served under this group, version and plural, if any."""
         return self._kinds.get((group, version, plural))
 
     def serves(self, group: str, version: str) -> bool:
@@ -185,11 +185,11 @@ class Kinds:
         return any(kind.group == group for kind in self._kinds.values())
 
     def add(self, kind: Kind) -> None:
-        """Serve a further kind; one that is served already stays as it is."""
+        """Serve another kind; one that is served already stays as it is."""
         self._kinds.setdefault((kind.group, kind.version, kind.plural), kind)
         self.generation += 1
 
     def remove(self, kind: Kind) -> None:
-        """Stop serving a kind that a CustomResourceDefinition brought."""
+        """Stop serving a kind that a CustomResourceDefinition added."""
         self._kinds.pop((kind.group, kind.version, kind.plural), None)
         self.generation += 1

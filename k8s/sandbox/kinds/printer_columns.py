@@ -1,4 +1,4 @@
-"""Columns that a CustomResourceDefinition brings for its kind: ``additionalPrinterColumns``."""
+"""Columns that a CustomResourceDefinition defines for its kind: ``additionalPrinterColumns``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STEP = re.compile(r'\.([^.\[\]]+)|\[(\d+)\]|\[\?\(@\.(\w+)\s*==\s*["\']([^"\']*
 
 
 def value_at(obj: JSON, path: str) -> Any:
-    """What a column shows: the value at a JSONPath of names, indexes and one equality, or nothing."""
+    """The value at a JSONPath of names, indexes and equality filters; None where there is none."""
     value: Any = obj
     for name, index, field, wanted in _STEP.findall(path):
         if name:

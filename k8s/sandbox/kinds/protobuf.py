@@ -1,7 +1,7 @@
-"""Request bodies in Kubernetes' protobuf: ``kubectl create`` and Go's typed clients send them. Answers stay JSON.
+"""Request bodies in Kubernetes' protobuf, sent by ``kubectl create`` and Go's typed clients. Answers stay JSON.
 
-The table beside this module is taken from the ``.proto`` files and Go types of Kubernetes 1.36 (Apache-2.0),
-see ``protobuf_table``. A line is ``number name type flags``: r repeated, m map of strings, p pointer.
+The table beside this module is derived from the ``.proto`` files and Go types of Kubernetes 1.36 (Apache-2.0),
+see ``tools/protobuf_table.py``. A line is ``number name type flags``: r repeated, m map of strings, p pointer.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def package_of(api_version: str) -> str:
 
 
 def read_protobuf(data: bytes) -> Any:
-    """An object from the envelope that Kubernetes sends. Raises 400."""
+    """Decode the envelope that Kubernetes sends into an object. Raises 400."""
     try:
         return _unwrap(data)
     except (ValueError, IndexError, OverflowError) as error:
@@ -64,7 +64,7 @@ def _unwrap(data: bytes) -> dict[str, Any]:
     api_version, kind = about.get(1, ""), about.get(2, "")
     message = "meta.v1.DeleteOptions" if kind == "DeleteOptions" else f"{package_of(api_version)}.{kind}"
     if message not in _table():
-        raise ValueError(f"{api_version} {kind} is not known here as protobuf: send JSON")
+        raise ValueError(f"{api_version} {kind} cannot be read as protobuf here: send JSON")
     return {"apiVersion": api_version, "kind": kind, **_message(message, _bytes(envelope.get(2, b"")), 0)}
 
 
@@ -83,7 +83,7 @@ def _table() -> dict[str, dict[int, Field]]:
 
 @cache
 def fields_by_name(message: str) -> dict[str, Field]:
-    """The fields of a type as JSON names them, inlined ones included; nothing for an unknown type."""
+    """The fields of a type by JSON name, with inlined ones; empty for an unknown type."""
     found: dict[str, Field] = {}
     for field in _table().get(message, {}).values():
         if field.name in _INLINED:
@@ -94,7 +94,7 @@ def fields_by_name(message: str) -> dict[str, Field]:
 
 
 def _parts(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Number and raw value of each field on the wire."""
+    """Field number and raw value of each field on the wire."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
@@ -108,9 +108,9 @@ def _parts(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         elif wire in {_FIXED64, _FIXED32}:
             size = 8 if wire == _FIXED64 else 4
         else:
-            raise ValueError(f"wire type {wire} is not used by Kubernetes")
+            raise ValueError(f"Kubernetes does not use wire type {wire}")
         if at + size > len(data):
-            raise ValueError("the body ends too early")
+            raise ValueError("the body is truncated")
         yield tag >> 3, data[at : at + size]
         at += size
 
@@ -130,14 +130,14 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 def _bytes(value: int | bytes) -> bytes:
     if isinstance(value, int):
-        raise ValueError("a number stands where a message should")  # noqa: TRY004 - it is the data that is wrong
+        raise ValueError("found a number where a message was expected")  # noqa: TRY004 - it is the data that is wrong
     return value
 
 
 def _message(name: str, data: bytes, depth: int) -> dict[str, Any]:
-    """A message as its JSON: zeros of plain fields are left out, as ``omitempty`` does."""
+    """Decode a message to JSON: zeros of plain fields are left out, as ``omitempty`` does."""
     if depth > _DEEPEST:
-        raise ValueError("messages are nested too deep")
+        raise ValueError("messages are nested too deeply")
     fields = _table().get(name, {})
     result: dict[str, Any] = {}
     for number, raw in _parts(data):

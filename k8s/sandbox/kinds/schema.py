@@ -1,7 +1,7 @@
-"""Types of the built-in kinds: what does not fit is refused, what is unknown is dropped, what is empty is absent.
+"""Types of the built-in kinds: values that do not fit are refused, unknown fields dropped, empty ones left out.
 
-The types come from the table that ``protobuf`` reads. Of custom resources the metadata is typed here, the rest by
-the schema of their definition (``structural``).
+The types come from the table that ``protobuf`` reads. Of custom resources only the metadata is typed here; the rest
+follows the schema of their definition (``structural``).
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ _INDEX = re.compile(r"\[\d+\]")
 _MODULE = re.compile(r"^(\[\]|map\[string\])?\w+\.(?=v\d|resource)")
 _TEXTS = frozenset({"string", "bytes", "meta.v1.Time", "meta.v1.MicroTime"})
 _NUMBERS = frozenset({"int32", "int64", "uint32", "uint64"})
-_LISTS = frozenset("rm")  # flags of lists and maps, which say nothing when they are empty
+_LISTS = frozenset("rm")  # flags of lists and maps, which are left out when they are empty
 _BASE64 = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=")
 _FREE = frozenset({"runtime.RawExtension", "meta.v1.FieldsV1"})
 
 
-class _Misfit(Exception):  # noqa: N818 - a message on its way to the Status
-    """A value that its field cannot take."""
+class _Misfit(Exception):  # noqa: N818 - only its message is used, in the Status
+    """A value that does not fit the type of its field."""
 
 
 class _Walk(NamedTuple):
-    """One body being read: where unknown fields are noted."""
+    """One pass over a body; collects the unknown fields."""
 
     unknown: list[str]
 
 
 def conform(kind: Kind, obj: JSON, *, strict: bool = False) -> JSON:
-    """The object with every field of its type. Raises 400: for misfits, and with ``strict`` for unknown fields."""
+    """The object with all field types checked. Raises 400 for a misfit and, if ``strict``, for unknown fields."""
     walk = _Walk([])
     try:
         message = message_of(kind)
@@ -49,13 +49,13 @@ def conform(kind: Kind, obj: JSON, *, strict: bool = False) -> JSON:
     except _Misfit as misfit:
         raise cannot_handle(kind, str(misfit)) from misfit
     if strict and walk.unknown:
-        told = ", ".join(f'unknown field "{path}"' for path in walk.unknown)
-        raise cannot_handle(kind, f"strict decoding error: {told}")
+        listed = ", ".join(f'unknown field "{path}"' for path in walk.unknown)
+        raise cannot_handle(kind, f"strict decoding error: {listed}")
     return clean
 
 
 def unknown_fields(kind: Kind, obj: JSON) -> list[str]:
-    """Paths of the fields that a built-in kind does not have. Raises 400 for misfits."""
+    """Paths of the fields that a built-in kind does not have. Raises 400 for values that do not fit."""
     walk = _Walk([])
     try:
         message = message_of(kind)
@@ -67,19 +67,19 @@ def unknown_fields(kind: Kind, obj: JSON) -> list[str]:
 
 
 def cannot_handle(kind: Kind, why: str) -> ApiError:
-    """400 of a body that cannot become an object of its kind."""
+    """400 for a body that cannot become an object of its kind."""
     return bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}')
 
 
 @cache
 def message_of(kind: Kind) -> str:
-    """The name of the type of a kind, empty where there is no schema."""
+    """The name of the type of a kind, empty where the table has none."""
     name = f"{package_of(kind.api_version)}.{kind.kind}"
     return name if kind.strategic and fields_by_name(name) else ""
 
 
 def json_word(value: Any) -> str:
-    """What Go calls a JSON value of this sort."""
+    """Go's name for the JSON type of a value."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int | float):
@@ -89,7 +89,7 @@ def json_word(value: Any) -> str:
 
 
 def _custom(kind: Kind, obj: JSON, walk: _Walk) -> JSON:
-    """A custom resource: its metadata has types, the rest is pruned and filled in by its schema."""
+    """A custom resource: its metadata is typed here, the rest is pruned and defaulted by its schema."""
     metadata = obj.get("metadata")
     field = Field("metadata", _META, "")
     typed = {} if metadata is None else _value("ObjectMeta", field, metadata, "", walk, 1)
@@ -134,7 +134,7 @@ def _value(holder: str, field: Field, value: Any, path: str, walk: _Walk, depth:
     if "m" in field.flags:
         if not isinstance(value, dict):
             raise _misfit(holder, value, path, f"map[string]{field.type}")
-        texts = field.type == "string"  # for which Go takes a null as the empty one
+        texts = field.type == "string"  # in such a map Go reads a null as the empty string
         return {key: "" if texts and each is None else _single(holder, field.type, each, path, walk, depth)
                 for key, each in value.items()}  # fmt: skip
     return _single(holder, field.type, value, path, walk, depth)
@@ -150,7 +150,7 @@ def _single(holder: str, type_: str, value: Any, path: str, walk: _Walk, depth: 
     elif type_ in _NUMBERS:
         fits = isinstance(value, int) and not isinstance(value, bool)
     elif type_ == "api.resource.Quantity":
-        fits = True  # it has a parser of its own, with sentences of its own
+        fits = True  # quantities are parsed elsewhere, with their own messages
     elif type_ == "util.intstr.IntOrString":
         fits = isinstance(value, str | int | float) and not isinstance(value, bool)
     elif type_ in _FREE:
@@ -172,7 +172,7 @@ def _check_base64(text: str) -> None:
 
 
 def _misfit(holder: str, value: Any, path: str, type_: str) -> _Misfit:
-    """As Go's decoder says it: the struct that has the field, the path without indexes, the Go type."""
+    """The message of Go's decoder: the struct that has the field, the path without indexes, the Go type."""
     short = "v1.ResourceList" if type_.endswith("]api.resource.Quantity") else _MODULE.sub(r"\1", type_)
     place = f"{holder.rpartition('.')[2]}.{_INDEX.sub('', path)}"
     return _Misfit(f"json: cannot unmarshal {json_word(value)} into Go struct field {place} of type {short}")

@@ -1,6 +1,6 @@
-"""Structural schemas of custom resources: what is unknown is cut off, defaults are filled in, values are checked.
+"""Structural schemas of custom resources: unknown fields are pruned, defaults filled in, values checked.
 
-Source of the rules: ``k8s.io/apiextensions-apiserver`` ``pkg/apiserver/schema``; of the sentences: ``kube-openapi``.
+Source of the rules: ``k8s.io/apiextensions-apiserver`` ``pkg/apiserver/schema``; of the messages: ``kube-openapi``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def prune_and_default(schema: JSON, obj: JSON, unknown: list[str]) -> JSON:
-    """The object as it is stored. Paths of what is cut off are added to ``unknown``."""
+    """The object as it is stored. The paths of pruned fields are appended to ``unknown``."""
     pruned: JSON = _prune(schema, obj, "", unknown, root=True)
     _default(schema, pruned)
     return pruned
@@ -73,7 +73,7 @@ def _default(schema: JSON, value: Any) -> None:
 
 
 def problems_of(schema: JSON, obj: JSON) -> list[Problem]:
-    """Where an object does not fit, sorted by field."""
+    """Where an object violates its schema, sorted by field."""
     problems: list[Problem] = []
     _check(schema, {name: value for name, value in obj.items() if name not in _ROOT}, "", problems)
     return sorted(problems, key=lambda problem: problem[1])
@@ -85,8 +85,8 @@ def _check(schema: JSON, value: Any, path: str, problems: list[Problem]) -> None
     if not _is_of_type(schema, value):
         wanted = "integer,string" if schema.get(_INT_OR_STRING) else schema.get("type")
         found = _type_of(value)
-        told = f'Invalid value: "{found}": {path} in body must be of type {wanted}: "{found}"'
-        problems.append(("FieldValueTypeInvalid", path, told))
+        text = f'Invalid value: "{found}": {path} in body must be of type {wanted}: "{found}"'
+        problems.append(("FieldValueTypeInvalid", path, text))
         return
     problems += _value_problems(schema, value, path)
     if isinstance(value, list):
@@ -158,11 +158,11 @@ def _number_problems(schema: JSON, value: float, path: str) -> list[Problem]:
     found: list[Problem] = []
     least, most, step = schema.get("minimum"), schema.get("maximum"), schema.get("multipleOf")
     if least is not None and (value <= least if schema.get("exclusiveMinimum") else value < least):
-        told = "greater than" if schema.get("exclusiveMinimum") else "greater than or equal to"
-        found.append(_invalid(path, value, f"should be {told} {least}"))
+        words = "greater than" if schema.get("exclusiveMinimum") else "greater than or equal to"
+        found.append(_invalid(path, value, f"should be {words} {least}"))
     if most is not None and (value >= most if schema.get("exclusiveMaximum") else value > most):
-        told = "less than" if schema.get("exclusiveMaximum") else "less than or equal to"
-        found.append(_invalid(path, value, f"should be {told} {most}"))
+        words = "less than" if schema.get("exclusiveMaximum") else "less than or equal to"
+        found.append(_invalid(path, value, f"should be {words} {most}"))
     if step and value % step:
         found.append(_invalid(path, value, f"should be a multiple of {step}"))
     return found
@@ -179,5 +179,5 @@ def _size_problems(schema: JSON, value: list[Any] | JSON, path: str) -> list[Pro
     return found
 
 
-def _invalid(path: str, value: Any, told: str) -> Problem:
-    return ("FieldValueInvalid", path, f"Invalid value: {json.dumps(value)}: {path} in body {told}")
+def _invalid(path: str, value: Any, text: str) -> Problem:
+    return ("FieldValueInvalid", path, f"Invalid value: {json.dumps(value)}: {path} in body {text}")

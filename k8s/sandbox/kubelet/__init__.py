@@ -1,1 +1,1 @@
-"""A fake kubelet that runs and finishes pods: an API client, on real servers too."""
+"""A fake kubelet that runs and finishes pods: an API client, which works on real servers too."""

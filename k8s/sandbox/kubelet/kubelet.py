@@ -1,8 +1,8 @@
-"""A fake kubelet: an API client that runs pods by saying so, on the sandbox as on a real server.
+"""A fake kubelet: an API client that "runs" pods by setting their status, on the sandbox or on a real server.
 
-It watches pods, sets them Running, and after each pod's run time Succeeded. The run time of a pod is its
-annotation ``sandbox.backoff-ctrl.dev/run-seconds``, else ``finish_after``. Pods that are being deleted are
-let go once their grace is over. It uses nothing but plain REST, so that it proves the server, not a library.
+It watches pods, sets them to Running, and after the run time of the pod to Succeeded. The run time is the pod's
+annotation ``sandbox.backoff-ctrl.dev/run-seconds``, else ``finish_after``. A pod that is being deleted is removed
+when its grace period ends. It uses nothing but plain REST, so that it tests the server and not a library.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RUN_SECONDS = "sandbox.backoff-ctrl.dev/run-seconds"
 
 _ENDED = frozenset({"Succeeded", "Failed"})
 _RETRY_S = 0.2  # pause after a watch or a patch that failed
-_TRIES = 20  # of a patch that the server refuses; where it can't be reached or has no time, there is no limit
+_TRIES = 20  # of a patch that the server refuses; an unreachable or overloaded server is tried without limit
 _IN_FLIGHT = 32
 
 _log = logging.getLogger(__name__)
@@ -37,9 +37,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where the API server is and how to speak to it. ``tls`` as aiohttp takes it; nothing checks certificates.
+    """Where the API server is and how to reach it. ``tls`` is passed to aiohttp; None checks no certificates.
 
-    ``detour`` is what else aiohttp is told of each request, such as a proxy.
+    ``detour`` holds further arguments of aiohttp for each request, such as a proxy.
     """
 
     url: str
@@ -50,9 +50,9 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One thing to do to the pod at ``path``; what has begun ends at ``ends`` (loop time), if ever.
+    """One action on the pod at ``path``; a pod set to Running is to end at ``ends`` (loop time), if ever.
 
-    The end is planned only when the beginning was understood: a late retry must not undo it.
+    The end is scheduled only after the server has accepted the start: a late retry must not undo the end.
     """
 
     what: str
@@ -62,14 +62,14 @@ class _Step:
 
 
 class Kubelet:
-    """Runs every pod of a namespace, or of all. Use it as an async context manager."""
+    """Runs every pod of a namespace, or of all namespaces. Use it as an async context manager."""
 
     def __init__(
         self, server: Server, *, namespace: str = "", finish_after: float | None = None, starts: bool = True
     ) -> None:
-        """``finish_after``: run time in seconds of pods that name none; nothing leaves those running.
+        """``finish_after``: run time in seconds for pods that have no annotation; with None they run on.
 
-        ``starts``: whether pods are set Running first; without it they go from Pending to Succeeded.
+        ``starts``: whether pods are set to Running first; without it they go straight from Pending to Succeeded.
         """
         self._server = server
         self._namespace = namespace
@@ -77,8 +77,8 @@ class Kubelet:
         self._starts = starts
         self._session: aiohttp.ClientSession | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._due: list[tuple[float, int, _Step]] = []  # (when, order, what to do)
-        self._known: set[str] = set()  # uids that have a plan
+        self._due: list[tuple[float, int, _Step]] = []  # (loop time, order, action)
+        self._known: set[str] = set()  # uids of the pods that are scheduled
         self._order = 0
         self._news = asyncio.Event()
         self._slots = asyncio.Semaphore(_IN_FLIGHT)
@@ -86,18 +86,18 @@ class Kubelet:
         self.finished = 0
 
     async def __aenter__(self) -> Self:
-        """Begin to watch."""
+        """Start to watch; see ``start``."""
         await self.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop; pods stay as they are."""
+        """Stop; the pods stay as they are."""
         await self.stop()
 
     async def start(self) -> None:
-        """Begin to watch."""
+        """Start to watch and to act, in tasks of the running loop."""
         timeout = aiohttp.ClientTimeout(total=None, connect=10, sock_read=None)
         connector = aiohttp.TCPConnector(limit=_IN_FLIGHT + 4, ssl=self._server.tls or False)
         self._session = aiohttp.ClientSession(
@@ -108,7 +108,7 @@ class Kubelet:
             task.add_done_callback(_say_failure)
 
     async def stop(self) -> None:
-        """End watch and work, close connections."""
+        """Cancel the tasks and close all connections."""
         tasks = [*self._tasks, *self._under_way]
         for task in tasks:
             task.cancel()
@@ -123,14 +123,14 @@ class Kubelet:
         return f"{self._server.url}/api/v1{within}/pods"
 
     async def _watch(self) -> None:
-        """List, then watch from there; after any failure from the start."""
+        """List, then watch from there; after a failure begin again."""
         while True:
             try:
                 version = await self._list()
                 while version:
                     version = await self._follow(version)
             except (aiohttp.ClientError, OSError, ValueError) as error:
-                _log.debug("the kubelet's watch failed and starts anew: %s", error)
+                _log.debug("the kubelet's watch failed; it starts again: %s", error)
             await asyncio.sleep(_RETRY_S)
 
     async def _list(self) -> str:
@@ -143,7 +143,7 @@ class Kubelet:
         return str(found["metadata"]["resourceVersion"])
 
     async def _follow(self, version: str) -> str:
-        """Watch until the stream ends; the version to go on from, empty when it is forgotten."""
+        """Watch until the stream ends; returns the version to resume from, empty when a new list is needed."""
         assert self._session is not None
         query = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true", "timeoutSeconds": "300"}
         async with self._session.get(self._pods, params=query, **self._server.detour) as answer:
@@ -165,7 +165,7 @@ class Kubelet:
         return version
 
     def _plan(self, pod: Mapping[str, Any]) -> None:
-        """Note what is to be done with a pod, and when."""
+        """Schedule what is to be done with a pod."""
         metadata, status = pod["metadata"], pod.get("status") or {}
         path = f"{self._server.url}/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
         if metadata.get("deletionTimestamp"):
@@ -193,7 +193,7 @@ class Kubelet:
         except ValueError:
             seconds = math.nan
         if not 0 <= seconds < math.inf:
-            _log.warning("%s: %r is no number of seconds; the pod runs on", RUN_SECONDS, text)
+            _log.warning("%s: %r is not a number of seconds; the pod keeps running", RUN_SECONDS, text)
             return None
         return seconds
 
@@ -203,7 +203,7 @@ class Kubelet:
         self._news.set()
 
     async def _work_off(self) -> None:
-        """Do what is due, several at a time."""
+        """Do what is due, several actions at a time."""
         loop = asyncio.get_running_loop()
         while True:
             while self._due and self._due[0][0] <= loop.time():
@@ -226,15 +226,15 @@ class Kubelet:
         _say_failure(task)
 
     async def _do(self, step: _Step) -> None:
-        """Patch or delete until the server has understood; a pod that is gone is fine."""
+        """Patch or delete until the server accepts it; a pod that is gone needs nothing more."""
         what, path = step.what, step.path
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         refusals = 0
         while refusals < _TRIES:
             try:
                 status = await (self._let_go(path) if what == "let-go" else self._set_phase(step, now))
-            except (aiohttp.ClientError, OSError) as error:  # aiohttp lets some of TLS through as they are
-                _log.debug("%s: %s failed and is tried again: %s", path, what, error)
+            except (aiohttp.ClientError, OSError) as error:  # aiohttp does not wrap every TLS error
+                _log.debug("%s: %s failed; it is tried again: %s", path, what, error)
                 status = 0
             refusals += 400 <= status < 500 and status != 429
             if status in {200, 201, 202, 404}:
@@ -244,7 +244,7 @@ class Kubelet:
                     self._later(step.ends - asyncio.get_running_loop().time(), _Step("Succeeded", path, began))
                 return
             await asyncio.sleep(_RETRY_S)
-        _log.warning("%s: could not be set %s", path, what)
+        _log.warning("%s: gave up %s: the server refused it %d times", path, what, _TRIES)
 
     async def _set_phase(self, step: _Step, now: str) -> int:
         assert self._session is not None
@@ -264,7 +264,7 @@ class Kubelet:
 
 
 def _say_failure(task: asyncio.Task[None]) -> None:
-    """Say what ended a task before its time: pods would stay as they are, and nobody would know why."""
+    """Log what ended a task early; otherwise pods would stay as they are without an explanation."""
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error("the kubelet failed", exc_info=error)
 

@@ -1,4 +1,4 @@
-"""What a kubelet says of a pod that runs, and of one that is done: conditions, and a status for each container."""
+"""The status that a kubelet reports for a running or finished pod: conditions and container statuses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def status_of(pod: Mapping[str, Any], phase: str, now: str) -> dict[str, Any]:
-    """The status to be merged in when a pod begins (phase Running) or ends (Succeeded). ``now``: a timestamp."""
+    """The status to merge in when a pod starts (phase Running) or ends (Succeeded). ``now``: a timestamp."""
     spec, known = pod.get("spec") or {}, pod.get("status") or {}
     runs = phase == "Running"
     began = now if runs else str(known.get("startTime") or now)
@@ -38,7 +38,7 @@ def _conditions(runs: bool, now: str) -> list[dict[str, str]]:
 
 
 def _init_container(container: Mapping[str, Any], runs: bool, began: str, now: str) -> dict[str, Any]:
-    """One that is done when the others begin; or a sidecar (``restartPolicy: Always``), which runs beside them."""
+    """An init container, finished before the others start; or a sidecar (``restartPolicy: Always``), still running."""
     if container.get("restartPolicy") == "Always":
         return _container(container, runs, began, now)
     return {**_container(container, False, began, began), "ready": True}

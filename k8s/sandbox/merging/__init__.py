@@ -1,1 +1,1 @@
-"""Patches of every type, server-side apply, managed fields."""
+"""Merging changes into objects: patches of every type, server-side apply, managed fields."""

@@ -1,7 +1,7 @@
-"""Sets of fields, as ``fieldsV1`` writes them: made from objects, compared, packed and unpacked.
+"""Sets of fields in the form of ``fieldsV1``: made from objects, compared, packed and unpacked.
 
-A path is a tuple of steps: ``f:NAME`` of a map, ``k:KEYS`` of a list of objects, ``v:VALUE`` of a set. Which lists
-are which is that of the ``x-kubernetes-list-type`` marks of Kubernetes 1.36's OpenAPI document.
+A path is a tuple of steps: ``f:NAME`` into a map, ``k:KEYS`` into a list of objects, ``v:VALUE`` into a set. The
+type of each list comes from the ``x-kubernetes-list-type`` marks in the OpenAPI document of Kubernetes 1.36.
 Source of the format: ``sigs.k8s.io/structured-merge-diff`` ``fieldpath``.
 """
 
@@ -40,13 +40,13 @@ _SERVERS = frozenset({"creationTimestamp", "generation", "managedFields", "name"
 
 
 class Layout(NamedTuple):
-    """What the lists of a kind are: those of custom resources are replaced as a whole."""
+    """The list types of a kind: lists of custom resources are atomic, that is, replaced as a whole."""
 
     custom: bool = False
     service: bool = False
 
     def keys(self, path: Path) -> tuple[str, ...]:
-        """The keys of the list of objects at a path; nothing where it is replaced as a whole."""
+        """The merge keys of the list of objects at a path; empty for an atomic list."""
         name = path[-1][2:] if path else ""
         if self.custom and path[:1] != ("f:metadata",):
             return ()
@@ -63,7 +63,7 @@ class Layout(NamedTuple):
         return not self.custom and bool(path) and path[-1][2:] in _ATOMIC
 
     def items(self, path: Path, value: Any) -> dict[str, Any] | None:
-        """The steps into a value and what is below each; nothing for a leaf."""
+        """The steps into a value, and what is below each; None for a leaf."""
         if isinstance(value, dict):
             if self.is_atomic(path):
                 return None
@@ -84,13 +84,13 @@ def layout_of(kind: Kind) -> Layout:
 
 
 def item_step(keys: tuple[str, ...], item: JSON) -> str:
-    """The step to an item of a list of objects; a protocol that is not said is TCP."""
+    """The step to an item in a list of objects; a missing protocol means TCP."""
     named = {key: item.get(key, "TCP" if key == "protocol" else "") for key in sorted(keys)}
     return "k:" + json.dumps(named, separators=(",", ":"))
 
 
 def applied_fields(layout: Layout, value: JSON) -> set[Path]:
-    """What an applied configuration claims: its leaves, and the items of its lists."""
+    """The fields that an applied configuration claims: its leaves, and the items of its lists."""
     found: set[Path] = set()
     _apply(layout, value, (), found)
     return {path for path in found if _may_be_owned(path)}
@@ -111,7 +111,7 @@ def _apply(layout: Layout, value: Any, path: Path, found: set[Path]) -> None:
 
 
 def changes(layout: Layout, before: Any, after: Any) -> tuple[set[Path], set[Path]]:
-    """What a write set, and what it removed."""
+    """The fields that a write set, and those that it removed."""
     changed: set[Path] = set()
     removed: set[Path] = set()
     _compare(layout, before, after, (), changed, removed)
@@ -136,21 +136,21 @@ def _compare(layout: Layout, before: Any, after: Any, path: Path, changed: set[P
 
 
 def _all(layout: Layout, value: Any, path: Path, found: set[Path]) -> None:
-    """A value that is new, or gone, with everything in it."""
+    """Add a value that is new, or gone, with everything below it."""
     found.add(path)
     for step, below in (layout.items(path, value) or {}).items():
         _all(layout, below, (*path, step), found)
 
 
 def _may_be_owned(path: Path) -> bool:
-    """Whether a field is anybody's: the server's own are nobody's."""
+    """Whether a field can have an owner: the fields that the server sets cannot."""
     if path in _NEVER_OWNED or not path:
         return False
     return not (path[0] == "f:metadata" and path[1][2:] in _SERVERS)
 
 
 def created_fields(layout: Layout, empty: JSON, obj: JSON) -> JSON:
-    """What a create set, packed: the same as ``pack(changes(...))`` says, at a fraction of its cost."""
+    """The fields that a create set, packed: equal to ``pack(changes(...))``, at a fraction of its cost."""
     packed: JSON = {}
     for name, value in obj.items():
         if name == "metadata":
@@ -165,7 +165,7 @@ def created_fields(layout: Layout, empty: JSON, obj: JSON) -> JSON:
 
 
 def _created(layout: Layout, name: str, value: Any, empty: Any, *, within_meta: bool) -> JSON | None:
-    """Nothing for a null, and for a struct that Go always writes with nothing in it."""
+    """None for a null, and for an empty struct that Go always writes."""
     if isinstance(value, dict):
         if name in _ATOMIC and not layout.custom:
             return {}
@@ -202,7 +202,7 @@ def _created_map(layout: Layout, value: JSON, empty: Any, *, within_meta: bool) 
 
 @cache
 def emptiness(kind: Kind) -> JSON:
-    """An object of a kind that says nothing, as Go writes it: structs are there, pointers are not."""
+    """An empty object of a kind as Go writes it: with its structs, without its pointers."""
     if not kind.strategic:
         return {"metadata": {}}
     return {"metadata": {}, **_empty(message_of(kind), 0)}
@@ -219,7 +219,7 @@ def _empty(message: str, depth: int) -> JSON:
 
 
 def pack(paths: set[Path]) -> JSON:
-    """As ``fieldsV1``: a field that has others below it says of itself with a dot."""
+    """Paths as ``fieldsV1``: a field with others below it is marked as owned itself by a dot."""
     packed: JSON = {}
     for path in sorted(paths):
         level = packed
@@ -239,7 +239,7 @@ def _tidy(level: JSON) -> None:
 
 
 def unpack(packed: JSON) -> set[Path]:
-    """The paths of a ``fieldsV1``."""
+    """The paths in a ``fieldsV1``."""
     found: set[Path] = set()
     _unpack(packed, (), found)
     return found
@@ -253,8 +253,8 @@ def _unpack(packed: JSON, path: Path, found: set[Path]) -> None:
             _unpack(below if isinstance(below, dict) else {}, (*path, step), found)
 
 
-def told(path: Path) -> str:
-    """A path as a conflict names it: ``.spec.containers[name="c"].image``."""
+def path_text(path: Path) -> str:
+    """A path as a conflict message writes it: ``.spec.containers[name="c"].image``."""
     words = ""
     for step in path:
         sort, _, rest = step.partition(":")

@@ -1,4 +1,4 @@
-"""``metadata.managedFields``: who wrote which fields last, by writes of every sort.
+"""``metadata.managedFields``: which manager last wrote which fields, and how.
 
 Source of the rules: ``k8s.io/apimachinery`` ``pkg/util/managedfields`` and ``sigs.k8s.io/structured-merge-diff``.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from .field_sets import Path
 
-# What the server sets after decoding a create: nobody owns it, unless the client said it.
+# Fields that the server sets after decoding a create: they have no owner unless the client sent them.
 _UNOWNED: dict[str, tuple[Path, ...]] = {
     "pods": (("f:spec", "f:tolerations"), ("f:spec", "f:priority"), ("f:spec", "f:preemptionPolicy")),
     "jobs": (("f:metadata", "f:labels"), ("f:spec", "f:selector"),
@@ -30,7 +30,7 @@ _UNOWNED: dict[str, tuple[Path, ...]] = {
 
 @dataclass(slots=True)
 class Owner:
-    """One entry: a manager, how it wrote, and its fields."""
+    """One entry: a manager, its operation, and the fields it owns."""
 
     manager: str
     operation: str
@@ -41,19 +41,19 @@ class Owner:
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """Writes of one identity share an entry."""
+        """Writes with the same identity share an entry."""
         return (self.manager, self.operation, self.api_version, self.subresource)
 
     @property
-    def told(self) -> str:
-        """As a conflict names it."""
+    def description(self) -> str:
+        """The manager as a conflict message names it."""
         if self.operation == "Apply":
             return f'"{self.manager}"'
         below = f' with subresource "{self.subresource}"' if self.subresource else ""
         return f'"{self.manager}"{below} using {self.api_version}'
 
     def as_entry(self) -> JSON:
-        """As it is stored."""
+        """The entry as it is stored."""
         entry: JSON = {"manager": self.manager, "operation": self.operation, "apiVersion": self.api_version}
         if self.time:
             entry["time"] = self.time
@@ -62,7 +62,7 @@ class Owner:
 
 
 def owners_of(obj: JSON) -> list[Owner]:
-    """The owners that an object names; entries that make no sense are left out."""
+    """The owners in an object's managedFields; malformed entries are left out."""
     owners = []
     for entry in (obj.get("metadata") or {}).get("managedFields") or ():
         fields = entry.get("fieldsV1")
@@ -77,7 +77,7 @@ def owners_of(obj: JSON) -> list[Owner]:
 
 
 def note(obj: JSON, owners: list[Owner]) -> None:
-    """Write the owners into an object: those that own something, appliers first, then the oldest."""
+    """Write the owners that own something into an object: those that applied first, then by age."""
     kept = sorted((each for each in owners if each.fields), key=lambda each: (each.operation, each.time, each.manager))
     if kept:
         obj["metadata"]["managedFields"] = [each.as_entry() for each in kept]
@@ -86,7 +86,7 @@ def note(obj: JSON, owners: list[Owner]) -> None:
 
 
 def note_create(kind: Kind, obj: JSON, sent: JSON, manager: str, now: str) -> None:
-    """Who created an object owns all of it, defaults included. Entries that it brings along are kept (an apply)."""
+    """Make the creator the owner of all fields, defaults included. Entries that came with the object (apply) stay."""
     if owners_of(obj):
         return
     whole = {**obj, "status": {}} if kind.has_status else obj
@@ -102,7 +102,7 @@ def note_create(kind: Kind, obj: JSON, sent: JSON, manager: str, now: str) -> No
 
 
 def _drop(packed: JSON, path: Path) -> None:
-    """Take out a field, and what has nothing in it any more."""
+    """Remove a field, and the parents that this leaves empty."""
     step, *rest = path
     if not rest:
         packed.pop(step, None)
@@ -113,10 +113,10 @@ def _drop(packed: JSON, path: Path) -> None:
 
 
 def note_update(kind: Kind, before: JSON, obj: JSON, manager: str, subresource: str, now: str) -> None:
-    """Who changed fields owns them from now on, and who removed them took them from all."""
+    """Move changed fields to the writer, and drop removed fields from all owners."""
     given = obj["metadata"].get("managedFields")
     if given is not None and given and not any(given):
-        owners: list[Owner] = []  # a list of one empty entry forgets them all
+        owners: list[Owner] = []  # a list of one empty entry drops all owners
     else:
         owners = owners_of(obj) or owners_of(before)
     changed, removed = changes(layout_of(kind), before, obj)

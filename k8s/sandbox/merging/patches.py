@@ -15,7 +15,7 @@ _MOST_OPERATIONS = 10_000
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """Merge: null removes, objects go deep, everything else replaces."""
+    """Merge: null removes a field, objects merge recursively, everything else replaces."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -28,7 +28,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def json_patch(target: JSON, operations: Any) -> JSON:
-    """Apply operations in order. Raises 400 for what is no patch, 422 where an operation does not fit."""
+    """Apply operations in order. Raises 400 for a malformed patch, 422 where an operation does not fit."""
     if not isinstance(operations, list):
         raise _no_patch(operations, "[]handlers.jsonPatchOp")
     if len(operations) > _MOST_OPERATIONS:
@@ -64,7 +64,7 @@ def _apply(document: Any, operation: JSON) -> Any:
 
 
 def _holds(document: Any, path: list[str], value: Any) -> bool:
-    """A test: a field that is not there is null, where something is that could hold it."""
+    """Evaluate a test: a missing field equals null, if its parent exists."""
     if value is None and path:
         holder = _read(document, path[:-1])
         if isinstance(holder, dict):
@@ -127,7 +127,7 @@ def _add(document: Any, path: list[str], value: Any) -> Any:
 
 
 def _replace(document: Any, path: list[str], value: Any) -> Any:
-    """Set a field, whether it is there or not (as Kubernetes does, unlike the RFC), or an item that is there."""
+    """Set a field, existing or not (Kubernetes does so, unlike the RFC), or replace an existing item."""
     holder = _read(document, path[:-1]) if path else None
     if isinstance(holder, list):
         holder[_index(holder, path[-1])] = value
@@ -140,5 +140,5 @@ def _no_patch(value: Any, type_: str) -> ApiError:
 
 
 def _unfit() -> ApiError:
-    """422 without a word of why, as the API server has it."""
+    """422 without an explanation, as the API server answers."""
     return ApiError(422, "Invalid", "the server rejected our request due to an error in our request", {})

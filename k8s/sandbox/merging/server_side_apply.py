@@ -1,4 +1,4 @@
-"""Server-side apply: conflicts, fields taken over by force, and fields that are no longer applied."""
+"""Server-side apply: conflicts, forced changes of ownership, and removal of fields that are no longer applied."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.k8s.sandbox.kinds.answers import ApiError, bad_request, invalid_options
 
-from .field_sets import applied_fields, item_step, layout_of, told
+from .field_sets import applied_fields, item_step, layout_of, path_text
 from .managed_fields import Owner, note, owners_of
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ _SERVER_SET = ("managedFields", "uid", "resourceVersion", "creationTimestamp", "
 
 
 class Application:
-    """One apply of one manager."""
+    """One apply by one manager."""
 
     def __init__(self, kind: Kind, subresource: str, manager: str, *, force: bool, now: str) -> None:
-        """``now`` is the timestamp for managedFields. Raises 422 without a manager."""
+        """``now`` is the timestamp for managedFields. Raises 422 when ``manager`` is empty."""
         if not manager:
             problem = ("FieldValueRequired", "fieldManager", "Required value: is required for apply patch")
             raise invalid_options("PatchOptions", problem)
@@ -36,7 +36,7 @@ class Application:
         self._layout = layout_of(kind)
 
     def onto(self, current: JSON, applied: JSON) -> JSON:
-        """What the object becomes. Raises 409 where others own a field with another value."""
+        """The object after the apply. Raises 409 where others own a field with another value."""
         metadata = applied.get("metadata") or {}
         if metadata.get("managedFields"):
             raise bad_request("metadata.managedFields must be nil")
@@ -65,7 +65,7 @@ class Application:
         return Owner(self._manager, "Apply", self._kind.api_version, self._subresource)
 
     def _own_half(self, wanted: JSON) -> JSON:
-        """The main path applies no status, the status path nothing but that."""
+        """Drop the status on the main path; drop spec and data on the status path."""
         if self._subresource == "status":
             return {field: value for field, value in wanted.items() if field not in {"spec", "data"}}
         if self._kind.has_status:
@@ -73,7 +73,7 @@ class Application:
         return wanted
 
     def _owners(self, current: JSON) -> list[Owner]:
-        """All owners, me among them; an object that nobody has applied to belongs to whoever was before."""
+        """All owners with this manager; an object without owners belongs to ``before-first-apply``."""
         owners = owners_of(current)
         if not owners and current:
             whole = self._own_half(copy.deepcopy(current))
@@ -85,14 +85,14 @@ class Application:
 
     def _check_conflicts(self, current: JSON, wanted: JSON, fields: set[Path], others: list[Owner]) -> None:
         clashes: list[tuple[str, str]] = []
-        for other in sorted(others, key=lambda each: each.told):
+        for other in sorted(others, key=lambda each: each.description):
             clashing = sorted(
                 path for path in fields & other.fields if self._at(current, path) != self._at(wanted, path)
             )
             if self._force:
                 other.fields.difference_update(clashing)
             else:
-                clashes += [(other.told, told(path)) for path in clashing]
+                clashes += [(other.description, path_text(path)) for path in clashing]
         if clashes:
             causes = [{"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": where}
                       for who, where in clashes]  # fmt: skip
@@ -122,7 +122,7 @@ class Application:
         return existing
 
     def _at(self, value: Any, path: Path) -> Any:
-        """What is at a path; an item of a list, and a value of a set, count as being there or not."""
+        """The value at a path; for list items and set values, whether they exist."""
         for depth, step in enumerate(path):
             sort, rest = step[:1], step[2:]
             if sort == "f":
@@ -139,7 +139,7 @@ class Application:
         return value
 
     def _drop(self, value: Any, path: Path, others: list[Owner]) -> None:
-        """Remove what is no longer applied; an item of which others own a part stays."""
+        """Remove what is no longer applied; an item that others own in part stays."""
         *way, last = path
         holder = self._holder(value, tuple(way))
         if last[:1] == "f" and isinstance(holder, dict):

@@ -1,4 +1,4 @@
-"""Strategic merge patch: lists of objects merge by a key, as the API's types say.
+"""Strategic merge patch: lists of objects merge by a key that the API types define.
 
 Source: ``k8s.io/apimachinery/pkg/util/strategicpatch`` and the ``patchMergeKey`` tags of ``k8s.io/api`` (1.36).
 """
@@ -13,7 +13,7 @@ from backoff_ctrl.k8s.sandbox.kinds.schema import json_word
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.sandbox.kinds.answers import ApiError
 
-# Merge keys by the name of the list, then by the name of what holds it where that decides.
+# Merge keys by the name of the list; ``ports`` depends on the kind, see _PORT_KEYS.
 MERGE_KEYS: dict[str, tuple[str, ...]] = {
     "conditions": ("type",),
     "containers": ("name",),
@@ -38,7 +38,7 @@ SETS = frozenset({"finalizers"})
 
 
 def strategic_merge(target: Any, patch: Any, *, service: bool = False) -> dict[str, Any]:
-    """Merge a patch with its directives. ``service``: ports merge by ``port``. Raises 400 and 500."""
+    """Merge a patch with its directives. ``service``: ``ports`` merge by ``port``. Raises 400 and 500."""
     if patch is None:
         patch = {}
     if not isinstance(patch, dict):
@@ -47,7 +47,7 @@ def strategic_merge(target: Any, patch: Any, *, service: bool = False) -> dict[s
 
 
 def merge_key(name: str, *, service: bool = False) -> str:
-    """The key that a list of objects merges by, empty for a list that is replaced."""
+    """The key by which a list of objects merges; empty for a list that is replaced."""
     if name == "ports":
         return _PORT_KEYS[service]
     keys = MERGE_KEYS.get(name, ())
@@ -102,7 +102,7 @@ def _merge_list(name: str, target: Any, patch: list[Any], service: bool) -> list
     for each in patch:
         if each.get("$patch") not in {None, "delete", "merge"}:
             raise _unknown(each["$patch"], each)
-        if key not in each and existing:  # with nothing to merge into, nobody looks at the keys
+        if key not in each and existing:  # the server checks the keys only if there is something to merge with
             raise unexpected(f"map: {_shown(each)} does not contain declared merge key: {key}")
         at = next((i for i, old in enumerate(existing) if isinstance(old, dict) and old.get(key) == each[key]), None)
         if each.get("$patch") == "delete":
@@ -121,7 +121,7 @@ def _forget(result: dict[str, Any], name: str, values: Any) -> None:
 
 
 def _order(result: dict[str, Any], name: str, order: Any, service: bool) -> None:
-    """Sort a merged list as the patch wants it; what it does not name keeps its place at the end."""
+    """Sort a merged list in the order that the patch gives; items that it does not name come last."""
     items = result.get(name)
     if not isinstance(items, list) or not isinstance(order, list):
         return

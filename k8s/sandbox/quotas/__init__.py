@@ -1,1 +1,1 @@
-"""Quota admission, its races, and the quota controller."""
+"""ResourceQuota: what objects are charged, quota admission with its races, and the quota controller."""

@@ -1,6 +1,6 @@
 """What one object is charged, by quota resource name: the evaluators of Kubernetes' quota admission.
 
-This path shares nothing with the footprint that the gate computes: each proves the other. Sources:
+This code shares nothing with the gate's footprint, so that each proves the other. Sources:
 ``k8s.io/kubernetes/pkg/quota/v1/evaluator/core/{pods,services,persistent_volume_claims,registry}.go`` and
 ``k8s.io/apiserver/pkg/quota/v1/generic/evaluator.go`` (1.36).
 """
@@ -36,7 +36,7 @@ _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 
 
 class Charge(NamedTuple):
-    """Amounts by name, and the facts that scopes ask for."""
+    """Amounts by quota resource name, and the facts that scopes test."""
 
     amounts: Mapping[str, Amount]
     terminating: bool = False
@@ -60,9 +60,9 @@ def charge_of(kind: Kind, obj: Mapping[str, Any], now: float) -> Charge:
 
 
 def gives_back(kind: Kind, before: Charge, after: Charge) -> bool:
-    """Whether a change of an object makes the quota controller count again (``DefaultUpdateFilter``).
+    """Whether a change of an object makes the quota controller recount (``DefaultUpdateFilter``).
 
-    A pod that merely asks for less does not. Every change of a claim does: the filter compares addresses.
+    A pod that only lowers its requests does not. Every change of a claim does: the filter compares pointers.
     """
     if kind is PODS:
         ended = "pods" in before.amounts and "pods" not in after.amounts
@@ -73,7 +73,7 @@ def gives_back(kind: Kind, before: Charge, after: Charge) -> bool:
 
 
 def _sort_of_service(charge: Charge) -> tuple[bool, bool]:
-    """What ``GetQuotaServiceType`` tells apart: load balancers, others with node ports, the rest."""
+    """The types that ``GetQuotaServiceType`` distinguishes: load balancers, others with node ports, the rest."""
     balanced = bool(charge.amounts["services.loadbalancers"].nano)
     return balanced, not balanced and bool(charge.amounts["services.nodeports"].nano)
 
@@ -87,7 +87,7 @@ def _counted(group_resource: str) -> Charge:
 
 
 def matching_names(kind: Kind, names: Iterable[str]) -> frozenset[str]:
-    """Which names of a quota an object of this kind can be charged to (``MatchingResources``)."""
+    """The names in a quota that an object of this kind can be charged to (``MatchingResources``)."""
     if kind is PODS:
         return frozenset(name for name in names if name in _POD_NAMES or _is_pod_extra(name))
     if kind is SERVICES:
@@ -103,14 +103,14 @@ def matching_names(kind: Kind, names: Iterable[str]) -> frozenset[str]:
 
 
 def _is_pod_extra(name: str) -> bool:
-    """Huge pages and extended resources: the latter exist only as ``requests.X``."""
+    """Whether a name is of huge pages, or of an extended resource (which exists only as ``requests.X``)."""
     if name.startswith((HUGE_PAGES, f"requests.{HUGE_PAGES}")):
         return True
     return name.startswith("requests.") and (_is_extended(name) or name.startswith(f"requests.{_IMPLICIT}"))
 
 
 def _is_extended(name: str) -> bool:
-    """Whether a name is neither native nor of ``kubernetes.io``."""
+    """Whether a name has a domain other than ``kubernetes.io``."""
     return "/" in name and "kubernetes.io/" not in name
 
 
@@ -119,7 +119,7 @@ def _is_class_name(name: str) -> bool:
 
 
 def missing_constraints(spec: Mapping[str, Any], required: Iterable[str]) -> str:
-    """The sentence of ``must specify`` for cpu and memory that containers leave open; empty when all is set."""
+    """The ``must specify`` message for cpu and memory that containers leave unset; empty when all are set."""
     wanted = _MUST_BE_SET.intersection(required)
     if not wanted or has_pod_level(spec):
         return ""
@@ -155,9 +155,9 @@ def holds_compute(pod: Mapping[str, Any], now: float) -> bool:
 
 
 def freed_at(pod: Mapping[str, Any]) -> float | None:
-    """When a pod that is being deleted stops being charged, if it is: ``deletionTimestamp`` plus the grace.
+    """When a pod that is being deleted stops being charged: ``deletionTimestamp`` plus the grace period.
 
-    The timestamp holds the grace already; the evaluator adds it once more, and so does this.
+    The timestamp includes the grace period already; Kubernetes' evaluator adds it again, and so does this.
     """
     metadata = pod["metadata"]
     grace = metadata.get("deletionGracePeriodSeconds")
@@ -181,12 +181,12 @@ def _compute_names(requests: Mapping[str, Amount], limits: Mapping[str, Amount])
 
 
 def _is_best_effort(pod: Mapping[str, Any]) -> bool:
-    """``GetPodQOS``: BestEffort asks for no cpu and no memory at all."""
+    """``GetPodQOS``: a BestEffort pod requests and limits neither cpu nor memory."""
     known = (pod.get("status") or {}).get("qosClass")
     if known:
         return bool(known == "BestEffort")
     spec = pod.get("spec") or {}
-    whole = spec.get("resources") is not None  # be it empty: then nothing is asked
+    whole = spec.get("resources") is not None  # pod-level resources decide, even when they are empty
     holders = [spec] if whole else list(containers_of(spec))
     return not any(
         amount.nano > 0

@@ -1,6 +1,6 @@
 """What a ResourceClaim is charged: devices by class (``resource_claims.go`` of ``pkg/quota/v1/evaluator/core``).
 
-Extended resources that a DeviceClass stands for (``extendedResourceName``) are not known here.
+Extended resources that map to a DeviceClass (``extendedResourceName``) are not supported.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 _COUNT = "count/resourceclaims.resource.k8s.io"
 _BY_CLASS = ".deviceclass.resource.k8s.io/devices"
 _IMPLICIT = "requests.deviceclass.resource.kubernetes.io/"
-_MOST = 32  # AllocationResultsMaxSize: what "All" may come to
+_MOST = 32  # AllocationResultsMaxSize: what "All" is charged as
 
 
 def device_charge(claim: Mapping[str, Any]) -> dict[str, Amount]:
-    """Count each class's devices; of alternatives the most that one of them takes."""
+    """Count the devices of each class; of alternative requests the largest counts."""
     number: dict[str, int] = {}
     for request in ((claim.get("spec") or {}).get("devices") or {}).get("requests") or ():
         worst: dict[str, int] = {}
@@ -35,5 +35,5 @@ def device_charge(claim: Mapping[str, Any]) -> dict[str, Amount]:
 
 
 def names_of_devices(names: Iterable[str]) -> frozenset[str]:
-    """Which names of a quota make it one for claims."""
+    """The names in a quota that ResourceClaims can be charged to."""
     return frozenset(name for name in names if name == _COUNT or name.endswith(_BY_CLASS))

@@ -1,7 +1,7 @@
-"""Quota admission: asks every quota of a namespace, and charges them before the object is stored.
+"""Quota admission: checks every quota of a namespace and charges them all before the object is stored.
 
 Source: ``k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go`` (1.36), ``CheckRequest``.
-What is charged is not given back when the store then refuses the object: the next recount does that.
+If the store then refuses the object, the charge is not given back; the next recount corrects it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Attempt(NamedTuple):
-    """A create (``old`` is nothing) or an update that wants to be charged."""
+    """A create (``old`` is None) or an update that is to be charged."""
 
     kind: Kind
     namespace: str
@@ -39,19 +39,19 @@ class Attempt(NamedTuple):
 
 
 class QuotaAdmission:
-    """The plugin ``ResourceQuota``."""
+    """The admission plugin ``ResourceQuota``."""
 
     def __init__(
         self, ledger: QuotaLedger, faults: Faults, clock: Callable[[], float], shuffler: random.Random | None = None
     ) -> None:
-        """Work on the states of the ledger. ``clock`` gives Unix seconds; ``shuffler`` mixes the order of quotas."""
+        """Check and charge the ledger's quotas. ``clock`` gives Unix seconds; ``shuffler`` mixes their order."""
         self._shuffler = shuffler
         self._ledger = ledger
         self._faults = faults
         self._clock = clock
 
     def admit(self, attempt: Attempt) -> None:
-        """Charge all quotas, or raise the refusal of the first that is exceeded: then none is charged."""
+        """Charge all quotas, or raise the refusal of the first exceeded one and charge none."""
         if not attempt.namespace or not self._handles(attempt):
             return
         states = self._ledger.states(attempt.namespace)
@@ -70,7 +70,7 @@ class QuotaAdmission:
             self._write(attempt.namespace, charges)
 
     def _handles(self, attempt: Attempt) -> bool:
-        """Which operations the evaluators look at."""
+        """Whether an evaluator exists for this operation."""
         kind, old = attempt.kind, attempt.old
         if kind is EVENTS:
             return False
@@ -88,7 +88,7 @@ class QuotaAdmission:
     def _check(
         self, attempt: Attempt, states: list[QuotaState], charge: Charge
     ) -> list[tuple[QuotaState, dict[str, Amount]]]:
-        """Ask all quotas that apply: what they would have used. Raises 403."""
+        """Check all quotas that apply; the new ``used`` of each. Raises 403."""
         concerned = [state for state in states if self._concerns(state, attempt, charge)]
         negative = [name for name, amount in charge.amounts.items() if amount.nano < 0]
         if negative:
@@ -102,7 +102,7 @@ class QuotaAdmission:
         return charges
 
     def _concerns(self, state: QuotaState, attempt: Attempt, charge: Charge) -> bool:
-        """Whether a quota applies; one that is not ready or demands more fields refuses here. Raises 403."""
+        """Whether a quota applies; refuses if it is not ready or requires fields that are unset. Raises 403."""
         names = state.names(attempt.kind)
         if not names or not applies(state.requirements, attempt.kind, charge):
             return False
@@ -116,7 +116,7 @@ class QuotaAdmission:
         return True
 
     def _delta(self, attempt: Attempt, state: QuotaState, charge: Charge) -> dict[str, Amount]:
-        """What this attempt adds to a quota: on an update only what grows. Zeros are left out."""
+        """What this attempt adds to a quota: an update adds only what grows. Zeros are left out."""
         asked: Mapping[str, Amount] = charge.amounts
         if attempt.old is not None:
             before = charge_of(attempt.kind, attempt.old, self._clock())
@@ -125,7 +125,7 @@ class QuotaAdmission:
         return {name: amount for name, amount in asked.items() if amount.nano and name in state.hard}
 
     def _charged(self, attempt: Attempt, state: QuotaState, requested: dict[str, Amount]) -> dict[str, Amount]:
-        """``used`` after the charge. Raises 403 with the exceeded names only."""
+        """``used`` after the charge. Raises 403, which names only the exceeded resources."""
         if state.stale is not None:
             if self._clock() < state.stale_until:
                 self._hold_against(attempt, state, requested, state.stale)
@@ -147,14 +147,14 @@ class QuotaAdmission:
             if amount.nano + (used[name].nano if name in used else 0) > state.hard[name].nano
         )
         if exceeded:
-            told = ", ".join(
+            text = ", ".join(
                 f"{word}: {_listed(exceeded, amounts)}"
                 for word, amounts in (("requested", requested), ("used", used), ("limited", state.hard))
             )
-            raise self._refuse(attempt, f"exceeded quota: {state.name}, {told}")
+            raise self._refuse(attempt, f"exceeded quota: {state.name}, {text}")
 
     def _write(self, namespace: str, charges: list[tuple[QuotaState, dict[str, Amount]]]) -> None:
-        """Charge one quota after the other; a conflict at the last leaves what was charged before it."""
+        """Charge one quota after another; after a conflict at the last, the earlier ones stay charged."""
         conflicting = charges[-1][0] if self._faults.strikes("quota_conflict_share") else None
         for state, used in charges:
             if state is conflicting:
@@ -180,7 +180,7 @@ def _listed(names: Iterable[str], amounts: Mapping[str, Amount]) -> str:
 
 
 def uncountable(hard: Iterable[str], kinds: Iterable[Kind]) -> set[str]:
-    """Names of a quota that no kind is charged to: they stay out of ``status.used``."""
+    """Names in a quota that no kind is charged to; they are left out of ``status.used``."""
     names = set(hard)
     for kind in kinds:
         names -= matching_names(kind, names)

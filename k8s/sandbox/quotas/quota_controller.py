@@ -1,7 +1,7 @@
-"""The quota controller: fills new quotas, gives back what was released, recounts everything now and then.
+"""The quota controller: fills in new quotas, gives back what was released, and recounts everything periodically.
 
-It writes a little later than the change that it answers, as the real one does; ``status.used`` is all that
-admission looks at, so a create sent in between is still refused.
+Like the real one, it writes a little later than the change that it reacts to. Admission looks only at
+``status.used``, so a create sent in between is still refused.
 Source: ``k8s.io/kubernetes/pkg/controller/resourcequota/resource_quota_controller.go`` (1.36).
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class QuotaController:
-    """Recounts a namespace some milliseconds after something in it was released or a quota was changed."""
+    """Recounts a namespace some milliseconds after a release in it or a change of one of its quotas."""
 
     def __init__(  # noqa: PLR0913 - wired once, by name
         self,
@@ -58,7 +58,7 @@ class QuotaController:
         ledger.on_new_spec = self._changed
 
     def start(self) -> None:
-        """Begin to work on the running loop; what happened before is caught up with."""
+        """Start working on the running loop; recounts that became due before are scheduled now."""
         self._loop = asyncio.get_running_loop()
         for namespace in self._concerned:
             self._arm(namespace, self.fill_delay)
@@ -74,7 +74,7 @@ class QuotaController:
         self._loop = None
 
     def recount(self, namespace: str) -> None:
-        """Write what is true into every quota of a namespace, where it differs from what they say."""
+        """Write the true counts into every quota of a namespace whose status differs from them."""
         armed = self._due.pop(namespace, None)
         if armed is not None:
             armed.cancel()
@@ -82,7 +82,7 @@ class QuotaController:
         self._recount(namespace, self._ledger.states(namespace))
 
     def _recount_concerned(self, namespace: str) -> None:
-        """Only those quotas that a release or a new limit was about."""
+        """Recount only those quotas that a release or a new limit affects."""
         self._due.pop(namespace, None)
         names = self._concerned.pop(namespace, set())
         self._recount(namespace, [state for state in self._ledger.states(namespace) if state.name in names])
@@ -98,18 +98,18 @@ class QuotaController:
                 self._ledger.write_status(namespace, state, used, hard=True)
 
     def recount_all(self) -> None:
-        """The periodic resync, now."""
+        """Run the periodic resync now."""
         for namespace in self._ledger.namespaces():
             self.recount(namespace)
 
     def _let_admission_trail(self, state: QuotaState) -> None:
-        """Admission's own cache may trail the watch: for a moment it refuses by the old numbers."""
+        """Let admission decide by the old amounts for a moment: its own cache may trail the watch."""
         if state.used and self._faults.strikes("stale_admission_share"):
             state.stale = state.used
             state.stale_until = self._clock() + self._rng.uniform(0, self._faults.stale_admission_s)
 
     def _released(self, namespace: str, kind: Kind) -> None:
-        """Something was given back: quotas that count its kind are counted again (``replenishQuota``)."""
+        """After a release, recount the quotas that count this kind (``replenishQuota``)."""
         names = {state.name for state in self._ledger.states(namespace) if state.names(kind)}
         if names:
             self._concerned.setdefault(namespace, set()).update(names)
@@ -121,13 +121,13 @@ class QuotaController:
 
     def _arm(self, namespace: str, delay: float) -> None:
         if self._loop is None:
-            return  # what is concerned is remembered until it runs
+            return  # the names are kept and recounted after the start
         if namespace not in self._due:
             delay += self._queue(self._loop.time())
             self._due[namespace] = self._loop.call_later(delay, self._recount_concerned, namespace)
 
     def _queue(self, now: float) -> float:
-        """Seconds that a write waits for its turn under the limit on writes."""
+        """Seconds that a status write waits for its turn under the write limit."""
         if self.writes_per_second is None:
             return 0.0
         at = max(self._next_write, now)
@@ -141,5 +141,5 @@ class QuotaController:
 
 
 def _amounts(used: Mapping[str, Amount]) -> dict[str, int]:
-    """Numbers without their families: a different way to write the same amount is no change."""
+    """Amounts without their families: writing the same amount differently is no change."""
     return {name: amount.nano for name, amount in used.items()}

@@ -1,4 +1,4 @@
-"""What the quotas of every namespace say (their status), and what is truly in the store (the recount)."""
+"""The status of the quotas of every namespace, beside the true counts of what is in the store (the recount)."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from .scopes import Requirement
 
 
-def _nothing(_namespace: str, _what: object) -> None:
-    """Nobody wants to know yet."""
+def _ignore(_namespace: str, _what: object) -> None:
+    """The callback until the quota controller sets its own."""
 
 
 class QuotaState:
-    """One ResourceQuota, parsed. ``used`` and ``hard`` are its status: all that admission looks at."""
+    """One ResourceQuota, parsed. ``used`` and ``hard`` come from its status, which is all that admission uses."""
 
     __slots__ = ("_names", "actual", "hard", "name", "obj", "requirements", "spec_hard", "stale", "stale_until", "used")
 
     def __init__(self, obj: JSON) -> None:
-        """Read the object; the recount starts at zero."""
+        """Parse the object; the recount starts at zero."""
         self.actual: dict[str, Amount] = {}
         self.stale: Mapping[str, Amount] | None = None
         self.stale_until = 0.0
         self.read(obj)
 
     def read(self, obj: JSON) -> None:
-        """Take over a new version of the object."""
+        """Parse a new version of the object."""
         spec, status = obj.get("spec") or {}, obj.get("status") or {}
         self.obj = obj
         self.name: str = obj["metadata"]["name"]
@@ -51,7 +51,7 @@ class QuotaState:
         self._names: dict[tuple[Kind, bool], frozenset[str]] = {}
 
     def names(self, kind: Kind, *, spec: bool = False) -> frozenset[str]:
-        """Names of status.hard (or of spec.hard) that an object of this kind may be charged to."""
+        """Names in status.hard (or, with ``spec``, in spec.hard) that an object of this kind may be charged to."""
         known = self._names.get((kind, spec))
         if known is None:
             known = matching_names(kind, self.spec_hard if spec else self.hard)
@@ -59,11 +59,11 @@ class QuotaState:
         return known
 
     def forget_names(self) -> None:
-        """The hard limits have changed: find the matching names anew."""
+        """Drop the cached matching names: the hard limits have changed."""
         self._names.clear()
 
     def count(self, kind: Kind, charge: Charge, sign: int) -> None:
-        """Add an object to the recount, or take it out."""
+        """Add an object to the recount (``sign`` 1), or remove it (-1)."""
         if not applies(self.requirements, kind, charge):
             return
         for name in self.names(kind, spec=True):
@@ -73,60 +73,60 @@ class QuotaState:
                 self.actual[name] = before.plus(amount) if sign > 0 else before.minus(amount)
 
     def recounted(self) -> dict[str, Amount]:
-        """What ``status.used`` becomes at a recalculation: every name of spec.hard that can be counted."""
+        """``status.used`` after a recount: every countable name of spec.hard."""
         return {name: self.actual.get(name, ZERO) for name in self.spec_hard}
 
 
 class QuotaLedger:
-    """Follows the store: each object's charge, each quota's state, and whom a release concerns."""
+    """Follows the store: the charge of each object, the state of each quota, and which quotas a release affects."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
-        """Listen to the store. ``clock`` gives Unix seconds."""
+        """Subscribe to the store. ``clock`` gives Unix seconds."""
         self._store = store
         self._clock = clock
         self._states: dict[str, dict[str, QuotaState]] = {}
         self._charges: dict[str, dict[Kind, dict[str, Charge]]] = {}
         self._dying: dict[str, dict[str, float]] = {}
         self._known: tuple[JSON | None, Charge | None] = (None, None)
-        self.on_release: Callable[[str, Kind], None] = _nothing
-        self.on_new_spec: Callable[[str, str], None] = _nothing
+        self.on_release: Callable[[str, Kind], None] = _ignore
+        self.on_new_spec: Callable[[str, str], None] = _ignore
         store.listen(self._follow)
 
     def namespaces(self) -> list[str]:
-        """Namespaces that have quotas."""
+        """The namespaces that have quotas."""
         return list(self._states)
 
     def states(self, namespace: str) -> list[QuotaState]:
-        """The quotas of a namespace, by name: the order in which admission asks them."""
+        """The quotas of a namespace, by name: the order in which admission checks them."""
         states = self._states.get(namespace)
         return [states[name] for name in sorted(states)] if states else []
 
     def state(self, namespace: str, name: str) -> QuotaState | None:
-        """One quota."""
+        """One quota, or None."""
         return self._states.get(namespace, {}).get(name)
 
     def charge(self, kind: Kind, obj: JSON) -> Charge:
-        """The charge of an object that is about to be stored: kept, so that it is computed once."""
+        """Compute the charge of an object that is about to be stored, and remember it for that."""
         charge = charge_of(kind, obj, self._clock())
         self._known = (obj, charge)
         return charge
 
     def write_status(self, namespace: str, state: QuotaState, used: dict[str, Amount], *, hard: bool) -> None:
-        """Store ``status.used`` (and take ``status.hard`` over from the spec where ``hard`` is true)."""
-        told = {name: str(amount) for name, amount in used.items()}
-        state.used = amounts_of(told)  # a family that does not show in the text is forgotten
+        """Store ``status.used``; with ``hard``, also copy ``spec.hard`` to ``status.hard``."""
+        texts = {name: str(amount) for name, amount in used.items()}
+        state.used = amounts_of(texts)  # the status keeps no family that its text does not show
         if hard:
             state.hard = dict(state.spec_hard)
             state.forget_names()
         obj = state.obj
         obj["status"] = {
             "hard": {name: str(amount) for name, amount in state.hard.items()},
-            "used": told,
+            "used": texts,
         }
         self._store.replace(QUOTAS, self._store.get(QUOTAS, namespace, state.name), obj)
 
     def drop_expired(self, namespace: str) -> None:
-        """Take pods out of the recount whose deletion is overdue (a node that is lost never confirms it)."""
+        """Stop counting pods whose deletion is overdue (a lost node never confirms it)."""
         dying = self._dying.get(namespace, {})
         now = self._clock()
         for name in [name for name, deadline in dying.items() if deadline < now]:
@@ -169,7 +169,7 @@ class QuotaLedger:
         else:
             hard, requirements = _numbers(state.spec_hard), state.requirements
             state.read(load(event.data))
-            changed = hard != _numbers(state.spec_hard)  # a selector that changes makes nobody count again
+            changed = hard != _numbers(state.spec_hard)  # changing a selector triggers no recount
             recounted = changed or requirements != state.requirements
         if recounted:
             self._count_all(event.namespace, state)
@@ -191,7 +191,7 @@ class QuotaLedger:
             self._dying[event.namespace].pop(event.name, None)
 
     def _recharge(self, namespace: str, kind: Kind, name: str, charge: Charge | None) -> Charge | None:
-        """Replace what an object counts for; gives back what it was before."""
+        """Replace the charge that an object counts with; returns the previous one."""
         charges = self._charges.setdefault(namespace, {}).setdefault(kind, {})
         before = charges.pop(name, None)
         if charge is not None:

@@ -30,7 +30,7 @@ SCOPES = frozenset(
 
 
 def requirements_of(spec: Mapping[str, Any]) -> tuple[Requirement, ...]:
-    """Scopes and the scopeSelector of a quota as one list of requirements: all must hold."""
+    """Scopes and scopeSelector of a quota as one list of requirements, all of which must hold."""
     plain = [{"scopeName": scope, "operator": "Exists"} for scope in spec.get("scopes") or ()]
     return (*plain, *((spec.get("scopeSelector") or {}).get("matchExpressions") or ()))
 
@@ -59,7 +59,7 @@ def _holds(requirement: Requirement, kind: Kind, charge: Charge) -> bool:
 
 
 def _names_hold(requirement: Requirement, names: frozenset[str]) -> bool:
-    """A selector over a name: of several names (a claim that changes its class) one is enough."""
+    """Evaluate a selector over names; where there are several (a claim that changes its class), one match is enough."""
     scope = str(requirement["scopeName"])
     if not names:
         return requirement_matches(requirement, {})

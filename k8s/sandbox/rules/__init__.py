@@ -1,1 +1,1 @@
-"""Validation, defaults, limit ranges: what a create must pass before quota."""
+"""Defaults, validation and LimitRanges: what the server fills in, and what a write must pass before quota."""

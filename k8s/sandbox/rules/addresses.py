@@ -1,4 +1,4 @@
-"""Addresses and node ports of Services: given once, kept for life."""
+"""Cluster IPs and node ports of Services: each is allocated once and kept for the life of the Service."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OUTSIDE = frozenset({"NodePort", "LoadBalancer"})
 
 
 def give_addresses(store: Store, rng: random.Random, service: JSON, before: JSON | None) -> None:
-    """Fill in what a Service's type asks for; what it had, it keeps. Raises 422 for a port that it can't have."""
+    """Allocate what a Service's type needs; it keeps what it had. Raises 422 for a port that it cannot have."""
     spec, old = service["spec"], (before or {}).get("spec") or {}
     if spec.get("type") == "ExternalName":
         _take_addresses(spec, old)
@@ -44,7 +44,7 @@ def give_addresses(store: Store, rng: random.Random, service: JSON, before: JSON
 
 
 def _take_addresses(spec: JSON, old: JSON) -> None:
-    """An ExternalName has no address: one that it had goes, one that is given stays to be refused."""
+    """Remove the addresses that an ExternalName had before; new ones stay, so that validation refuses them."""
     for field in ("clusterIP", "clusterIPs"):
         if not spec.get(field) or spec[field] == old.get(field):
             spec.pop(field, None)
@@ -58,7 +58,7 @@ def _free_address(store: Store, rng: random.Random) -> str:
 
 
 class _Ports:
-    """The node ports of one Service while they are given out, beside those that other Services have."""
+    """The node ports of one Service while they are allocated, and those that all Services have."""
 
     def __init__(self, store: Store, rng: random.Random, name: str, old: JSON) -> None:
         self._store, self._rng, self._name = store, rng, name
@@ -69,36 +69,36 @@ class _Ports:
 
     @cached_property
     def _taken(self) -> set[Any]:
-        """Return all that are given out; only asked for where one more is."""
+        """All allocated node ports; computed only when another one is needed."""
         specs = (spec for spec in _specs(self._store) if spec.get("type") in _OUTSIDE)
         return {port.get("nodePort") for spec in specs for port in spec.get("ports") or ()}
 
     def draw(self) -> int | None:
-        """Give out a port that nobody has; nothing where there is none."""
+        """Allocate a free port; None where all are taken."""
         free = [each for each in _NODE_PORTS if each not in self._taken]
         number = self._rng.choice(free) if free else None
         self._taken.add(number)
         return number
 
     def reserve(self, index: int, port: JSON) -> None:
-        """Give out the port that was asked for. Raises 422 for one that is taken, and 500 as the server does."""
+        """Allocate the requested port. Raises 422 for one that is taken, and 500 where the real server does."""
         number = port["nodePort"]
         key = (port.get("protocol"), number)
         if self._outside_before and key in self._seen:
             raise ApiError(500, "", f"duplicate nodePort: {{{key[0]} {number}}}")
         self._seen.add(key)
-        # Ports of two protocols may share a number: when they are new, those of one port of the Service.
+        # Ports of two protocols may share a number; new ones only if they belong to the same Service port.
         shared = (None if self._outside_before else port.get("port"), number)
         if (self._outside_before and number in self.had.values()) or shared in self._shared:
             return
         self._shared.add(shared)
-        told = ""
+        text = ""
         if number not in _NODE_PORTS:
-            told = "provided port is not in the valid range. The range of valid ports is 30000-32767"
+            text = "provided port is not in the valid range. The range of valid ports is 30000-32767"
         elif number in self._taken:
-            told = "provided port is already allocated"
-        if told:
-            raise invalid(SERVICES, self._name, [bad(f"spec.ports[{index}].nodePort", number, told)])
+            text = "provided port is already allocated"
+        if text:
+            raise invalid(SERVICES, self._name, [bad(f"spec.ports[{index}].nodePort", number, text)])
         self._taken.add(number)
 
 

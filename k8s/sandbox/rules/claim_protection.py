@@ -1,4 +1,4 @@
-"""Claims that pods use stay: the finalizer kubernetes.io/pvc-protection and the controller that takes it off."""
+"""Protection of claims that pods use: the finalizer kubernetes.io/pvc-protection and the controller that removes it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.sandbox.wire.encoding import JSON
 
 PROTECTION = "kubernetes.io/pvc-protection"
-_DELAY = 0.005  # seconds: a controller that works after the answer
+_DELAY = 0.005  # seconds: the controller acts only after the answer
 
 
 class ClaimProtection:
-    """Follows claims that are deleted, and the pods that may still use them."""
+    """Follows claims that are being deleted, and the pods that may still use them."""
 
     def __init__(self, store: Store, pacing: Pacing) -> None:
-        """Listen to the store."""
+        """Subscribe to the store."""
         self._store = store
         self._pacing = pacing
         self._waiting: set[tuple[str, str]] = set()

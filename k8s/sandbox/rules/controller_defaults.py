@@ -1,4 +1,4 @@
-"""What the API server fills in on what makes pods (``defaults.go`` of ``pkg/apis/apps/v1`` and ``batch/v1``)."""
+"""Defaults for the kinds that create pods (``defaults.go`` of ``pkg/apis/apps/v1`` and ``batch/v1``)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ROLLING: dict[str, tuple[str, JSON]] = {
 
 
 def default_controller(plural: str, obj: JSON) -> None:
-    """Fill in one of ``TEMPLATED``. Raises ``AmountError``."""
+    """Fill in the defaults of an object whose plural is in ``TEMPLATED``. Raises ``AmountError``."""
     if plural == "podtemplates":
         _template(obj.get("template"))
         return
@@ -60,7 +60,7 @@ def default_controller(plural: str, obj: JSON) -> None:
 
 
 def _job(job: JSON, spec: JSON) -> None:
-    """One pod after the other, found by the job's uid."""
+    """Set parallelism and completions to 1, and a selector for the job's uid."""
     if "completions" not in spec and "parallelism" not in spec:
         spec["completions"] = 1
     spec.setdefault("parallelism", 1)

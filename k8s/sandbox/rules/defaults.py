@@ -1,4 +1,4 @@
-"""What the API server fills in on new and changed objects of each kind."""
+"""The defaults that the API server fills in on new and changed objects, by kind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def fill_in(kind: Kind, obj: JSON) -> None:
-    """Set defaults and canonical quantities. Raises ``AmountError``, and 422 for a pod without a spec."""
+    """Fill in defaults and make quantities canonical. Raises ``AmountError``, and 422 for a pod without a spec."""
     if kind is PODS and not isinstance(obj.get("spec"), dict):
         raise invalid(kind, obj["metadata"].get("name", ""),
                       [("FieldValueRequired", "spec.containers", "Required value")])  # fmt: skip
@@ -49,7 +49,7 @@ def _quota(obj: JSON) -> None:
 
 
 def _limit_range(obj: JSON) -> None:
-    """A default limit is the maximum, a default request the default limit, else the minimum."""
+    """A default limit is the maximum; a default request is the default limit, else the minimum."""
     for item in (obj.get("spec") or {}).get("limits") or ():
         for field in ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio"):
             if item.get(field):

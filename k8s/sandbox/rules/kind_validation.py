@@ -1,4 +1,4 @@
-"""What is wrong with ConfigMaps, Secrets, claims, Services and what makes pods, new or changed."""
+"""Validation of ConfigMaps, Secrets, claims, Services and the kinds that create pods, on create and update."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _POLICY_TEXT = 'valid values: "OnFailure", "Never"'
 
 
 def problems_of_data(plural: str, obj: JSON, before: JSON | None) -> Iterator[Problem]:
-    """Keys and size of a ConfigMap or a Secret, and what stays."""
+    """Keys and size of a ConfigMap or a Secret, and on an update what must not change."""
     if before is not None:
         yield from _kept_data_problems(plural, obj, before)
     data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
@@ -65,7 +65,7 @@ def _kept_data_problems(plural: str, obj: JSON, before: JSON) -> Iterator[Proble
 
 
 def _type_problems(type_: str, data: JSON) -> Iterator[Problem]:
-    """Secrets of some types need keys; of a basic-auth one either will do."""
+    """Secrets of some types need certain keys; basic-auth needs one of its two."""
     basic = type_ == "kubernetes.io/basic-auth" and not any(key in data for key in _BASIC)
     for key in _BASIC if basic else _KEYS_OF_TYPES.get(type_, ()):
         if key not in data:
@@ -88,15 +88,15 @@ def problems_of_claim(spec: JSON) -> Iterator[Problem]:
 
 
 def problems_of_claim_update(before: JSON, obj: JSON) -> Iterator[Problem]:
-    """Only a bound claim may change, and only in its size and its attributes."""
+    """Only a bound claim may change, and only its size and its attributes class."""
     bound = (before.get("status") or {}).get("phase") == "Bound"
     free = {"resources", "volumeAttributesClassName"} if bound else set()
     old, new = before.get("spec") or {}, obj.get("spec") or {}
     if any(old.get(field) != new.get(field) for field in {*old, *new} - free):
-        told = (
+        text = (
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
         )
-        yield ("FieldValueForbidden", "spec", f"Forbidden: {told}")
+        yield ("FieldValueForbidden", "spec", f"Forbidden: {text}")
 
 
 def problems_of_service(spec: JSON, before: JSON | None) -> Iterator[Problem]:
@@ -110,8 +110,8 @@ def problems_of_service(spec: JSON, before: JSON | None) -> Iterator[Problem]:
     for index, port in enumerate(ports):
         yield from _port_problems(f"spec.ports[{index}]", port, alone=len(ports) == 1)
         if type_ == "ClusterIP" and port.get("nodePort"):
-            told = "Forbidden: may not be used when `type` is 'ClusterIP'"
-            yield ("FieldValueForbidden", f"spec.ports[{index}].nodePort", told)
+            text = "Forbidden: may not be used when `type` is 'ClusterIP'"
+            yield ("FieldValueForbidden", f"spec.ports[{index}].nodePort", text)
     if type_ not in _SERVICE_TYPES:
         yield unsupported("spec.type", type_, *_SERVICE_TYPES)
     if type_ in {"NodePort", "LoadBalancer"} and spec.get("clusterIP") == "None":
@@ -134,7 +134,7 @@ def _port_problems(path: str, port: JSON, *, alone: bool) -> Iterator[Problem]:
 
 
 def problems_of_controller(plural: str, spec: JSON) -> Iterator[Problem]:
-    """What makes pods must say which, and how they look."""
+    """Selector, counts and pod template of a kind that creates pods."""
     template = spec.get("template")
     if plural == "replicationcontrollers":
         given = (template or {}).get("metadata", {}).get("labels")
@@ -160,12 +160,12 @@ def _selector_problems(spec: JSON, template: JSON) -> Iterator[Problem]:
     wanted = (spec.get("selector") or {}).get("matchLabels") or {}
     labels = (template.get("metadata") or {}).get("labels")
     if not spec.get("selector") or not wanted.items() <= (labels or {}).items():
-        where, told = "spec.template.metadata.labels", "`selector` does not match template `labels`"
-        yield ("FieldValueInvalid", where, f"Invalid value: {json.dumps(labels)}: {told}")
+        where, text = "spec.template.metadata.labels", "`selector` does not match template `labels`"
+        yield ("FieldValueInvalid", where, f"Invalid value: {json.dumps(labels)}: {text}")
 
 
 def problems_of_job_update(before: JSON, spec: JSON) -> Iterator[Problem]:
-    """A Job keeps its completions, its selector and its pods' template."""
+    """A Job's completions, selector and pod template must not change."""
     indexed = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
     if before.get("completions") != spec.get("completions") and not indexed:
         yield fixed("spec.completions", spec.get("completions"))
@@ -177,7 +177,7 @@ def problems_of_job_update(before: JSON, spec: JSON) -> Iterator[Problem]:
 
 
 def _same_but_directives(old: JSON, new: JSON) -> bool:
-    """Whether two templates differ at most in where their pods run, which a suspended Job may change."""
+    """Whether two templates differ only in scheduling directives, which may change while a Job is suspended."""
     free = {"nodeSelector", "affinity", "tolerations", "schedulingGates"}
     one, other = ({f: v for f, v in (each.get("spec") or {}).items() if f not in free} for each in (old, new))
     return one == other

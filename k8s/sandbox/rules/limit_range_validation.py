@@ -1,4 +1,4 @@
-"""What is wrong with a LimitRange, in the words of the API server.
+"""Validation of LimitRanges, with the API server's messages.
 
 Source: ``k8s.io/kubernetes/pkg/apis/core/validation/validation.go`` (1.36), ``ValidateLimitRange``.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _TYPES = frozenset({"Container", "Pod", "PersistentVolumeClaim"})
 _FIELDS = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
 
-# What may not be greater than what, where the API server says so, whose amount it names, and its words for both.
+# Per rule: the smaller field, the larger, the field that the error names, whose amount it shows, and its message.
 _REQUEST = "defaultRequest"
 _ORDER = (
     ("min", "max", "min", "min", "min value {} is greater than max value {}"),
@@ -65,8 +65,8 @@ def _item(where: str, kind: str, item: JSON) -> Iterator[Problem]:
     else:
         yield from _names(where, kind, bounds, _FIELDS[2:4])
     if kind == "PersistentVolumeClaim" and "storage" not in {**bounds["min"], **bounds["max"]}:
-        told = "either minimum or maximum storage value is required, but neither was provided"
-        yield ("FieldValueRequired", f"{where}.limits", f"Required value: {told}")
+        text = "either minimum or maximum storage value is required, but neither was provided"
+        yield ("FieldValueRequired", f"{where}.limits", f"Required value: {text}")
     yield from _names(where, kind, bounds, _FIELDS[4:])
     for name in dict.fromkeys(name for amounts in bounds.values() for name in amounts):
         yield from _amounts(where, name, {field: values[name] for field, values in bounds.items() if name in values})
@@ -78,26 +78,26 @@ def _names(
     problems_of = container_resource_problems if kind in {"Pod", "Container"} else resource_name_problems
     for field in fields:
         for name in bounds[field]:
-            for told in problems_of(name):
-                yield _invalid(f"{where}.{field}[{name}]", name, told)
+            for text in problems_of(name):
+                yield _invalid(f"{where}.{field}[{name}]", name, text)
 
 
 def _amounts(where: str, name: str, given: Mapping[str, Amount]) -> Iterator[Problem]:
-    for smaller, larger, field, shown, told in _ORDER:
+    for smaller, larger, field, shown, template in _ORDER:
         if smaller in given and larger in given and given[smaller].nano > given[larger].nano:
-            text = told.format(given[smaller], given[larger])
+            text = template.format(given[smaller], given[larger])
             yield _invalid(f"{where}.{field}[{name}]", given[shown], text)
     ratio, least, most = (given.get(field) for field in ("maxLimitRequestRatio", "min", "max"))
     if ratio is not None and ratio.nano < ONE.nano:
         yield _invalid(f"{where}.maxLimitRequestRatio[{name}]", ratio, f"ratio {ratio} is less than 1")
     if ratio is not None and least is not None and most is not None and ratio.nano * least.nano > most.nano * ONE.nano:
-        told = f"ratio {ratio} is greater than max/min = {most.nano / least.nano:f}"
-        yield _invalid(f"{where}.maxLimitRequestRatio[{name}]", ratio, told)
+        text = f"ratio {ratio} is greater than max/min = {most.nano / least.nano:f}"
+        yield _invalid(f"{where}.maxLimitRequestRatio[{name}]", ratio, text)
     default, request = given.get("default"), given.get("defaultRequest")
     firm = "/" in name or name.startswith(HUGE_PAGES)
     if firm and default is not None and request is not None and default.nano != request.nano:
-        told = f"default value {default} must equal to defaultRequest value {request} in {name}"
-        yield _invalid(f"{where}.defaultRequest[{name}]", request, told)
+        text = f"default value {default} must equal to defaultRequest value {request} in {name}"
+        yield _invalid(f"{where}.defaultRequest[{name}]", request, text)
 
 
 def _invalid(field: str, value: object, text: str) -> Problem:

@@ -1,4 +1,4 @@
-"""LimitRanges: defaults for containers, then minimum, maximum and ratio of containers, pods and claims.
+"""LimitRanges: defaults for containers, then the minimum, maximum and ratio of containers, pods and claims.
 
 Source: ``k8s.io/kubernetes/plugin/pkg/admission/limitranger/admission.go`` (1.36).
 """
@@ -28,10 +28,10 @@ _LARGEST_MILLI = (2**63 - 1) // 1000
 
 
 class LimitRanger:
-    """The plugin ``LimitRanger``, following the LimitRanges of each namespace."""
+    """The admission plugin ``LimitRanger``; it follows the LimitRanges of each namespace."""
 
     def __init__(self, store: Store) -> None:
-        """Listen to the store."""
+        """Subscribe to the store."""
         self._ranges: dict[str, dict[str, list[JSON]]] = {}
         store.listen(self._follow)
 
@@ -49,13 +49,13 @@ class LimitRanger:
         return [ranges[name] for name in sorted(ranges)] if ranges else []
 
     def fill_in(self, kind: Kind, namespace: str, obj: JSON) -> None:
-        """Give containers the default requests and limits; says so in an annotation."""
+        """Give containers the default requests and limits, and record them in an annotation."""
         if kind is PODS:
             for limits in self._of(namespace):
                 _fill_in_pod(limits, obj)
 
     def check(self, kind: Kind, namespace: str, name: str, obj: JSON) -> None:
-        """Raise 403 for what is below a minimum, above a maximum or out of ratio."""
+        """Raise 403 for amounts below a minimum, above a maximum or beyond a ratio."""
         for limits in self._of(namespace):
             if kind is PODS:
                 problems = list(_pod_problems(limits, obj["spec"]))
@@ -100,7 +100,7 @@ def _pod_problems(limits: list[JSON], spec: JSON) -> Iterable[str]:
 
 
 def _whole_pod(spec: JSON, side: str) -> Amounts:
-    """Containers of all sorts; cpu and memory of the pod level stand in their place; no overhead."""
+    """The total of all containers; pod-level cpu and memory replace it; overhead is left out."""
     total = container_total(spec, side)
     pod_level = amounts_of((spec.get("resources") or {}).get(side))
     total.update({name: amount for name, amount in pod_level.items() if name in {"cpu", "memory"}})
@@ -159,6 +159,6 @@ def _out_of_ratio(name: str, holder: str, bound: Amount, requests: Amounts, limi
 
 
 def _above(one: Amount, other: Amount) -> bool:
-    """Compare at the precision of the plugin: milli-units, rounded up, as long as they fit an int64."""
+    """Compare with the plugin's precision: milli-units, rounded up, as long as they fit an int64."""
     scale = 10**6 if max(one.nano, other.nano) <= _LARGEST_MILLI * NANO else NANO
     return -(-one.nano // scale) > -(-other.nano // scale)

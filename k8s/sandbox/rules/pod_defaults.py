@@ -1,4 +1,4 @@
-"""What the API server fills in on a pod before admission (``k8s.io/kubernetes/pkg/apis/core/v1/defaults.go``)."""
+"""Defaults of a pod, filled in before admission (``k8s.io/kubernetes/pkg/apis/core/v1/defaults.go``)."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def default_pod(pod: JSON) -> None:
 
 
 def begin_pending(pod: JSON) -> None:
-    """Set the status of a new pod; admission has changed the spec for the last time. A given qosClass is believed."""
+    """Set the status of a new pod, once admission has finished with its spec. A given qosClass is kept."""
     given = (pod.get("status") or {}).get("qosClass")
     pod["status"] = {"phase": "Pending", "qosClass": given or _quality(pod)}
 
 
 def default_template(spec: JSON) -> None:
-    """Fill in the pod spec of a template: less than for a pod (requests are not defaulted to limits)."""
+    """Fill in the pod spec of a template: fewer defaults than for a pod (limits do not become requests)."""
     for container in containers_of(spec):
         _default_container(container, in_template=True)
     _default_spec(spec)
@@ -70,7 +70,7 @@ def _default_container(container: JSON, *, in_template: bool = False) -> None:
 
 
 def _default_pod_level(spec: JSON) -> None:
-    """Requests of the whole pod follow from its containers or from its limits (KEP 2837)."""
+    """Pod-level requests default to those of the containers or to the pod-level limits (KEP 2837)."""
     resources = spec.get("resources")
     if not resources:
         return

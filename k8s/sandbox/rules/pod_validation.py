@@ -1,4 +1,4 @@
-"""What is wrong with a pod, new or changed (``pkg/apis/core/validation``). Only what a creator can well get wrong."""
+"""Validation of pods, on create and update (``pkg/apis/core/validation``). Only mistakes that creators really make."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ENV_TEXT = "a valid environment variable name must consist only of printable AS
 
 
 def problems_of_new_pod(spec: JSON) -> list[Problem]:
-    """Everything that is wrong with the spec of a pod that does not run yet. Raises ``AmountError``."""
+    """Everything that is wrong with the spec of a new pod. Raises ``AmountError``."""
     problems = problems_of_pod(spec)
     if spec.get("ephemeralContainers"):
         problems.append(("FieldValueForbidden", "spec.ephemeralContainers", "Forbidden: cannot be set on create"))
@@ -59,11 +59,11 @@ def problems_of_pod(spec: JSON) -> list[Problem]:
 
 
 def problems_of_pod_update(before: JSON, after: JSON) -> list[Problem]:
-    """What may not change in the spec of a pod. Raises ``AmountError``."""
+    """Everything that is wrong with an update of a pod's spec. Raises ``AmountError``."""
     for field in ("containers", "initContainers"):
         if len(before.get(field) or ()) != len(after.get(field) or ()):
-            told = f"Forbidden: pod updates may not add or remove {'init ' if field != 'containers' else ''}containers"
-            return [*problems_of_pod(after), ("FieldValueForbidden", f"spec.{field}", told)]
+            text = f"Forbidden: pod updates may not add or remove {'init ' if field != 'containers' else ''}containers"
+            return [*problems_of_pod(after), ("FieldValueForbidden", f"spec.{field}", text)]
     problems = [*problems_of_pod(after), *_deadline_problems(before, after), *_toleration_problems(before, after)]
     if not problems and _fixed(before) != _fixed(after):
         problems.append(("FieldValueForbidden", "spec", _UPDATE))
@@ -75,8 +75,8 @@ def _deadline_problems(before: JSON, after: JSON) -> Iterator[Problem]:
     if old is None:
         return
     if new is None:
-        told = "Invalid value: null: must not update from a positive integer to nil value"
-        yield ("FieldValueInvalid", _DEADLINE, told)
+        text = "Invalid value: null: must not update from a positive integer to nil value"
+        yield ("FieldValueInvalid", _DEADLINE, text)
     elif new > old:
         yield bad(_DEADLINE, new, "must be less than or equal to previous value")
 
@@ -84,8 +84,8 @@ def _deadline_problems(before: JSON, after: JSON) -> Iterator[Problem]:
 def _toleration_problems(before: JSON, after: JSON) -> Iterator[Problem]:
     kept = [_without_seconds(each) for each in after.get("tolerations") or ()]
     if any(_without_seconds(each) not in kept for each in before.get("tolerations") or ()):
-        told = "Forbidden: existing toleration can not be modified except its tolerationSeconds"
-        yield ("FieldValueForbidden", "spec.tolerations", told)
+        text = "Forbidden: existing toleration can not be modified except its tolerationSeconds"
+        yield ("FieldValueForbidden", "spec.tolerations", text)
 
 
 def _without_seconds(toleration: JSON) -> JSON:
@@ -93,7 +93,7 @@ def _without_seconds(toleration: JSON) -> JSON:
 
 
 def _fixed(spec: JSON) -> JSON:
-    """The part of a pod's spec that no plain update may change."""
+    """The part of a pod's spec that a plain update must not change."""
     fixed = {field: value for field, value in spec.items() if field not in _MUTABLE}
     for field in ("containers", "initContainers"):
         if field in fixed:

@@ -1,7 +1,7 @@
-"""What is wrong with a ResourceQuota, in the words of the API server.
+"""Validation of ResourceQuotas, with the API server's messages.
 
 Source: ``k8s.io/kubernetes/pkg/apis/core/validation/validation.go`` (1.36), ``ValidateResourceQuota`` and the two
-that check its updates.
+functions that validate updates.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ONLY_EXISTS = (
 
 
 def problems_of_quota(quota: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> list[Problem]:
-    """Everything that is wrong with a quota, or with its new spec. Raises ``AmountError``."""
+    """Everything that is wrong with a new quota, or with an update of ``before``. Raises ``AmountError``."""
     spec = quota.get("spec") or {}
     problems = [*_amounts("spec.hard", spec.get("hard") or {}), *_scopes(spec), *_selector(spec)]
     if before is not None:
@@ -55,8 +55,8 @@ def problems_of_quota_status(quota: Mapping[str, Any]) -> list[Problem]:
 def _amounts(field: str, amounts: JSON) -> Iterator[Problem]:
     for name, text in amounts.items():
         where = f"{field}[{name}]"
-        for told in _name_problems(name):
-            yield _invalid(where, name, told)
+        for problem in _name_problems(name):
+            yield _invalid(where, name, problem)
         amount = amount_of(text)
         if amount.nano < 0:
             yield _invalid(where, str(amount), "must be greater than or equal to 0")
@@ -72,7 +72,7 @@ def _name_problems(name: str) -> Iterator[str]:
 
 
 def _misapplied(scope: str, hard: JSON) -> int:
-    """How many names of a quota are known, and not for this scope."""
+    """How many standard names in a quota do not go with this scope."""
     fitting = _NAMES_OF_SCOPE.get(scope, frozenset(hard))
     return sum(1 for name in hard if is_standard(name) and name not in fitting)
 
@@ -111,18 +111,18 @@ def _operator(where: str, scope: str, requirement: JSON) -> Iterator[Problem]:
         yield _invalid(f"{where}.operator", operator, _ONLY_EXISTS)
     if operator in {"In", "NotIn"}:
         if not values:
-            told = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
-            yield ("FieldValueRequired", f"{where}.values", f"Required value: {told}")
+            text = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+            yield ("FieldValueRequired", f"{where}.values", f"Required value: {text}")
     elif operator in {"Exists", "DoesNotExist"}:
         if values:
-            told = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
-            yield _invalid(f"{where}.values", values, told)
+            text = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
+            yield _invalid(f"{where}.values", values, text)
     else:
         yield _invalid(f"{where}.operator", operator, "not a valid selector operator")
 
 
 def _as_go_holds_it(requirements: list[JSON]) -> JSON:
-    """A selector as the server's inner types print it."""
+    """A selector as Go prints the server's internal types."""
     return {
         "MatchExpressions": [
             {"ScopeName": each.get("scopeName"), "Operator": each.get("operator"), "Values": each.get("values")}

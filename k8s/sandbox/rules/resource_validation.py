@@ -1,4 +1,4 @@
-"""What is wrong with what a container or a whole pod asks for (``ValidateResourceRequirements``).
+"""Validation of the resources of a container or of a whole pod (``ValidateResourceRequirements``).
 
 Source: ``k8s.io/kubernetes/pkg/apis/core/validation/validation.go`` (1.36).
 """
@@ -32,13 +32,13 @@ _OVERCOMMITTED = ("cpu", "memory")
 
 
 def problems_of_container_resources(path: str, resources: JSON, claims: Collection[str]) -> Iterator[Problem]:
-    """What one container asks for; ``claims`` are those that its pod names. Raises ``AmountError``."""
+    """The resources of one container; ``claims`` are the names of the pod's claims. Raises ``AmountError``."""
     yield from _requirement_problems(path, resources, _container_name_problems)
     yield from _claim_problems(f"{path}.claims", resources.get("claims") or (), claims)
 
 
 def problems_of_pod_resources(spec: JSON, claims: Collection[str]) -> Iterator[Problem]:
-    """What a pod asks for as a whole: at least what its containers do. Raises ``AmountError``."""
+    """Pod-level resources: at least what the containers need together. Raises ``AmountError``."""
     path, resources = "spec.resources", spec.get("resources") or {}
     if resources.get("claims"):
         yield ("FieldValueForbidden", f"{path}.claims", "Forbidden: claims may not be set for Resources at pod-level")
@@ -55,13 +55,13 @@ def problems_of_pod_resources(spec: JSON, claims: Collection[str]) -> Iterator[P
 
 
 def _below_containers(path: str, spec: JSON, side: str) -> Iterator[Problem]:
-    """Of limits, only those of huge pages must hold all containers at once."""
+    """Pod-level amounts below the containers' total; limits are compared for huge pages only."""
     given = asked(spec, side)
     for name, total in container_total(spec, side).items():
         counts = side == "requests" or name.startswith(HUGE_PAGES)
         if counts and name in given and total.nano > given[name].nano:
-            told = f"must be greater than or equal to aggregate container {side} of {total}"
-            yield bad(f"{path}.{side}[{name}]", str(given[name]), told)
+            text = f"must be greater than or equal to aggregate container {side} of {total}"
+            yield bad(f"{path}.{side}[{name}]", str(given[name]), text)
 
 
 def _requirement_problems(path: str, resources: JSON, of_name: NameRule) -> Iterator[Problem]:
@@ -87,20 +87,20 @@ def _entry_problems(where: str, name: str, amount: Amount, of_name: NameRule) ->
 
 
 def _container_name_problems(where: str, name: str) -> Iterator[Problem]:
-    for told in container_resource_problems(name):
-        yield bad(where, name, told)
+    for text in container_resource_problems(name):
+        yield bad(where, name, text)
 
 
 def _pod_name_problems(where: str, name: str) -> Iterator[Problem]:
     problems = resource_name_problems(name)
-    for told in problems:
-        yield bad(where, name, told)
+    for text in problems:
+        yield bad(where, name, text)
     if not problems and not for_whole_pods(name):
         yield unsupported(where, name, "cpu", HUGE_PAGES, "memory")
 
 
 def _page_problems(where: str, name: str, amount: Amount) -> Iterator[Problem]:
-    """Huge pages come whole."""
+    """Huge pages must be a whole number of pages."""
     if name.startswith(HUGE_PAGES) and not _are_whole_pages(name, amount):
         yield bad(where, str(amount), f"{amount} is not positive integer multiple of {name}")
 
@@ -114,7 +114,7 @@ def _are_whole_pages(name: str, amount: Amount) -> bool:
 
 
 def _pair_problems(path: str, name: str, request: Amount, limit: Amount | None) -> Iterator[Problem]:
-    """A request may not be above its limit; what can't be overcommitted must be limited to the same."""
+    """A request must not exceed its limit; what cannot be overcommitted needs an equal limit."""
     firm = not may_be_overcommitted(name)
     if limit is None:
         if firm:
@@ -126,7 +126,7 @@ def _pair_problems(path: str, name: str, request: Amount, limit: Amount | None) 
 
 
 def _claim_problems(path: str, claims: Iterable[Any], known: Collection[str]) -> Iterator[Problem]:
-    """Each names a claim of the pod, and none twice: the whole claim holds each of its requests."""
+    """Each entry names a claim of the pod, and none repeats another; a whole claim includes each of its requests."""
     seen: set[str] = set()
     for index, claim in enumerate(claims):
         where, name, request = f"{path}[{index}]", claim.get("name") or "", claim.get("request") or ""
@@ -143,5 +143,5 @@ def _claim_problems(path: str, claims: Iterable[Any], known: Collection[str]) ->
         seen.add(key)
         if name not in known:
             listed = f": {', '.join(sorted(known))}" if known else " which is empty"
-            told = f"must be one of the names in pod.spec.resourceClaims{listed}"
-            yield ("FieldValueNotFound", where, f'Not found: "{name}": {told}')
+            text = f"must be one of the names in pod.spec.resourceClaims{listed}"
+            yield ("FieldValueNotFound", where, f'Not found: "{name}": {text}')

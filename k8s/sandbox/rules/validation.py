@@ -1,4 +1,4 @@
-"""Checks that answer 422 before quota admission is asked: which rules apply to which kind."""
+"""Which validation rules apply to which kind; they answer 422 before quota admission runs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def problems_of_new(kind: Kind, obj: JSON) -> list[Problem]:
 
 
 def problems_of_update(kind: Kind, before: JSON, obj: JSON, subresource: str) -> list[Problem]:
-    """What an update may not do. Raises ``AmountError``."""
+    """Everything that is wrong with an update. Raises ``AmountError``."""
     metadata, rule = obj["metadata"], _CHANGED.get(kind.plural)
     problems = [*metadata_problems(metadata), *kept_problems(before["metadata"], metadata)]
     if kind.schema:

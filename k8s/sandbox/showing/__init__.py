@@ -1,1 +1,1 @@
-"""Tables for kubectl, discovery, OpenAPI."""
+"""How objects and kinds are shown to clients: Tables for ``kubectl get``, discovery, OpenAPI."""

@@ -1,4 +1,4 @@
-"""How long ago, as kubectl tells it: ``duration.HumanDuration`` of Kubernetes."""
+"""Ages as kubectl prints them: Kubernetes' ``duration.HumanDuration``."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _SPANS: tuple[tuple[int, Callable[[int], str]], ...] = (
 )
 
 
-def told(seconds: float) -> str:
-    """A duration of so many seconds; one below zero counts as none, as clocks differ."""
+def duration(seconds: float) -> str:
+    """A duration in seconds as text; a negative one counts as zero, because clocks differ."""
     whole = max(0, int(seconds))
     for bound, tell in _SPANS:
         if whole < bound:
@@ -39,15 +39,15 @@ def told(seconds: float) -> str:
 
 
 def age(since: str | None, now: float) -> str:
-    """How long ago a timestamp was."""
-    return told(now - datetime.fromisoformat(since).timestamp()) if since else "<unknown>"
+    """The time between a timestamp and ``now`` (Unix seconds); ``<unknown>`` without a timestamp."""
+    return duration(now - datetime.fromisoformat(since).timestamp()) if since else "<unknown>"
 
 
 def age_now(since: str | None) -> str:
-    """How long ago a timestamp was, as seen now."""
+    """The time since a timestamp."""
     return age(since, time.time())
 
 
 def between(since: str, until: str) -> str:
-    """From one timestamp to another."""
-    return told(datetime.fromisoformat(until).timestamp() - datetime.fromisoformat(since).timestamp())
+    """The time between two timestamps."""
+    return duration(datetime.fromisoformat(until).timestamp() - datetime.fromisoformat(since).timestamp())

@@ -1,4 +1,4 @@
-"""What the cells of tables show, for all kinds but pods: after ``printers/internalversion`` of Kubernetes 1.36."""
+"""The cells of Tables, for all kinds except pods: after ``printers/internalversion`` of Kubernetes 1.36."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 NONE = "<none>"
 UNSET = "<unset>"
-_NAMED = 3  # hosts and endpoints that a cell names before it says how many more there are
+_NAMED = 3  # hosts and endpoints that a cell lists before it counts the rest
 _MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
 _JOB_STATES = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
@@ -33,21 +33,21 @@ def at(*path: str, default: Any = "") -> Callable[[JSON], Any]:
 
 
 def since(*path: str) -> Callable[[JSON], str]:
-    """A cell that says how long ago the time in a field was."""
+    """A cell that shows how long ago the time in a field was."""
     return lambda obj: age_now(part(obj, *path)) if part(obj, *path) else NONE
 
 
 def quota_side(limits: bool) -> Callable[[JSON], str]:
-    def told(quota: JSON) -> str:
+    def cell(quota: JSON) -> str:
         hard, used = part(quota, "status", "hard", default={}), part(quota, "status", "used", default={})
         names = sorted(name for name in hard if name.startswith("limits.") == limits)
         return ", ".join(f"{name}: {used.get(name, '0')}/{hard[name]}" for name in names)
 
-    return told
+    return cell
 
 
 def of(ready: tuple[str, ...], wanted: tuple[str, ...]) -> Callable[[JSON], str]:
-    """A cell like 1/3."""
+    """A cell such as 1/3."""
     return lambda obj: f"{part(obj, *ready, default=0)}/{part(obj, *wanted, default=0)}"
 
 
@@ -56,19 +56,19 @@ def size(*fields: str) -> Callable[[JSON], int]:
 
 
 def labels(*path: str) -> Callable[[JSON], str]:
-    """A cell with the labels in a field."""
+    """A cell that lists the labels in a field."""
 
-    def told(obj: JSON) -> str:
+    def cell(obj: JSON) -> str:
         labels = part(obj, *path, default={})
         return ",".join(f"{name}={labels[name]}" for name in sorted(labels)) or NONE
 
-    return told
+    return cell
 
 
 def selector(*path: str) -> Callable[[JSON], str]:
-    """A cell with a label selector, sorted by label."""
+    """A cell that shows a label selector, sorted by key."""
 
-    def told(obj: JSON) -> str:
+    def cell(obj: JSON) -> str:
         selector = part(obj, *path, default={})
         terms = [(name, f"{name}={value}") for name, value in (selector.get("matchLabels") or {}).items()]
         for each in selector.get("matchExpressions") or ():
@@ -77,11 +77,11 @@ def selector(*path: str) -> Callable[[JSON], str]:
             terms.append((name, text.get(each.get("operator"), f"!{name}")))
         return ",".join(text for _, text in sorted(terms, key=lambda term: term[0])) or NONE
 
-    return told
+    return cell
 
 
 def each(field: str, *path: str) -> Callable[[JSON], str]:
-    """One field of the containers of a template."""
+    """A cell that lists one field of each container in a template."""
     return lambda obj: ",".join(str(each.get(field, "")) for each in part(obj, *path, "containers", default=()))
 
 
@@ -116,11 +116,11 @@ def suspended(cron_job: JSON) -> str:
 
 
 def ports(service: JSON) -> str:
-    told = []
+    listed = []
     for port in part(service, "spec", "ports", default=()):
         outside = f":{port['nodePort']}" if port.get("nodePort") else ""
-        told.append(f"{port.get('port')}{outside}/{port.get('protocol', 'TCP')}")
-    return ",".join(told) or NONE
+        listed.append(f"{port.get('port')}{outside}/{port.get('protocol', 'TCP')}")
+    return ",".join(listed) or NONE
 
 
 def balancers(obj: JSON) -> str:
@@ -152,9 +152,9 @@ def hosts(ingress: JSON) -> str:
 
 
 def _some(found: list[str], total: int) -> str:
-    """The first of them, and how many more there are."""
-    told = ",".join(found[:_NAMED])
-    return f"{told} + {total - _NAMED} more..." if len(found) > _NAMED else told
+    """The first entries, and how many more there are."""
+    listed = ",".join(found[:_NAMED])
+    return f"{listed} + {total - _NAMED} more..." if len(found) > _NAMED else listed
 
 
 def endpoints(obj: JSON) -> str:
@@ -167,12 +167,12 @@ def endpoints(obj: JSON) -> str:
 
 
 def subjects(kind: str) -> Callable[[JSON], str]:
-    def told(binding: JSON) -> str:
+    def cell(binding: JSON) -> str:
         found = [each for each in binding.get("subjects") or () if each.get("kind") == kind]
         above = [f"{each.get('namespace', '')}/" if kind == "ServiceAccount" else "" for each in found]
         return ", ".join(f"{place}{each.get('name', '')}" for place, each in zip(above, found, strict=True))
 
-    return told
+    return cell
 
 
 def claim_status(claim: JSON) -> str:
@@ -180,7 +180,7 @@ def claim_status(claim: JSON) -> str:
 
 
 def once_bound(cell: Callable[[JSON], str]) -> Callable[[JSON], str]:
-    """A cell of a claim that stays empty until it has a volume."""
+    """A cell of a claim that stays empty until the claim is bound."""
     return lambda claim: cell(claim) if part(claim, "spec", "volumeName") else ""
 
 
@@ -207,8 +207,8 @@ def event_source(event: JSON) -> str:
 
 def node_status(node: JSON) -> str:
     ready = [each for each in part(node, "status", "conditions", default=()) if each.get("type") == "Ready"]
-    told = [("Ready" if each.get("status") == "True" else "NotReady") for each in ready] or ["Unknown"]
-    return ",".join([*told, *(["SchedulingDisabled"] if part(node, "spec", "unschedulable") else [])])
+    states = [("Ready" if each.get("status") == "True" else "NotReady") for each in ready] or ["Unknown"]
+    return ",".join([*states, *(["SchedulingDisabled"] if part(node, "spec", "unschedulable") else [])])
 
 
 def node_roles(node: JSON) -> str:
@@ -218,11 +218,11 @@ def node_roles(node: JSON) -> str:
 
 
 def node_address(kind: str) -> Callable[[JSON], str]:
-    def told(node: JSON) -> str:
+    def cell(node: JSON) -> str:
         found: Iterable[JSON] = part(node, "status", "addresses", default=())
         return next((str(each.get("address")) for each in found if each.get("type") == kind), NONE)
 
-    return told
+    return cell
 
 
 def of_node(field: str) -> Callable[[JSON], str]:

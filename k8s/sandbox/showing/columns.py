@@ -1,4 +1,4 @@
-"""The columns of each kind as ``kubectl get`` shows them: after ``printers/internalversion`` of Kubernetes 1.36."""
+"""The columns of each kind in ``kubectl get``: after ``printers/internalversion`` of Kubernetes 1.36."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 class Column(NamedTuple):
-    """One column: how it is called, what it shows; a wide one only with ``-o wide``."""
+    """One column: its header, its cell and its type; a wide one shows only with ``-o wide``."""
 
     name: str
     cell: Callable[[JSON], Any]
@@ -247,14 +247,14 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
 
 
 def columns_of(kind: Kind) -> tuple[Column, ...]:
-    """The columns of a kind; one that has none of its own shows its name and its time."""
+    """The columns of a kind; without columns of its own it shows its name and its age or creation time."""
     if kind.columns:
         return (_NAME, *map(_defined, kind.columns))
     return _COLUMNS.get(kind.group_resource) or ((_NAME, _CREATED) if kind.strategic else (_NAME, _AGE))
 
 
 def _defined(column: JSON) -> Column:
-    """A column of a CustomResourceDefinition."""
+    """A column that a CustomResourceDefinition defines."""
     path, type_ = str(column.get("jsonPath", "")), str(column.get("type", "string"))
 
     def cell(obj: JSON) -> Any:

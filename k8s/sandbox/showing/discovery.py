@@ -1,4 +1,4 @@
-"""Discovery, in both forms: a document for each group and version, and the aggregated one."""
+"""Discovery in both forms: one document per group and version, and the aggregated document."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VERSION: JSON = {
     "platform": "any",
 }
 
-# Reviews are answered, not stored: they are served beside the table of kinds.
+# Reviews are answered and never stored, so the table of kinds does not contain them.
 REVIEWS = {
     ("authorization.k8s.io", "v1"): {
         "selfsubjectaccessreviews": "SelfSubjectAccessReview",
@@ -49,7 +49,7 @@ _SUBRESOURCE_VERBS = {
     "scale": _CHANGES,
     "status": _CHANGES,
 }
-# What a subresource speaks where it is not the kind above it: group, version, kind.
+# The kind that a subresource uses where it differs from the kind of its object: group, version, kind.
 _SUBRESOURCE_KINDS = {
     "attach": ("", "v1", "PodAttachOptions"),
     "binding": ("", "v1", "Binding"),
@@ -62,12 +62,12 @@ _SUBRESOURCE_KINDS = {
 
 
 def verbs_of(kind: Kind) -> list[str]:
-    """What can be done to objects of a kind: namespaces are deleted one by one."""
+    """The verbs of a kind: namespaces cannot be deleted as a collection."""
     return [verb for verb in VERBS if kind != NAMESPACES or verb != "deletecollection"]
 
 
 def wants_aggregated(accept: str) -> bool:
-    """Whether a client asks for the aggregated document in the version that is served."""
+    """Whether a client accepts the aggregated document in the served version."""
     compact = accept.replace(" ", "")
     return "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList" in compact
 
@@ -89,7 +89,7 @@ def document(kinds: Kinds, path: str, *, aggregated: bool) -> JSON:
 
 
 def group_versions(kinds: Kinds) -> dict[str, list[str]]:
-    """Versions by group, without the legacy group."""
+    """The versions of each group, without the core group."""
     found: dict[str, list[str]] = {}
     pairs = [(kind.group, kind.version) for kind in kinds if kind.group]
     for group, version in (*pairs, *REVIEWS):

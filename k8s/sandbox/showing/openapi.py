@@ -1,8 +1,8 @@
-"""OpenAPI v3, as kubectl asks for it: ``kubectl explain``, and which kinds accept ``fieldValidation`` and ``dryRun``.
+"""OpenAPI v3 for kubectl: ``kubectl explain``, and which kinds accept ``fieldValidation`` and ``dryRun``.
 
 The types beside this module, ``openapi_schemas.jsonl``, are those of Kubernetes 1.36 (Apache-2.0), see
-``openapi_table``; a custom resource has the schema of its CustomResourceDefinition. They only describe: what is
-accepted is decided elsewhere. Of the operations there is what kubectl looks at, the parameters of PATCH.
+``tools/openapi_table.py``; a custom resource has the schema of its CustomResourceDefinition. They only describe:
+other modules decide what is accepted. The only operations are those that kubectl reads, the parameters of PATCH.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 _PARAMETERS = ("dryRun", "fieldManager", "fieldValidation", "force")
 _INFO = {"title": "Kubernetes", "version": f"{VERSION['major']}.{VERSION['minor']}"}
-_TOLD = "x-kubernetes-group-version-kind"
+_GVK = "x-kubernetes-group-version-kind"
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
-_LIKE = "io.k8s.api.core.v1.ConfigMap"  # says what apiVersion and kind are, in the words of every type
+_LIKE = "io.k8s.api.core.v1.ConfigMap"  # its descriptions of apiVersion and kind are those of every type
 _ANYTHING: JSON = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _SCHEMALESS: JSON = {"type": "object", "properties": {"spec": _ANYTHING, "status": _ANYTHING}}
 
 
 class OpenApi:
-    """The documents of what is served now. They are made when they are asked for, and kept until the kinds change."""
+    """The documents for the kinds served now, built on demand and cached until the kinds change."""
 
     def __init__(self, kinds: Kinds, store: Store) -> None:
-        """Describe these kinds; definitions of custom resources are looked up in the store."""
+        """Describe these kinds; schemas of custom resources are looked up in the store."""
         self._kinds = kinds
         self._store = store
         self._made: dict[str, bytes] = {}
@@ -56,7 +56,7 @@ class OpenApi:
         return self._document(place) if place else self._index()
 
     def _index(self) -> bytes:
-        """Every document with the hash of its text: clients keep what they have as long as it is the same."""
+        """Every document with the hash of its text, so that clients can cache it."""
         paths = {}
         for place in self._places():
             digest = hashlib.sha512(self._document(place)).hexdigest().upper()
@@ -91,15 +91,15 @@ class OpenApi:
         return found
 
     def _custom(self, kind: Kind) -> JSON:
-        """The schema of a custom resource, as its definition gives it, with the fields that all objects have."""
+        """The schema of a custom resource from its definition, with the fields that all objects have."""
         schema = self._defined(kind) or _SCHEMALESS
         shared = _types()[_LIKE]["properties"]
         metadata = {"description": shared["metadata"]["description"], "allOf": [_reference(_META)]}
         properties = {**(schema.get("properties") or {}), "metadata": metadata}
         for name in ("apiVersion", "kind"):
             properties[name] = shared[name]
-        told = {"group": kind.group, "kind": kind.kind, "version": kind.version}
-        return {**schema, "properties": properties, _TOLD: [told]}
+        gvk = {"group": kind.group, "kind": kind.kind, "version": kind.version}
+        return {**schema, "properties": properties, _GVK: [gvk]}
 
     def _defined(self, kind: Kind) -> JSON | None:
         for stored in self._store.of(DEFINITIONS).within(None):
@@ -113,7 +113,7 @@ class OpenApi:
 
 
 def mentioned(schema: Any) -> Iterator[str]:
-    """The types that a type refers to."""
+    """The names of the types that a schema refers to."""
     if isinstance(schema, dict):
         for name, value in schema.items():
             if name == "$ref" and isinstance(value, str):
@@ -133,12 +133,12 @@ def _types() -> dict[str, JSON]:
 
 
 def _known_as(group: str, version: str, kinds: set[str]) -> list[str]:
-    """The names of the types that are these kinds."""
+    """The names of the types of these kinds."""
     return [
         name
         for name, schema in _types().items()
-        for told in schema.get(_TOLD, ())
-        if (told["group"], told["version"]) == (group, version) and told["kind"] in kinds
+        for gvk in schema.get(_GVK, ())
+        if (gvk["group"], gvk["version"]) == (group, version) and gvk["kind"] in kinds
     ]
 
 
@@ -157,22 +157,22 @@ def _place(kind: Kind) -> str:
 
 def _operation(kind: Kind) -> tuple[str, JSON]:
     above = "namespaces/{namespace}/" if kind.namespaced else ""
-    told = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     parameters = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in _PARAMETERS]
     patch = {
         "parameters": parameters,
         "responses": {"200": {"description": "OK"}},
         "x-kubernetes-action": "patch",
-        _TOLD: told,
+        _GVK: gvk,
     }
     return f"/{_place(kind)}/{above}{kind.plural}/{{name}}", {"patch": patch}
 
 
 def _reviews(place: str) -> JSON:
-    """What can only be created, and is answered at once."""
+    """The paths of the reviews, which can only be created."""
     group, _, version = place.partition("/")[2].rpartition("/")
     answered = {"responses": {"201": {"description": "Created"}}, "x-kubernetes-action": "post"}
     return {
-        f"/{place}/{plural}": {"post": {**answered, _TOLD: {"group": group, "version": version, "kind": kind}}}
+        f"/{place}/{plural}": {"post": {**answered, _GVK: {"group": group, "version": version, "kind": kind}}}
         for plural, kind in REVIEWS.get((group, version), {}).items()
     }

@@ -1,4 +1,4 @@
-"""What ``kubectl get pods`` shows of a pod: after ``printPod`` of Kubernetes 1.36 (``printers/internalversion``)."""
+"""The READY, STATUS and RESTARTS of a pod in ``kubectl get pods``: after ``printPod`` of Kubernetes 1.36."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 
 
 class PodCells(NamedTuple):
-    """READY, STATUS, RESTARTS."""
+    """The cells READY, STATUS and RESTARTS."""
 
     ready: str
     status: str
@@ -23,24 +23,24 @@ class PodCells(NamedTuple):
 
 @dataclass(slots=True)
 class _Restarts:
-    """How often containers began anew, and when the last of them had ended."""
+    """How often containers restarted, and when the latest of the ended ones had finished."""
 
     count: int = 0
-    last: str = ""  # timestamps of one form: the later is the greater
+    last: str = ""  # timestamps in one format: the later one is the greater one
 
     def add(self, container: JSON) -> None:
-        """Count those of a container."""
+        """Add the restarts of a container."""
         self.count += int(container.get("restartCount") or 0)
         before = (container.get("lastState") or {}).get("terminated") or {}
         self.last = max(self.last, before.get("finishedAt") or "")
 
-    def told(self) -> str:
-        """``4 (2m ago)``."""
+    def cell(self) -> str:
+        """The text of the cell, such as ``4 (2m ago)``."""
         return f"{self.count} ({age_now(self.last)} ago)" if self.count and self.last else str(self.count)
 
 
 def pod_cells(pod: JSON) -> PodCells:
-    """Read them from spec and status."""
+    """Compute the three cells from spec and status."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     conditions = {each.get("type"): each for each in status.get("conditions") or ()}
     phase = str(status.get("phase") or "")
@@ -61,13 +61,13 @@ def pod_cells(pod: JSON) -> PodCells:
             reason = "Unknown"
         elif phase not in _ENDED:
             reason = "Terminating"
-    return PodCells(f"{ready}/{total}", reason, restarts.told())
+    return PodCells(f"{ready}/{total}", reason, restarts.cell())
 
 
 def _initializing(status: JSON, beside: set[str | None], total: int) -> tuple[str, int, _Restarts, _Restarts]:
-    """What the init containers say, if one of them still holds up the pod; how many of them are ready; restarts.
+    """The status of the first init container that still holds up the pod, the number ready, and the restarts.
 
-    The last of them counts only those that run beside the containers.
+    The last value counts only the restarts of sidecars.
     """
     ready, restarts, restarts_beside = 0, _Restarts(), _Restarts()
     for index, container in enumerate(status.get("initContainerStatuses") or ()):
@@ -89,7 +89,7 @@ def _initializing(status: JSON, beside: set[str | None], total: int) -> tuple[st
 
 
 def _running(status: JSON, reason: str, pod_ready: bool, restarts: _Restarts) -> tuple[str, int]:
-    """What the containers say, and how many of them are ready."""
+    """The status that follows from the containers, and how many of them are ready."""
     ready, failed = 0, ""
     for container in reversed(status.get("containerStatuses") or ()):
         restarts.add(container)

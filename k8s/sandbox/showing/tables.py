@@ -1,4 +1,4 @@
-"""Tables, as ``kubectl get`` asks for them, and metadata alone."""
+"""Tables, as ``kubectl get`` asks for them, and objects reduced to their metadata."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TABLE = {"kind": "Table", "apiVersion": "meta.k8s.io/v1"}
 
 
 def table(kind: Kind, objects: Iterable[JSON], metadata: JSON, include: str = "", *, headed: bool = True) -> JSON:
-    """A Table. ``include`` is ``includeObject``: Metadata (also when empty), Object or None."""
+    """A Table. ``include`` is the query's ``includeObject``: Metadata (the default), Object or None."""
     shown = list(objects)
     columns = SCALE if shown and shown[0].get("kind") == "Scale" else columns_of(kind)
     definitions = [_definition(column) for column in columns]
@@ -31,7 +31,7 @@ def table(kind: Kind, objects: Iterable[JSON], metadata: JSON, include: str = ""
 
 
 def table_shape(kind: Kind, include: str) -> Callable[[bytes], bytes]:
-    """What a watch sends in place of an object: a Table with one row, headed the first time."""
+    """What a watch sends instead of an object: a Table with one row; only the first has column definitions."""
     headed = True
 
     def shape(data: bytes) -> bytes:
@@ -49,9 +49,9 @@ def table_shape(kind: Kind, include: str) -> Callable[[bytes], bytes]:
 
 def _row(kind: Kind, columns: Iterable[Column], obj: JSON, include: str) -> JSON:
     row: JSON = {"cells": [column.cell(obj) for column in columns], "object": _included(obj, include)}
-    told = _OVER.get((obj.get("status") or {}).get("phase", "")) if kind is PODS else None
-    if told:
-        row["conditions"] = [{"type": "Completed", "status": "True", **told}]
+    condition = _OVER.get((obj.get("status") or {}).get("phase", "")) if kind is PODS else None
+    if condition:
+        row["conditions"] = [{"type": "Completed", "status": "True", **condition}]
     return row
 
 
@@ -74,5 +74,5 @@ def _included(obj: JSON, include: str) -> JSON | None:
 
 
 def partial_object(obj: JSON) -> JSON:
-    """The metadata alone."""
+    """An object reduced to its metadata."""
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}

@@ -1,1 +1,1 @@
-"""Objects in memory: versions, history, identity, selectors."""
+"""The object store: objects in memory, their history, identity and metadata rules, selectors, and definitions."""

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: kinds that come and go with their definition."""
+"""CustomResourceDefinitions: the kinds they define are served for as long as they exist."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from .store import Store, Stored
 
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
-_DELAY = 0.005  # seconds: controllers look at a definition after the answer
+_DELAY = 0.005  # seconds: the controllers handle a definition only after the answer
 _ALWAYS = frozenset((kind.group, kind.plural) for kind in BUILT_IN)
 _CONFLICTS = (("plural", "PluralConflict"), ("singular", "SingularConflict"), ("kind", "KindConflict"),
               ("listKind", "ListKindConflict"))  # fmt: skip
 
 
 class Definitions:
-    """Follows the definitions in the store: accepts their names, serves what they define, takes it away again."""
+    """Follows the definitions in the store: accepts their names, serves their kinds, and removes them again."""
 
     def __init__(self, store: Store, kinds: Kinds, pacing: Pacing, clock: Callable[[], float]) -> None:
-        """Listen to the store."""
+        """Subscribe to the store. ``clock`` gives Unix seconds."""
         self._store = store
         self._kinds = kinds
         self._pacing = pacing
@@ -61,7 +61,7 @@ class Definitions:
         return self._store.of(DEFINITIONS).get("", name)
 
     def _accept(self, name: str) -> None:
-        """Set the conditions that clients wait for, and the names that no other definition has taken."""
+        """Set the conditions that clients wait for, and accept the names that no other definition has taken."""
         stored = self._find(name)
         if stored is None or b'"deletionTimestamp"' in stored.data:
             return
@@ -81,9 +81,9 @@ class Definitions:
             wanted = [("NamesAccepted", "False", reason, f'"{names[field]}" is already in use'),
                       ("Established", "False", "NotAccepted", "not all names are accepted")]  # fmt: skip
         else:
-            told = "the initial names have been accepted"
+            text = "the initial names have been accepted"
             wanted = [("NamesAccepted", "True", "NoConflicts", "no conflicts found"),
-                      ("Established", "True", "InitialNamesAccepted", told)]  # fmt: skip
+                      ("Established", "True", "InitialNamesAccepted", text)]  # fmt: skip
         before = {each["type"]: each for each in status.get("conditions") or ()}
         now = timestamp(self._clock())
         status["conditions"] = [
@@ -94,7 +94,7 @@ class Definitions:
         ]
 
     def _taken(self, obj: JSON) -> set[str]:
-        """The names of a group that others have."""
+        """The names of a group that other definitions have taken."""
         group, own = obj["spec"].get("group"), obj["metadata"]["name"]
         taken: set[str] = set()
         for definition, kinds in self._served.items():
@@ -112,7 +112,7 @@ class Definitions:
         for each in kinds:
             self._kinds.add(each)
             if before is None:
-                self._store.of(each).history.forget_all(self._store.version)  # nobody has watched it until now
+                self._store.of(each).history.forget_all(self._store.version)  # it could not be watched before
         self._served[name] = kinds
 
     def _withdraw(self, name: str) -> None:
@@ -120,10 +120,10 @@ class Definitions:
             for stored in list(self._store.of(kind).within(None)):
                 self._store.remove(kind, stored)
             self._kinds.remove(kind)
-            self._store.of(kind).history.show()  # watches look, and end
+            self._store.of(kind).history.show()  # wakes the watches, which then end
 
     def _clean(self, name: str) -> None:
-        """A definition goes, and takes its objects with it."""
+        """Remove the objects of a definition that is being deleted, then the definition itself."""
         stored = self._find(name)
         if stored is None:
             return
@@ -141,11 +141,11 @@ class Definitions:
 
 
 def mark_terminating(obj: JSON, now: str) -> None:
-    """What a deleted definition says of itself until its objects are gone."""
+    """Add the finalizer and the condition of a deleted definition, which stay until its objects are gone."""
     obj["metadata"]["finalizers"] = [*(obj["metadata"].get("finalizers") or ()), CLEANUP]
-    told = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
+    text = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
     condition = {"type": "Terminating", "status": "True", "lastTransitionTime": now,
-                 "reason": "InstanceDeletionPending", "message": told}  # fmt: skip
+                 "reason": "InstanceDeletionPending", "message": text}  # fmt: skip
     status = obj.setdefault("status", {})
     status["conditions"] = [*(status.get("conditions") or ()), condition]
 
@@ -156,7 +156,7 @@ def _is_established(obj: JSON) -> bool:
 
 
 def kinds_of(definition: JSON) -> list[Kind]:
-    """One kind for each version that is served."""
+    """One kind for each served version."""
     spec = definition.get("spec") or {}
     names = spec.get("names") or {}
     return [_kind_of(spec, names, version) for version in spec.get("versions") or () if version.get("served", True)]

@@ -1,4 +1,4 @@
-"""Names, uids and the metadata that the server alone sets."""
+"""Names, uids and the other metadata that only the server sets."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ _PATH_SEGMENT_KINDS = frozenset({"roles", "rolebindings"})
 
 
 def timestamp(now: float) -> str:
-    """Unix seconds as metadata carries them."""
+    """Unix seconds in the form that metadata uses."""
     return datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def drawn_name(prefix: str, rng: random.Random) -> str:
-    """A name from ``generateName``, as the API server draws it."""
+    """A name for ``generateName``, drawn as the API server draws it."""
     return prefix[:_LONGEST_PREFIX] + "".join(rng.choices(_ALPHABET, k=_SUFFIX))
 
 
 def check_body(kind: Kind, obj: JSON, *, strict: bool = False) -> JSON:
-    """A body must be an object of the kind that the path names, with fields of its types. Raises 400, 422.
+    """Check that a body is an object of the path's kind, with fields of the right types. Raises 400, 422.
 
     Unknown fields are dropped, or refused with ``strict``.
     """
@@ -67,8 +67,8 @@ def check_body(kind: Kind, obj: JSON, *, strict: bool = False) -> JSON:
 
 def _check_custom(kind: Kind, obj: JSON, given: str, named: str) -> None:
     if given != kind.api_version:
-        told = f"the API version in the data ({given}) does not match the expected API version ({kind.api_version})"
-        raise bad_request(told)
+        text = f"the API version in the data ({given}) does not match the expected API version ({kind.api_version})"
+        raise bad_request(text)
     if named != kind.kind:
         problem = ("FieldValueInvalid", "kind", f'Invalid value: "{named}": must be {kind.kind}')
         name = (obj.get("metadata") or {}).get("name") or ""
@@ -76,7 +76,7 @@ def _check_custom(kind: Kind, obj: JSON, given: str, named: str) -> None:
 
 
 def check_place(obj: JSON, kind: Kind, namespace: str, name: str) -> None:
-    """Namespace and name of a body must be those of the path. Raises 400."""
+    """Check that namespace and name of a body match the path. Raises 400."""
     metadata = obj.setdefault("metadata", {})
     if kind.namespaced:
         if metadata.setdefault("namespace", namespace) != namespace:
@@ -90,7 +90,7 @@ def check_place(obj: JSON, kind: Kind, namespace: str, name: str) -> None:
 
 
 def give_identity(kind: Kind, obj: JSON, rng: random.Random, now: float) -> None:
-    """Name, uid and times of a new object."""
+    """Set name, uid and times of a new object."""
     metadata = obj["metadata"]
     if not metadata.get("name") and metadata.get("generateName"):
         metadata["name"] = drawn_name(metadata["generateName"], rng)
@@ -105,21 +105,21 @@ def give_identity(kind: Kind, obj: JSON, rng: random.Random, now: float) -> None
 
 
 def has_generation(kind: Kind) -> bool:
-    """Whether objects of a kind number the versions of their spec."""
+    """Whether objects of a kind have ``metadata.generation``, the version of their spec."""
     return not kind.strategic or kind.group in _GENERATIONS or kind.plural in {"pods", "replicationcontrollers"}
 
 
 def name_problems(kind: Kind, metadata: JSON) -> list[tuple[str, str, str]]:
-    """What is wrong with a name, and with the prefix that it was drawn from."""
+    """What is wrong with a name, or with the prefix that it was drawn from."""
     name, prefix = metadata.get("name") or "", metadata.get("generateName") or ""
     problems = []
-    if prefix:  # a hyphen or a dot at its end is no harm
-        told = _name_problem(kind, prefix[:-1] + "a" if prefix[-1] in "-." else prefix)
-        problems += [_bad_name(prefix, told, "generateName")] if told else []
+    if prefix:  # it may end with a hyphen or a dot
+        text = _name_problem(kind, prefix[:-1] + "a" if prefix[-1] in "-." else prefix)
+        problems += [_bad_name(prefix, text, "generateName")] if text else []
     if not name:
         return [*problems, ("FieldValueRequired", "metadata.name", "Required value: name or generateName is required")]
-    told = _name_problem(kind, name)
-    return [*problems, _bad_name(name, told)] if told else problems
+    text = _name_problem(kind, name)
+    return [*problems, _bad_name(name, text)] if text else problems
 
 
 def _name_problem(kind: Kind, name: str) -> str:
@@ -141,17 +141,17 @@ def _bad_name(name: str, text: str, field: str = "name") -> tuple[str, str, str]
 
 
 def keep_identity(kind: Kind, old: Stored, before: JSON, obj: JSON, *, patched: bool) -> None:
-    """Take over what an update may not change. Raises 409 for an old version, 422 where it is missing, 500."""
+    """Restore what an update must not change. Raises 409 for an old version, 422 for a missing one, 500."""
     metadata, known = obj["metadata"], before["metadata"]
     _check_version(kind, old, metadata.get("resourceVersion"))
     uid = metadata.get("uid")
     if uid and uid != old.uid:
         if patched:
             raise invalid(kind, old.name, [_changed("uid", uid)] * 2)
-        told = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old.uid}"
+        text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old.uid}"
         place = f"/registry/{kind.plural}/{old.namespace}/{old.name}".replace("//", "/")
         head = f"StorageError: invalid object, Code: 4, Key: {place}, ResourceVersion: 0, AdditionalErrorMsg: "
-        raise conflict(kind, old.name, head + told)
+        raise conflict(kind, old.name, head + text)
     ends = metadata.get("deletionTimestamp")
     if ends and ends != known.get("deletionTimestamp"):
         raise invalid(kind, old.name, [_changed("deletionTimestamp", ends)] * 2)
@@ -165,7 +165,7 @@ def keep_identity(kind: Kind, old: Stored, before: JSON, obj: JSON, *, patched: 
 
 
 def refuse_version(version: str | None) -> None:
-    """A new object has no version yet: one that is no number above 0 is dropped without a word. Raises 500."""
+    """A new object has no version: a number above 0 is refused, anything else is ignored. Raises 500."""
     if version and version.isdecimal() and version.isascii() and int(version):
         raise unexpected("resourceVersion should not be set on objects to be created")
 
@@ -173,7 +173,7 @@ def refuse_version(version: str | None) -> None:
 def _check_version(kind: Kind, old: Stored, version: str | None) -> None:
     if version and not (version.isdecimal() and version.isascii()):
         raise unexpected(f'strconv.ParseUint: parsing "{version}": invalid syntax')
-    asked = int(version or 0)  # "0" asks for no version in particular, as an empty one does
+    asked = int(version or 0)  # "0" accepts any version, as the empty string does
     if asked and asked != old.version:
         raise conflict(kind, old.name)
     if not asked and not kind.strategic:

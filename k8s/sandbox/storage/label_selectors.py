@@ -1,4 +1,4 @@
-"""Label selectors: read and worded as ``k8s.io/apimachinery`` ``pkg/labels`` reads and words them."""
+"""Label selectors, parsed and worded as in ``k8s.io/apimachinery`` ``pkg/labels``."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class _Token(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def label_tests(text: str) -> tuple[Test, ...]:
-    """One test for each requirement. Raises 400."""
+    """One test for each requirement of a selector. Raises 400."""
     return _Parser(text).requirements()
 
 
 class _Parser:
-    """A recursive descent over the tokens of one selector."""
+    """A recursive descent parser for the tokens of one selector."""
 
     def __init__(self, text: str) -> None:
         self._tokens = [_Token(found[1] or found[2], bool(found[2])) for found in _TOKEN.finditer(text)]
@@ -112,8 +112,8 @@ class _Parser:
 def _comparison(key: str, operator: str, value: str) -> Test:
     if operator in {">", "<"}:
         if not re.fullmatch(r"[+-]?\d+", value):
-            told = f"values[0]: Invalid value: \"{value}\": for 'Gt', 'Lt' operators, the value must be an integer"
-            raise _broken(told)
+            text = f"values[0]: Invalid value: \"{value}\": for 'Gt', 'Lt' operators, the value must be an integer"
+            raise _broken(text)
         bound, above = int(value), operator == ">"
 
         def compare(labels: Mapping[str, str]) -> bool:
@@ -143,5 +143,5 @@ def _unreadable(found: _Token, expected: str) -> ApiError:
     return bad_request(f"found '{found.text}', expected: {expected}")
 
 
-def _broken(told: str) -> ApiError:
-    return bad_request(f"unable to parse requirement: {told}")
+def _broken(text: str) -> ApiError:
+    return bad_request(f"unable to parse requirement: {text}")

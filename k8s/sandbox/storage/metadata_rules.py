@@ -1,4 +1,4 @@
-"""What labels, annotations, finalizers and owners may be (``k8s.io/apimachinery`` ``pkg/api/validation``)."""
+"""Rules for labels, annotations, finalizers and owners (``k8s.io/apimachinery`` ``pkg/api/validation``)."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 
 @lru_cache(maxsize=4096)
 def key_problem(key: str) -> str:
-    """What is wrong with a qualified name: a label's key, an annotation's, a finalizer. Empty where nothing is."""
+    """What is wrong with a qualified name (key of a label or annotation, finalizer); empty if it is valid."""
     prefix, slash, name = key.partition("/")
     if "/" in name:
         optional = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
         return f"a valid label key {_NAME_TEXT} {optional}"
-    told = prefix_problem(prefix) if slash else ""
-    if told:
-        return f"prefix part {told}"
+    text = prefix_problem(prefix) if slash else ""
+    if text:
+        return f"prefix part {text}"
     name = name if slash else key
     if not name:
         return "name part must be non-empty"
@@ -57,7 +57,7 @@ def key_problem(key: str) -> str:
 
 
 def prefix_problem(prefix: str) -> str:
-    """What is wrong with the domain in front of a qualified name. Empty where nothing is."""
+    """What is wrong with the domain before a qualified name; empty if it is valid."""
     if not prefix:
         return "must be non-empty"
     if len(prefix) > _LONGEST_PREFIX:
@@ -67,14 +67,14 @@ def prefix_problem(prefix: str) -> str:
 
 @lru_cache(maxsize=4096)
 def value_problem(value: str) -> str:
-    """What is wrong with the value of a label."""
+    """What is wrong with the value of a label; empty if it is valid."""
     if len(value) > _LONGEST:
         return f"must be no more than {_LONGEST} bytes"
     return "" if _VALUE.fullmatch(value) else _VALUE_TEXT
 
 
 def metadata_problems(metadata: JSON) -> list[Problem]:
-    """Everything that is wrong with metadata beside the name."""
+    """Everything that is wrong with metadata, except the name."""
     return [*_labels(metadata), *_annotations(metadata), *_owners(metadata), *_finalizers(metadata)]
 
 
@@ -105,9 +105,9 @@ def _owners(metadata: JSON) -> Iterator[Problem]:
     leading = [owner for owner in owners if owner.get("controller")]
     if len(leading) > 1:
         one, two = (f"{owner.get('kind')}/{owner.get('name')}" for owner in leading[:2])
-        told = f'Only one reference can have Controller set to true. Found "true" in references for {one} and {two}'
+        text = f'Only one reference can have Controller set to true. Found "true" in references for {one} and {two}'
         shown = json.dumps(list(owners), separators=(",", ":"))
-        yield ("FieldValueInvalid", "metadata.ownerReferences", f"Invalid value: {shown}: {told}")
+        yield ("FieldValueInvalid", "metadata.ownerReferences", f"Invalid value: {shown}: {text}")
 
 
 def _finalizers(metadata: JSON) -> Iterator[Problem]:
@@ -118,24 +118,24 @@ def _finalizers(metadata: JSON) -> Iterator[Problem]:
             yield _invalid("metadata.finalizers", finalizer, problem)
     for index, finalizer in enumerate(finalizers):
         if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
-            told = "name is neither a standard finalizer name nor is it fully qualified"
-            yield _invalid(f"metadata.finalizers[{index}]", finalizer, told)
+            text = "name is neither a standard finalizer name nor is it fully qualified"
+            yield _invalid(f"metadata.finalizers[{index}]", finalizer, text)
     if {"orphan", "foregroundDeletion"} <= set(finalizers):
-        told = "finalizer orphan and foregroundDeletion cannot be both set"
-        yield _invalid("metadata.finalizers", " ".join(finalizers), told)
+        text = "finalizer orphan and foregroundDeletion cannot be both set"
+        yield _invalid("metadata.finalizers", " ".join(finalizers), text)
 
 
 def kept_problems(before: JSON, after: JSON) -> list[Problem]:
-    """What an update may not do to metadata."""
+    """What an update must not change in metadata."""
     problems: list[Problem] = []
     if before.get("deletionTimestamp"):
         added = sorted(set(after.get("finalizers") or ()) - set(before.get("finalizers") or ()))
         if added:
             listed = ", ".join(f'"{each}"' for each in added)
-            told = "no new finalizers can be added if the object is being deleted, found new finalizers []string"
-            problems += [("FieldValueForbidden", "metadata.finalizers", f"Forbidden: {told}{{{listed}}}")] * 2
+            text = "no new finalizers can be added if the object is being deleted, found new finalizers []string"
+            problems += [("FieldValueForbidden", "metadata.finalizers", f"Forbidden: {text}{{{listed}}}")] * 2
     return problems
 
 
-def _invalid(field: str, value: str, told: str) -> Problem:
-    return ("FieldValueInvalid", field, f'Invalid value: "{value}": {told}')
+def _invalid(field: str, value: str, text: str) -> Problem:
+    return ("FieldValueInvalid", field, f'Invalid value: "{value}": {text}')

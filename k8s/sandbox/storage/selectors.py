@@ -1,4 +1,4 @@
-"""Field selectors, and what a list, watch or deletecollection asks for (``k8s.io/apimachinery`` ``pkg/fields``)."""
+"""Field selectors, and the selection of a list, watch or deletecollection (``k8s.io/apimachinery`` ``pkg/fields``)."""
 
 from __future__ import annotations
 
@@ -38,39 +38,39 @@ _FALSE_WHERE_ABSENT = frozenset({"spec.hostNetwork", "spec.unschedulable"})
 
 
 class Selection:
-    """What a list, watch or deletecollection asks for."""
+    """The label and field selectors of a list, watch or deletecollection."""
 
     __slots__ = ("_fields", "_labels", "name")
 
     def __init__(self, kind: Kind, labels: str, fields: str) -> None:
-        """Parse both selectors. Raises 400 for what can't be parsed or is not selectable."""
+        """Parse both selectors. Raises 400 for a malformed selector or a field that cannot select."""
         self._labels = label_tests(labels) if labels else ()
         self._fields = tuple(_field_tests(kind, fields))
         self.name = next((v for p, v, wanted in self._fields if p == "metadata.name" and wanted), None)
 
     @property
     def everything(self) -> bool:
-        """Whether nothing is asked for in particular."""
+        """Whether every object is selected."""
         return not self._labels and not self._fields
 
     @property
     def labels_only(self) -> bool:
-        """Whether no field is asked for."""
+        """Whether no field selects."""
         return not self._fields
 
     def admits_labels(self, labels: Mapping[str, str] | None) -> bool:
-        """Whether the labels match."""
+        """Whether the labels match the label selector."""
         return all(test(labels or _NOTHING) for test in self._labels)
 
     def admits(self, obj: Mapping[str, Any]) -> bool:
-        """Whether the whole object matches."""
+        """Whether the object matches both selectors."""
         if not self.admits_labels(obj["metadata"].get("labels")):
             return False
         return all((_field(obj, path) == value) == wanted for path, value, wanted in self._fields)
 
 
 def _field(obj: Mapping[str, Any], path: str) -> str:
-    """A field as the selector sees it: text, empty where it is absent."""
+    """A field as the selector compares it: a string, empty where the field is absent."""
     value: Any = obj
     for step in ("source.component" if path == "source" else path).split("."):
         value = value.get(step) if isinstance(value, dict) else None
@@ -94,14 +94,14 @@ def _field_tests(kind: Kind, text: str) -> Iterator[tuple[str, str, bool]]:
 
 
 def _terms(text: str) -> Iterator[str]:
-    """The terms between commas that no backslash escapes; empty ones are nothing."""
+    """The non-empty terms between commas that are not escaped by a backslash."""
     for term in re.findall(r"(?:\\.|[^,\\])+", text, re.DOTALL):
         if term:
             yield term
 
 
 def requirement_matches(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """One ``matchExpressions`` entry: In, NotIn, Exists, DoesNotExist."""
+    """Evaluate one ``matchExpressions`` entry: In, NotIn, Exists, DoesNotExist."""
     key = str(expression.get("key", expression.get("scopeName", "")))
     values = expression.get("values") or ()
     operator = expression.get("operator", "")

@@ -1,4 +1,4 @@
-"""Objects by kind, namespace and name, with one counter of versions over all of them."""
+"""Objects by kind, namespace and name; one version counter for all of them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class Stored:
-    """One object as it lies in the store."""
+    """One object as the store keeps it: serialised, with indexed metadata."""
 
     __slots__ = ("data", "labels", "name", "namespace", "uid", "version")
 
     def __init__(self, obj: JSON, data: bytes, version: int) -> None:
-        """Index what lists and watches ask for most."""
+        """Index the metadata that lists and watches need most."""
         metadata = obj["metadata"]
         self.name: str = metadata["name"]
         self.namespace: str = metadata.get("namespace", "")
@@ -33,24 +33,24 @@ class Stored:
         self.data = data
 
     def parse(self) -> JSON:
-        """A private copy."""
+        """Parse a private copy, which the caller may change."""
         return load(self.data)
 
 
 class Collection:
-    """All objects of one kind."""
+    """All objects of one kind, and their history."""
 
     def __init__(self, history: History) -> None:
-        """Start empty."""
+        """Start without objects."""
         self.history = history
         self.namespaces: dict[str, dict[str, Stored]] = {}
 
     def get(self, namespace: str, name: str) -> Stored | None:
-        """One object, or nothing."""
+        """One object, or None."""
         return self.namespaces.get(namespace, {}).get(name)
 
     def within(self, namespace: str | None) -> Iterator[Stored]:
-        """Objects of one namespace, or of all (``None``), unsorted."""
+        """The objects of one namespace, or of all (``None``), unsorted."""
         if namespace is not None:
             yield from self.namespaces.get(namespace, {}).values()
             return
@@ -59,7 +59,7 @@ class Collection:
 
 
 class Store:
-    """The only place that changes objects: it numbers each change and tells the listeners at once."""
+    """The only place that changes objects: it numbers each change and calls the listeners at once."""
 
     def __init__(self, pacing: Pacing, remembered: int = 20_000) -> None:
         """Remember at least ``remembered`` events of each kind."""
@@ -70,18 +70,18 @@ class Store:
         self._listeners: list[Listener] = []
 
     def listen(self, listener: Listener) -> None:
-        """Call ``listener(kind, event, object)`` within every change; the object may not be kept or changed."""
+        """Call ``listener(kind, event, object)`` during every change; it must not keep or change the object."""
         self._listeners.append(listener)
 
     def of(self, kind: Kind) -> Collection:
-        """The collection of a kind."""
+        """The collection of a kind; an empty one is made at first use."""
         collection = self._collections.get(kind)
         if collection is None:
             collection = self._collections[kind] = Collection(History(self._remembered, self._pacing))
         return collection
 
     def kinds(self) -> tuple[Kind, ...]:
-        """Kinds that have ever held an object."""
+        """The kinds that have ever held an object."""
         return tuple(self._collections)
 
     def get(self, kind: Kind, namespace: str, name: str) -> Stored:
@@ -92,10 +92,10 @@ class Store:
         return found
 
     def check_free(self, kind: Kind, namespace: str, name: str) -> None:
-        """Raises 409 where a name is taken; it says so when the object is going."""
+        """Raise 409 where a name is taken; the message tells whether that object is being deleted."""
         found = self.of(kind).get(namespace, name)
         if found is not None:
-            raise already_exists(kind, name, going=b'"deletionTimestamp"' in found.data)
+            raise already_exists(kind, name, terminating=b'"deletionTimestamp"' in found.data)
 
     def insert(self, kind: Kind, obj: JSON) -> Stored:
         """Store a new object. Raises 409 where the name is taken."""
@@ -105,12 +105,12 @@ class Store:
         return self._put(kind, objects, obj, ADDED, None)
 
     def replace(self, kind: Kind, old: Stored, obj: JSON) -> Stored:
-        """Store a new version of an object."""
+        """Store a new version of ``old``."""
         objects = self.of(kind).namespaces[old.namespace]
         return self._put(kind, objects, obj, MODIFIED, old.data)
 
     def remove(self, kind: Kind, old: Stored) -> JSON:
-        """Take an object out; gives back its last state."""
+        """Remove an object and return its last state."""
         collection = self.of(kind)
         objects = collection.namespaces[old.namespace]
         del objects[old.name]
@@ -124,7 +124,7 @@ class Store:
         return obj
 
     def compact(self) -> None:
-        """Forget all history: every watch that resumes from before gets 410."""
+        """Forget all history: a watch that resumes from an older version gets 410."""
         for collection in self._collections.values():
             collection.history.forget_all(self.version)
 

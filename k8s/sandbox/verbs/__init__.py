@@ -1,1 +1,1 @@
-"""A module per verb: get, list, watch, create, update, patch, delete."""
+"""What each verb does: get, list, watch, create, update, patch, delete and the subresources; the admission chain."""

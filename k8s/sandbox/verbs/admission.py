@@ -1,4 +1,4 @@
-"""The admission chain of a create or change, in the order of the API server."""
+"""The admission chain for a create or an update, in the order of the API server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-cri
 
 
 def check_namespace(core: Core, kind: Kind, namespace: str, name: str) -> None:
-    """``NamespaceLifecycle``: the namespace must be there and stay. Raises 404, 403."""
+    """``NamespaceLifecycle``: the namespace must exist and not be terminating. Raises 404, 403."""
     if not kind.namespaced:
         return
     stored = core.store.of(NAMESPACES).get("", namespace)
@@ -42,7 +42,7 @@ def check_namespace(core: Core, kind: Kind, namespace: str, name: str) -> None:
 
 
 def mutate(core: Core, kind: Kind, namespace: str, name: str, obj: JSON) -> None:
-    """Plugins that change a new object: LimitRanger's defaults, then Priority. Raises 403."""
+    """Mutating plugins for a new object: LimitRanger's defaults, RuntimeClass, Priority. Raises 403."""
     core.limits.fill_in(kind, namespace, obj)
     if kind is PODS:
         _give_overhead(core, name, obj)
@@ -50,7 +50,7 @@ def mutate(core: Core, kind: Kind, namespace: str, name: str, obj: JSON) -> None
 
 
 def _give_overhead(core: Core, name: str, pod: JSON) -> None:
-    """``RuntimeClass``: the overhead of a pod is that of its class, and of nothing else."""
+    """``RuntimeClass``: a pod has the overhead of its class and no other."""
     spec = pod["spec"]
     wanted = spec.get("runtimeClassName")
     stored = core.store.of(RUNTIME_CLASSES).get("", wanted) if wanted else None
@@ -86,7 +86,7 @@ def _give_priority(core: Core, name: str, pod: JSON) -> None:
 
 
 def _set_computed(name: str, spec: JSON, field: str, called: str, value: Any) -> None:
-    """A pod may repeat what its class says, and say nothing else. Raises 403."""
+    """Set a field computed from the PriorityClass; a pod may only repeat it. Raises 403."""
     given = spec.get(field)
     if given is not None and given != value:
         why = f"the {called} ({given}) must not be provided in pod spec; priority admission controller computed {value}"
@@ -102,9 +102,9 @@ def _default_class(core: Core) -> str:
 
 
 def validate(core: Core, attempt: Attempt) -> None:
-    """Plugins that only look: LimitRanger's bounds, then quota as the last. Raises 403."""
+    """Validating plugins: LimitRanger's bounds, claim resize, quota as the last. Raises 403."""
     watched = attempt.old is None or (attempt.kind is not PODS) or attempt.subresource == "resize"
-    if watched and attempt.subresource in {"", "resize"} and not _is_going(attempt.old):
+    if watched and attempt.subresource in {"", "resize"} and not _is_terminating(attempt.old):
         core.limits.check(attempt.kind, attempt.namespace, attempt.name, attempt.obj)
     if attempt.kind is CLAIMS and attempt.old is not None and not attempt.subresource:
         _check_resize(core, attempt, attempt.old)
@@ -112,7 +112,7 @@ def validate(core: Core, attempt: Attempt) -> None:
 
 
 def _check_resize(core: Core, attempt: Attempt, old: JSON) -> None:
-    """``PersistentVolumeClaimResize``: a claim grows only where its class allows it."""
+    """``PersistentVolumeClaimResize``: a claim grows only where its StorageClass allows it."""
     asked = [((each["spec"].get("resources") or {}).get("requests") or {}).get("storage", "0")
              for each in (old, attempt.obj)]  # fmt: skip
     if amount_of(asked[1]).nano <= amount_of(asked[0]).nano:
@@ -126,5 +126,5 @@ def _check_resize(core: Core, attempt: Attempt, old: JSON) -> None:
         raise forbidden(attempt.kind, attempt.name, why)
 
 
-def _is_going(old: JSON | None) -> bool:
+def _is_terminating(old: JSON | None) -> bool:
     return old is not None and bool(old["metadata"].get("deletionTimestamp"))

@@ -1,4 +1,4 @@
-"""What needs a node: logs, exec, attach, port-forward. No pod of the sandbox is on one, and it says so."""
+"""Requests that need a node: logs, exec, attach, port-forward. The sandbox has no nodes, and its answers say so."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 CONNECTIONS = frozenset({"attach", "exec", "portforward", "proxy"})
 _FAKE = "sandbox://"
-_NO_LOG = "The sandbox has set this pod's status to say that it runs: there is no container, and so no log.\n"
+_NO_LOG = "The sandbox only set this pod's status to Running: there is no container, and so no log.\n"
 
 
 def log_of(core: Core, target: Target, query: Query) -> bytes:
-    """The log of a container: empty for a pod that no node runs, a sentence for one that the fake kubelet runs.
+    """The log of a container: empty for a pod that nothing runs, one sentence for a pod of the fake kubelet.
 
-    Raises 400 where it has to be said which container is meant, 404.
+    Raises 400 when the container must be named, 404.
     """
     pod = core.store.get(target.kind, target.place, target.name).parse()
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
@@ -33,12 +33,12 @@ def log_of(core: Core, target: Target, query: Query) -> bytes:
         raise bad_request(f"a container name must be specified for pod {target.name}, {choices}")
     if wanted and not any(wanted in each for each in names.values()):
         raise bad_request(f"container {wanted} is not valid for pod {target.name}")
-    told = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
-    return _NO_LOG.encode() if any(str(each.get("containerID", "")).startswith(_FAKE) for each in told) else b""
+    statuses = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
+    return _NO_LOG.encode() if any(str(each.get("containerID", "")).startswith(_FAKE) for each in statuses) else b""
 
 
 def refuse_connection(core: Core, target: Target) -> None:
-    """Say that the pod is on no node. Raises 400, 404."""
+    """Refuse, because the pod is on no node. Raises 400, 404."""
     core.store.get(target.kind, target.place, target.name)
     raise bad_request(f"pod {target.name} does not have a host assigned")
 

@@ -1,4 +1,4 @@
-"""Delete: grace, preconditions, finalizers and propagation."""
+"""Delete: grace periods, preconditions, finalizers and propagation."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _POLICIES = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
 
 
 class Deleter:
-    """Deletes of one cluster."""
+    """Performs all deletes."""
 
     def __init__(self, core: Core) -> None:
-        """Work on the parts given."""
+        """Delete from the store of ``core``."""
         self._core = core
 
     def delete(self, target: Target, query: Query, options: Any) -> bytes:
-        """Delete one object: its last state, or a Status where the kind does so. Raises 404, 409."""
+        """Delete one object; returns its last state, or a Status, depending on the kind. Raises 404, 409."""
         wanted = options_of(query, options)
         stored = self._core.store.get(target.kind, target.place, target.name)
         if target.kind is NAMESPACES and stored.name in _LASTING:
@@ -57,11 +57,11 @@ class Deleter:
         return dump(obj)
 
     def delete_many(self, target: Target, query: Query, options: Any) -> bytes:
-        """Delete what the selectors choose: the list of it. Raises 409 at the first that does not fit."""
+        """Delete what the selectors select; returns it as a list. Raises 409 at the first failed precondition."""
         wanted = options_of(query, options)
         page = list_page(self._core, target, query)
         items = []
-        for stored in page.items:  # what went before the first that does not fit is gone, as on a real server
+        for stored in page.items:  # after a failed precondition the earlier deletes stand, as on a real server
             self._check(target.kind, stored, wanted)
             items.append(self.remove(target.kind, stored, wanted)[0])
         if target.kind.strategic:
@@ -86,7 +86,7 @@ class Deleter:
             raise precondition_failed(kind, stored.name, why)
 
     def remove(self, kind: Kind, stored: Stored, options: JSON) -> tuple[JSON, bool]:
-        """Take an object out, or mark it as going; says whether it is gone."""
+        """Remove an object, or mark it as being deleted; also returns whether it is gone."""
         dry_run = bool(options.get("dryRun"))
         obj = stored.parse()
         metadata = obj["metadata"]
@@ -104,7 +104,7 @@ class Deleter:
             if kind is PODS and metadata.get("deletionGracePeriodSeconds") != 0:
                 if not metadata.get("deletionTimestamp"):
                     metadata["generation"] += 1
-                self._mark(kind, metadata, finalizers, 0)  # watchers see a pod marked before it goes
+                self._mark(kind, metadata, finalizers, 0)  # watchers see the pod marked before it is gone
                 stored = self._core.store.replace(kind, stored, obj)
             return self._core.store.remove(kind, stored), True
         self._mark(kind, metadata, finalizers, grace)
@@ -117,7 +117,7 @@ class Deleter:
         return obj, False
 
     def _mark_definition(self, stored: Stored, obj: JSON, *, dry_run: bool) -> tuple[JSON, bool]:
-        """A definition always waits for its objects."""
+        """Mark a definition: it always waits until its objects are gone."""
         if not obj["metadata"].get("deletionTimestamp"):
             now = timestamp(self._core.clock())
             obj["metadata"]["deletionTimestamp"] = now
@@ -127,7 +127,7 @@ class Deleter:
         return obj, False
 
     def _mark(self, kind: Kind, metadata: JSON, finalizers: list[str], grace: int) -> None:
-        """Set the deletion times; a second delete can only shorten the grace."""
+        """Set the deletion times; a second delete can only shorten the grace period."""
         if finalizers:
             metadata["finalizers"] = finalizers
         before = metadata.get("deletionGracePeriodSeconds")
@@ -139,7 +139,7 @@ class Deleter:
 
 
 def _policy(kind: Kind, options: JSON) -> str | None:
-    """The finalizer that lets the garbage collector see to the dependents first."""
+    """The finalizer that makes the garbage collector deal with the dependents first."""
     wanted = options.get("propagationPolicy")
     orphan = options.get("orphanDependents")
     if wanted is None:
@@ -148,7 +148,7 @@ def _policy(kind: Kind, options: JSON) -> str | None:
 
 
 def _grace(kind: Kind, obj: JSON, options: JSON) -> int:
-    """Seconds that a pod is given: none when no node runs it or it has ended."""
+    """The grace period of a pod in seconds: 0 when no node runs it or it has ended."""
     if kind is not PODS:
         return 0
     spec, status = obj["spec"], obj.get("status") or {}
@@ -181,20 +181,20 @@ def options_of(query: Query, body: JSON | None) -> JSON:
 def _check_types(options: JSON) -> None:
     kind, version = options.get("kind") or "DeleteOptions", options.get("apiVersion") or "v1"
     if kind != "DeleteOptions":
-        told = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
-        raise bad_request(told)
-    for field, (type_, told) in _FIELDS.items():
+        text = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+        raise bad_request(text)
+    for field, (type_, go_type) in _FIELDS.items():
         value = options.get(field)
         if value is not None and (not isinstance(value, type_) or (type_ is int and isinstance(value, bool))):
-            raise _mistyped(value, f"DeleteOptions.{field}", told)
-    for field, told in _PRECONDITIONS.items():
+            raise _mistyped(value, f"DeleteOptions.{field}", go_type)
+    for field, go_type in _PRECONDITIONS.items():
         value = (options.get("preconditions") or {}).get(field)
         if not isinstance(value, str | None):
-            raise _mistyped(value, f"Preconditions.preconditions.{field}", told)
+            raise _mistyped(value, f"Preconditions.preconditions.{field}", go_type)
 
 
-def _mistyped(value: Any, field: str, told: str) -> ApiError:
-    return bad_request(f"json: cannot unmarshal {json_word(value)} into Go struct field {field} of type {told}")
+def _mistyped(value: Any, field: str, go_type: str) -> ApiError:
+    return bad_request(f"json: cannot unmarshal {json_word(value)} into Go struct field {field} of type {go_type}")
 
 
 def _policy_problems(options: JSON) -> list[tuple[str, str, str]]:
@@ -203,9 +203,9 @@ def _policy_problems(options: JSON) -> list[tuple[str, str, str]]:
         return []
     problems = []
     if orphan is not None:
-        told = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
-        problems.append(("FieldValueInvalid", "propagationPolicy", told))
+        text = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
+        problems.append(("FieldValueInvalid", "propagationPolicy", text))
     if policy not in {"Foreground", "Background", "Orphan"}:
-        told = f'Unsupported value: "{policy}": supported values: "Foreground", "Background", "Orphan", "nil"'
-        problems.append(("FieldValueNotSupported", "propagationPolicy", told))
+        text = f'Unsupported value: "{policy}": supported values: "Foreground", "Background", "Orphan", "nil"'
+        problems.append(("FieldValueNotSupported", "propagationPolicy", text))
     return problems

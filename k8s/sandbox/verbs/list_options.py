@@ -1,4 +1,4 @@
-"""What the options of a list or a watch may be together (``k8s.io/apimachinery`` ``pkg/apis/meta/internalversion``)."""
+"""Which options of a list or a watch go together (``k8s.io/apimachinery`` ``pkg/apis/meta/internalversion``)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CONTINUED = "resourceVersionMatch is forbidden when continue is provided"
 
 
 def check_list(query: Query) -> None:
-    """Raises 400 for what is no number, 422."""
+    """Check the options of a list. Raises 400 for a malformed number, 422."""
     _check_numbers(query)
     match, version = query.text(_MATCH), query.text("resourceVersion")
     problems: list[Problem] = []
@@ -36,7 +36,7 @@ def check_list(query: Query) -> None:
 
 
 def check_watch(query: Query) -> None:
-    """Raises 400 for what is no number, 422."""
+    """Check the options of a watch. Raises 400 for a malformed number, 422."""
     _check_numbers(query)
     match, initial = query.text(_MATCH), query.has("sendInitialEvents")
     problems: list[Problem] = []
@@ -53,20 +53,20 @@ def check_watch(query: Query) -> None:
 
 
 def _check_numbers(query: Query) -> None:
-    """All options are read, whether or not they matter to what is asked. Raises 400."""
+    """Parse every number, even one that does not matter to the request. Raises 400."""
     for name in ("timeoutSeconds", "limit"):
         query.number(name)
 
 
 def version_of_list(text: str) -> int:
-    """A resourceVersion as a number. Raises 400."""
+    """The resourceVersion of a list as a number. Raises 400."""
     if not text.isdecimal():
         raise bad_request(f"invalid resource version: {_no_number(text)}")
     return int(text)
 
 
 def version_of_one(text: str) -> int:
-    """The same for a get or a watch, which call it an error of the server. Raises 500."""
+    """The resourceVersion of a get or a watch as a number. A malformed one is the server's error here: raises 500."""
     if not text.isdecimal():
         raise unexpected(_no_number(text))
     return int(text)
@@ -77,7 +77,7 @@ def _no_number(text: str) -> str:
 
 
 def too_large_version(version: int, current: int) -> ApiError:
-    """504 for a version that is not there yet."""
+    """504 for a version that does not exist yet."""
     message = f"Too large resource version: {version}, current: {current}"
     details = {
         "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],

@@ -1,4 +1,4 @@
-"""The four kinds of PATCH."""
+"""The four patch types."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _APPLY = "application/apply-patch+yaml"
 
 
 class Patch(NamedTuple):
-    """A patch as it came."""
+    """A patch as the client sent it."""
 
     body: Any
     media_type: str
@@ -43,7 +43,7 @@ class Patch(NamedTuple):
 
 
 def patch_of(core: Core, writer: Writer, target: Target, query: Query, patch: Patch) -> tuple[int, bytes]:
-    """Patch an object: 200, or 201 where an apply created it."""
+    """Patch an object: 200, or 201 when an apply created it."""
     if patch.media_type == _APPLY:
         return _apply(core, writer, target, query, patch)
     if query.has("force"):
@@ -79,7 +79,7 @@ def _patched(target: Target, obj: JSON, patch: Patch) -> JSON:
 
 
 def _unfit(result: JSON, error: ApiError) -> ApiError:
-    """422 of a patch that makes something else than an object of the kind: it shows all of it."""
+    """422 for a patch whose result is not an object of the kind; the message shows the whole result."""
     why = error.status["message"].partition(" cannot be handled as a ")[2].partition(": ")[2]
     shown = json.dumps(json.dumps(result, separators=(",", ":"), sort_keys=True))
     text = f"Invalid value: {shown}: {why or error.status['message']}"
@@ -109,8 +109,8 @@ def _apply(core: Core, writer: Writer, target: Target, query: Query, patch: Patc
         raise not_found(kind, target.name)
     uid = (body.get("metadata") or {}).get("uid")
     if uid:
-        told = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-        raise conflict(kind, target.name, told)
+        text = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        raise conflict(kind, target.name, text)
     created = application.onto({}, body)
     created["metadata"].pop("resourceVersion", None)
     return 201, writer.create(target, created, patch.options)

@@ -1,4 +1,4 @@
-"""Get and list: consistent pages by undoing what has happened since the first of them."""
+"""Get and list. Pages stay consistent because later changes are undone when a page is read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TOO_OLD_LIST = "The resourceVersion for the provided list is too old."
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A list, or a part of one."""
+    """A list, or one page of it."""
 
     items: list[Stored]
     version: int
@@ -40,7 +40,7 @@ class Page:
     remaining: int | None = None
 
     def metadata(self) -> JSON:
-        """ListMeta."""
+        """The ListMeta of the page."""
         metadata: JSON = {"resourceVersion": str(self.version)}
         if self.next:
             metadata["continue"] = self.next
@@ -50,7 +50,7 @@ class Page:
 
 
 def list_body(target: Target, page: Page) -> bytes:
-    """The list as JSON. The objects' own bytes go in as they are, less the kind, which built-in lists say once."""
+    """The list as JSON, from the stored bytes; items of built-in lists omit the kind, which the list states once."""
     head = {"kind": target.kind.list_kind, "apiVersion": target.kind.api_version, "metadata": page.metadata()}
     said = head_of(target.kind) if target.kind.strategic else b""
     items = b",".join(b"{" + item.data[len(said) :] if said else item.data for item in page.items)
@@ -58,17 +58,17 @@ def list_body(target: Target, page: Page) -> bytes:
 
 
 def head_of(kind: Kind) -> bytes:
-    """What the bytes of each stored object of a kind begin with."""
+    """The bytes with which every stored object of a kind begins."""
     return dump({"kind": kind.kind, "apiVersion": kind.api_version})[:-1] + b","
 
 
 def selection_of(target: Target, query: Query) -> Selection:
-    """What the query selects. Raises 400."""
+    """The selection that the query asks for. Raises 400."""
     return Selection(target.kind, query.text("labelSelector"), query.text("fieldSelector"))
 
 
 def list_page(core: Core, target: Target, query: Query) -> Page:
-    """List a collection. Raises 400, 410 for a version that is forgotten, 422, 504 for a future version."""
+    """List a collection. Raises 400, 410 for a forgotten version, 422, 504 for a future version."""
     check_list(query)
     selection = selection_of(target, query)
     version, start = _version_and_start(core, target, query)
@@ -90,7 +90,7 @@ def list_page(core: Core, target: Target, query: Query) -> Page:
 
 
 def _version_and_start(core: Core, target: Target, query: Query) -> tuple[int, tuple[str, str] | None]:
-    """Which version a list shows, and after which object it begins. Raises 400 and 504."""
+    """The version that a list shows, and the object after which it begins. Raises 400 and 504."""
     wanted, token = query.text("resourceVersion"), query.text("continue")
     asked = version_of_list(wanted) if wanted else 0
     if token:
@@ -101,12 +101,12 @@ def _version_and_start(core: Core, target: Target, query: Query) -> tuple[int, t
     if asked > core.store.version:
         raise too_large_version(asked, core.store.version)
     match = query.text("resourceVersionMatch")
-    exact = match == "Exact" or (not match and query.number("limit"))  # a limit alone means exactly that version
+    exact = match == "Exact" or (not match and query.number("limit"))  # with only a limit, a version means Exact
     return asked if exact and asked else core.store.version, None
 
 
 def get_one(core: Core, target: Target, query: Query) -> Stored:
-    """One object. Raises 404, 500 for what is no version, 504 for a future version."""
+    """One object. Raises 404, 500 for a malformed version, 504 for a future version."""
     wanted = query.text("resourceVersion")
     version = version_of_one(wanted) if wanted else 0
     if version > core.store.version:

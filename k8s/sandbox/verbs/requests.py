@@ -1,4 +1,4 @@
-"""A request as a value: what it is about, read from its method, path and query."""
+"""A request as a value: target, verb and options, read from method, path and query."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _LONGEST_MANAGER = 128
 _NUMBER = re.compile(r"[-+]?[0-9]+")
 _INT64 = range(-(2**63), 2**63)
 _MOST_DIGITS = 1000
-"""No number that Python could not read, or only slowly."""
+"""Longer numbers are refused unread: Python would reject them, or take too long."""
 _OF_NAMESPACES = frozenset({"status", "finalize"})
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path names. ``namespace`` is nothing for all namespaces, empty for kinds without one."""
+    """The resource that a path names. ``namespace`` is None for all namespaces, empty for cluster-scoped kinds."""
 
     kind: Kind
     namespace: str | None
@@ -47,12 +47,12 @@ class Target:
 
     @property
     def place(self) -> str:
-        """The namespace of one object: empty for kinds without one."""
+        """The namespace of one object: empty for cluster-scoped kinds."""
         return self.namespace or ""
 
 
 class WriteOptions(NamedTuple):
-    """What a write may be asked for: to store nothing, to refuse unknown fields; and who writes."""
+    """The options of a write: whether to store nothing, whether to refuse unknown fields, and the field manager."""
 
     dry_run: bool = False
     strict: bool = False
@@ -68,28 +68,28 @@ class Query:
     __slots__ = ("_values",)
 
     def __init__(self, text: str = "") -> None:
-        """Parse; of repeated parameters the first counts."""
+        """Parse the query; of repeated parameters the first counts."""
         self._values: Mapping[str, list[str]] = parse_qs(text, keep_blank_values=True) if text else {}
 
     def text(self, name: str) -> str:
-        """A parameter, empty where it is absent."""
+        """The value of a parameter, empty where it is absent."""
         found = self._values.get(name)
         return found[0] if found else ""
 
     def values(self, name: str) -> list[str]:
-        """All that a parameter was given."""
+        """All values of a repeated parameter."""
         return list(self._values.get(name) or ())
 
     def has(self, name: str) -> bool:
-        """Whether a parameter is given, be it without a value."""
+        """Whether a parameter is given, even without a value."""
         return name in self._values
 
     def flag(self, name: str) -> bool:
-        """A boolean parameter: true for whatever it is given but "false" and "0", also without a value."""
+        """A boolean parameter: true for everything except "false" and "0", even without a value."""
         return self.has(name) and self.text(name).lower() not in {"false", "0"}
 
     def number(self, name: str) -> int | None:
-        """A whole number of 64 bits. Raises 400, also where it is given without a value."""
+        """A 64-bit integer, None where it is absent. Raises 400, also for a parameter without a value."""
         if not self.has(name):
             return None
         text = self.text(name)
@@ -121,22 +121,22 @@ class Query:
 
 
 def dry_run_problems(values: list[str]) -> list[tuple[str, str, str]]:
-    """What is wrong with ``dryRun``: All is its only value."""
+    """What is wrong with ``dryRun``: All is its only valid value."""
     if all(value == "All" for value in values):
         return []
-    told = ",".join(f'"{value}"' for value in values)
-    text = f'Unsupported value: [{told}]: supported values: "All"'
+    listed = ",".join(f'"{value}"' for value in values)
+    text = f'Unsupported value: [{listed}]: supported values: "All"'
     return [("FieldValueNotSupported", "dryRun", text)]
 
 
 def _manager_of(user_agent: str) -> str:
-    """Who writes, where ``fieldManager`` does not say: the User-Agent up to its slash."""
+    """The field manager when ``fieldManager`` is not given: the User-Agent up to its slash."""
     name = user_agent.partition("/")[0][:_LONGEST_MANAGER]
     return "".join(character for character in name if character.isprintable()) or "unknown"
 
 
 def as_query(path: str, query: str) -> tuple[str, str]:
-    """A watch under the deprecated ``/api/v1/watch/...`` as the watch of a collection that it is."""
+    """Path and query with the deprecated ``/api/v1/watch/...`` rewritten to the watch of a collection."""
     parts = path.split("/")
     at = 3 if parts[1:2] == ["api"] else 4
     if parts[at : at + 1] != ["watch"]:
@@ -155,7 +155,7 @@ def _split(path: str) -> tuple[str, ...]:
 
 
 def target_of(kinds: Kinds, path: str) -> Target:
-    """What a path under /api/v1 or /apis/G/V names. Raises 404."""
+    """The target of a path under /api/v1 or /apis/G/V. Raises 404."""
     parts = _split(path)
     if parts[0] not in {"api", "apis"} or parts[:2] == ("apis", ""):
         raise no_such_page()

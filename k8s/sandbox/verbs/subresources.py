@@ -1,4 +1,4 @@
-"""Subresources with a meaning of their own: binding, eviction, scale."""
+"""Subresources with operations of their own: binding, eviction, scale."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _SCALES = Kind("autoscaling", "v1", "scales", "Scale")
 
 
 class Subresources:
-    """What can be done to pods, and to the size of what makes them."""
+    """Binds and evicts pods, and scales the kinds that create pods."""
 
     def __init__(self, core: Core, writer: Writer, deleter: Deleter) -> None:
-        """Work on the parts given."""
+        """Work with these parts of the sandbox."""
         self._core = core
         self._writer = writer
         self._deleter = deleter
@@ -51,8 +51,8 @@ class Subresources:
         stored = store.get(target.kind, target.place, target.name)
         pod = stored.parse()
         if pod["spec"].get("nodeName"):
-            told = f'pod {target.name} is already assigned to node "{pod["spec"]["nodeName"]}"'
-            raise conflict(_BINDINGS, target.name, told)
+            text = f'pod {target.name} is already assigned to node "{pod["spec"]["nodeName"]}"'
+            raise conflict(_BINDINGS, target.name, text)
         pod["spec"]["nodeName"] = node
         conditions = [each for each in pod["status"].get("conditions") or () if each.get("type") != "PodScheduled"]
         now = timestamp(self._core.clock())
@@ -61,7 +61,7 @@ class Subresources:
         store.replace(target.kind, stored, pod)
 
     def scale_of(self, obj: JSON) -> JSON:
-        """The Scale of a controller."""
+        """The Scale of an object that has replicas."""
         metadata = {
             field: obj["metadata"][field]
             for field in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
@@ -79,8 +79,8 @@ class Subresources:
         spec = body.get("spec") if isinstance(body, dict) else None
         replicas = spec.get("replicas", 0) if isinstance(spec, dict) else None
         if isinstance(replicas, bool) or not isinstance(replicas, int):
-            told = "json: cannot unmarshal into Go struct field ScaleSpec.spec.replicas of type int32"
-            raise bad_request(f'Scale in version "v1" cannot be handled as a Scale: {told}')
+            text = "json: cannot unmarshal into Go struct field ScaleSpec.spec.replicas of type int32"
+            raise bad_request(f'Scale in version "v1" cannot be handled as a Scale: {text}')
         if replicas < 0:
             text = f"Invalid value: {replicas}: must be greater than or equal to 0"
             raise invalid(_SCALES, target.name, [("FieldValueInvalid", "spec.replicas", text)])

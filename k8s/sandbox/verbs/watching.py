@@ -1,4 +1,4 @@
-"""Watch: a stream of events from a version on, with bookmarks, initial events and an end."""
+"""Watch: a stream of events from a version on, with bookmarks, initial events and a time limit."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _BOOKMARK_BEFORE_END = 2.0  # seconds
 
 
 class Watch:
-    """One watch: chunks of lines until it times out or its version is forgotten.
+    """One watch: yields chunks of lines until it times out or its version is forgotten.
 
-    ``shape`` turns the bytes of an object into what the client asked for (a Table row), or is nothing.
+    ``shape`` converts the bytes of an object to the requested form (such as a Table row); None keeps them.
     """
 
     def __init__(self, core: Core, target: Target, query: Query, shape: Shape | None = None) -> None:
-        """Read the query. Raises 400, 422, and 500 for what is no version."""
+        """Read the query. Raises 400, 422, and 500 for a malformed version."""
         check_watch(query)
         self._core = core
         self._target = target
@@ -55,7 +55,7 @@ class Watch:
             version_of_one(self._version)
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """Chunks of whole lines."""
+        """The stream, in chunks of whole lines."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + self._timeout
         next_bookmark = self._next_bookmark(loop.time(), ends)
@@ -83,17 +83,17 @@ class Watch:
             yield watch_line("ERROR", dump(error.status))
 
     def _is_served(self) -> bool:
-        """A kind whose definition went takes its watches along."""
+        """Whether the kind is still served: watches end when its definition is deleted."""
         kind = self._target.kind
         return self._core.kinds.find(kind.group, kind.version, kind.plural) is not None
 
     def _next_bookmark(self, now: float, ends: float) -> float:
-        """One now and then, and the last of them a little before the end, to resume from."""
+        """The time of the next bookmark: at intervals, and the last one shortly before the end, to resume from."""
         last = ends - _BOOKMARK_BEFORE_END
         return min(now + self._core.settings.bookmark_every, last if last > now else ends)
 
     def _begin(self) -> tuple[int, bytes]:
-        """Where to start, and what comes before the first event. Raises 410."""
+        """Where to start, and what is sent before the first event. Raises 410."""
         from_nowhere = self._version in {"", "0"}
         if self._initial or (self._initial is None and from_nowhere):
             self._history.show()
@@ -140,7 +140,7 @@ class Watch:
 
 
 def _as_it_left(event: Event) -> bytes:
-    """What a watch is told of an object that is gone, or no longer selected: its last state, at the new version."""
+    """The object in the event when it was deleted or is no longer selected: its last state, at the new version."""
     if event.type == DELETED or event.previous is None:
         return event.data
     obj = load(event.previous)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from .requests import Target
 
-_TRIES = 8  # names drawn from one generateName before AlreadyExists is the answer
+_TRIES = 8  # names drawn from one generateName before the answer is AlreadyExists
 _EMPTY_STATUS = frozenset(
     {"jobs", "deployments", "replicasets", "statefulsets", "daemonsets", "cronjobs", "resourcequotas"}
 )
@@ -47,21 +47,21 @@ _KEEPS_STATUS = frozenset({NAMESPACES, SERVICES, CLAIMS})
 
 
 class _Origin(NamedTuple):
-    """Where a new object comes from."""
+    """The body that a new object was made from, and its field manager."""
 
     body: JSON
     manager: str
 
 
 class Writer:
-    """Writes of one cluster."""
+    """Performs all creates and updates."""
 
     def __init__(self, core: Core) -> None:
-        """Work on the parts given."""
+        """Write to the store of ``core``."""
         self._core = core
 
     def create(self, target: Target, body: JSON, options: WriteOptions = PLAIN) -> bytes:
-        """Store a new object; gives back its bytes."""
+        """Store a new object; returns its bytes. Raises 400, 403, 404, 409, 422, 500."""
         core, kind, namespace = self._core, target.kind, target.place
         obj = check_body(kind, body, strict=options.strict)
         check_place(obj, kind, namespace, target.name)
@@ -79,7 +79,7 @@ class Writer:
         return core.store.insert(kind, obj).data
 
     def _avoid_taken_names(self, target: Target, obj: JSON, *, drawn: bool) -> None:
-        """Draw another name where the drawn one is taken, as the server does up to seven times."""
+        """Give the object its identity; redraw a drawn name that is taken, up to seven times, as the server does."""
         core = self._core
         taken = core.store.of(target.kind).namespaces.get(target.place, {})
         for _ in range(_TRIES):
@@ -90,7 +90,7 @@ class Writer:
                 return
 
     def _complete(self, target: Target, name: str, obj: JSON, origin: _Origin) -> None:
-        """Defaults, owners of fields, mutating admission, status and validation. Raises 400, 403, 422."""
+        """Apply defaults, field ownership, mutating admission, status and validation. Raises 400, 403, 422."""
         kind, namespace = target.kind, target.place
         if kind is CLAIMS:
             obj.pop("status", None)  # the defaults give it a new one
@@ -114,7 +114,7 @@ class Writer:
             obj["status"] = {}
 
     def _allocate(self, kind: Kind, obj: JSON, before: JSON | None) -> None:
-        """What the server hands out: addresses of Services, the protection of claims."""
+        """Allocate what the server assigns: addresses of Services, the protection of claims."""
         if kind is SERVICES:
             give_addresses(self._core.store, self._core.rng, obj, before)
         elif kind is CLAIMS and before is None:
@@ -123,7 +123,7 @@ class Writer:
                 obj["metadata"]["finalizers"] = [*finalizers, PROTECTION]
 
     def update(self, target: Target, body: JSON, options: WriteOptions = PLAIN) -> bytes:
-        """Replace an object, or its status."""
+        """Replace an object, or its status; returns its bytes. Raises 400, 403, 404, 409, 422, 500."""
         obj = check_body(target.kind, body, strict=options.strict)
         check_place(obj, target.kind, target.place, target.name)
         stored = self._core.store.get(target.kind, target.place, target.name)
@@ -132,9 +132,9 @@ class Writer:
     def change(
         self, target: Target, patch: Callable[[JSON], JSON], options: WriteOptions = PLAIN, *, applied: bool = False
     ) -> bytes:
-        """Patch an object: ``patch`` gets a private copy and gives back what it becomes.
+        """Change an object: ``patch`` gets a private copy and returns the new object.
 
-        ``applied``: it has noted the owners of fields itself.
+        ``applied``: ``patch`` has recorded the owners of fields itself.
         """
         stored = self._core.store.get(target.kind, target.place, target.name)
         obj = check_body(target.kind, patch(stored.parse()))
@@ -170,19 +170,19 @@ class Writer:
         return self._keep(kind, stored, obj)
 
     def _keep(self, kind: Kind, stored: Stored, obj: JSON) -> bytes:
-        """Store a new version, or take out what nothing holds any more. Raises 404, 409."""
+        """Store a new version, or remove a deleted object that nothing keeps any more. Raises 404, 409."""
         store = self._core.store
         current = store.of(kind).get(stored.namespace, stored.name)
         if current is not stored:
             raise conflict(kind, stored.name) if current else not_found(kind, stored.name)
         if obj["metadata"].get("deletionTimestamp") and not _held(kind, obj):
-            gone = store.remove(kind, stored)  # watchers see the last stored state, the client its own
+            gone = store.remove(kind, stored)  # watchers see the last stored state, the client its own update
             obj["metadata"]["resourceVersion"] = gone["metadata"]["resourceVersion"]
             return dump(obj)
         return store.replace(kind, stored, obj).data
 
     def _default_update(self, kind: Kind, before: JSON, obj: JSON) -> None:
-        """Defaults again; what only a create sets stays as it was."""
+        """Apply the defaults again; fields that only a create sets stay as they were."""
         status = obj.get("status")
         if kind is PODS and isinstance(obj.get("spec"), dict):
             for field in ("priority", "preemptionPolicy"):
@@ -194,7 +194,7 @@ class Writer:
 
 
 def _held(kind: Kind, obj: JSON) -> bool:
-    """Whether something still keeps a deleted object: finalizers, or the grace that a node confirms."""
+    """Whether something still keeps a deleted object: finalizers, or the grace period that a node must confirm."""
     metadata = obj["metadata"]
     if metadata.get("finalizers"):
         return True
@@ -204,7 +204,7 @@ def _held(kind: Kind, obj: JSON) -> bool:
 
 
 def _keep_other_half(target: Target, before: JSON, obj: JSON) -> None:
-    """A status update leaves the spec alone, a plain update the status."""
+    """A status update leaves the spec alone, any other update the status."""
     kind = target.kind
     if target.subresource == "status":
         for field in before.keys() | obj.keys():

@@ -1,1 +1,1 @@
-"""JSON as Go reads and writes it, problems, counters, injected faults."""
+"""What the other rooms build on: JSON as Go reads and writes it, causes of a 422, counters, injected faults."""

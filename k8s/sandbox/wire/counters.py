@@ -1,4 +1,4 @@
-"""What the server saw: tests count here, not at the client."""
+"""What the server counted: tests count at the server, not at the client."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import asdict, dataclass, field
 
 @dataclass(slots=True)
 class CreateCounts:
-    """Creates (POST on a namespaced collection, without dryRun) of one namespace, or of all."""
+    """Creates (POST on a namespaced collection, without dryRun) of one namespace, or of all namespaces."""
 
     seen: int = 0  # requests that arrived
     created: int = 0  # objects stored
-    refused: int = 0  # 403 exceeded quota
-    overloaded: int = 0  # 429
-    other: int = 0  # every other answer than 201
-    in_flight: int = 0  # arrived, not answered yet
+    refused: int = 0  # answered 403 exceeded quota
+    overloaded: int = 0  # answered 429
+    other: int = 0  # every other answer that is not 201
+    in_flight: int = 0  # arrived and not answered yet
     max_in_flight: int = 0
 
     def arrive(self) -> None:
-        """A create has arrived."""
+        """Count a create that arrives."""
         self.seen += 1
         self.in_flight += 1
         self.max_in_flight = max(self.max_in_flight, self.in_flight)
 
     def leave(self) -> None:
-        """A create was answered, or its client is gone."""
+        """Count a create that was answered, or whose client has disconnected."""
         self.in_flight -= 1
 
 
@@ -37,20 +37,20 @@ class Counters:
     requests: dict[str, int] = field(default_factory=dict)
 
     def of(self, namespace: str) -> CreateCounts:
-        """The counts of one namespace."""
+        """The counts of one namespace, zero for a new one."""
         return self.by_namespace.setdefault(namespace, CreateCounts())
 
     def note(self, verb: str) -> None:
-        """Count a request."""
+        """Count one request of this verb."""
         self.requests[verb] = self.requests.get(verb, 0) + 1
 
     def reset(self) -> None:
-        """Start anew; creates in flight stay counted as such."""
+        """Set the counts to zero; creates in flight stay counted as in flight."""
         for counts in (self.creates, *self.by_namespace.values()):
             counts.seen = counts.created = counts.refused = counts.overloaded = counts.other = 0
             counts.max_in_flight = counts.in_flight
         self.requests.clear()
 
     def as_json(self) -> dict[str, object]:
-        """All counts."""
+        """All counts, ready to serialise."""
         return asdict(self)

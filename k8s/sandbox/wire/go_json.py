@@ -1,4 +1,4 @@
-"""JSON as Go reads it: what its decoder says of a text that is none, and fields that a text has twice."""
+"""JSON as Go reads it: its decoder's message for malformed JSON, and fields that a text gives twice."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 _LITERALS = ("null", "true", "false")
 _CLOSED = {"}": "{", "]": "["}
 NO_MORE = "unexpected end of JSON input"
-NO_TEXT = "\ufffd"  # what Go reads in place of a byte or an escape that is no character
+NO_TEXT = "\ufffd"  # what Go reads for a byte or an escape that is not a character
 _DEEPEST = 10_000
-_RAW = re.compile("[\udc80-\udcff]")  # bytes that are no UTF-8, as `surrogateescape` keeps them
+_RAW = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, as `surrogateescape` keeps them
 _ESCAPES = re.compile(
     r"\\\\|(?P<pair>\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|(?P<lone>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
@@ -23,15 +23,15 @@ _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity|[\[\]{}]')
 
 
 class TooDeepError(ValueError):
-    """JSON that goes deeper than anybody reads."""
+    """JSON that is nested too deeply to be read."""
 
 
 def parse(data: bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """Read JSON as Go does. Raises ``ValueError`` with Go's sentence."""
+    """Read JSON as Go does. Raises ``ValueError`` with Go's message."""
     if not data.strip():
         raise ValueError(NO_MORE)
     raw = data.decode("utf-8", "surrogateescape")
-    text = _RAW.sub(NO_TEXT, raw)  # both replacements keep each character in its place, for errors to point at
+    text = _RAW.sub(NO_TEXT, raw)  # both replacements keep the position of every character, for error messages
     if "\\ud" in text or "\\uD" in text:
         text = _ESCAPES.sub(lambda found: r"\ufffd" if found["lone"] else found[0], text)
     try:
@@ -52,7 +52,7 @@ def _loads(text: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None) -> A
         return json.loads(text, object_pairs_hook=pairs, parse_constant=refused)
     except json.JSONDecodeError:
         raise
-    except ValueError:  # more digits than Python turns into an integer: Go has a float for them
+    except ValueError:  # more digits than Python converts to an integer: Go reads them as a float
         return json.loads(text, object_pairs_hook=pairs, parse_constant=refused, parse_int=_any_number)
 
 
@@ -61,7 +61,7 @@ def _any_number(digits: str) -> int | float:
 
 
 def _deepest(text: str) -> str:
-    """The bracket that is one too many: Python may give up before Go does, so the deepest one where none is."""
+    """The bracket that exceeds Go's limit, or the deepest one: Python may give up before Go would."""
     depth = most = 0
     found = "["
     for token in _TOKENS.finditer(text):
@@ -77,7 +77,7 @@ def _deepest(text: str) -> str:
 
 
 def syntax_error(error: json.JSONDecodeError) -> str:
-    """The sentence of ``encoding/json`` for what Python's decoder stumbled over."""
+    """The message of ``encoding/json`` for an error of Python's decoder."""
     text, at = error.doc, error.pos
     if at < len(text) and error.msg.startswith("Expecting") and (number := _number(text, at)):
         return number
@@ -116,14 +116,14 @@ def _value(text: str, at: int) -> str:
 
 
 def _quoted(character: str) -> str:
-    byte = character.encode("utf-8", "surrogateescape")[0]  # Go reads bytes, and shows one as if it were Latin-1
+    byte = character.encode("utf-8", "surrogateescape")[0]  # Go reads bytes, and prints one as if it were Latin-1
     if byte < 0x20 or byte >= 0x7F:
         character = chr(byte) if byte > 0xA0 and byte != 0xAD else f"\\x{byte:02x}" if byte < 0x80 else f"\\u{byte:04x}"
     return {"'": r"'\''", "\\": r"'\\'", "\n": r"'\n'", "\t": r"'\t'", "\r": r"'\r'"}.get(character, f"'{character}'")
 
 
 def _number(text: str, at: int) -> str:
-    """What is wrong with a number that Python took for shorter, or for none; nothing where there is none."""
+    """What is wrong with a number that Python read only in part, or not at all; empty where there is no number."""
     for opening, words in (
         (r"-", "in numeric literal"),
         (r"(?<=[0-9])\.", "after decimal point in numeric literal"),
@@ -138,7 +138,7 @@ def _number(text: str, at: int) -> str:
 
 
 def _hexadecimal(text: str, at: int) -> str:
-    """The first of four characters that is no hexadecimal digit."""
+    """Name the first of four characters that is not a hexadecimal digit."""
     for character in text[at + 1 : at + 5] if text[at] == "u" else text[at : at + 4]:
         if character not in "0123456789abcdefABCDEF":
             return f"invalid character {_quoted(character)} in \\u hexadecimal character escape"
@@ -146,7 +146,7 @@ def _hexadecimal(text: str, at: int) -> str:
 
 
 def _innermost(text: str) -> str:
-    """The bracket that is open at the end of a text."""
+    """The bracket that is still open at the end of a text."""
     open_: list[str] = []
     inside = escaped = False
     for character in text:
@@ -163,7 +163,7 @@ def _innermost(text: str) -> str:
 
 
 def summary(data: bytes) -> str:
-    """The beginning of a body, as Kubernetes shows what it could not read."""
+    """The beginning of a body, as Kubernetes shows a body that it could not read."""
     if not data:
         return "<empty>"
     shown = data[:30].decode(errors="replace") if data[:1] == b"{" else data[:30].hex()
@@ -171,9 +171,9 @@ def summary(data: bytes) -> str:
 
 
 def repeated_fields(data: bytes) -> list[str]:
-    """Paths of the fields that a JSON text gives twice; nothing for what is no JSON."""
+    """Paths of the fields that a JSON text gives twice; empty for malformed JSON."""
     twice: dict[int, list[str]] = {}
-    kept: list[Any] = []  # so that no id is used again
+    kept: list[Any] = []  # keeps every dict alive, so that no id is reused
 
     def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(found)

@@ -1,4 +1,4 @@
-"""What the tests of faults saw, kept for docs/reliability_page.py: one file a test, the newest run of it."""
+"""The figures of the fault tests, kept for docs/reliability_page.py: one file per test, from its newest run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOLDER: Final = Path(__file__).parents[3] / "build" / "reliability"
 
 
 def record(test: str, account: Account, *, recovery: float | None, noted: str = "") -> None:
-    """Keep the figures of a test. ``recovery``: seconds from the end of the fault to the next create that was in."""
+    """Keep the figures of a test. ``recovery``: seconds from the end of the fault to the next successful create."""
     once = sum(1 for pods in account.stored.values() if pods == 1)
     figures = {
         "test": test,

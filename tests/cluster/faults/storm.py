@@ -1,6 +1,6 @@
-"""Storm: 300 creates through the gated client under a quota that makes them wait, while something breaks.
+"""Storm: 300 creates through the gated client, under a quota that makes them wait, while something breaks.
 
-Whatever breaks, in the end every create exists exactly once, and nobody waits: ``Storm.account`` looks at the server.
+Whatever breaks, in the end every create exists exactly once and none is waiting: ``Storm.account`` asks the server.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ CREATES: Final = 300
 HARD: Final = 30
 """Pods that the quota allows at a time."""
 RUNS_FOR: Final = 0.25
-"""Seconds that a pod runs before the fake kubelet finishes it."""
+"""Seconds that a pod runs before the fake kubelet sets it to Succeeded."""
 ROW: Final = "row"
-"""The label that says which create a pod is of."""
+"""The label with the number of the create that a pod comes from."""
 QUOTA: Final = "team"
 PATIENCE: Final = 60.0
-"""Seconds in which something has to happen: the quota controller may stand still for 30 (``talking.PATIENCE``)."""
+"""Seconds within which something must happen: the quota controller may pause for 30 (``talking.PATIENCE``)."""
 
 ROUNDS: Final = 3
-"""How often a storm is measured at most, before it is slow."""
+"""How often a storm is measured at the most, before it counts as slow."""
 
 
 def small_pod(row: int) -> dict[str, Any]:
-    """Return the pod of a create."""
+    """The pod of one create."""
     containers = [{"name": "main", "image": "busybox:1", "resources": {"requests": {"cpu": "10m"}}}]
     return {
         "apiVersion": "v1",
@@ -57,7 +57,7 @@ def small_pod(row: int) -> dict[str, Any]:
 
 @dataclass
 class Account:
-    """What the server has in the end, and what the gate went through."""
+    """What the server has in the end, and what the gate experienced."""
 
     creates: int
     stored: Counter[int]
@@ -66,7 +66,7 @@ class Account:
     seconds: float
     failed: dict[int, BaseException]
     left_over: list[str] = field(default_factory=list)
-    """Creates that are still waiting or under way, and tickets that were not ended."""
+    """Creates that are still waiting or in flight, and tickets that have not ended."""
 
     @property
     def twice(self) -> list[int]:
@@ -79,16 +79,16 @@ class Account:
         return sorted(set(range(self.creates)) - set(self.stored))
 
     def must_be_whole(self) -> None:
-        """Demand that each create exists exactly once, was answered so, and that nobody waits."""
+        """Assert that each create exists exactly once and succeeded, and that none is waiting."""
         assert not self.failed, _told(self.failed)
         assert (self.twice, self.lost) == ([], [])
         assert self.left_over == []
 
 
 class Storm:
-    """A namespace with a quota, a fake kubelet, and a gated client. Use it as an async context manager.
+    """A namespace with a quota, a fake kubelet and a gated client. Use it as an async context manager.
 
-    ``gate`` None wires the client as it is by default: it observes the quotas where somebody has to wait.
+    With ``gate`` None the client is wired by default: it observes the quotas of a namespace where a create waits.
     """
 
     def __init__(
@@ -110,12 +110,12 @@ class Storm:
         self._news = asyncio.Event()
         self._began = time.monotonic()
         self.came: list[float] = []
-        """When each create was answered that it is in."""
+        """When each create was answered with success."""
         self.failed: dict[int, BaseException] = {}
         self.begun = 0
 
     async def __aenter__(self) -> Self:
-        """Make the namespace and its quota."""
+        """Create the namespace and its quota; start the kubelet and the client."""
         self.admin = await self._stack.enter_async_context(Api(self.server, "admin"))
         made = await self.admin.post("/api/v1/namespaces", {"metadata": {"name": self.namespace}})
         assert made.status == 201, made.text
@@ -130,7 +130,7 @@ class Storm:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the client and the kubelet, and let the namespace go."""
+        """Close the client and the kubelet, and delete the namespace."""
         await self._stack.aclose()
         async with Api(self.server, "admin") as admin:
             await admin.delete(f"/api/v1/namespaces/{self.namespace}")
@@ -142,14 +142,14 @@ class Storm:
         await self.client.close()
 
     async def start_kubelet(self) -> None:
-        """Have the pods run: a new one looks at all that are there, whatever an earlier one made of them."""
+        """Start a kubelet for the pods; a new one lists all pods, whatever an earlier one did with them."""
         headers = {"Authorization": f"Bearer {self.server.token('admin')}"}
         at = KubeletServer(self.server.url, headers, self.server.ssl())
         kubelet = Kubelet(at, namespace=self.namespace, finish_after=RUNS_FOR, starts=False)
         await self._stack.enter_async_context(kubelet)
 
     def make_client(self, server: Server) -> AsyncGatedApiClient:
-        """Return a gated client of the storm's user."""
+        """A gated client of the storm's user."""
         place = find_place(None, str(server.kubeconfig(self.user)), None, None)
         return AsyncGatedApiClient(aio_configuration(place.configuration), gate=self._gate)
 
@@ -160,22 +160,22 @@ class Storm:
         return f"/api/v1/namespaces/{self.namespace}/resourcequotas"
 
     async def make_quota(self, hard: int) -> None:
-        """Make the quota, and wait until it is enforced."""
+        """Create the quota, and wait until it is enforced."""
         made = await self.admin.post(self._quotas, {"metadata": {"name": QUOTA}, "spec": _spec(hard)})
         assert made.status == 201, made.text
         await self._enforced(hard)
 
     async def edit_quota(self, hard: int) -> None:
-        """Change how many pods it allows, and wait until that is enforced."""
+        """Change the limit of the quota, and wait until it is enforced."""
         await self.admin.patch(f"{self._quotas}/{QUOTA}", {"spec": _spec(hard)}, MERGE)
         await self._enforced(hard)
 
     async def delete_quota(self) -> None:
-        """Delete it."""
+        """Delete the quota."""
         await self.admin.delete(f"{self._quotas}/{QUOTA}")
 
     async def admission_sees(self, hard: int) -> None:
-        """Wait until a create is refused by this quota: admission follows quotas by a watch of its own."""
+        """Wait until a create is refused by this limit: admission follows quotas by its own watch."""
         pods, asked = f"/api/v1/namespaces/{self.namespace}/pods", {"dryRun": "All"}
         async with asyncio.timeout(PATIENCE):
             while f"limited: pods={hard}" not in (await self.admin.post(pods, small_pod(0), params=asked)).text:
@@ -192,19 +192,19 @@ class Storm:
     async def until_observed(self, *, seen: bool = True) -> None:
         """Wait until the gate observes the quotas here, or no longer does."""
         async with asyncio.timeout(2 * PATIENCE):
-            while self.observes is not seen:  # noqa: ASYNC110 - the gate calls nobody back for this
+            while self.observes is not seen:  # noqa: ASYNC110 - the gate has no callback for this
                 await asyncio.sleep(0.02)
 
     @property
     def observes(self) -> bool:
-        """Whether the gate sees the quotas of the namespace, and hears of every change."""
+        """Whether the gate observes the quotas of the namespace and receives every change."""
         seen = self.client.gate.desk.snapshot().namespaces.get(self.namespace)
         return seen is not None and seen.observing
 
     def begin(
         self, rows: Iterable[int] = range(CREATES), *, through: AsyncGatedApiClient | None = None, keyed: bool = False
     ) -> None:
-        """Begin creates, all at once."""
+        """Start these creates, all at once."""
         core: Any = aio.CoreV1Api(through or self.client)
         for row in rows:
             self.begun += 1
@@ -213,7 +213,7 @@ class Storm:
             task.add_done_callback(self._tasks.discard)
 
     def begin_again(self) -> None:
-        """Begin as many creates more."""
+        """Start as many creates again, with new numbers."""
         self.begin(range(self.begun, self.begun + CREATES))
 
     async def _create(self, core: Any, row: int, key: str | None) -> None:
@@ -226,16 +226,16 @@ class Storm:
         self._news.set()
 
     async def until_in(self, creates: int) -> None:
-        """Wait until so many are in."""
+        """Wait until this many creates have succeeded."""
         await self._until(lambda: len(self.came) >= creates)
 
     async def recovered(self, since: float) -> float:
-        """Wait for the next create that is in after that moment; return how many seconds after."""
+        """Wait for the next create that succeeds after that moment; returns how many seconds after."""
         await self._until(lambda: bool(self.came) and self.came[-1] > since)
         return next(each for each in self.came if each > since) - since
 
     async def quiet(self) -> None:
-        """Wait until no create is under way, and for a second none has got in."""
+        """Wait until no create is in flight, and none has succeeded for a second."""
         async with asyncio.timeout(2 * PATIENCE):
             came = -1
             while came < len(self.came) or self._under_way:
@@ -250,30 +250,30 @@ class Storm:
         try:
             async with asyncio.timeout(PATIENCE):
                 while not holds():
-                    assert not self.failed, f"{len(self.came)} are in, but {_told(self.failed)}"
+                    assert not self.failed, f"{len(self.came)} succeeded, but {_told(self.failed)}"
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
-            raise AssertionError(f"{len(self.came)} are in after {PATIENCE:.0f} s more: {self._why()}") from None
+            raise AssertionError(f"{len(self.came)} succeeded after {PATIENCE:.0f} s more: {self._why()}") from None
 
     def _why(self) -> str:
-        """Say what the first in line waits for, and what the gate thinks of its namespace."""
+        """What the first creates in line wait for, and what the gate knows about the namespace."""
         gate = self.client.gate
         snapshot = gate.desk.snapshot()
         return f"{gate.waiting()[:3]} {snapshot.namespaces.get(self.namespace)} {snapshot.flows} {gate.counts}"
 
     async def _phases(self) -> dict[str, int]:
-        """Count the pods by phase: those that have ended make room as soon as the controllers see it."""
+        """The number of pods by phase: finished pods make room as soon as the controllers see them."""
         listed = (await self.admin.get(f"/api/v1/namespaces/{self.namespace}/pods")).json
         return dict(Counter(str(pod["status"].get("phase")) for pod in listed["items"]))
 
     async def account(self) -> Account:
-        """Wait until every create has ended, as long as one after the other does, and count what the server has."""
+        """Wait until every create has ended, as long as there is progress, and count what the server has."""
         while self._tasks:
             ended, _ = await asyncio.wait(set(self._tasks), timeout=2 * PATIENCE, return_when=asyncio.FIRST_COMPLETED)
             if not ended:
                 phases = await self._phases()
-                raise AssertionError(f"{len(self._tasks)} do not end; pods by phase: {phases}; {self._why()}")
+                raise AssertionError(f"{len(self._tasks)} creates do not end; pods by phase: {phases}; {self._why()}")
         seconds = (max(self.came) if self.came else time.monotonic()) - self._began
         desk = self.client.gate.desk
         left_over = [line for line in self.client.gate.waiting() if f" {self.namespace}/" in line]
@@ -287,19 +287,19 @@ class Storm:
 
 
 class Pace:
-    """How long a storm takes: alone, and beside a fault that must not hurt it.
+    """How long a storm takes: alone, and beside a fault that must not affect it.
 
-    What both cost is the machine's to say, and it changes its mind: they take turns, and the best of each counts.
+    The speed of the machine varies, so the two are measured in turns, and the best of each counts.
     """
 
     def __init__(self, storm: Storm) -> None:
-        """Measure nothing yet."""
+        """Prepare to measure this storm."""
         self._storm = storm
         self.alone: list[float] = []
         self.beside: list[float] = []
 
     async def measure(self, into: list[float]) -> Account:
-        """Begin a storm, wait until all are in, and note how many seconds it took."""
+        """Start a storm, wait until all creates have succeeded, and record how many seconds that took."""
         began = time.monotonic()
         self._storm.begin_again()
         account = await self._storm.account()
@@ -307,29 +307,29 @@ class Pace:
         return account
 
     def unhurt(self) -> bool:
-        """Whether the fault costs the storm nothing to speak of."""
+        """Whether the fault does not slow the storm noticeably."""
         return min(self.beside) <= 1.5 * min(self.alone) + 1.0
 
 
 async def stored_rows(admin: Api, namespace: str) -> Counter[int]:
-    """Count the pods there are of each create."""
+    """The number of pods of each create."""
     listed = (await admin.get(f"/api/v1/namespaces/{namespace}/pods")).json
     return Counter(int(pod["metadata"]["labels"][ROW]) for pod in listed["items"])
 
 
 @asynccontextmanager
 async def meanwhile(seconds: float) -> AsyncIterator[None]:
-    """Let a fault last: what is in the block, and at least so long."""
+    """Let a fault last for what is in the block, and at least this many seconds."""
     ends = asyncio.get_running_loop().time() + seconds
     yield
     await asyncio.sleep(ends - asyncio.get_running_loop().time())
 
 
 async def hung_up() -> None:
-    """Wait until the server has answered the end of each TLS connection: aiohttp does not, for those cut off."""
+    """Wait until the server has answered the close of each TLS connection: aiohttp does not wait for aborted ones."""
     selector: Any = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]
     async with asyncio.timeout(PATIENCE):
-        while len(selector.get_map()) > 1:  # noqa: ASYNC110 - one is the loop's own; sockets call nobody back
+        while len(selector.get_map()) > 1:  # noqa: ASYNC110 - one is the loop's own; sockets have no callback for this
             await asyncio.sleep(0.01)
 
 

@@ -1,7 +1,7 @@
 """A process that creates pods through a gated client, so that it can be killed.
 
-It notes in a book what it begins and what is in, a line each: ``begun 17``, ``in 17``. A line that was written
-outlives the process. It kills itself once so many are in: whoever read that in the book might be too late.
+It writes to a log file, the "book", what it starts and what has succeeded: ``begun 17``, ``in 17``. A written line
+outlives the process. The process kills itself after enough creates, because a reader of the log might be too late.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.cluster.faults.storm import small_pod
 
 
 async def create(asked: dict[str, Any]) -> None:
-    """Create all rows, so many at a time."""
+    """Create all rows, a limited number at a time."""
     book = os.open(Path(asked["book"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     place = find_place(None, asked["kubeconfig"], None, None)
     async with AsyncGatedApiClient(aio_configuration(place.configuration)) as made:

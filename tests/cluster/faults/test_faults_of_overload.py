@@ -1,4 +1,4 @@
-"""A server that has no time: for everybody, or for one priority level only."""
+"""A server that is overloaded: for all clients, or for one priority level only."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ TWO_AT_A_TIME = ("--enable-priority-and-fairness=false", "--max-mutating-request
 
 @pytest.mark.parametrize("breakable", [pytest.param(TWO_AT_A_TIME, id="two at a time")], indirect=True)
 async def test_a_storm_of_429_for_all(bed: Bed) -> None:
-    """The server takes two creates at a time: the gate finds out how many, and all get in."""
+    """The server accepts two creates at a time: the gate finds that limit, and all creates succeed."""
     async with Storm(bed.server, "crowded", hard=CREATES) as storm:
         storm.begin()
         account = await storm.account()
         size = max(window.size for window in storm.client.gate.desk.snapshot().flows.values())
-    noted = f"{account.refused['overload']} answers of 429, the window ended at {size:.0f} in flight"
+    noted = f"{account.refused['overload']} answers with 429; the final window was {size:.0f} in flight"
     record("test_a_storm_of_429_for_all", account, recovery=None, noted=noted)
 
     account.must_be_whole()
@@ -39,7 +39,7 @@ async def test_a_storm_of_429_for_all(bed: Bed) -> None:
 
 
 async def test_a_storm_of_429_for_one_priority_level(bed: Bed) -> None:
-    """One user's level takes one request at a time: their creates crawl, another's are as fast as before."""
+    """One user's level serves one request at a time: that user's creates are slow, another's as fast as before."""
     async with Storm(bed.server, "served") as served, Storm(bed.server, "rejected", user="learner") as rejected:
         pace = Pace(served)
         while True:
@@ -62,7 +62,7 @@ async def test_a_storm_of_429_for_one_priority_level(bed: Bed) -> None:
 
 @asynccontextmanager
 async def shut_out(storm: Storm, user: str) -> AsyncIterator[None]:
-    """Give a user a priority level without seats, for a while: it serves one request and refuses others."""
+    """Give a user a priority level without seats for a while: it serves one request and rejects others."""
     admin = storm.admin
     limited = {
         "nominalConcurrencyShares": 0,
@@ -73,7 +73,7 @@ async def shut_out(storm: Storm, user: str) -> AsyncIterator[None]:
     level: dict[str, Any] = {"metadata": {"name": "shut"}, "spec": {"type": "Limited", "limited": limited}}
     everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": True}
     rule = {"subjects": [{"kind": "User", "user": {"name": user}}], "resourceRules": [everything]}
-    before_all = 2  # 1 is for the schema `exempt` alone
+    before_all = 2  # 1 is reserved for the schema `exempt`
     spec = {"priorityLevelConfiguration": {"name": "shut"}, "matchingPrecedence": before_all, "rules": [rule]}
     made = await admin.post(f"{FLOW}/prioritylevelconfigurations", level)
     assert made.status == 201, made.text

@@ -1,4 +1,4 @@
-"""What happens to quotas, to the right to watch them, and to the webhooks that stand before them."""
+"""Faults of quotas, of the right to watch them, and of admission webhooks."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
 VIEW = f"{ROLES}/clusterrolebindings/creator-view"
 FEW = 30
-"""Creates that are begun before the right is taken away: more than the quota allows."""
-DEAD = "https://127.0.0.1:1/"  # nobody listens on port 1
+"""Creates that are started before the right is taken away: more than the quota allows."""
+DEAD = "https://127.0.0.1:1/"  # nothing listens on port 1
 
 
 async def test_the_quota_is_edited_under_load(bed: Bed) -> None:
-    """Up, down, to zero and back: from zero on nobody gets in, and once there is room again all go on."""
+    """Up, down, to zero and back: at zero no create is admitted; with room again, all continue."""
     async with Storm(bed.server, "edited", hard=20) as storm:
         storm.begin()
         await storm.until_in(50)
@@ -50,7 +50,7 @@ async def test_the_quota_is_edited_under_load(bed: Bed) -> None:
 
 
 async def test_the_quota_is_deleted_and_made_again_under_load(bed: Bed) -> None:
-    """Without a quota all may go at once, and do; one that is made again meanwhile holds at once."""
+    """Without a quota all creates are sent at once; one that is created again meanwhile applies at once."""
     async with Storm(bed.server, "remade", hard=10) as storm:
         storm.begin(range(CREATES // 2))
         await storm.until_in(50)
@@ -66,14 +66,14 @@ async def test_the_quota_is_deleted_and_made_again_under_load(bed: Bed) -> None:
 
 
 async def test_the_right_to_watch_is_taken_away_and_given_back(bed: Bed) -> None:
-    """Without it the gate learns from refusals; it asks for the right again by itself, and sees again."""
-    async with Storm(bed.server, "blinded", hard=10) as storm:  # fewer than go at once: somebody has to wait
+    """Without it the gate learns from refusals; it retries by itself, and observes again."""
+    async with Storm(bed.server, "blinded", hard=10) as storm:  # few enough that creates have to wait
         storm.begin(range(FEW))
         await storm.until_observed()
         taken = (await storm.admin.get(VIEW)).json
         await storm.admin.delete(VIEW)
         try:
-            await asyncio.to_thread(bed.stop, API, grace=0)  # an open watch goes on, whatever the roles say by now
+            await asyncio.to_thread(bed.stop, API, grace=0)  # an open watch continues whatever the roles say by then
             await asyncio.to_thread(bed.start, API)
             await asyncio.to_thread(bed.renew_controllers)
             await storm.until_observed(seen=False)
@@ -87,7 +87,7 @@ async def test_the_right_to_watch_is_taken_away_and_given_back(bed: Bed) -> None
         await storm.until_observed()
         recovery = time.monotonic() - back
         account = await storm.account()
-    noted = "recovered: until the gate watched again"
+    noted = "recovered: until the gate observed again"
     record("test_the_right_to_watch_is_taken_away_and_given_back", account, recovery=recovery, noted=noted)
 
     account.must_be_whole()
@@ -96,7 +96,7 @@ async def test_the_right_to_watch_is_taken_away_and_given_back(bed: Bed) -> None
 
 
 async def test_a_webhook_fails_in_one_namespace(bed: Bed) -> None:
-    """Its creates wait until the webhook is mended; those of other namespaces are as fast as before."""
+    """Its creates wait until the webhook works again; those of other namespaces are as fast as before."""
     async with Storm(bed.server, "sound") as sound, Storm(bed.server, "hooked") as hooked:
         pace, let_in = Pace(sound), 0
         while True:
@@ -122,7 +122,7 @@ async def test_a_webhook_fails_in_one_namespace(bed: Bed) -> None:
 
 @asynccontextmanager
 async def dead_webhook(storm: Storm) -> AsyncIterator[None]:
-    """Have the API server ask a webhook that is not there about each pod of a namespace, for a while."""
+    """Make the API server call a webhook that does not exist for each pod of a namespace, for a while."""
     here = {"matchLabels": {"kubernetes.io/metadata.name": storm.namespace}}
     pods = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
     hook: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What happens to the gate itself: its process is killed and started again, and its clock jumps."""
+"""Faults of the gate itself: its process is killed and started again, and its clock jumps."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[3]
 AT_A_TIME = 40
 AT_FIRST = 120
-"""Pods that the quota allows: more than are in when the process is killed, so that creates are in flight then."""
+"""Pods that the quota allows: more than exist when the process is killed, so that creates are in flight then."""
 HOUR = 3600.0
 MINUTES = 4 * PATIENCE
 
 
 async def test_the_process_is_killed_and_started_again_with_keys(bed: Bed, tmp_path: Path) -> None:
-    """It begins all that it has no answer for anew, under the same keys: each exists exactly once."""
+    """It sends every create that has no answer yet, with the same keys: each exists exactly once."""
     began = time.monotonic()
     async with Storm(bed.server, "keyed", hard=AT_FIRST) as storm:
         killed = await killed_midway(storm, tmp_path / "book", keyed=True)
@@ -48,7 +48,7 @@ async def test_the_process_is_killed_and_started_again_with_keys(bed: Bed, tmp_p
 
 
 async def test_the_process_is_killed_and_started_again_without_keys(bed: Bed, tmp_path: Path) -> None:
-    """It goes on with what it had not begun: none exists twice, and the ones that are lost can be named."""
+    """It continues with creates that were not started before: none exists twice, and the lost ones are known."""
     began = time.monotonic()
     async with Storm(bed.server, "unkeyed", hard=AT_FIRST) as storm:
         killed = await killed_midway(storm, tmp_path / "book", keyed=False)
@@ -56,7 +56,7 @@ async def test_the_process_is_killed_and_started_again_without_keys(bed: Bed, tm
         recovery = await started_again(storm, tmp_path / "again", left, keyed=False) - killed.at
         account = await account_of(storm, began)
     unheard = killed.begun - killed.answered - set(account.lost)
-    noted = f"lost: rows {account.lost}; {len(unheard)} more were in, and nobody had heard"
+    noted = f"lost: rows {account.lost}; {len(unheard)} more existed without an answer"
     record("test_the_process_is_killed_and_started_again_without_keys", account, recovery=recovery, noted=noted)
 
     assert account.twice == []
@@ -67,7 +67,7 @@ async def test_the_process_is_killed_and_started_again_without_keys(bed: Bed, tm
 
 @pytest.mark.parametrize("jump", [HOUR, -HOUR], ids=["ahead", "back"])
 async def test_the_clock_jumps(bed: Bed, jump: float) -> None:
-    """An hour ahead, or back: nobody is given up, and nobody waits for the hour to go by again."""
+    """An hour ahead, or back: no create is given up, and none waits for the hour to pass."""
     offset = 0.0
     name = "test_the_clock_jumps_" + ("ahead" if jump > 0 else "back")
     gate = AsyncGate(clock=lambda: time.monotonic() + offset)
@@ -84,7 +84,7 @@ async def test_the_clock_jumps(bed: Bed, jump: float) -> None:
 
 @dataclass
 class Killed:
-    """What a killed process leaves: when, and the rows that it had begun, and had an answer for."""
+    """What a killed process leaves: the time, the rows that it had started, and those that had an answer."""
 
     at: float
     begun: set[int]
@@ -92,7 +92,7 @@ class Killed:
 
 
 async def killed_midway(storm: Storm, book: Path, *, keyed: bool) -> Killed:
-    """Let a process begin all creates; it is killed once a hundred are in."""
+    """Run a process that starts all creates and is killed once a hundred have succeeded."""
     async with creating(storm, book, range(CREATES), keyed=keyed, dies_after=100) as process, asyncio.timeout(MINUTES):
         assert await process.wait() == -signal.SIGKILL
     noted = entries(book)
@@ -101,7 +101,7 @@ async def killed_midway(storm: Storm, book: Path, *, keyed: bool) -> Killed:
 
 
 async def started_again(storm: Storm, book: Path, rows: list[int], *, keyed: bool) -> float:
-    """Let a new process do what is left, to its end; return when the first of it was in."""
+    """Run a new process for the remaining rows to its end; returns when the first of them had succeeded."""
     async with creating(storm, book, rows, keyed=keyed) as process:
         await enough(book, 1)
         first = time.monotonic()
@@ -110,7 +110,7 @@ async def started_again(storm: Storm, book: Path, rows: list[int], *, keyed: boo
 
 
 async def account_of(storm: Storm, began: float) -> Account:
-    """Count what the server has; what the gates went through went with their processes."""
+    """Count what the server has; the counts of the gates were lost with their processes."""
     stored = await stored_rows(storm.admin, storm.namespace)
     return Account(CREATES, stored, Counter(), 0, time.monotonic() - began, {})
 
@@ -119,7 +119,7 @@ async def account_of(storm: Storm, began: float) -> Account:
 async def creating(
     storm: Storm, book: Path, rows: Iterable[int], *, keyed: bool, dies_after: int | None = None
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a process that creates these rows, and end it; ``dies_after`` so many are in it is killed."""
+    """Run a process that creates these rows, and end it; after ``dies_after`` successes it kills itself."""
     asked = {
         "kubeconfig": str(storm.server.kubeconfig("creator")),
         "namespace": storm.namespace,
@@ -141,14 +141,14 @@ async def creating(
 
 
 async def enough(book: Path, creates: int) -> None:
-    """Wait until the process has noted that so many are in."""
+    """Wait until the log of the process shows this many successes."""
     async with asyncio.timeout(PATIENCE):
         while sum(1 for word, _ in entries(book) if word == "in") < creates:  # noqa: ASYNC110 - a file
             await asyncio.sleep(0.01)
 
 
 def entries(book: Path) -> list[tuple[str, int]]:
-    """Return what the process has noted, whole lines only: it may have been killed in the middle of one."""
+    """The lines that the process has logged; an incomplete last line is dropped, since it may have been killed."""
     if not book.exists():
         return []
     lines = book.read_text().split("\n")[:-1]

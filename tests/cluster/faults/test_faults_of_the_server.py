@@ -1,4 +1,4 @@
-"""What breaks in the control plane: the API server, etcd, the controllers, and two servers that meet at one quota."""
+"""Faults of the control plane: the API server, etcd, the controllers, and two servers that race for one quota."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from tests.cluster.control_plane.servers import Server
 
 RACES: Final = 10
-"""How often two servers may miss each other: mostly they meet in the first race."""
+"""How many races to try at the most: usually the servers collide in the first."""
 
 
 async def test_the_api_server_is_killed_and_started_again(bed: Bed) -> None:
-    """Connections break in the middle of creates: each is looked up before it is sent again."""
+    """Connections break during creates: each create is looked up before it is sent again."""
     async with Storm(bed.server, "killed") as storm:
         storm.begin()
         await storm.until_in(60)
@@ -61,7 +61,7 @@ async def test_etcd_stands_still_for_ten_seconds(bed: Bed) -> None:
 
 
 async def test_the_controller_manager_stands_still(bed: Bed) -> None:
-    """Pods end and ``used`` does not fall: the gate waits, and asks next to nothing, until the controller goes on."""
+    """Pods end but `used` does not fall: the gate waits, sending hardly any create, until the controller continues."""
     async with Storm(bed.server, "unreleased") as storm:
         storm.begin()
         await storm.until_in(60)
@@ -87,7 +87,7 @@ async def test_the_controller_manager_stands_still(bed: Bed) -> None:
 
 
 async def test_two_api_servers_meet_at_one_quota(bed: Bed) -> None:
-    """Each admits from its own cache and one of them loses the race for the quota: that create is sent again."""
+    """Each admits from its own cache, and one loses the race for the quota: that create is sent again."""
     with second_server(bed) as other:
         races = [await _raced(bed.server, other, "raced-0")]
         while not races[-1].refused["quota-conflict"] and len(races) < RACES:
@@ -101,7 +101,7 @@ async def test_two_api_servers_meet_at_one_quota(bed: Bed) -> None:
 
 
 async def _raced(one: Server, other: Server, namespace: str) -> Account:
-    """Create half of the pods through each server, at once."""
+    """Create half of the pods through each server, concurrently."""
     async with Storm(one, namespace, hard=CREATES // 2) as storm:
         there = storm.make_client(other)
         counts = there.gate.counts  # clients of one process share them

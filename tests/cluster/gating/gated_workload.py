@@ -1,4 +1,4 @@
-"""The demo's workload through the gated clients of the product, on a real server, counted at that server."""
+"""The demo's workload through the product's gated clients on a real server, measured at that server."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.replay.workload import Pod
     from tests.cluster.control_plane.servers import Server
 
-OBSERVER: Final = "creator"  # the user who may watch quotas
+OBSERVER: Final = "creator"  # the user who is allowed to watch quotas
 _CREATES = re.compile(
     r'^apiserver_request_total\{code="(\d+)".*resource="pods".*subresource="".*verb="POST".*\} (\d+)$', re.MULTILINE
 )
@@ -47,23 +47,23 @@ _CREATES = re.compile(
 
 @dataclass(frozen=True)
 class Figures:
-    """What a run did to the server and to its pods. Seconds are those of the trace."""
+    """What a run cost the server, and what became of its pods. Seconds are those of the trace."""
 
     answers: Counter[str]
-    """Creates of pods by the status they were answered with, as the API server counts."""
+    """Creates of pods by status code of the answer, as the API server counts them."""
     stored: Counter[str]
-    """How many pods there are of each row."""
+    """The number of pods for each row of the trace."""
     makespan: float
     reference: float
     failed_open: int
 
     @property
     def refused(self) -> int:
-        """Return how many creates were refused."""
+        """The number of refused creates."""
         return self.answers["403"]
 
     def line(self, title: str) -> str:
-        """Return the figures in a line."""
+        """All figures in one line."""
         pods = sum(self.stored.values())
         return (
             f"{title}: {pods} pods in with {sum(self.answers.values())} creates, {self.refused} refused "
@@ -73,17 +73,17 @@ class Figures:
 
 
 def slice_of_the_trace(pods: int, seed: int) -> Workload:
-    """Return a workload of the demo's recipe."""
+    """A workload made by the demo's recipe."""
     return make_workload(read_trace(PACKAGED), pods=pods, seed=seed)
 
 
 async def run_gated(server: Server, user: str, workload: Workload, factor: float, *, with_threads: bool) -> Figures:
-    """Put the workload through a gated client as ``user``, its durations divided by ``factor``.
+    """Send the workload through a gated client as ``user``, with its durations divided by ``factor``.
 
-    What has to be set up, "tester" does.
+    The user "tester" does the setup.
 
-    The gate is wired as the one that clients share by default: it observes the quotas of a namespace from the
-    moment that a create has to wait there, where ``user`` may.
+    The gate is wired like the one that clients share by default: if ``user`` is allowed to, it observes the quotas of
+    a namespace from the moment a create has to wait there.
     """
     place = find_place(None, str(server.kubeconfig("tester")), None, None)
     rooms = await asyncio.to_thread(Rooms(place).__enter__)
@@ -112,7 +112,7 @@ async def run_gated(server: Server, user: str, workload: Workload, factor: float
 
 
 async def _creates(api: Api) -> Counter[str]:
-    """Ask the API server how many creates of pods it has answered with what (dry runs are not counted)."""
+    """How many creates of pods the API server has answered, by status code (without dry runs)."""
     text = (await api.get("/metrics", accept="text/plain")).text
     found: Counter[str] = Counter()
     for match in _CREATES.finditer(text):
@@ -131,10 +131,10 @@ def _configuration(server: Server, user: str) -> client.Configuration:
 def _observed(
     gate: Gate | AsyncGate, configuration: client.Configuration, user: str, namespaces: Collection[str]
 ) -> Iterator[None]:
-    """Wire the watch as clients that share a gate have it; one that may watch has seen the quotas when this begins.
+    """Wire the watch as clients that share a gate do; if the user may watch, the quotas are known when this yields.
 
-    (It begins to look with the first create that waits, and takes a second for it: what a process does for hours is
-    measured here in seconds.)
+    (By default the watch starts with the first create that waits, which takes a second: too long a part of a run that
+    squeezes hours into seconds.)
     """
     watch = WatchThread(gate.desk, configuration)
     gate.desk.on_namespace = watch.follow
@@ -156,7 +156,7 @@ def _sees(gate: Gate | AsyncGate, namespaces: Collection[str]) -> bool:
 
 
 def _with_threads(server: Server, user: str, workload: Workload, factor: float) -> tuple[dict[str, float], int]:
-    """A thread for each pod, as a synchronous platform has them."""
+    """One thread per pod, as in a synchronous platform."""
     configuration = _configuration(server, user)
     gate = Gate(policy=faster(Policy(), factor))
     went_in: dict[str, float] = {}
@@ -165,7 +165,7 @@ def _with_threads(server: Server, user: str, workload: Workload, factor: float) 
         _observed(gate, configuration, user, workload.quotas),
         GatedApiClient(configuration, gate=gate) as made,
     ):
-        core: Any = client.CoreV1Api(made)  # takes plain objects as well, whatever its annotations say
+        core: Any = client.CoreV1Api(made)  # accepts plain objects too, despite its annotations
         began = time.monotonic()
 
         def place(pod: Pod) -> None:
@@ -180,7 +180,7 @@ def _with_threads(server: Server, user: str, workload: Workload, factor: float) 
 
 
 async def _on_loop(server: Server, user: str, workload: Workload, factor: float) -> tuple[dict[str, float], int]:
-    """A task for each pod."""
+    """One task per pod."""
     configuration = _configuration(server, user)
     gate = AsyncGate(policy=faster(Policy(), factor), clock=time.monotonic)
     went_in: dict[str, float] = {}

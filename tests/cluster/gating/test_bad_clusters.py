@@ -1,4 +1,4 @@
-"""A cluster that can't be used as asked: one sentence that says what to do, exit code 2, and never a traceback."""
+"""A cluster that cannot be used as asked: one sentence that says what to do, exit code 2, never a traceback."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ NO_AUTHORITY = (
 
 @pytest.fixture(params=COMMANDS)
 def command(request: pytest.FixtureRequest) -> list[str]:
-    """Each command that talks to a cluster, as short as it can be asked."""
+    """Each command that talks to a cluster, with as few arguments as possible."""
     return ["demo", "--pods", "5"] if request.param == "demo" else [request.param]
 
 
 def said(capsys: pytest.CaptureFixture[str], code: int) -> str:
-    """Return the one sentence on stderr of a command that ended with 2."""
+    """The only line on stderr of a command that exited with 2."""
     lines = capsys.readouterr().err.splitlines()
     assert code == 2, lines
     assert len(lines) == 1, lines
@@ -49,7 +49,7 @@ def said(capsys: pytest.CaptureFixture[str], code: int) -> str:
 
 @contextmanager
 def listening(answer: bytes | None) -> Iterator[str]:
-    """A port that takes connections and answers each with these bytes, or, with None, hangs up at once."""
+    """A port that answers each connection with these bytes or, with None, closes it at once."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -71,7 +71,7 @@ def listening(answer: bytes | None) -> Iterator[str]:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """A port that nothing listens on."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
@@ -79,13 +79,13 @@ def free_port() -> int:
 # -- unreachable ---------
 
 
-def test_a_server_that_does_not_run(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_is_not_running(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The connection is refused: the sentence has the address and says to check it."""
     url = f"https://127.0.0.1:{free_port()}"
     sentence = said(capsys, run([*command, "--kubeconfig", write_kubeconfig(tmp_path / "k", url)]))
 
     assert url in sentence
-    assert "nothing listens there" in sentence
+    assert "no server is listening there" in sentence
     assert "check the address" in sentence
 
 
@@ -102,14 +102,14 @@ def test_a_host_that_does_not_exist(command: list[str], tmp_path: Path, capsys: 
 @pytest.mark.parametrize(
     ("answer", "scheme", "words"),
     [
-        pytest.param(None, "http", "can't be reached", id="hangs up"),
-        pytest.param(None, "https", "no TLS with it", id="hangs up on TLS"),
-        pytest.param(b"HTTP/1.1 200 OK" + NOTHING, "https", "no TLS with it", id="plain HTTP"),
-        pytest.param(b"SSH-2.0-OpenSSH_9.6\r\n", "http", "can't be reached", id="not HTTP"),
-        pytest.param(b"HTTP/1.1 404 Not Found" + NOTHING, "http", "is it an API server?", id="a web server"),
+        pytest.param(None, "http", "cannot reach", id="hangs up"),
+        pytest.param(None, "https", "TLS failed", id="hangs up on TLS"),
+        pytest.param(b"HTTP/1.1 200 OK" + NOTHING, "https", "TLS failed", id="plain HTTP"),
+        pytest.param(b"SSH-2.0-OpenSSH_9.6\r\n", "http", "cannot reach", id="not HTTP"),
+        pytest.param(b"HTTP/1.1 404 Not Found" + NOTHING, "http", "address of an API server", id="a web server"),
     ],
 )
-def test_what_is_no_api_server(
+def test_a_server_that_is_not_an_api_server(
     command: list[str],
     answer: bytes | None,
     scheme: str,
@@ -117,7 +117,7 @@ def test_what_is_no_api_server(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Something listens there, but it does not speak as an API server does."""
+    """Something listens there, but it does not answer as an API server does."""
     with listening(answer) as address:
         path = write_kubeconfig(tmp_path / "k", f"{scheme}://{address}")
         sentence = said(capsys, run([*command, "--kubeconfig", path]))
@@ -128,32 +128,32 @@ def test_what_is_no_api_server(
 def test_a_certificate_that_is_not_trusted(
     kubernetes: Server, command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A kubeconfig without the cluster's authority: the sentence says where that belongs."""
+    """The kubeconfig lacks the cluster's certificate authority: the sentence says where it belongs."""
     path = write_kubeconfig(tmp_path / "k", kubernetes.url, {"token": kubernetes.token("tester")})
     sentence = said(capsys, run([*command, "--kubeconfig", path]))
 
     assert "its certificate is not trusted" in sentence
-    assert "name its authority in the kubeconfig" in sentence
+    assert "set certificate-authority in the kubeconfig" in sentence
 
 
 def test_a_certificate_of_another_host(
     kubernetes: Server, command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A tunnel or an old address: the certificate is trusted, but names somebody else."""
+    """A tunnel or an old address: the certificate is trusted, but issued for another host."""
     document = yaml.safe_load(kubernetes.kubeconfig().read_text())
     document["clusters"][0]["cluster"]["tls-server-name"] = "other.example"
     path = tmp_path / "k"
     path.write_text(yaml.safe_dump(document))
     sentence = said(capsys, run([*command, "--kubeconfig", str(path)]))
 
-    assert "its certificate is another host's" in sentence
+    assert "its certificate is for another host" in sentence
     assert "tls-server-name" in sentence
 
 
-def test_an_authority_that_is_none(
+def test_an_invalid_certificate_authority(
     kubernetes: Server, command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A kubeconfig whose certificate was cut off: the sentence says that it is about certificates."""
+    """The certificate in the kubeconfig was cut off: the sentence says that certificates are the problem."""
     document = yaml.safe_load(kubernetes.kubeconfig().read_text())
     cluster = document["clusters"][0]["cluster"]
     del cluster["certificate-authority"]
@@ -186,34 +186,34 @@ def test_an_authority_that_is_none(
     ],
     ids=lambda content: repr(content[:40]),
 )
-def test_a_kubeconfig_that_is_none(
+def test_an_invalid_kubeconfig(
     command: list[str], content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever the bytes: the sentence says that it is the kubeconfig, and which option names another."""
+    """Whatever its bytes are, the sentence names the kubeconfig as the problem, and the option to choose another."""
     path = tmp_path / "config"
     path.write_bytes(content)
     sentence = said(capsys, run([*command, "--kubeconfig", str(path)]))
 
     assert "the kubeconfig" in sentence
-    assert sentence.endswith("name another with --kubeconfig")
+    assert sentence.endswith("choose another file with --kubeconfig")
 
 
 @pytest.mark.parametrize("what", ["missing", "a folder"])
-def test_a_kubeconfig_that_is_not_there(
+def test_a_missing_kubeconfig(
     command: list[str], what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Named, but not a file."""
+    """It is named, but does not exist or is not a file."""
     path = tmp_path if what == "a folder" else tmp_path / "nowhere"
     sentence = said(capsys, run([*command, "--kubeconfig", str(path)]))
 
     assert str(path) in sentence
-    assert sentence.endswith("name another with --kubeconfig")
+    assert sentence.endswith("choose another file with --kubeconfig")
 
 
-def test_a_context_that_the_kubeconfig_does_not_have(
+def test_a_context_that_is_not_in_the_kubeconfig(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The sentence has its name."""
+    """The sentence contains its name."""
     path = write_kubeconfig(tmp_path / "k", "https://127.0.0.1:1")
     sentence = said(capsys, run([*command, "--kubeconfig", path, "--context", "elsewhere"]))
 
@@ -223,7 +223,7 @@ def test_a_context_that_the_kubeconfig_does_not_have(
 def test_a_login_program_that_is_not_installed(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Managed clusters log in through a program: without it there are no credentials to try."""
+    """Managed clusters log in with a program; without it there are no credentials to try."""
     login = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/no/such/login", "interactiveMode": "Never"}
     path = write_kubeconfig(tmp_path / "k", "https://127.0.0.1:1", {"exec": login})
     sentence = said(capsys, run([*command, "--kubeconfig", path]))
@@ -235,14 +235,14 @@ def test_a_login_program_that_is_not_installed(
 
 
 def _forged() -> str:
-    """A token of the form that clusters give out, and that no cluster has signed."""
+    """A token in the usual form that no cluster has signed."""
     parts = [{"alg": "RS256"}, {"iss": "https://kubernetes.default.svc", "exp": 1}]
     texts = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts]
     return ".".join([*texts, "c2lnbmF0dXJl"])
 
 
 async def _expired(api: Api, namespace: str) -> str:
-    """Return a token of a service account that is gone: what an expired one is answered, without the wait."""
+    """A token of a deleted service account: it gets the same answer as an expired one, without the wait."""
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
     await api.post(accounts, {"metadata": {"name": "leaver"}})
     asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
@@ -252,7 +252,7 @@ async def _expired(api: Api, namespace: str) -> str:
 
 
 @pytest.mark.parametrize("why", ["of an account that is gone", "forged"])
-async def test_a_token_that_is_no_longer_good(
+async def test_a_token_that_is_no_longer_valid(
     kubernetes: Server,
     real_api: Api,
     real_namespace: str,
@@ -261,7 +261,7 @@ async def test_a_token_that_is_no_longer_good(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """401: the sentence says that it is the credentials, and to take fresh ones."""
+    """401: the sentence says that the credentials are refused, and to get fresh ones."""
     token = _forged() if why == "forged" else await _expired(real_api, real_namespace)
     path = tmp_path / "k"
     document = yaml.safe_load(kubernetes.kubeconfig().read_text())
@@ -270,14 +270,14 @@ async def test_a_token_that_is_no_longer_good(
 
     sentence = said(capsys, await asyncio.to_thread(run, [*command, "--kubeconfig", str(path)]))
 
-    assert "refuses the credentials" in sentence
-    assert "take a fresh token" in sentence
+    assert "rejected the credentials" in sentence
+    assert "get a fresh token" in sentence
 
 
 def test_no_credentials_at_all(
     kubernetes: Server, command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The server takes whom it does not know for anonymous, and lets it ask its version and nothing else."""
+    """The server treats unknown users as anonymous, and lets them ask only for its version."""
     document = yaml.safe_load(kubernetes.kubeconfig().read_text())
     document["users"][0]["user"] = {"username": "u", "password": "p"}
     path = tmp_path / "k"
@@ -294,10 +294,10 @@ def test_no_credentials_at_all(
     ("user", "verb"),
     [("nobody", "delete namespaces"), ("learner", "delete namespaces"), ("creator", "delete namespaces")],
 )
-async def test_a_demo_that_may_not_clean_up_does_not_begin(
+async def test_a_demo_that_may_not_clean_up_does_not_start(
     kubernetes: Server, user: str, verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """403: the sentence names the verb and the role to ask for, and nothing was created."""
+    """403: the sentence names the verb and the role to ask for; nothing was created."""
     arguments = ["demo", "--pods", "5", "--kubeconfig", str(kubernetes.kubeconfig(user))]
     sentence = said(capsys, await asyncio.to_thread(run, arguments))
 
@@ -315,7 +315,7 @@ async def test_a_demo_whose_role_lacks_one_verb(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Everything but one: that one is named."""
+    """If everything but one verb is allowed, that one is named."""
     verb, resource = missing.split()
     token = await _account_without(real_api, real_namespace, verb, resource)
     path = tmp_path / "k"
@@ -329,7 +329,7 @@ async def test_a_demo_whose_role_lacks_one_verb(
 
 
 async def _account_without(api: Api, namespace: str, verb: str, resource: str) -> str:
-    """Make an account that may do all that a demo does but one thing; return its token."""
+    """Create an account that may do everything a demo does, except one thing; returns its token."""
     verbs = ["create", "get", "list", "watch", "patch", "delete"]
     resources = ["namespaces", "pods", "pods/status", "resourcequotas"]
     rules = [
@@ -349,8 +349,10 @@ async def _account_without(api: Api, namespace: str, verb: str, resource: str) -
     return str((await api.post(f"{accounts}/tester/token", asked)).json["status"]["token"])
 
 
-async def test_doctor_with_no_right_to_create_is_2(kubernetes: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    """Lines that say no, and a sentence that says what to ask for; without that right nothing can be done here."""
+async def test_doctor_without_the_right_to_create_exits_with_2(
+    kubernetes: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lines with "no", and a sentence that says what to ask for; without that right nothing can be done here."""
     code = await asyncio.to_thread(run, ["doctor", "--kubeconfig", str(kubernetes.kubeconfig("nobody"))])
     captured = capsys.readouterr()
 
@@ -360,8 +362,10 @@ async def test_doctor_with_no_right_to_create_is_2(kubernetes: Server, capsys: p
     assert len(captured.err.strip().splitlines()) == 1
 
 
-async def test_doctor_tells_a_learner_what_is_worse(kubernetes: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a right on quotas the gate works: 1, not 2."""
+async def test_doctor_explains_what_is_worse_without_rights_on_quotas(
+    kubernetes: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The gate works without them: exit code 1, not 2."""
     code = await asyncio.to_thread(run, ["doctor", "--kubeconfig", str(kubernetes.kubeconfig("learner"))])
 
     assert code == 1

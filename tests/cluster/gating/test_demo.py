@@ -1,4 +1,4 @@
-"""The demo on a real cluster: the comparison in namespaces of its own, and nothing left behind."""
+"""The demo on a real cluster: the comparison in its own namespaces, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COLUMNS = "name,cpu_milli,memory_mib,num_gpu,qos,creation_time,deletion_time,sch
 
 
 def trace(folder: Path, *, pods: int, run_time: int) -> Path:
-    """Write a trace of equal pods that arrive together, in two namespaces; two of them ask for no memory."""
+    """Write a trace of equal pods that arrive together, in two namespaces; two of them request no memory."""
     rows = [
         f"p{i},1000,{1024 if i > 1 else 0},0,{'LS' if i % 2 else 'Guaranteed'},{i},{1000 + run_time},1000"
         for i in range(pods)
@@ -39,7 +39,7 @@ def trace(folder: Path, *, pods: int, run_time: int) -> Path:
 
 @contextmanager
 def demo(kubeconfig: Path, folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """The command in a process of its own, with both ends of its output."""
+    """The command in its own process, with its stdout and stderr."""
     command = [sys.executable, "-m", "backoff_ctrl", "demo", "--kubeconfig", str(kubeconfig), *arguments]
     with subprocess.Popen(
         command,
@@ -57,19 +57,19 @@ def demo(kubeconfig: Path, folder: Path, *arguments: str) -> Iterator[subprocess
 
 
 async def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Wait for it: exit code, stdout, stderr."""
+    """Wait until it ends; returns exit code, stdout, stderr."""
     out, err = await asyncio.to_thread(process.communicate, timeout=250)
     return process.returncode, out, err
 
 
 async def of_demos(api: Api) -> dict[str, str]:
-    """Return the namespaces of demos and their phases."""
+    """The namespaces of demos, with their phases."""
     listed = (await api.get("/api/v1/namespaces", params={"labelSelector": RUN_LABEL})).json
     return {each["metadata"]["name"]: each["status"]["phase"] for each in listed["items"]}
 
 
 async def contents(api: Api, namespaces: set[str]) -> dict[str, str]:
-    """Return the versions of these namespaces and of what is in them."""
+    """The resource versions of these namespaces and of the objects in them."""
     found = {}
     for name in namespaces:
         found[name] = (await api.get(f"/api/v1/namespaces/{name}")).json["metadata"]["resourceVersion"]
@@ -86,28 +86,28 @@ async def before(real_api: Api) -> set[str]:
 
 
 async def until_demo_runs(api: Api, before: set[str], process: subprocess.Popen[str]) -> str:
-    """Wait until the demo has a pod; return its namespace."""
+    """Wait until the demo has a pod; returns its namespace."""
     async with asyncio.timeout(120):
         while True:
             assert process.poll() is None, process.communicate()
             for namespace in set(await of_demos(api)) - before:
                 if (await api.get(f"/api/v1/namespaces/{namespace}/pods")).json["items"]:
                     return namespace
-            await asyncio.sleep(0.05)  # between two looks at a server
+            await asyncio.sleep(0.05)  # between two reads from the server
 
 
 async def until_deleted(api: Api, namespace: str, process: subprocess.Popen[str]) -> None:
-    """Wait until the demo has had its namespaces deleted."""
+    """Wait until the demo has deleted its namespaces."""
     async with asyncio.timeout(150):
         while (await of_demos(api)).get(namespace) != "Terminating":
             assert process.poll() is None, process.communicate()
-            await asyncio.sleep(0.05)  # between two looks at a server
+            await asyncio.sleep(0.05)  # between two reads from the server
 
 
 async def test_the_comparison_runs_on_a_cluster_and_leaves_nothing_behind(
     kubernetes: Server, real_api: Api, real_namespace: str, before: set[str], tmp_path: Path
 ) -> None:
-    """One JSON document, every pod in once with every client, its namespaces gone, everybody else's untouched."""
+    """One JSON document; every client creates every pod once; its namespaces are deleted, all others are untouched."""
     await real_api.post(
         f"/api/v1/namespaces/{real_namespace}/resourcequotas",
         {"metadata": {"name": "theirs"}, "spec": {"hard": {"pods": "1"}}},
@@ -133,10 +133,10 @@ async def test_the_comparison_runs_on_a_cluster_and_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda stop: stop.name)
-async def test_a_demo_that_is_stopped_cleans_up_after_itself(
+async def test_a_demo_that_is_stopped_cleans_up(
     kubernetes: Server, real_api: Api, before: set[str], tmp_path: Path, stop: signal.Signals
 ) -> None:
-    """In the middle of a run with pods in it: no traceback, and every namespace of its own is deleted."""
+    """In the middle of a run with pods: no traceback, and all its namespaces are deleted."""
     rows = trace(tmp_path, pods=12, run_time=600)
     with demo(kubernetes.kubeconfig(), tmp_path, "--trace", str(rows), "--pods", "12") as process:
         namespace = await until_demo_runs(real_api, before, process)
@@ -153,7 +153,7 @@ async def test_a_demo_that_is_stopped_cleans_up_after_itself(
 async def test_no_node_ever_runs_the_demos_pods(
     kubernetes: Server, real_api: Api, before: set[str], tmp_path: Path
 ) -> None:
-    """A scheduler that nobody is, a gate that nobody opens; and they pass the strictest Pod Security Standard."""
+    """Their scheduler and their scheduling gate do not exist; they meet the strictest Pod Security Standard."""
     rows = trace(tmp_path, pods=12, run_time=600)
     with demo(kubernetes.kubeconfig(), tmp_path, "--trace", str(rows), "--pods", "12") as process:
         namespace = await until_demo_runs(real_api, before, process)
@@ -174,7 +174,7 @@ async def test_no_node_ever_runs_the_demos_pods(
 async def test_a_namespace_that_lost_its_label_is_left_alone(
     kubernetes: Server, real_api: Api, before: set[str], tmp_path: Path
 ) -> None:
-    """Who takes the label off wants to keep it: the demo deletes only what is certainly its own."""
+    """Removing the label is a way to keep a namespace: the demo deletes only what is certainly its own."""
     rows = trace(tmp_path, pods=12, run_time=600)
     with demo(kubernetes.kubeconfig(), tmp_path, "--trace", str(rows), "--pods", "12") as process:
         namespace = await until_demo_runs(real_api, before, process)
@@ -188,10 +188,10 @@ async def test_a_namespace_that_lost_its_label_is_left_alone(
     assert found["status"]["phase"] == "Active"
 
 
-async def test_ctrl_c_while_the_cluster_deletes_does_not_cost_the_results(
+async def test_an_interrupt_during_the_clean_up_does_not_lose_the_results(
     server: Server, api: Api, tmp_path: Path
 ) -> None:
-    """A finished comparison is printed: only the wait for the last namespace, which something holds, is ended."""
+    """The finished comparison is printed; only the wait for the last namespace, kept by a finalizer, is cut short."""
     before = set(await of_demos(api))
     rows = trace(tmp_path, pods=12, run_time=30)
     with demo(server.kubeconfig(), tmp_path, "--trace", str(rows), "--pods", "12", "--json") as process:

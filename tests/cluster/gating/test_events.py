@@ -1,4 +1,4 @@
-"""Kubernetes events of creates that wait: where people look for them, and valid where the server is strict."""
+"""Kubernetes events about waiting creates: on the objects where people look, and valid on a strict server"""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 JSON = dict[str, Any]
 QUICK = Limits(first_patch=0.2, first_summary=0.2, summaries=0.5, namespace_burst=4, kept_share=0.5, namespace_rate=2)
-"""A small burst, and nothing that a test would have to wait for."""
+"""A small burst, and delays short enough for a test."""
 
 
 def configuration(server: Server, user: str = "tester") -> Any:
@@ -61,7 +61,7 @@ def events_at(namespace: str) -> str:
 
 
 def of_reason(listed: JSON, reason: str, count: int = 1) -> list[JSON]:
-    """The events of a reason, that were counted at least so often."""
+    """The events with this reason whose series counts at least ``count``."""
     return [
         event
         for event in listed["items"]
@@ -71,7 +71,7 @@ def of_reason(listed: JSON, reason: str, count: int = 1) -> list[JSON]:
 
 @contextmanager
 def telling(server: Server, limits: Limits = QUICK, user: str = "tester") -> Iterator[EventSender]:
-    """A sender that is told by the test itself."""
+    """A sender that the test itself calls."""
     sender = EventSender(configuration(server, user), limits=limits)
     try:
         yield sender
@@ -84,7 +84,7 @@ def waits(namespace: str, owner: Owner | None = None, note: str = "pods p waits"
 
 
 class Creating:
-    """Creates of pods that each wait in a thread of their own."""
+    """Creates of pods, each in its own thread."""
 
     def __init__(self, core: Any, namespace: str) -> None:
         self._core = core
@@ -101,14 +101,14 @@ class Creating:
             self._ends.put(error)
 
     async def next(self) -> Any:
-        """The name of the next that was created, or how it failed."""
+        """The name of the next created pod, or the error of a failed create."""
         return await asyncio.to_thread(self._ends.get, timeout=100)
 
 
-async def test_the_owner_of_what_waits_is_told_and_told_that_it_got_in(
+async def test_the_owner_gets_an_event_when_its_pod_waits_and_when_it_is_admitted(
     server: Server, api: Api, room: Room, namespace: str
 ) -> None:
-    """``WaitingForQuota`` with quota, resource, amounts and place, a Warning; then ``Admitted`` with the time."""
+    """A Warning `WaitingForQuota` with quota, resource, amounts and place in line; then `Admitted` with the wait."""
     await room.quota("q", {"pods": "1"})
     first = await room.create("pods", pod())
     owner = await room.create("configmaps", {"metadata": {"name": "train"}})
@@ -136,8 +136,8 @@ async def test_the_owner_of_what_waits_is_told_and_told_that_it_got_in(
     assert isinstance(name, str), name
 
 
-async def test_what_never_fits_is_told(server: Server, api: Api, room: Room, namespace: str) -> None:
-    """``NeverFits`` on the namespace, where nothing owns the pod, though the create failed."""
+async def test_a_pod_that_never_fits_gets_an_event(server: Server, api: Api, room: Room, namespace: str) -> None:
+    """`NeverFits`, on the namespace if the pod has no owner, although the create itself failed."""
     await room.quota("q", {"requests.cpu": "1"})
     body = pod()
     body["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}}
@@ -153,7 +153,7 @@ async def test_what_never_fits_is_told(server: Server, api: Api, room: Room, nam
 
 
 async def test_an_asynchronous_client_writes_events_too(server: Server, api: Api, room: Room, namespace: str) -> None:
-    """With the same argument, from a loop that is not its own."""
+    """With the same argument as the synchronous one; the events are sent from another event loop."""
     await room.quota("q", {"pods": "1"})
     first = await room.create("pods", pod())
     given = aio_configuration(configuration(server))
@@ -166,8 +166,8 @@ async def test_an_asynchronous_client_writes_events_too(server: Server, api: Api
         await api.until(events_at(namespace), lambda found: of_reason(found, "Admitted"))
 
 
-async def test_the_same_news_is_a_series(server: Server, api: Api, namespace: str) -> None:
-    """One event; the server takes the patch of its series."""
+async def test_repeated_events_become_a_series(server: Server, api: Api, namespace: str) -> None:
+    """There is one event, and the server accepts the patches of its series."""
     with telling(server) as sender:
         for _ in range(100):
             sender.tell(waits(namespace))
@@ -178,8 +178,8 @@ async def test_the_same_news_is_a_series(server: Server, api: Api, namespace: st
     assert sender.counts.errors == 0
 
 
-async def test_a_storm_is_a_few_requests_and_a_summary(server: Server, api: Api, namespace: str) -> None:
-    """Of 10,000 owners a few get an event; summaries say how many were left out: none is lost without a word."""
+async def test_a_flood_of_events_becomes_a_few_requests_and_a_summary(server: Server, api: Api, namespace: str) -> None:
+    """Of 10,000 owners a few get an event; summaries tell how many were left out, so that all are accounted for."""
 
     def told(listed: JSON) -> int:
         summaries = of_reason(listed, "EventsLeftOut")
@@ -195,8 +195,8 @@ async def test_a_storm_is_a_few_requests_and_a_summary(server: Server, api: Api,
     assert sender.counts.creates == len(listed["items"]) <= most
 
 
-async def test_an_event_that_is_gone_is_made_anew(server: Server, api: Api, namespace: str) -> None:
-    """As after an hour on a real server: with the count it had."""
+async def test_an_expired_event_is_created_again(server: Server, api: Api, namespace: str) -> None:
+    """With the count that it had, as after an hour on a real server."""
     with telling(server) as sender:
         sender.tell(waits(namespace))
         listed = await api.until(events_at(namespace), lambda found: of_reason(found, "WaitingForQuota"))
@@ -209,7 +209,7 @@ async def test_an_event_that_is_gone_is_made_anew(server: Server, api: Api, name
 
 @pytest.mark.parametrize("owner", ["Not A Name", "x" * 253, "a.b-", "ein-ö"])
 async def test_any_owner_and_any_note_make_a_valid_event(server: Server, api: Api, namespace: str, owner: str) -> None:
-    """The server refuses none, whatever the owner is called and however long the note is."""
+    """Whatever the owner's name and however long the note, the server accepts the event."""
     with telling(server) as sender:
         sender.tell(waits(namespace, Owner("v1", "ConfigMap", owner), note="ö" * 2000))
         listed = await api.until(events_at(namespace), lambda found: of_reason(found, "WaitingForQuota"))
@@ -218,7 +218,7 @@ async def test_any_owner_and_any_note_make_a_valid_event(server: Server, api: Ap
 
 
 async def test_kubectl_shows_them(kubernetes: Server, real_api: Api, real_namespace: str) -> None:
-    """``kubectl get events``, and ``kubectl events --for``: when, how often, what and why."""
+    """`kubectl get events` and `kubectl events --for` print when, how often, what and why."""
     with telling(kubernetes) as sender:
         sender.tell(waits(real_namespace, Owner("v1", "ConfigMap", "train", "uid"), note="pods p-* waits"))
         sender.tell(waits(real_namespace, Owner("v1", "ConfigMap", "train", "uid")))
@@ -233,10 +233,10 @@ async def test_kubectl_shows_them(kubernetes: Server, real_api: Api, real_namesp
     assert seen["items"][0]["reportingComponent"] == "backoff-ctrl.dev/gate"
 
 
-async def test_who_may_not_write_events_still_creates(
+async def test_a_client_without_rights_on_events_still_creates(
     kubernetes: Server, real_api: Api, real_namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The create waits and gets in as ever; that events are forbidden is said once."""
+    """The create waits and is admitted as usual; that events are forbidden is logged once."""
     room = Room(real_api, real_namespace)
     await room.quota("q", {"pods": "1"})
     first = await room.create("pods", pod())

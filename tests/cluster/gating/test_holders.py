@@ -1,4 +1,4 @@
-"""``backoff-ctrl holders``: what it says of a namespace agrees with what the server charges there"""
+"""`backoff-ctrl holders`: its account of a namespace agrees with what the server charges"""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 FINALIZER = "example.com/hold"
 ATTEMPTS = 3
-"""Of what the quota controller's resync, once in 5 minutes, may put right before it is looked at."""
+"""Tries for a state that the quota controller's resync, every 5 minutes, may correct before the test sees it."""
 
 
 class Asking:
-    """The command, asked of one namespace."""
+    """The command, run for one namespace."""
 
     def __init__(self, room: Room, capsys: pytest.CaptureFixture[str]) -> None:
         self.room = room
         self._capsys = capsys
 
     async def page(self, *options: str, code: int = 0) -> str:
-        """What it prints, then what it says on stderr."""
+        """Its stdout, followed by its stderr."""
         return "".join(await self._said(*options, code=code))
 
     async def document(self) -> JSON:
-        """What it says to scripts, on stdout."""
+        """Its JSON document."""
         found: JSON = json.loads((await self._said("--json"))[0])
         return found
 
@@ -48,14 +48,14 @@ class Asking:
         return said.out, said.err
 
     async def resources(self, quota: str = "q") -> dict[str, JSON]:
-        """What it says of each resource of a quota."""
+        """The entry of each resource of a quota."""
         (found,) = [each for each in (await self.document())["quotas"] if each["name"] == quota]
         return {each["resource"]: each for each in found["resources"]}
 
 
 @pytest.fixture
 def asking(room: Room, capsys: pytest.CaptureFixture[str]) -> Asking:
-    """Holders of the test's own namespace."""
+    """The holders of the test's own namespace."""
     return Asking(room, capsys)
 
 
@@ -65,7 +65,7 @@ def held(resource: JSON) -> dict[str, str]:
 
 
 async def replica_set(room: Room, name: str = "web") -> JSON:
-    """Make an owner that nobody acts for; gives back a reference to it."""
+    """Create an owner whose controller does not run; returns a reference to it."""
     labels = {"a": "b"}
     template = {"metadata": {"labels": labels}, "spec": pod()["spec"]}
     spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
@@ -80,7 +80,7 @@ async def replica_set(room: Room, name: str = "web") -> JSON:
 
 
 async def test_every_charge_has_its_holder(room: Room, asking: Asking) -> None:
-    """Over all kinds: what the holders of a resource have adds up to what the server says is used, by owner."""
+    """For all kinds, the amounts of the holders of a resource, by owner, add up to what the server shows as used."""
     charged = {
         "pods": "20",
         "requests.cpu": "20",
@@ -126,8 +126,8 @@ async def test_every_charge_has_its_holder(room: Room, asking: Asking) -> None:
     assert max(map(len, page.splitlines())) <= 100
 
 
-async def test_each_quota_has_the_holders_that_its_scopes_catch(room: Room, asking: Asking) -> None:
-    """Terminating, best effort, a priority class in a selector: every quota's sum is what the server charges it."""
+async def test_each_quota_has_the_holders_that_its_scopes_match(room: Room, asking: Asking) -> None:
+    """Terminating, BestEffort, a PriorityClass in a selector: each quota's sum is what the server charges to it."""
     await room.quota("all", {"pods": "9"})
     await room.quota("timed", {"pods": "9"}, scopes=["Terminating"])
     await room.quota("untimed", {"pods": "9", "requests.cpu": "9"}, scopes=["NotTerminating", "NotBestEffort"])
@@ -151,13 +151,13 @@ async def test_each_quota_has_the_holders_that_its_scopes_catch(room: Room, aski
         assert {each["resource"]: each["used"] for each in resources} == await room.used(quota)
     assert document["ok"] is True
     page = await asking.page("--quota", "critical")
-    assert "quota critical, only PriorityClass In system-cluster-critical" in page
+    assert "quota critical (scopes: PriorityClass In system-cluster-critical)" in page
     assert "quota all" not in page
 
 
-async def test_charge_for_what_was_never_stored_is_a_leak(room: Room, asking: Asking) -> None:
-    """A create of a name that exists is charged and not stored: the leak is named, with when it comes back; and it
-    does come back with the next release."""
+async def test_a_charge_without_an_object_is_a_leak(room: Room, asking: Asking) -> None:
+    """Creating a name that exists is charged but stores nothing: the leak is listed, with the time at which it is given
+    back at the latest; the next release does give it back."""
     await room.quota("q", {"pods": "2", "requests.cpu": "9"})
     await room.create("pods", pod("x", {"cpu": "1"}))
     found: dict[str, JSON] = {}
@@ -172,9 +172,9 @@ async def test_charge_for_what_was_never_stored_is_a_leak(room: Room, asking: As
     assert held(found["pods"]) == {"Pod/x": "1"}
     page = await asking.page()
     assert "pods: 2 of 2 used (100 %): FULL" in page
-    assert "(leaked: no object has it)" in page
-    assert "Next: 1 of pods of q is charged for nothing" in page
-    assert "5 minutes at most" in " ".join(page.split())
+    assert "(leaked: held by no object)" in page
+    assert "Next: 1 of pods of q is charged but used by no object" in page
+    assert "within 5 minutes" in " ".join(page.split())
 
     await room.controller_is_current()
     await room.delete("pods", "x")
@@ -183,15 +183,15 @@ async def test_charge_for_what_was_never_stored_is_a_leak(room: Room, asking: As
 
 
 async def overdue(room: Room, name: str) -> None:
-    """Make a pod whose node never confirms its end, and wait until the server would no longer charge it."""
+    """Create a pod whose node never confirms its deletion, and wait until the server would no longer charge it."""
     await room.create("pods", pod(name, {"cpu": "1"}, spec={"nodeName": "lost-node"}, finalizers=[FINALIZER]))
     reply = await room.delete("pods", name, gracePeriodSeconds="1")
     ends = datetime.fromisoformat(reply.json["metadata"]["deletionTimestamp"]).timestamp() + 1
     await room.api.until(room.path("pods", name), lambda _: datetime.now(UTC).timestamp() > ends + 1)
 
 
-async def test_a_pod_that_is_stuck_while_being_deleted_is_named(room: Room, asking: Asking) -> None:
-    """With its finalizer and node; what it no longer holds but was not given back is overdue until the next release,
+async def test_a_pod_that_is_stuck_in_deletion_is_listed(room: Room, asking: Asking) -> None:
+    """With its finalizer and node. What it no longer holds, but was not given back, is overdue until the next release;
     its count stays."""
     await room.quota("q", {"count/pods": "9", "pods": "9", "requests.cpu": "9"})
     await room.create("pods", pod("spare", {"cpu": "1"}))
@@ -211,7 +211,7 @@ async def test_a_pod_that_is_stuck_while_being_deleted_is_named(room: Room, aski
     assert stuck["overdue"]["requests.cpu"] == "1"
     assert document["ok"] is False
     page = await asking.page()
-    assert "stuck while being deleted: 1" in page
+    assert "pods stuck in deletion: 1" in page
     assert f"finalizer {FINALIZER}" in page
 
     await room.delete("pods", "spare")
@@ -225,8 +225,8 @@ async def test_a_pod_that_is_stuck_while_being_deleted_is_named(room: Room, aski
         assert (await room.api.patch(room.path("pods", f"x{each}"), freed, JSON_PATCH)).status == 200
 
 
-async def test_finished_pods_still_hold_the_count(room: Room, asking: Asking) -> None:
-    """A pod that has ended holds ``count/pods`` and nothing else; where that is full, deleting it is the next step."""
+async def test_finished_pods_hold_only_their_count(room: Room, asking: Asking) -> None:
+    """A finished pod holds `count/pods` and nothing else; if that is full, the advice is to delete such pods."""
     await room.quota("q", {"count/pods": "2", "pods": "2"})
     for name in "xy":
         await room.create("pods", pod(name))
@@ -241,8 +241,8 @@ async def test_finished_pods_still_hold_the_count(room: Room, asking: Asking) ->
     assert "delete pods --field-selector=status.phase=Succeeded" in " ".join((await asking.page()).split())
 
 
-async def test_a_deadline_says_when_room_comes(room: Room, asking: Asking) -> None:
-    """A pod that runs gives its charge back at its deadline, counted from its start, at the latest."""
+async def test_a_deadline_tells_when_room_comes(room: Room, asking: Asking) -> None:
+    """A running pod gives its charge back at its deadline, counted from its start, at the latest."""
     await room.quota("q", {"pods": "1"})
     await room.create("pods", pod("x", spec={"activeDeadlineSeconds": 3600}))
     assert "1h after it starts" in (await asking.page()).replace("60m", "1h")
@@ -256,11 +256,11 @@ async def test_a_deadline_says_when_room_comes(room: Room, asking: Asking) -> No
     assert holder["freed_by"] == "deadline"
     over = datetime.fromisoformat(holder["freed_at"]) - begun
     assert 3598 <= over.total_seconds() <= 3600
-    assert "wait 59m at most, then Pod/x gives 1 back" in " ".join((await asking.page()).split())
+    assert "wait up to 59m until Pod/x frees 1" in " ".join((await asking.page()).split())
 
 
 async def test_long_lists_are_read_in_pages(room: Room, asking: Asking) -> None:
-    """More objects than one page holds are all there, and the length of the wait is told."""
+    """More objects than fit on one page are all listed; the number of listed objects is shown on stderr."""
     await room.quota("q", {"count/configmaps": "9999"})
     there = len((await room.api.get(room.path("configmaps"))).json["items"])
     limit = asyncio.Semaphore(20)
@@ -280,33 +280,33 @@ async def test_long_lists_are_read_in_pages(room: Room, asking: Asking) -> None:
     assert (found["leaked"], found["uncounted"]) == ("0", "0")
 
 
-async def test_a_namespace_without_quotas_is_free(room: Room, asking: Asking) -> None:
-    """Nothing is held; that is an answer."""
-    assert f"No quota limits {room.namespace}" in await asking.page()
-    assert "there is no quota q" in await asking.page("--quota", "q", code=2)
+async def test_a_namespace_without_quotas_has_no_holders(room: Room, asking: Asking) -> None:
+    """That is a valid answer, not an error."""
+    assert f"Namespace {room.namespace} has no quota" in await asking.page()
+    assert "quota q does not exist" in await asking.page("--quota", "q", code=2)
 
 
-async def test_a_namespace_that_is_not_there(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    """A misspelt name has no quotas either: that must not look like freedom."""
+async def test_a_missing_namespace_is_an_error(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    """A misspelt namespace has no quotas either; that must not look like a valid answer."""
     arguments = ["holders", "-n", "taem", "--kubeconfig", str(server.kubeconfig())]
     assert await asyncio.to_thread(run, arguments) == 2
-    assert "there is no namespace taem" in capsys.readouterr().err
+    assert "namespace taem on" in capsys.readouterr().err
 
 
 # -- rights: the sandbox denies nothing ---------
 
 
 async def ask_as(user: str, server: Server, namespace: str, *options: str) -> int:
-    """Ask as somebody with fewer rights."""
+    """Run the command as a user with fewer rights."""
     arguments = ["holders", "-n", namespace, "--kubeconfig", str(server.kubeconfig(user)), *options]
     return await asyncio.to_thread(run, arguments)
 
 
 @pytest.mark.parametrize("user", ["learner", "nobody"])
-async def test_who_may_not_list_quotas_is_told_what_to_ask_for(
+async def test_a_user_who_may_not_list_quotas_learns_what_to_ask_for(
     kubernetes: Server, real_namespace: str, user: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One sentence with the verb and the role, and 2."""
+    """One sentence with the verb and the role, and exit code 2."""
     code = await ask_as(user, kubernetes, real_namespace)
     (sentence,) = capsys.readouterr().err.splitlines()
 
@@ -316,10 +316,10 @@ async def test_who_may_not_list_quotas_is_told_what_to_ask_for(
     assert "such as view" in sentence
 
 
-async def test_a_kind_that_may_not_be_listed_is_left_out_and_said(
+async def test_a_kind_that_may_not_be_listed_is_left_out_and_reported(
     kubernetes: Server, real_api: Api, real_namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The role view may list pods and no Secrets: the pods' holders are named, of Secrets nothing is claimed, and 1."""
+    """The role view may list pods but no Secrets: only the pods' holders are listed; exit code 1."""
     room = Room(real_api, real_namespace)
     await room.quota("q", {"pods": "3", "secrets": "9"})
     await room.create("pods", pod("x"))

@@ -1,4 +1,4 @@
-"""What happens to quotas, pods, permissions and servers is seen, and counts at once."""
+"""Changes of quotas, pods, permissions and servers are observed, and take effect at once"""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from tests.cluster.control_plane.servers import Server
 
 NEVER_BY_TIMER = Policy(base=60, cap=60)
-"""Nobody who waits is let in by a timer: what gets in was seen."""
+"""No timer admits a waiting create: every admission follows from an observation."""
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
 
 
 class Noting(ClientSource):
-    """Notes which version each stream of quotas began with."""
+    """Records the version from which each watch of quotas starts."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -55,7 +55,7 @@ class Noting(ClientSource):
 
 
 class Observing:
-    """A user's gate that observes, and what it sees."""
+    """An observing gate of one user, and what it sees."""
 
     def __init__(self, api: AsyncGatedApiClient, watch: QuotaWatch, source: Noting) -> None:
         self.desk = api.gate.desk
@@ -64,22 +64,22 @@ class Observing:
         self.source = source
 
     def left(self, namespace: str, quota: str = "q", resource: str = "pods") -> int | None:
-        """Whole units of room, as the engine believes after observing; None: it does not observe this."""
+        """Whole units of headroom that the engine has observed; None where it observes nothing."""
         found = self.desk.snapshot().namespaces.get(namespace)
         ceiling = found and found.quotas.get(quota, {}).get(resource)
         return (ceiling.limited - ceiling.used) // ONE if ceiling and ceiling.source == "observed" else None
 
     def of(self, namespace: str) -> NamespaceSnapshot:
-        """What the engine knows of a namespace."""
+        """What the engine knows about a namespace."""
         return self.desk.snapshot().namespaces[namespace]
 
     def state(self, namespace: str) -> Seeing | None:
-        """How the namespace is seen."""
+        """How well the namespace is observed."""
         sight = self.watch.book.of(namespace)
         return None if sight is None else sight.state
 
     async def waiter(self, namespace: str, body: Any) -> asyncio.Task[Any]:
-        """A create that waits."""
+        """Start a create, and wait until it waits."""
         waits = asyncio.Event()
         with waiting(on_wait=lambda _: waits.set()):
             task: asyncio.Task[Any] = asyncio.ensure_future(self.core.create_namespaced_pod(namespace, body))
@@ -108,19 +108,19 @@ async def observing(
 
 @pytest.fixture(autouse=True)
 async def _connections_end() -> AsyncIterator[None]:
-    """Let TLS connections end: they do a moment after their session, and what lives on at the end of a loop warns."""
+    """Let TLS connections close: they take a moment longer than their session, and warn if the loop ends before."""
     yield
     await hung_up()
 
 
 async def edit(room: Room, pods: str) -> None:
-    """Change what a quota allows."""
+    """Change the limit of the quota."""
     reply = await room.api.patch(room.path("resourcequotas", "q"), {"spec": {"hard": {"pods": pods}}}, MERGE)
     assert reply.status == 200, reply.text
 
 
-async def test_a_quota_edited_up_lets_a_waiter_in_at_once(server: Server, room: Room) -> None:
-    """Its timers say a minute; the edit is seen and the create goes in."""
+async def test_raising_a_quota_admits_a_waiting_create_at_once(server: Server, room: Room) -> None:
+    """Its timers would take a minute; the change is observed and the create is sent."""
     await room.quota("q", {"pods": "0"})
     async with observing(server, [room.namespace]) as seen:
         await until(lambda: seen.left(room.namespace) == 0)
@@ -131,8 +131,8 @@ async def test_a_quota_edited_up_lets_a_waiter_in_at_once(server: Server, room: 
         assert made.metadata.name == "first"
 
 
-async def test_a_quota_edited_down_is_the_verdict_on_who_waits(server: Server, room: Room) -> None:
-    """What is larger than the quota allows now is told so, with both amounts, instead of waiting for ever."""
+async def test_lowering_a_quota_fails_creates_that_no_longer_fit(server: Server, room: Room) -> None:
+    """A create larger than the new limit fails, with both amounts in the message, instead of waiting forever."""
     await room.quota("q", {"requests.cpu": "4"})
     large = pod("large", {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "3"}}}]})
     other = pod("other", {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}}}]})
@@ -149,8 +149,8 @@ async def test_a_quota_edited_down_is_the_verdict_on_who_waits(server: Server, r
         assert refused.value.status == 403
 
 
-async def test_a_quota_deleted_and_made_again_is_seen_each_time(server: Server, room: Room) -> None:
-    """Gone: everybody goes in. There again: nobody does."""
+async def test_deleting_and_recreating_a_quota_is_observed(server: Server, room: Room) -> None:
+    """Without the quota every create is admitted; once it exists again, none is."""
     await room.quota("q", {"pods": "0"})
     async with observing(server, [room.namespace]) as seen:
         await until(lambda: seen.left(room.namespace) == 0)
@@ -166,8 +166,8 @@ async def test_a_quota_deleted_and_made_again_is_seen_each_time(server: Server, 
         await asyncio.wait_for(task, PATIENCE)
 
 
-async def test_a_quiet_watch_goes_on_from_its_bookmarks(server: Server, room: Room) -> None:
-    """Nothing happens to quotas while other objects change: each stream begins where the last bookmark was."""
+async def test_an_idle_watch_resumes_from_its_bookmarks(server: Server, room: Room) -> None:
+    """While only other objects change, each stream starts from the last bookmark."""
     await room.quota("q", {"pods": "3"})
     async with observing(server, [room.namespace], watch_seconds=4) as seen:
         await until(lambda: seen.left(room.namespace) == 3)
@@ -176,15 +176,15 @@ async def test_a_quiet_watch_goes_on_from_its_bookmarks(server: Server, room: Ro
         await until(lambda: len(seen.source.versions) >= 3, PATIENCE)
         counts = seen.watch.book.counts
 
-        if server.kind == "sandbox":  # a real one tells a newer version once its cache has heard of one
+        if server.kind == "sandbox":  # a real one shows a newer version only once its cache has received one
             assert seen.source.versions[-1] > seen.source.versions[0]
         assert (counts.relists, counts.reconnects, counts.expired) == (2, 0, 0)  # of quotas and of pods
         assert counts.resumed >= 2
 
 
 @pytest.mark.parametrize("how", ["deleted", "finished"])
-async def test_a_count_that_lacks_what_lives_lets_nobody_in(server: Server, room: Room, how: str) -> None:
-    """The status says that nothing is used; the gate knows of two pods that live, and waits for the end of one."""
+async def test_a_recount_that_misses_live_pods_admits_no_create(server: Server, room: Room, how: str) -> None:
+    """The status says that nothing is used, but the gate knows two live pods, and waits until one of them ends."""
     await room.quota("q", {"pods": "2", "configmaps": "9"})
     async with observing(server, [room.namespace]) as seen:
         await until(lambda: seen.left(room.namespace) == 2 and seen.of(room.namespace).ends_told)
@@ -207,8 +207,8 @@ async def test_a_count_that_lacks_what_lives_lets_nobody_in(server: Server, room
         await asyncio.wait_for(task, PATIENCE)
 
 
-async def test_all_namespaces_are_one_watch(server: Server, room: Room) -> None:
-    """Quotas of a namespace that nobody named are known."""
+async def test_one_watch_covers_all_namespaces(server: Server, room: Room) -> None:
+    """The quotas of a namespace that was not configured are known, too."""
     await room.quota("q", {"pods": "3"})
     async with observing(server, None) as seen:
         await until(lambda: seen.left(room.namespace) == 3)
@@ -223,7 +223,7 @@ async def test_all_namespaces_are_one_watch(server: Server, room: Room) -> None:
 
 @contextlib.asynccontextmanager
 async def allowed(admin: Api, namespace: str, role: str) -> AsyncIterator[None]:
-    """Let `nobody` do in a namespace what a role allows; wait until the server goes by it, both ways."""
+    """Give `nobody` the rights of a role in a namespace; waits until the server applies each change."""
     base = f"{ROLES}/namespaces/{namespace}/rolebindings"
     body = {
         "metadata": {"name": role},
@@ -237,8 +237,8 @@ async def allowed(admin: Api, namespace: str, role: str) -> AsyncIterator[None]:
     assert reply.status == 200, reply.text
 
 
-async def test_a_permission_taken_away_and_given_back_is_noticed(kubernetes: Server, real_namespace: str) -> None:
-    """Quotas, then learning, then quotas again: what happened in between counts, and the state says how it is."""
+async def test_losing_and_regaining_a_permission_is_noticed(kubernetes: Server, real_namespace: str) -> None:
+    """Observing, then learning, then observing again: changes in between count, and the state tells which it is."""
     async with Api(kubernetes, "admin") as admin:
         room = Room(admin, real_namespace)
         await room.quota("q", {"pods": "3"})
@@ -264,8 +264,8 @@ async def test_a_permission_taken_away_and_given_back_is_noticed(kubernetes: Ser
                     await until(lambda: seen.left(real_namespace) == 7)
 
 
-async def test_who_may_not_watch_all_namespaces_watches_those_in_use(kubernetes: Server, real_namespace: str) -> None:
-    """A binding in one namespace is what most users have."""
+async def test_a_user_limited_to_some_namespaces_watches_those(kubernetes: Server, real_namespace: str) -> None:
+    """A role binding in one namespace is what most users have."""
     async with Api(kubernetes, "admin") as admin:
         await Room(admin, real_namespace).quota("q", {"pods": "3"})
         async with (
@@ -282,8 +282,8 @@ async def test_who_may_not_watch_all_namespaces_watches_those_in_use(kubernetes:
 
 
 @pytest.mark.parametrize("how", ["deleted", "finished"])
-async def test_who_may_not_see_quotas_sees_pods_end(kubernetes: Server, real_namespace: str, how: str) -> None:
-    """Somebody else's pod ends: the create that waits goes in long before its timer."""
+async def test_a_user_who_may_not_see_quotas_sees_pods_end(kubernetes: Server, real_namespace: str, how: str) -> None:
+    """When another client's pod ends, the waiting create is sent long before its timer."""
     async with Api(kubernetes, "admin") as admin:
         room = Room(admin, real_namespace)
         await room.quota("q", {"pods": "1"})
@@ -326,7 +326,7 @@ DEFINITION = {
 
 
 async def fill(api: Api, name: str, hard: str, used: str, *namespaces: str) -> None:
-    """Be OpenShift's controller: write the status of a ClusterResourceQuota."""
+    """Write the status of a ClusterResourceQuota, as OpenShift's controller does."""
     total = {"hard": {"pods": hard}, "used": {"pods": used}}
     entries = [{"namespace": each, "status": total} for each in namespaces]
     body = {"status": {"total": total, "namespaces": entries}}
@@ -334,10 +334,10 @@ async def fill(api: Api, name: str, hard: str, used: str, *namespaces: str) -> N
     assert reply.status == 200, reply.text
 
 
-async def test_a_cluster_resource_quota_counts_in_the_namespaces_that_it_selects(
+async def test_a_cluster_resource_quota_applies_to_the_namespaces_that_it_selects(
     server: Server, api: Api, namespace: str
 ) -> None:
-    """As OpenShift has them: told, edited, no longer selecting, and gone with their definition."""
+    """As in OpenShift: it is observed, changed, selects the namespace no longer, and goes with its definition."""
     await establish(api, DEFINITION)
     try:
         quota = {"hard": {"pods": "5"}}
@@ -367,7 +367,7 @@ async def test_a_cluster_resource_quota_counts_in_the_namespaces_that_it_selects
 
 
 async def test_a_restarted_api_server_is_found_again(binaries: Binaries, say: Callable[[str], None]) -> None:
-    """Killed and started: the loss is told, the list comes back by itself, and what waits goes in on the next news."""
+    """The loss is reported, the list is repeated by itself, and a waiting create is sent after the next change."""
     with Bed(binaries, say=say) as bed:
         async with Api(bed.server) as api, observing(bed.server, ["default"], longest_pause=2) as seen:
             room = Room(api, "default")

@@ -1,4 +1,4 @@
-"""The benchmark of `make wake` works: a few of everything, on a bed of its own."""
+"""The benchmark of `make wake` works: a short run of every part, on its own control plane."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 
 
 async def test_a_quick_run_measures_everything(binaries: Binaries, tmp_path: Path) -> None:
-    """Every figure is there, of the gate and of the bare loop, and the waiting cost no calls."""
+    """All figures exist, for the gate and for the bare loop; waiting cost no calls."""
     out = tmp_path / "wake.json"
     command = [sys.executable, "-m", "benchmarks.wake", "--quick", "--only", "500", "--out", str(out)]
     ran = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""Informers: the Go program of ./informers at work; and a tap in its line to the server, which can be shut."""
+"""Informers: runs the Go program in ./informers; and a tap, a proxy between it and the server that can be shut."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     Line = dict[str, Any]
 
 PATIENCE: Final = 90.0
-"""Seconds until what an informer should have seen is missed; after a loss it tries again within 2."""
-_TOLD_OF_OBJECTS: Final = frozenset({"add", "update", "delete"})
+"""Seconds within which an informer must report an event; after losing its connection it retries within 2."""
+_OBJECT_EVENTS: Final = frozenset({"add", "update", "delete"})
 
 
 @dataclass
 class Informers:
-    """What the two informers have said."""
+    """The informers' process, and the lines that they have printed."""
 
     process: asyncio.subprocess.Process
     lines: list[Line] = field(default_factory=list)
 
     async def until(self, holds: Callable[[list[Line]], bool]) -> None:
-        """Read on until it holds of all lines. Raises ``AssertionError`` with the lines when it does not come."""
+        """Read lines until ``holds`` for all of them. Raises ``AssertionError`` with the lines if it never does."""
         assert self.process.stdout is not None
         try:
             async with asyncio.timeout(PATIENCE):
@@ -42,28 +42,28 @@ class Informers:
             raise AssertionError(f"not within {PATIENCE:g} s: {self.lines}") from None
 
     async def seen(self, what: str, name: str, count: int = 1, **more: Any) -> None:
-        """Read on until an object of this name was told of so many times."""
+        """Read lines until ``what`` was reported of the object at least ``count`` times."""
         wanted = {"what": what, "name": name, **more}
         await self.until(lambda lines: sum(wanted.items() <= line.items() for line in lines) >= count)
 
     async def asks(self, resource: str, last: list[str]) -> None:
-        """Read on until these are the last requests for a resource."""
+        """Read lines until these are the last answered requests for a resource."""
         await self.until(lambda _: self.asked(resource)[-len(last) :] == last)
 
     def story(self, resource: str) -> list[Line]:
-        """What was said of the objects of one resource, in order; what was said twice in a row only once."""
-        told = [line for line in self.lines if line.get("resource") == resource and line["what"] in _TOLD_OF_OBJECTS]
+        """The events of the objects of one resource, in order; immediate repetitions are left out."""
+        told = [line for line in self.lines if line.get("resource") == resource and line["what"] in _OBJECT_EVENTS]
         return [line for before, line in zip([None, *told], told, strict=False) if line != before]
 
     def asked(self, resource: str) -> list[str]:
-        """The requests that were answered, in order."""
+        """The answered requests for a resource, in order."""
         return [line["verb"] for line in self.lines if line["what"] == "request" and line["resource"] == resource
                 and line.get("code") == 200]  # fmt: skip
 
 
 @asynccontextmanager
 async def informers(server: Server, namespace: str, *, streaming: bool, url: str = "") -> AsyncIterator[Informers]:
-    """Run the program, through ``url`` where that is given, until the block ends."""
+    """Run the program, through ``url`` if that is given, until the block ends."""
     command = [f"--kubeconfig={server.kubeconfig()}", f"--namespace={namespace}", "--for=15m", f"--server={url}"]
     process = await asyncio.create_subprocess_exec(
         server.binaries.informers,
@@ -82,27 +82,27 @@ async def informers(server: Server, namespace: str, *, streaming: bool, url: str
 
 
 class Tap:
-    """A port that leads to a server as long as it is open; shutting it breaks what runs through it."""
+    """A local port that forwards to a server while it is open; shutting it breaks all its connections."""
 
     def __init__(self, server: Server) -> None:
-        """Lead to this server; see ``tapped``."""
+        """Forward to this server; ``tapped`` starts to listen."""
         self._to = urlsplit(server.url)
         self._running: set[asyncio.Task[None]] = set()
         self._open = True
         self.url = ""
 
     def shut(self) -> None:
-        """Break all connections, and whatever tries anew."""
+        """Break all connections, and refuse new ones."""
         self._open = False
         for task in self._running:
             task.cancel()
 
     def open(self) -> None:
-        """Let connections through again."""
+        """Accept connections again."""
         self._open = True
 
     async def serve(self, inside: asyncio.StreamReader, outside: asyncio.StreamWriter) -> None:
-        """Carry one connection."""
+        """Forward one connection in both directions."""
         task = asyncio.current_task()
         assert task is not None
         self._running.add(task)
@@ -116,7 +116,7 @@ class Tap:
                 both.create_task(_carry(inside, writer))
                 both.create_task(_carry(reader, outside))
         except (asyncio.CancelledError, OSError, ExceptionGroup):
-            return  # shut, or one side is gone: that is what a tap is for
+            return  # the tap was shut, or one side disconnected: both are expected
         finally:
             self._running.discard(task)
             for each in writers:

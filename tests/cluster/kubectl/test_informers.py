@@ -1,4 +1,4 @@
-"""client-go informers, as controllers use them, see the same story on both servers."""
+"""client-go informers, as controllers use them, get the same events from both servers."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Scene:
     """One server, a namespace on it, and informers that follow it through a tap."""
 
     def __init__(self, api: Api, namespace: str, tap: Tap, told: Informers) -> None:
-        """Take what ``_scene`` has made."""
+        """Hold the parts that ``_scene`` has made."""
         self.api = api
         self.tap = tap
         self.told = told
         self.place = f"/api/v1/namespaces/{namespace}"
 
     async def create(self, name: str) -> None:
-        """Make a pod."""
+        """Create a pod."""
         container = {"name": "main", "image": "busybox:1", "resources": {"requests": {"cpu": "100m"}}}
         made = await self.api.post(
             f"{self.place}/pods", {"metadata": {"name": name}, "spec": {"containers": [container]}}
@@ -38,21 +38,21 @@ class Scene:
         assert made.status == 201, made.text
 
     async def change(self, name: str, label: str) -> None:
-        """Label a pod."""
+        """Set a label of a pod."""
         body = {"metadata": {"labels": {"to": label}}}
         assert (await self.api.patch(f"{self.place}/pods/{name}", body, MERGE)).status == 200
 
     async def begin(self, name: str) -> None:
-        """Say that a pod runs."""
+        """Set a pod to Running."""
         body = {"status": {"phase": "Running"}}
         assert (await self.api.patch(f"{self.place}/pods/{name}/status", body, MERGE)).status == 200
 
     async def delete(self, name: str) -> None:
-        """Delete a pod at once."""
+        """Delete a pod without a grace period."""
         assert (await self.api.delete(f"{self.place}/pods/{name}", {"gracePeriodSeconds": 0})).status == 200
 
     async def charged(self, pods: str) -> None:
-        """Wait until the quota says so many pods, and the informers have seen it."""
+        """Wait until the quota counts this number of pods and the informers have seen it."""
         await self.api.until(
             f"{self.place}/resourcequotas/q", lambda q: q.get("status", {}).get("used", {}).get("pods") == pods
         )
@@ -78,7 +78,7 @@ def _is_synced(lines: list[dict[str, object]]) -> bool:
 
 @pytest.mark.parametrize("streaming", [True, False], ids=["streaming", "listing"])
 async def test_informers_see_the_same_sequence(sandbox: Server, kubernetes: Server, streaming: bool) -> None:
-    """What is there, then each change in order, whether they begin with a list or with WatchList streaming."""
+    """The existing objects, then each change in order, whether they start with a list or with WatchList streaming."""
     stories = []
     for server in (kubernetes, sandbox):
         async with AsyncExitStack() as stack:
@@ -109,7 +109,7 @@ async def test_informers_see_the_same_sequence(sandbox: Server, kubernetes: Serv
 
 
 async def test_informers_resume_where_a_connection_broke(sandbox: Server, kubernetes: Server) -> None:
-    """What has changed meanwhile comes as single events, without a new list."""
+    """What changed in between arrives as single events, without a new list."""
     stories = []
     for server in (kubernetes, sandbox):
         async with AsyncExitStack() as stack:
@@ -131,10 +131,8 @@ async def test_informers_resume_where_a_connection_broke(sandbox: Server, kubern
 
 
 @pytest.mark.parametrize("streaming", [True, False], ids=["streaming", "listing"])
-async def test_informers_survive_a_history_that_is_forgotten(
-    sandbox: Server, binaries: Binaries, streaming: bool
-) -> None:
-    """After a 410 they list anew: what went meanwhile is found to be gone, what changed is seen as it is now."""
+async def test_informers_survive_a_compacted_history(sandbox: Server, binaries: Binaries, streaming: bool) -> None:
+    """After a 410 they list again: they notice objects that are gone, and see changed ones as they are now."""
     stories = []
     async with AsyncExitStack() as outer:
         bed = outer.enter_context(Bed(binaries))

@@ -1,4 +1,4 @@
-"""kubectl reads: get in all its forms, describe, explain, and what is served."""
+"""kubectl reads: get in all its forms, describe, explain and api-resources."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def test_get_shows_pods_as_a_table(kubectl: Terminals) -> None:
-    """``kubectl get pods`` shows the same rows: plain, wide, with labels, of all namespaces, of one name."""
+    """`kubectl get pods` prints the same rows: plain, wide, with labels, in all namespaces, by name."""
     for name in ("b", "a", "c"):
         kubectl("create", "-f", "-", stdin=pod(name, labels={"app": name}))
 
@@ -29,7 +29,7 @@ def test_get_shows_pods_as_a_table(kubectl: Terminals) -> None:
 
 
 def test_get_prints_whole_objects(kubectl: Terminals) -> None:
-    """As YAML and as JSON, field by field; the defaults of a pod are all there."""
+    """As YAML and as JSON, field by field, with all defaults of a pod."""
     kubectl("create", "-f", "-", stdin=pod("a", labels={"app": "x"}, annotations={"note": "y"}))
 
     assert "schedulerName: default-scheduler" in kubectl("get", "pod", "a", "-o", "yaml")
@@ -38,7 +38,7 @@ def test_get_prints_whole_objects(kubectl: Terminals) -> None:
 
 
 def test_get_prints_parts_of_objects(kubectl: Terminals) -> None:
-    """By jsonpath, custom columns and templates."""
+    """With jsonpath, custom columns and templates."""
     for name in ("a", "b"):
         kubectl("create", "-f", "-", stdin=pod(name))
 
@@ -47,8 +47,8 @@ def test_get_prints_parts_of_objects(kubectl: Terminals) -> None:
     assert kubectl("get", "pods", "-o", "go-template={{range .items}}{{.metadata.name}},{{end}}") == "a,b,"
 
 
-def test_get_selects(kubectl: Terminals) -> None:
-    """By labels and by fields; a field that can't select is refused in the same words."""
+def test_get_selects_objects(kubectl: Terminals) -> None:
+    """By labels and by fields; a field that cannot select is refused with the same message."""
     for name, tier in (("a", "web"), ("b", "db"), ("c", "web")):
         kubectl("create", "-f", "-", stdin=pod(name, labels={"tier": tier}))
 
@@ -68,15 +68,15 @@ def test_get_selects(kubectl: Terminals) -> None:
     assert "field label not supported" in kubectl("get", "pods", "--field-selector=spec.foo=x", code=1)
 
 
-def test_get_says_what_is_not_there(kubectl: Terminals) -> None:
-    """An object, a kind, a namespace without anything."""
+def test_get_reports_what_does_not_exist(kubectl: Terminals) -> None:
+    """An object, a kind, or anything in an empty namespace."""
     assert 'pods "none" not found' in kubectl("get", "pod", "none", code=1)
     assert "the server doesn't have a resource type" in kubectl("get", "nonsense", code=1)
     assert "No resources found" in kubectl("get", "pods")
 
 
 def test_other_kinds_have_their_columns(kubectl: Terminals) -> None:
-    """What ``get`` and ``get -o wide`` show of each kind that ``kubectl create`` can make."""
+    """The output of `get` and `get -o wide` for each kind that `kubectl create` can make."""
     for arguments in (
         ("configmap", "x", "--from-literal=a=b"),
         ("secret", "generic", "x", "--from-literal=a=b"),
@@ -99,7 +99,7 @@ def test_other_kinds_have_their_columns(kubectl: Terminals) -> None:
 
 
 def test_controllers_have_their_columns(kubectl: Terminals) -> None:
-    """ReplicaSets, StatefulSets, DaemonSets, ReplicationControllers, claims, leases, with nobody who runs them."""
+    """ReplicaSets, StatefulSets, DaemonSets, ReplicationControllers, claims and leases, with no controller running."""
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     selected = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
     storage = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
@@ -118,8 +118,8 @@ def test_controllers_have_their_columns(kubectl: Terminals) -> None:
         assert "x" in kubectl("get", kind, "x", "-o", "wide").splitlines()[1]
 
 
-def test_status_tells_how_a_pod_is(kubectl: Terminals) -> None:
-    """The STATUS, READY and RESTARTS of a pod that starts, runs, crashes, is done, is thrown out, and goes."""
+def test_get_shows_the_status_of_a_pod(kubectl: Terminals) -> None:
+    """STATUS, READY and RESTARTS of a pod that starts, runs, crashes, completes, is evicted, and terminates."""
     kubectl("create", "-f", "-", stdin=pod("a", finalizers=["example.com/keep"]))
     container = {"name": "main", "image": "busybox:1", "imageID": "", "lastState": {}}
     since = {"startedAt": "2026-01-01T00:00:00Z"}
@@ -192,19 +192,19 @@ def test_describe_shows_a_pod(kubectl: Terminals) -> None:
     ],
 )
 def test_explain_describes_fields(kubectl: Terminals, path: str, shown: str) -> None:
-    """``kubectl explain`` prints the types and descriptions that Kubernetes has, of the release that it speaks."""
+    """`kubectl explain` prints the types and descriptions of the Kubernetes release that the sandbox implements."""
     assert shown in kubectl("explain", path, exactly=kubectl.same_release)
 
 
-def test_explain_goes_down(kubectl: Terminals) -> None:
-    """``--recursive`` prints a whole tree; what is not there is named."""
+def test_explain_prints_whole_trees(kubectl: Terminals) -> None:
+    """With `--recursive`; a field or kind that does not exist is named."""
     assert kubectl("explain", "limitrange", "--recursive").count("<map[string]Quantity>") == 5
     assert 'field "nope" does not exist' in kubectl("explain", "pod.nope", code=1)
     assert "the server doesn't have a resource type" in kubectl("explain", "nonsense", code=1)
 
 
-def test_a_defined_kind_is_explained_and_shown(kubectl: Terminals) -> None:
-    """A CustomResourceDefinition's kind is there for get, create and explain, with the words of its schema."""
+def test_a_custom_kind_is_explained_and_shown(kubectl: Terminals) -> None:
+    """get, create and explain work for the kind of a CustomResourceDefinition, with the descriptions of its schema."""
     group = f"{kubectl.namespace}.example.com"
     spec = {"type": "object", "description": "What it is for.", "required": ["size"],
             "properties": {"size": {"type": "integer", "format": "int64", "description": "How large it is."},
@@ -217,7 +217,7 @@ def test_a_defined_kind_is_explained_and_shown(kubectl: Terminals) -> None:
     try:
         kubectl("create", "-f", "-", stdin=definition)
         kubectl("wait", "--for=condition=Established", f"crd/toys.{group}", "--timeout=20s")
-        tries = range(100)  # a real server publishes the schema a moment after the kind
+        tries = range(100)  # a real server publishes the schema a moment after it serves the kind
         assert any(kubectl.kubernetes.run("explain", f"toys.{group}").code == 0 for _ in tries)
 
         for path, shown in (
@@ -233,8 +233,8 @@ def test_a_defined_kind_is_explained_and_shown(kubectl: Terminals) -> None:
         kubectl.sandbox.run("delete", "crd", f"toys.{group}", "--ignore-not-found")  # as custom_kinds.retire does
 
 
-def test_what_is_served_is_listed_alike(kubectl: Terminals) -> None:
-    """Each kind that both serve: with its short names, verbs and categories."""
+def test_api_resources_are_listed_alike(kubectl: Terminals) -> None:
+    """Each kind that both servers have: with the same short names, verbs and categories."""
     real, ours = kubectl.each("api-resources", "-o", "wide", "--no-headers")
     theirs = {" ".join(line.split()) for line in real.out.splitlines()}
     rows = [" ".join(line.split()) for line in ours.out.splitlines()]
@@ -248,8 +248,8 @@ def test_what_is_served_is_listed_alike(kubectl: Terminals) -> None:
     assert "batch/v1" in known
 
 
-def test_permissions_are_told(kubectl: Terminals) -> None:
-    """``auth can-i``: yes to a cluster-admin, with the same list of rules; a kind that is not there is doubted."""
+def test_permissions_are_shown(kubectl: Terminals) -> None:
+    """`auth can-i` says yes to a cluster-admin and lists the same rules; it warns about an unknown kind."""
     assert kubectl("auth", "can-i", "create", "pods") == "yes\n"
     assert kubectl("auth", "can-i", "delete", "pods/status", "--all-namespaces") == "yes\n"
     assert "the server doesn't have a resource type" in "".join(
@@ -258,11 +258,11 @@ def test_permissions_are_told(kubectl: Terminals) -> None:
     assert "selfsubjectrulesreviews.authorization.k8s.io" in kubectl("auth", "can-i", "--list")
 
 
-def test_versions_are_told(kubectl: Terminals) -> None:
-    """The server's version is one that kubectl does not warn of."""
+def test_versions_are_shown(kubectl: Terminals) -> None:
+    """kubectl accepts the server's version without a warning."""
     real, ours = kubectl.each("version")
 
     assert ours.code == 0
-    assert ours.err == real.err if kubectl.same_release else "skew" in ours.err  # it warns of two releases between
+    assert ours.err == real.err if kubectl.same_release else "skew" in ours.err  # it warns about two releases of skew
     assert ours.out.split("Server Version: ")[1].startswith(f"v1.{kubectl.sandbox.server.minor}.")
     assert kubectl("get", "--raw", "/healthz") == "ok"

@@ -1,4 +1,4 @@
-"""kubectl watches, waits and meets quotas; and what needs a node is refused in a sentence."""
+"""kubectl watches, waits and meets quotas; commands that need a node are refused with a message."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _RUNNING = {
 
 
 def _begin(kubectl: Terminals, name: str) -> None:
-    """Say that a pod runs, as a kubelet does."""
+    """Set a pod to Running, as a kubelet does."""
     kubectl("patch", "pod", name, "--subresource=status", "-p", json.dumps({"status": _RUNNING}))
 
 
 def test_a_watch_shows_each_change_as_a_row(kubectl: Terminals) -> None:
-    """``kubectl get pods -w``: what is there, then every change, in order; the events are named when asked for."""
+    """`kubectl get pods -w` prints the existing pods, then every change in order; on request with the event types."""
     kubectl("create", "-f", "-", stdin=pod("a"))
     with (
         kubectl.follow("get", "pods", "-w") as rows,
@@ -43,8 +43,8 @@ def test_a_watch_shows_each_change_as_a_row(kubectl: Terminals) -> None:
         assert [row.split()[0] for row in events(2)] == ["MODIFIED", "DELETED"]
 
 
-def test_wait_ends_when_it_holds(kubectl: Terminals) -> None:
-    """For a condition, for a field, for an end; and says when it has waited in vain."""
+def test_wait_ends_when_its_condition_holds(kubectl: Terminals) -> None:
+    """It waits for a condition, for a field, or for a deletion, and reports a timeout."""
     kubectl("create", "-f", "-", stdin=pod("a"))
     assert "timed out" in kubectl("wait", "--for=condition=Ready", "pod/a", "--timeout=5s", code=1)
     _begin(kubectl, "a")
@@ -58,16 +58,16 @@ def test_wait_ends_when_it_holds(kubectl: Terminals) -> None:
     assert "not found" in kubectl("wait", "--for=condition=Ready", "pod/a", "--timeout=5s", code=1)
 
 
-def test_wait_sees_what_happens_meanwhile(kubectl: Terminals) -> None:
-    """It is told of the change that it waits for."""
+def test_wait_sees_changes_while_it_waits(kubectl: Terminals) -> None:
+    """It ends as soon as the change that it waits for happens."""
     kubectl("create", "-f", "-", stdin=pod("a"))
     with kubectl.follow("wait", "--for=condition=Ready", "pod/a", "--timeout=60s") as said:
         _begin(kubectl, "a")
         assert said(1) == ["pod/a condition met"]
 
 
-def test_a_full_quota_is_told_whatever_the_command(kubectl: Terminals) -> None:
-    """create, apply, apply --server-side and run print the server's words; describe shows used and hard."""
+def test_every_command_shows_the_refusal_of_a_full_quota(kubectl: Terminals) -> None:
+    """create, apply, apply --server-side and run print the server's message; describe shows used and hard."""
     kubectl("create", "quota", "few", "--hard=pods=1,requests.cpu=1,limits.memory=1Gi")
     limits = [{"type": "Container", "default": {"memory": "128Mi"}}]
     kubectl("create", "-f", "-", stdin=manifest("LimitRange", "l", {"limits": limits}))
@@ -87,15 +87,15 @@ def test_a_full_quota_is_told_whatever_the_command(kubectl: Terminals) -> None:
 
 
 def test_scopes_are_explained(kubectl: Terminals) -> None:
-    """``kubectl describe quota`` says what a scope means."""
+    """`kubectl describe quota` describes what a scope means."""
     kubectl("create", "quota", "short", "--hard=pods=1", "--scopes=Terminating,NotBestEffort")
     kubectl("wait", "--for=jsonpath={.status.hard.pods}=1", "quota/short", "--timeout=60s")
 
     assert "Matches all pods that have an active deadline" in kubectl("describe", "quota", "short")
 
 
-def test_events_are_shown_with_their_object(kubectl: Terminals) -> None:
-    """``kubectl get events`` and ``kubectl events`` list them, ``describe`` has them below the pod."""
+def test_events_are_shown_for_their_object(kubectl: Terminals) -> None:
+    """`kubectl get events` and `kubectl events` list them; `describe` shows them below the pod."""
     kubectl("create", "-f", "-", stdin=pod("a"))
     uid = {side: each.out for side, each in zip(
         ("real", "ours"), kubectl.each("get", "pod", "a", "-o", "jsonpath={.metadata.uid}"), strict=True)}  # fmt: skip
@@ -113,8 +113,8 @@ def test_events_are_shown_with_their_object(kubectl: Terminals) -> None:
     assert "room is scarce" in kubectl("describe", "pod", "a")
 
 
-def test_what_needs_a_node_is_refused_in_a_sentence(kubectl: Terminals) -> None:
-    """A pod that no node runs has no log; exec, attach and port-forward say why they can't."""
+def test_commands_that_need_a_node_are_refused_with_a_message(kubectl: Terminals) -> None:
+    """A pod without a node has no log; exec, attach and port-forward say why they fail."""
     two = [{"name": name, "image": "busybox:1"} for name in ("x", "y")]
     kubectl("create", "-f", "-", stdin=pod("a"))
     kubectl("create", "-f", "-", stdin=manifest("Pod", "b", {"containers": two}))

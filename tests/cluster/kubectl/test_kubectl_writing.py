@@ -1,4 +1,4 @@
-"""kubectl writes: create, apply in both ways, patch, label, annotate, scale, delete."""
+"""kubectl writes: create, both kinds of apply, patch, label, annotate, scale, replace, delete."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from tests.cluster.kubectl.terminals import Terminals
 
 
-def test_create_makes_objects_and_refuses_wrong_ones(kubectl: Terminals) -> None:
-    """From a file: made once; a taken name, an unknown field and a bad name are refused in the same words."""
+def test_create_makes_objects_and_refuses_invalid_ones(kubectl: Terminals) -> None:
+    """From a file. A taken name, an unknown field and an invalid name are refused with the same messages."""
     misspelt = {**pod("b"), "spec": {"containers": [{"name": "a", "image": "b", "imagee": "c"}]}}
 
     assert kubectl("create", "-f", "-", stdin=pod("a")) == "pod/a created\n"
@@ -24,7 +24,7 @@ def test_create_makes_objects_and_refuses_wrong_ones(kubectl: Terminals) -> None
 
 
 def test_create_makes_objects_from_flags(kubectl: Terminals) -> None:
-    """Those commands send protobuf; what is stored is the same, defaults included."""
+    """These commands send protobuf; the stored objects are the same, defaults included."""
     for arguments, name in (
         (("quota", "x", "--hard=pods=5,services=2"), "quota/x"),
         (("configmap", "x", "--from-literal=a=b"), "configmap/x"),
@@ -42,8 +42,8 @@ def test_create_makes_objects_from_flags(kubectl: Terminals) -> None:
     assert kubectl("run", "x", "--image=busybox", "--", "true") == "pod/x created\n"
 
 
-def test_apply_keeps_what_others_have_set(kubectl: Terminals) -> None:
-    """Created, unchanged, configured; a field gone from the file goes, one that another has set stays."""
+def test_apply_keeps_fields_set_by_others(kubectl: Terminals) -> None:
+    """Created, unchanged, configured: a field removed from the file is removed, one that another client set stays."""
     one = manifest("ConfigMap", "m", data={"a": "1", "b": "2"})
     less = {**one, "data": {"a": "3"}}
 
@@ -59,7 +59,7 @@ def test_apply_keeps_what_others_have_set(kubectl: Terminals) -> None:
 
 
 def test_apply_merges_lists_by_their_keys(kubectl: Terminals) -> None:
-    """A container of a Deployment changes its image; one that is no longer in the file goes."""
+    """A container of a Deployment gets another image; one that is removed from the file is removed."""
     first, second = {"name": "a", "image": "one"}, {"name": "b", "image": "two"}
 
     def deployment(*containers: object) -> object:
@@ -76,8 +76,8 @@ def test_apply_merges_lists_by_their_keys(kubectl: Terminals) -> None:
     assert kubectl("get", "deployment", "d", "-o", images) == "four"
 
 
-def test_server_side_apply_knows_who_owns_a_field(kubectl: Terminals) -> None:
-    """Another manager's value is a conflict that names the owner; ``--force-conflicts`` takes the field over."""
+def test_server_side_apply_respects_the_owners_of_fields(kubectl: Terminals) -> None:
+    """Another manager's value is a conflict that names its owner; `--force-conflicts` takes the field over."""
     one = manifest("ConfigMap", "m", data={"a": "1", "b": "2"})
     other = manifest("ConfigMap", "m", data={"a": "9"})
     apply = ("apply", "--server-side", "-f", "-")
@@ -92,8 +92,8 @@ def test_server_side_apply_knows_who_owns_a_field(kubectl: Terminals) -> None:
     assert "manager: else" in kubectl("get", "configmap", "m", "-o", "yaml", "--show-managed-fields")
 
 
-def test_patch_label_and_annotate_change_objects(kubectl: Terminals) -> None:
-    """All three patches; a label that is there is only replaced when asked; what can't be changed is named."""
+def test_patch_and_label_and_annotate_change_objects(kubectl: Terminals) -> None:
+    """With all three patch types. An existing label is replaced only on request; an immutable field is named."""
     kubectl("create", "-f", "-", stdin=pod("a", labels={"app": "x"}))
     image = '{"spec":{"containers":[{"name":"main","image":"busybox:2"}]}}'
 
@@ -115,8 +115,8 @@ def test_patch_label_and_annotate_change_objects(kubectl: Terminals) -> None:
     assert "may not change fields other than" in ours.err
 
 
-def test_scale_changes_the_number_of_replicas(kubectl: Terminals) -> None:
-    """Also only if it is what one thinks; the scale is an object that can be read."""
+def test_scale_sets_the_number_of_replicas(kubectl: Terminals) -> None:
+    """On request only if the current number is the expected one; the scale can be read."""
     kubectl("create", "deployment", "d", "--image=nginx", "--replicas=2")
 
     assert kubectl("scale", "deployment/d", "--replicas=5") == "deployment.apps/d scaled\n"
@@ -127,8 +127,8 @@ def test_scale_changes_the_number_of_replicas(kubectl: Terminals) -> None:
     assert kubectl("get", "deployment", "d", "-o", "jsonpath={.spec.replicas} {.metadata.generation}") == "5 2"
 
 
-def test_replace_needs_an_object(kubectl: Terminals) -> None:
-    """It takes the place of what is there, and of nothing else."""
+def test_replace_needs_an_existing_object(kubectl: Terminals) -> None:
+    """It replaces an object as a whole, and creates none."""
     kubectl("create", "-f", "-", stdin=manifest("ConfigMap", "m", data={"a": "1"}))
 
     assert kubectl("replace", "-f", "-", stdin=manifest("ConfigMap", "m", data={"z": "1"})) == "configmap/m replaced\n"
@@ -136,8 +136,8 @@ def test_replace_needs_an_object(kubectl: Terminals) -> None:
     assert "not found" in kubectl("replace", "-f", "-", stdin=manifest("ConfigMap", "gone"), code=1)
 
 
-def test_delete_waits_for_what_holds_an_object(kubectl: Terminals) -> None:
-    """A pod with grace goes at once where no node runs it; a finalizer holds until it is taken away."""
+def test_delete_waits_for_finalizers(kubectl: Terminals) -> None:
+    """A pod without a node is deleted at once, whatever its grace period; a finalizer keeps an object until removed."""
     for name in ("a", "b", "c"):
         kubectl("create", "-f", "-", stdin=pod(name))
     kubectl("create", "-f", "-", stdin=manifest("ConfigMap", "held", metadata={"finalizers": ["example.com/keep"]}))
@@ -153,8 +153,8 @@ def test_delete_waits_for_what_holds_an_object(kubectl: Terminals) -> None:
     assert "not found" in kubectl("get", "configmap", "held", code=1)
 
 
-def test_a_deleted_namespace_takes_everything_along(kubectl: Terminals) -> None:
-    """``kubectl delete namespace`` ends when all that was in it is gone."""
+def test_a_namespace_is_deleted_with_everything_in_it(kubectl: Terminals) -> None:
+    """`kubectl delete namespace` ends when everything in the namespace is gone."""
     kubectl("create", "-f", "-", stdin=pod("a"))
     kubectl("create", "configmap", "m")
 

@@ -1,4 +1,4 @@
-"""What the comparison of two kubectls lets pass, and what it must not."""
+"""What the comparison of two kubectl outputs ignores, and what it must not ignore."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SHORT_WATCH = (
 @pytest.mark.parametrize("table", [PODS, EVENTS, WIDE_EVENTS, JOBS, DESCRIBED])
 @pytest.mark.parametrize(("age", "ago"), [("2m", "3h"), ("9s", "2d"), ("5d", "1y")])
 def test_ages_are_not_compared(table: str, age: str, ago: str) -> None:
-    """Neither in a column of ages, nor since a restart, nor of events; all else in the table is."""
+    """Ages in a column, since a restart, or of events are ignored; everything else in the table is compared."""
     assert plain(table.format(age=age, ago=ago)) == plain(table.format(age="1s", ago="1m"))
 
 
@@ -65,14 +65,14 @@ def test_ages_are_not_compared(table: str, age: str, ago: str) -> None:
         (DESCRIBED, "  Warning Waiting AGE (x3 over AGE) gate retry in 30s\n  Normal Waiting AGE gate room is scarce"),
     ],
 )
-def test_what_stands_beside_an_age_is_compared(table: str, shown: str) -> None:
-    """Amounts, timeouts and counts keep their words."""
+def test_text_beside_an_age_is_compared(table: str, shown: str) -> None:
+    """Amounts, timeouts and counts stay as they are."""
     assert shown in plain(table.format(age="2m", ago="3h"))
 
 
 @pytest.mark.parametrize("row", ["a   0/1   Pending   0   {}", "ADDED   a   1/1   Running   4 ({} ago)   {}"])
 def test_a_pods_row_needs_no_header(row: str) -> None:
-    """A watch shows it alone."""
+    """A watch prints the row without a header."""
     assert plain(row.replace("{}", "12s")) == plain(row.replace("{}", "3m5s"))
     assert plain(row.replace("{}", "12s")).endswith(" AGE")
 
@@ -92,13 +92,13 @@ def test_a_pods_row_needs_no_header(row: str) -> None:
         ("(x3 over 5m)", "(x4 over 5m)"),
     ],
 )
-def test_what_only_looks_like_an_age_is_compared(text: str, other: str) -> None:
-    """Thousandths of a CPU, and timeouts."""
+def test_text_that_only_looks_like_an_age_is_compared(text: str, other: str) -> None:
+    """CPU in millis, and timeouts."""
     assert plain(text) != plain(other)
 
 
-def test_what_kubectl_logs_is_compared() -> None:
-    """An error that only one of the servers causes shows, whenever it was logged and by whichever process."""
+def test_the_log_of_kubectl_is_compared() -> None:
+    """An error that only one server causes shows up, whenever and by whichever process it was logged."""
     line = 'E1121 17:28:58.914847    4628 memcache.go:265] "Unhandled Error" err="no API group list"\n'
     later = line.replace("17:28:58.914847    4628", "18:01:00.000001   14629")
     assert Said(0, "", line).plain() == Said(0, "", later).plain()
@@ -107,7 +107,7 @@ def test_what_kubectl_logs_is_compared() -> None:
     assert Said(0, "", line).plain() != Said(0, "", "").plain()
 
 
-def test_a_short_watch_is_no_difference() -> None:
-    """The one warning that comes by chance is left out, and nothing around it."""
+def test_a_short_watch_is_ignored() -> None:
+    """The one warning that appears by chance is left out, and nothing around it."""
     assert plain(f"one\n{SHORT_WATCH}two\n") == "one\ntwo\n"
     assert plain(SHORT_WATCH.replace("very short watch", "no watch")) != ""

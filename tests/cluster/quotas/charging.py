@@ -1,4 +1,4 @@
-"""Meter: reads off a server what it charges an object for, by every name that a quota can have."""
+"""Meter: measures what a server charges for an object, under every name that a quota can have."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _DEVICES: Final = ("nvidia.com/gpu", "huawei.com/Ascend910", "example.com/device
 _STORAGE_CLASSES: Final = ("gold", "silver", "missing")
 _DEVICE_CLASSES: Final = ("gpu", "nic", "extended")
 _LEGACY: Final = ("configmaps", "secrets", "services", "replicationcontrollers", "resourcequotas", "pods")
-_ENOUGH: Final = "1e20"  # more than 64 bits hold
+_ENOUGH: Final = "1e20"  # more than 64 bits can hold
 _MAKERS: Final = re.compile(r"jobs|deployments|sets|replicationcontrollers")
 _PATIENCE: Final = 100
-"""Seconds until the quota controller must have found a new kind: it looks every 30, and may stand still as long."""
+"""Seconds within which the quota controller must find a new kind: it looks every 30 s, and may pause as long."""
 
 
 @cache
 def all_names() -> dict[str, str]:
-    """Every name that something could be charged under, and more that nothing is: with limits never reached."""
+    """Every name that anything is charged under, and some that nothing is, with limits that are never reached."""
     counted = {resource_of(case.written) for case in cases()} | {"nodes", "widgets.other.example.com"}
     names = [
         *(f"{side}{name}" for name in _COMPUTE for side in ("", "requests.")),
@@ -55,14 +55,14 @@ def all_names() -> dict[str, str]:
 
 
 class Meter:
-    """Namespaces on one server with quotas that are never full: what they rise by is what an object was charged.
+    """Namespaces on one server with quotas that are never full: the rise of ``used`` is the charge of an object.
 
-    Nothing is deleted between two readings, so what is released late can't be mistaken for a charge. Objects are
-    created under names of the meter's own.
+    Nothing is deleted between two readings, so a late release cannot be mistaken for a charge. The meter gives the
+    objects their names.
     """
 
     def __init__(self, api: Api) -> None:
-        """Make nothing yet."""
+        """Create the objects through ``api``; namespaces are made on demand."""
         self._api = api
         self._rooms: dict[str, str] = {}
         self._serial = count()
@@ -71,13 +71,13 @@ class Meter:
 
     @property
     def minor(self) -> int:
-        """The server's version: 36 for v1.36."""
+        """The minor version of the server: 36 for v1.36."""
         return self._api.server.minor
 
     async def charge(self, manifest: JSON, *, fresh: bool = False) -> Charged:
-        """Create the object in every room that it needs, and say what rose. Raises AssertionError for a refusal.
+        """Create the object in every namespace that it takes, and return its charge. Raises AssertionError on refusal.
 
-        ``fresh``: in rooms where nothing has been charged yet, for amounts that must not be added to others.
+        ``fresh``: use namespaces in which nothing was charged before, for amounts that must not be added to others.
         """
         amounts, missing = await self._admitted(manifest, fresh=fresh)
         if missing:
@@ -88,7 +88,7 @@ class Meter:
         return Charged(texts, tuple(sorted(missing)), held_by)
 
     async def _admitted(self, manifest: JSON, *, fresh: bool) -> tuple[dict[str, int], set[str]]:
-        """Create it where a quota has all names that the server lets a quota have for it."""
+        """Create it under a quota with all names, except those that the server demands the object to specify."""
         missing: set[str] = set()
         maker = bool(_MAKERS.search(resource_of(manifest)))
         deadline = asyncio.get_running_loop().time() + _PATIENCE
@@ -108,7 +108,7 @@ class Meter:
         raise AssertionError(f"the quota controller has not found it within {_PATIENCE} s: {message}")
 
     async def _room(self, without: Iterable[str], *, maker: bool, fresh: bool) -> str:
-        """A namespace whose quota ``all`` has all names but some; no controller may make pods where ``maker``."""
+        """A namespace whose quota has all names but ``without``; with ``maker`` it also forbids pods."""
         key = f"{','.join(sorted(without))} {maker}"
         if not fresh and key in self._rooms:
             return self._rooms[key]
@@ -122,19 +122,19 @@ class Meter:
         return space
 
     async def _counted(self, manifest: JSON, names: Iterable[str]) -> dict[str, int]:
-        """Create it where there is no quota, and make one then: what the quota controller counts more than before."""
+        """Create it without a quota, then make one: what the quota controller counts more than before."""
         if "late" not in self._rooms:
             self._rooms["late"] = await self._space()
             self._late_before: dict[str, int] = {}
         space = self._rooms["late"]
         while (reply := await self._create(space, manifest)).status != 201:
-            assert "must specify" in reply.json["message"], reply.text  # the quota before is not forgotten yet
+            assert "must specify" in reply.json["message"], reply.text  # admission still knows the previous quota
         self._late += 1
         hard = {name: amount for name, amount in all_names().items() if not name.startswith("count/")}
         hard["count/pods"] = _ENOUGH
         path = f"/api/v1/namespaces/{space}/resourcequotas"
         used: dict[str, int] = {}
-        while used.get("count/pods") != parse_quantity(self._late):  # the controller may not have heard of it yet
+        while used.get("count/pods") != parse_quantity(self._late):  # the controller may not know the object yet
             await make_quota(self._api, space, {"metadata": {"name": "late"}, "spec": {"hard": hard}})
             used = await _used(self._api, space, "late")
             gone = await self._api.delete(f"{path}/late")
@@ -143,7 +143,7 @@ class Meter:
         return {name: amount for name, amount in risen.items() if name in set(names)}
 
     async def _held_by(self, manifest: JSON) -> tuple[str, ...]:
-        """Create it where there is a quota for every scope, and say which rose."""
+        """Create it under a quota for every scope; returns the quotas that were charged."""
         quotas = cluster_objects("scoped_quotas")
         if "scoped" not in self._rooms:
             self._rooms["scoped"] = space = await self._space()
@@ -157,7 +157,7 @@ class Meter:
         return tuple(sorted(name for name in after if after[name] != before[name]))
 
     async def _space(self) -> str:
-        """A namespace that has settled: its service account is made by a controller."""
+        """A namespace whose service account, which a controller creates, exists already."""
         name = f"charges-{secrets.token_hex(5)}"
         reply = await self._api.post("/api/v1/namespaces", {"metadata": {"name": name}})
         assert reply.status == 201, reply.text
@@ -175,7 +175,7 @@ class Meter:
 
 
 def path_of(manifest: JSON, namespace: str = "") -> str:
-    """Where an object is created."""
+    """The path at which an object is created."""
     version = manifest["apiVersion"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     plural = resource_of(manifest).partition(".")[0]
@@ -183,7 +183,7 @@ def path_of(manifest: JSON, namespace: str = "") -> str:
 
 
 async def prepare(api: Api) -> None:
-    """Make what the manifests refer to, unless it is there."""
+    """Create the objects that the manifests refer to, unless they exist."""
     for obj in cluster_objects("classes"):
         reply = await api.post(path_of(obj), obj)
         assert reply.status in {201, 409}, reply.text
@@ -192,7 +192,7 @@ async def prepare(api: Api) -> None:
 
 
 async def tidy(api: Api, spaces: Iterable[str]) -> None:
-    """Take everything away again; on a real server definitions stay (``custom_kinds.retire`` says why)."""
+    """Delete everything again, except definitions on a real server (``custom_kinds.retire`` says why)."""
     for space in spaces:
         await api.delete(f"/api/v1/namespaces/{space}")
     for obj in cluster_objects("classes"):
@@ -204,14 +204,14 @@ async def tidy(api: Api, spaces: Iterable[str]) -> None:
 async def make_quota(api: Api, space: str, quota: JSON) -> None:
     """Create a quota and wait until it is enforced."""
     path = f"/api/v1/namespaces/{space}/resourcequotas"
-    while (reply := await api.post(path, quota)).status == 409:  # the one before is not forgotten yet
+    while (reply := await api.post(path, quota)).status == 409:  # the previous quota is not gone yet
         assert reply.json["reason"] == "AlreadyExists", reply.text
     assert reply.status == 201, reply.text
     await api.until(f"{path}/{quota['metadata']['name']}", _is_enforced)
 
 
 async def _let_recount(api: Api, space: str) -> None:
-    """Change the quota, so that its controller looks what it can count now; it finds new kinds every 30 s."""
+    """Change the quota, so that its controller checks what it can count by now; it finds new kinds every 30 s."""
     path = f"/api/v1/namespaces/{space}/resourcequotas/all"
     hard = {f"requests.example.com/try-{secrets.token_hex(3)}": "1"}
     await asyncio.sleep(0.5)

@@ -1,4 +1,4 @@
-"""A namespace under quota, on either server: what tests of quota make in it, and what it answers them."""
+"""A namespace under quota, on either server: what the quota tests create in it, and the answers they check."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _VERSIONS = {"batch": "v1", "apps": "v1", "coordination.k8s.io": "v1", "networki
 
 
 def container(name: str = "main", requests: JSON | None = None, limits: JSON | None = None, **more: Any) -> JSON:
-    """A container."""
+    """A container with these requests and limits."""
     resources = {side: values for side, values in (("requests", requests), ("limits", limits)) if values}
     return {"name": name, "image": "busybox:1", "resources": resources, **more}
 
@@ -33,13 +33,13 @@ def container(name: str = "main", requests: JSON | None = None, limits: JSON | N
 def pod(
     name: str = "x", requests: JSON | None = None, limits: JSON | None = None, *, spec: JSON | None = None, **meta: Any
 ) -> JSON:
-    """A pod with one container; an empty name makes the server draw one."""
+    """A pod with one container; with an empty name it has a generateName."""
     metadata: JSON = {"name": name, **meta} if name else {"generateName": "p-", **meta}
     return {"metadata": metadata, "spec": {"containers": [container("main", requests, limits)], **(spec or {})}}
 
 
 def service(name: str = "s", kind: str = "ClusterIP", ports: int = 1, **spec: Any) -> JSON:
-    """A Service with so many ports."""
+    """A Service with this number of ports."""
     listed = [{"name": f"p{number}", "port": 80 + number} for number in range(ports)]
     return {"metadata": {"name": name}, "spec": {"type": kind, "ports": listed, **spec}}
 
@@ -62,21 +62,21 @@ def selector(scope: str, operator: str, *values: str) -> JSON:
 
 
 class Room:
-    """One namespace, talked to as one user."""
+    """One namespace, as one user of the server sees it."""
 
     def __init__(self, api: Api, namespace: str) -> None:
-        """Talk through ``api``."""
+        """Send all requests through ``api``."""
         self.api = api
         self.namespace = namespace
 
     def path(self, resource: str, name: str = "", subresource: str = "") -> str:
-        """Where a resource ("pods", "jobs.batch") of the namespace is served."""
+        """The path of a resource ("pods", "jobs.batch") in the namespace."""
         plural, _, group = resource.partition(".")
         base = f"/apis/{group}/{_VERSIONS.get(group, 'v1')}" if group else "/api/v1"
         return "/".join(part for part in (f"{base}/namespaces/{self.namespace}/{plural}", name, subresource) if part)
 
     async def quota(self, name: str, hard: JSON, **spec: Any) -> JSON:
-        """Make a quota and wait until it is enforced."""
+        """Create a quota and wait until it is enforced."""
         reply = await self.api.post(self.path("resourcequotas"), quota(name, hard, **spec))
         assert reply.status == 201, reply.text
         made: JSON = reply.json
@@ -87,10 +87,11 @@ class Room:
         return filled
 
     async def admission_is_current(self) -> None:
-        """Wait until admission, which follows quotas by a watch of its own, has seen all that was written so far.
+        """Wait until admission, which follows quotas by its own watch, has seen every write so far.
 
-        A mark is set in the status of another quota; what refuses by that mark has seen everything before it. It is set
-        again now and then: the controller wipes it when it fills the other quota in, once it is made, and at a resync.
+        The method writes a mark to the status of another quota; once a refusal shows the mark, admission has seen
+        everything before it. The mark is written again now and then, because the controller overwrites it when it
+        fills in the new quota, and at a resync.
         """
         mark, base = await self._marked("mark")
         amounts = {"configmaps": str(mark)}
@@ -108,7 +109,7 @@ class Room:
         raise AssertionError(f"admission did not see the mark {mark} within {PATIENCE:g} s")
 
     async def create(self, resource: str, body: JSON) -> JSON:
-        """Make what the server must accept."""
+        """Create an object that the server must accept."""
         reply = await self.api.post(self.path(resource), body)
         assert reply.status == 201, reply.text
         made: JSON = reply.json
@@ -117,8 +118,8 @@ class Room:
     async def controller_is_current(self) -> None:
         """Wait until the quota controller, which follows quotas too, has seen all charges so far.
 
-        What is released before it has seen the charge stays charged until the next release: it compares what it
-        counts with the status that it knows.
+        A release before it has seen the charge has no effect until the next release, because the controller compares
+        its count with the status that it knows.
         """
         mark, base = await self._marked("seen")
         hard = {"secrets": str(mark)}
@@ -127,30 +128,30 @@ class Room:
         await self.api.until(f"{base}/resourcequotas/seen", lambda found: bool(found["status"].get("hard") == hard))
 
     async def _marked(self, name: str) -> tuple[int, str]:
-        """A number that was not used before, and where a quota to mark with it is."""
+        """An unused number, and the namespace of the quota to mark with it."""
         base = f"/api/v1/namespaces/{_MARKED}"
         await self.api.post("/api/v1/namespaces", {"metadata": {"name": _MARKED}})
         await self.api.post(f"{base}/resourcequotas", {"metadata": {"name": name}, "spec": {}})
         return next(_MARKS), base
 
     async def quota_after(self, name: str, hard: JSON, used: JSON, **spec: Any) -> None:
-        """Make a quota over pods that are there already, and wait until it has counted them."""
+        """Create a quota over pods that exist already, and wait until it has counted them."""
         await self.create("pods", pod("spare"))
         await self.quota(name, hard, **spec)
         await self.without_spare(used, name)
 
     async def without_spare(self, used: JSON, name: str = "q") -> None:
-        """Delete the pod ``spare``, made after all others, and wait until a new or changed quota has counted those.
+        """Delete the pod ``spare``, created last, and wait until a new or changed quota has counted the others.
 
-        The controller follows pods and quotas apart, so that it may count before it has heard of the newest pods. The
-        end of one more, seen after all others were, makes it count again.
+        The controller follows pods and quotas separately, so it may count before it knows the newest pods. Deleting
+        one more pod, which it sees after all others, makes it count again.
         """
         await self.delete("pods", "spare")
         await self.until_used(used, name)
         await self.admission_is_current()
 
     async def known_to_quota(self, name: str, within: float = 120) -> None:
-        """Wait until the controller can count a name: it looks for new kinds every now and then."""
+        """Wait until the controller can count a name: it looks for new kinds periodically."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + within
         for attempt in itertools.count():
@@ -165,11 +166,11 @@ class Room:
             await asyncio.sleep(0.5)  # between two looks at a server
 
     async def until_created(self, resource: str, body: JSON, **params: str) -> None:
-        """Try until the server takes it: its admission may be a moment behind."""
+        """Repeat a create until the server accepts it: its admission may be a moment behind."""
         await self._ask_until(201, resource, body, **params)
 
     async def until_hard(self, hard: JSON, name: str = "q") -> JSON:
-        """Wait until ``status.hard`` of a quota is exactly this; gives back the quota."""
+        """Wait until ``status.hard`` of a quota is exactly this; returns the quota."""
         found = await self.api.until(
             self.path("resourcequotas", name), lambda found: bool((found.get("status") or {}).get("hard") == hard)
         )
@@ -177,16 +178,16 @@ class Room:
         return found
 
     async def refused(self, resource: str, body: JSON, lane: Lane = Lane.QUOTA) -> str:
-        """The message of a create that must be forbidden: all the rest of the answer is checked here."""
+        """The message of a create that must be forbidden; the rest of the answer is checked here."""
         return told(await self.api.post(self.path(resource), body), resource, body["metadata"].get("name"), lane)
 
     async def refused_in_time(self, resource: str, body: JSON, lane: Lane = Lane.QUOTA) -> str:
-        """The message of a create that will be forbidden once admission has seen the quota as it is now."""
+        """The message of a create that will be forbidden as soon as admission has seen the current quota."""
         reply = await self._ask_until(403, resource, body, dryRun="All")
         return told(reply, resource, body["metadata"].get("name"), lane)
 
     async def _ask_until(self, status: int, resource: str, body: JSON, **params: str) -> Reply:
-        """Repeat a create until it is answered so."""
+        """Repeat a create until its answer has this status code."""
         seen = ""
         clock = asyncio.get_running_loop().time
         deadline = clock() + PATIENCE
@@ -199,21 +200,21 @@ class Room:
         raise AssertionError(f"not answered {status} within {PATIENCE:g} s: {seen}")
 
     async def delete(self, resource: str, name: str, **params: str) -> Reply:
-        """Delete an object, whose charge is known to the controller."""
+        """Delete an object once the controller knows its charge."""
         await self.controller_is_current()
         reply = await self.api.delete(self.path(resource, name), params=params or None)
         assert reply.status in {200, 202}, reply.text
         return reply
 
     async def finish(self, name: str, phase: str) -> None:
-        """Let a pod come to its end; its charge is known to the controller."""
+        """Set the phase of a pod once the controller knows its charge."""
         await self.controller_is_current()
         body = {"status": {"phase": phase}}
         reply = await self.api.patch(self.path("pods", name, "status"), body, MERGE)
         assert reply.status == 200, reply.text
 
     async def used(self, name: str = "q") -> JSON:
-        """``status.used`` of a quota, now."""
+        """The current ``status.used`` of a quota."""
         reply = await self.api.get(self.path("resourcequotas", name))
         amounts: JSON = reply.json["status"]["used"]
         return amounts
@@ -226,13 +227,13 @@ class Room:
 
 
 def _enforces(found: JSON, hard: JSON | None) -> bool:
-    """Whether the controller has filled a quota in, as far as its names can be counted."""
+    """Whether the controller has filled in a quota, as far as it can count its names."""
     status = found.get("status") or {}
     return bool(status.get("hard") == hard and ("used" in status or not hard))
 
 
 def told(reply: Reply, resource: str, name: str | None, lane: Lane = Lane.QUOTA) -> str:
-    """The message of an answer 403, which must be a Status letter by letter and be read as what it is."""
+    """The message of a 403, which must be a complete Status that the gate's reader puts in the given lane."""
     assert reply.status == 403, reply.text
     message: str = json.loads(reply.text)["message"]
     plural, _, group = resource.partition(".")
@@ -257,7 +258,7 @@ def told(reply: Reply, resource: str, name: str | None, lane: Lane = Lane.QUOTA)
 
 
 def _check_amounts(read: Rejection, message: str) -> None:
-    """What the gate reads in a refusal is what stands there."""
+    """Check that the gate reads the amounts in a refusal as they are written."""
     _, _, sentence = message.partition("exceeded quota: ")
     name, *parts = sentence.split(", ")
     stated = [dict(item.split("=") for item in part.split(": ")[1].split(",")) for part in parts]

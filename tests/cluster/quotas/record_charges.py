@@ -1,7 +1,7 @@
-"""Writes ``tests/data/charges.json``: what a real Kubernetes charges each manifest of ``tests/data/charged``.
+"""Writes ``tests/data/charges.json``: what a real Kubernetes charges for each manifest of ``tests/data/charged``.
 
-``python -m tests.cluster.quotas.record_charges`` starts the bed, charges everything and writes the record anew; the
-diff then shows what has changed.
+``python -m tests.cluster.quotas.record_charges`` starts a control plane, measures every charge and rewrites the
+record; the diff then shows what has changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HOW = "python -m tests.cluster.quotas.record_charges: the rise of status.used o
 
 
 async def record(server: Server) -> str:
-    """Charge every manifest and return the record."""
+    """Charge every manifest and return the text of the record."""
     async with Api(server) as api:
         await prepare(api)
         meter = Meter(api)
@@ -34,7 +34,7 @@ async def record(server: Server) -> str:
 
 
 def main() -> None:
-    """Record on a bed of its own."""
+    """Record on a control plane of its own."""
     with Bed(wanted(), say=print, kcm_qps=500) as bed:
         RECORD.write_text(asyncio.run(record(bed.server)))
     print(f"{len(cases())} charges written to {RECORD}")  # noqa: T201

@@ -1,4 +1,4 @@
-"""What an object is charged when it is created."""
+"""Charges: what an object is charged when it is created."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ EXAMPLES: Final = 100
 KNOWN: Final = [case for case in cases() if case.theme != "unsaid_devices"]
 DEVICES: Final = [case for case in cases() if case.theme == "unsaid_devices"]
 NEWER: Final = ("requests.deviceclass.resource.kubernetes.io/", "requests.example.com/device")
-"""Devices by these names are charged since v1.36 (feature DRAExtendedResource); the second is that of a DeviceClass."""
+"""Devices are charged under these names since v1.36 (feature DRAExtendedResource); the second is from a DeviceClass."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def meter(server: Server) -> AsyncIterator[Meter]:
-    """The meter of this server, with all that the manifests refer to; everything goes afterwards."""
+    """The meter of this server, with all objects that the manifests refer to; everything is deleted afterwards."""
     async with Api(server) as api:
         await prepare(api)
         made = Meter(api)
@@ -47,12 +47,12 @@ async def meter(server: Server) -> AsyncIterator[Meter]:
 @pytest.mark.asyncio(loop_scope="module")
 @settings(
     max_examples=EXAMPLES,
-    phases=(Phase.generate,),  # each example costs requests: to look for a smaller one would take minutes
+    phases=(Phase.generate,),  # each example costs requests: shrinking one would take minutes
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(manifest=valid_pods())
 async def test_any_pod_is_charged_its_footprint(meter: Meter, manifest: JSON) -> None:
-    """Whatever a pod asks for: the charge is its footprint, name by name, and so are its scopes."""
+    """Whatever a pod requests, its charge and its scopes equal the footprint, name by name."""
     charged = await meter.charge(manifest)
     demand = footprint(manifest)
     amounts = {name: parse_quantity(text) for name, text in charged.amounts.items()}
@@ -71,7 +71,7 @@ async def test_any_pod_is_charged_its_footprint(meter: Meter, manifest: JSON) ->
     ids=["request", "request-beside-a-limit", "limit"],
 )  # fmt: skip
 async def test_a_null_is_charged_as_zero(meter: Meter, resources: JSON, amounts: dict[str, str]) -> None:
-    """Not as left out: a limit does not stand in for a request that is null."""
+    """It does not count as absent: a limit does not replace a request that is null."""
     manifest = pod("p", {"containers": [{"name": "a", "image": "i", "resources": resources}]})
     charged, demand = await meter.charge(manifest), footprint(manifest)
 
@@ -82,28 +82,28 @@ async def test_a_null_is_charged_as_zero(meter: Meter, resources: JSON, amounts:
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("case", KNOWN, ids=[case.key for case in KNOWN])
-async def test_an_object_is_charged_as_recorded(meter: Meter, case: Case) -> None:
-    """Each of the manifests is charged the recorded amounts, name by name, and by the recorded scopes."""
+async def test_objects_are_charged_as_recorded(meter: Meter, case: Case) -> None:
+    """Each manifest is charged the recorded amounts, name by name, by the quotas with the recorded scopes."""
     charged, record = await meter.charge(case.manifest, fresh=case.alone), recorded()[case.key]
     assert charged == replace(record, amounts=_known_to(meter, record.amounts, NEWER[:1]))
 
 
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.only_kubernetes("The sandbox does not know the extended resource that a DeviceClass stands for.")
+@pytest.mark.only_kubernetes("The sandbox does not support extended resources that map to a DeviceClass.")
 @pytest.mark.parametrize("case", DEVICES, ids=[case.key for case in DEVICES])
-async def test_devices_are_charged_by_extended_resource_too(meter: Meter, case: Case) -> None:
-    """A ResourceClaim is charged under the name of the extended resource that its DeviceClass has."""
+async def test_devices_are_charged_under_their_extended_resource_too(meter: Meter, case: Case) -> None:
+    """A ResourceClaim is charged under the extended resource of its DeviceClass."""
     charged, record = await meter.charge(case.manifest), recorded()[case.key]
     assert charged == replace(record, amounts=_known_to(meter, record.amounts, NEWER))
 
 
 def _known_to(meter: Meter, amounts: Mapping[str, V], newer: tuple[str, ...]) -> dict[str, V]:
-    """What a server before v1.36 charges of this."""
+    """The part of these charges that a server before v1.36 knows."""
     return {name: amount for name, amount in amounts.items() if meter.minor >= 36 or not name.startswith(newer)}
 
 
 def _held_by(demand: Demand) -> tuple[str, ...]:
-    """The scoped quotas that the engine would have a pod wait for."""
+    """The scoped quotas that the engine takes to apply to a pod."""
     quotas = [quota for quota in cluster_objects("scoped_quotas") if "pods" in quota["spec"]["hard"]]
     holding = [quota for quota in quotas if read_quota(quota).selector.applies(demand.scopes)]
     return tuple(sorted(quota["metadata"]["name"] for quota in holding))
@@ -127,8 +127,8 @@ JOB: Final[JSON] = {
 }
 
 
-async def test_a_job_comes_to_what_was_estimated(real_api: Api, real_namespace: str) -> None:
-    """With all pods that the Job controller makes at once, a namespace is charged the estimate of the Job."""
+async def test_a_job_is_charged_as_estimated(real_api: Api, real_namespace: str) -> None:
+    """Once its controller has created the pods, the namespace is charged what was estimated for the Job."""
     hard = all_names()
     await make_quota(real_api, real_namespace, {"metadata": {"name": "q"}, "spec": {"hard": hard}})
     made = await real_api.post(path_of(JOB, real_namespace), JOB)

@@ -1,4 +1,4 @@
-"""LimitRanges: defaults that are filled in, and what is refused"""
+"""LimitRanges: defaults and refusals"""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ DEFAULTED = [
 
 
 @pytest.mark.parametrize(("given", "body", "resources", "said"), DEFAULTED)
-async def test_a_limit_range_fills_in_what_a_container_leaves_open(
+async def test_a_limit_range_fills_in_missing_requests_and_limits(
     room: Room, given: JSON, body: JSON, resources: JSON, said: str
 ) -> None:
-    """Requests and limits that are missing become the defaults, and an annotation says which were filled in."""
+    """They get the defaults, and an annotation lists what was filled in."""
     await room.create("limitranges", given)
     made = await room.create("pods", body)
 
@@ -94,8 +94,8 @@ async def test_a_limit_range_fills_in_what_a_container_leaves_open(
     assert made["metadata"]["annotations"] == {ANNOTATION: f"LimitRanger plugin set: {said}"}
 
 
-async def test_quota_charges_what_a_limit_range_filled_in(room: Room) -> None:
-    """Defaults come before quota: a pod that says nothing is charged, and refused, for what it was given."""
+async def test_quota_charges_the_defaults_of_a_limit_range(room: Room) -> None:
+    """Defaults apply before quota: a pod without requests is charged, and refused, for what it was given."""
     await room.create("limitranges", limits("Container", default={"cpu": "500m"}, defaultRequest={"cpu": "300m"}))
     await room.quota("q", {"requests.cpu": "500m", "limits.cpu": "2"})
     await room.create("pods", pod("a"))
@@ -226,15 +226,15 @@ REFUSED = [
 
 @pytest.mark.parametrize(("given", "body", "why"), REFUSED)
 async def test_a_limit_range_refuses_what_is_out_of_bounds(room: Room, given: JSON, body: JSON, why: str) -> None:
-    """Minimum, maximum and ratio of containers, pods and claims, each with its bound and what was asked."""
+    """By minimum, maximum and ratio of containers, pods and claims; the message has the bound and the amount."""
     await room.create("limitranges", given)
     resource = "persistentvolumeclaims" if "accessModes" in body["spec"] else "pods"
 
     assert await room.refused(resource, body, Lane.LIMIT_RANGE) == f'{resource} "x" is forbidden: {why}'
 
 
-async def test_a_default_limit_below_a_request_is_an_invalid_pod(room: Room) -> None:
-    """The limit that was filled in makes the request too large: 422, and nothing is stored."""
+async def test_a_default_limit_below_a_request_makes_the_pod_invalid(room: Room) -> None:
+    """The request then exceeds the limit that was filled in: 422, and nothing is stored."""
     await room.create("limitranges", limits("Container", default={"cpu": "500m"}))
     reply = await room.api.post(room.path("pods"), pod(requests={"cpu": "1"}))
 
@@ -245,8 +245,8 @@ async def test_a_default_limit_below_a_request_is_an_invalid_pod(room: Room) -> 
     )
 
 
-async def test_a_default_request_above_what_the_whole_pod_asks_is_an_invalid_pod(room: Room) -> None:
-    """The request that was filled in for a container does not fit into that of the pod: 422."""
+async def test_a_default_request_above_the_pod_level_request_makes_the_pod_invalid(room: Room) -> None:
+    """The request that was filled in for a container exceeds that of the whole pod: 422."""
     await room.create("limitranges", limits("Container", defaultRequest={"cpu": "3"}))
     body = pod()
     body["spec"]["resources"] = {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}
@@ -259,8 +259,8 @@ async def test_a_default_request_above_what_the_whole_pod_asks_is_an_invalid_pod
     )
 
 
-async def test_a_limit_range_is_asked_before_quota(room: Room) -> None:
-    """What breaks both is told of its LimitRange."""
+async def test_a_limit_range_is_checked_before_quota(room: Room) -> None:
+    """A pod that violates both gets the LimitRange's refusal."""
     await room.create("limitranges", limits("Container", max={"cpu": "1"}))
     await room.quota("q", {"pods": "0"})
 
@@ -268,8 +268,8 @@ async def test_a_limit_range_is_asked_before_quota(room: Room) -> None:
     assert "exceeded quota: q" in await room.refused("pods", pod(limits={"cpu": "1"}))
 
 
-async def test_a_limit_range_binds_a_resize_too(room: Room) -> None:
-    """A pod that is running can not grow past the maximum."""
+async def test_a_limit_range_applies_to_a_resize_too(room: Room) -> None:
+    """A running pod cannot grow beyond the maximum."""
     await room.create("limitranges", limits("Container", max={"cpu": "1"}))
     await room.create("pods", pod("x", {"cpu": "500m"}, {"cpu": "500m"}))
     larger = {"spec": {"containers": [container("main", {"cpu": "2"}, {"cpu": "2"})]}}
@@ -323,16 +323,16 @@ INVALID = [
 
 
 @pytest.mark.parametrize(("given", "why"), INVALID)
-async def test_a_limit_range_that_makes_no_sense_is_refused(room: Room, given: JSON, why: str) -> None:
-    """Bounds and defaults that contradict each other: 422."""
+async def test_an_invalid_limit_range_is_refused(room: Room, given: JSON, why: str) -> None:
+    """422 for bounds and defaults that contradict each other."""
     reply = await room.api.post(room.path("limitranges"), given)
 
     assert reply.status == 422, reply.text
     assert reply.json["message"] == f'LimitRange "l" is invalid: {why}'
 
 
-async def test_a_limit_range_is_kept_with_the_defaults_that_follow_from_it(room: Room) -> None:
-    """A maximum is the default limit, a minimum or a default limit the default request."""
+async def test_a_limit_range_is_stored_with_derived_defaults(room: Room) -> None:
+    """A maximum becomes the default limit; a minimum or a default limit becomes the default request."""
     made = await room.create("limitranges", limits("Container", max={"cpu": "1.0"}, min={"memory": "1Mi"}))
 
     assert made["spec"]["limits"] == [

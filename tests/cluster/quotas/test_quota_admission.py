@@ -1,4 +1,4 @@
-"""Quota: when it is asked, what it answers, and what it charges"""
+"""Quota: when admission checks it, what it answers and what it charges"""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 FULL = "requested: pods=1, used: pods=0, limited: pods=0"
 
 
-async def test_any_of_several_quotas_may_be_named_but_only_one_is(room: Room) -> None:
-    """Quotas are asked in no particular order; the first that is exceeded is told, with its own amounts."""
+async def test_a_refusal_names_one_of_several_exceeded_quotas(room: Room) -> None:
+    """Quotas are checked in no particular order; the first exceeded one is named, with its own amounts."""
     for name in ("a", "b"):
         await room.quota(name, {"pods": "0"})
     await room.quota("c", {"pods": "9"})
@@ -28,7 +28,7 @@ async def test_any_of_several_quotas_may_be_named_but_only_one_is(room: Room) ->
 
 
 async def test_a_pod_must_fit_all_quotas(room: Room) -> None:
-    """What one quota lets in, another may refuse; then none of them is charged."""
+    """One quota may admit a pod that another refuses; then neither is charged."""
     await room.quota("wide", {"pods": "9", "requests.cpu": "9"})
     await room.quota("narrow", {"requests.cpu": "1"})
 
@@ -43,7 +43,7 @@ async def test_a_pod_must_fit_all_quotas(room: Room) -> None:
 
 
 async def test_an_accepted_pod_is_charged_before_its_answer(room: Room) -> None:
-    """Straight after the 201 the quota says so."""
+    """The quota shows the charge as soon as the 201 has been received."""
     await room.quota("q", {"pods": "3", "requests.cpu": "3"})
     for number in (1, 2, 3):
         await room.create("pods", pod(f"p{number}", {"cpu": "500m"}))
@@ -60,7 +60,7 @@ async def test_a_refused_pod_is_neither_stored_nor_charged(room: Room) -> None:
 
 
 async def test_a_dry_run_is_evaluated_and_not_charged(room: Room) -> None:
-    """``dryRun=All`` says whether a pod would fit, with the same text, and takes nothing."""
+    """`dryRun=All` tells whether a pod would fit, with the same message, and charges nothing."""
     await room.quota("q", {"pods": "1"})
     fits = await room.api.post(room.path("pods"), pod("a"), params={"dryRun": "All"})
     assert fits.status == 201
@@ -73,8 +73,8 @@ async def test_a_dry_run_is_evaluated_and_not_charged(room: Room) -> None:
     )
 
 
-async def test_an_existing_name_under_a_full_quota_is_forbidden_and_no_conflict(room: Room) -> None:
-    """Quota is asked before the name: 403, not 409."""
+async def test_an_existing_name_under_a_full_quota_is_forbidden_rather_than_a_conflict(room: Room) -> None:
+    """Quota is checked before the name: 403, not 409."""
     await room.quota("q", {"pods": "1"})
     await room.create("pods", pod("x"))
 
@@ -83,8 +83,8 @@ async def test_an_existing_name_under_a_full_quota_is_forbidden_and_no_conflict(
     )
 
 
-async def test_an_existing_name_takes_from_the_quota_until_the_next_release(room: Room) -> None:
-    """The charge for a 409 AlreadyExists stays until something else is released in the namespace."""
+async def test_an_existing_name_is_charged_until_the_next_release(room: Room) -> None:
+    """The charge for a 409 AlreadyExists stays until something else in the namespace is released."""
     await room.quota("q", {"pods": "5"})
     await room.create("pods", pod("x"))
     await room.create("pods", pod("y"))
@@ -96,8 +96,8 @@ async def test_an_existing_name_takes_from_the_quota_until_the_next_release(room
     await room.until_used({"pods": "1"})
 
 
-async def test_a_release_of_another_kind_does_not_mend_what_a_conflict_took(room: Room) -> None:
-    """Only quotas that count the kind of what was released are counted again."""
+async def test_a_release_of_another_kind_does_not_correct_that_charge(room: Room) -> None:
+    """Only quotas that count the released kind are recounted."""
     await room.quota("q", {"pods": "5"})
     await room.quota("c", {"count/configmaps": "5"})
     await room.create("pods", pod("x"))
@@ -109,8 +109,8 @@ async def test_a_release_of_another_kind_does_not_mend_what_a_conflict_took(room
     assert await room.used() == {"pods": "2"}
 
 
-async def test_a_drawn_name_is_told_in_the_refusal(room: Room) -> None:
-    """A name is drawn before quota is asked: five characters that can't form words."""
+async def test_the_refusal_contains_the_generated_name(room: Room) -> None:
+    """The name is generated before quota is checked: with five characters that cannot form words."""
     await room.quota("q", {"pods": "0"})
     message = await room.refused("pods", pod(""))
     name = message.split('"')[1]
@@ -121,8 +121,8 @@ async def test_a_drawn_name_is_told_in_the_refusal(room: Room) -> None:
     assert set(name[2:]) <= set("bcdfghjklmnpqrstvwxz2456789")
 
 
-async def test_a_refusal_carries_the_headers_of_every_answer(room: Room) -> None:
-    """JSON, not cached, with the flow schema and the priority level it was served by; no Retry-After."""
+async def test_a_refusal_has_the_headers_of_every_answer(room: Room) -> None:
+    """JSON, not cached, with the flow schema and the priority level that served it; no Retry-After."""
     await room.quota("q", {"pods": "0"})
     headers = (await room.api.post(room.path("pods"), pod("x"))).headers
 
@@ -163,8 +163,8 @@ MUST = [
 
 
 @pytest.mark.parametrize(("hard", "body", "missing"), MUST)
-async def test_what_a_quota_demands_must_be_specified(room: Room, hard: JSON, body: JSON, missing: str) -> None:
-    """cpu and memory under quota must be set on every container: the refusal names fields and containers."""
+async def test_resources_under_quota_must_be_specified(room: Room, hard: JSON, body: JSON, missing: str) -> None:
+    """Every container must set cpu and memory that a quota limits; the refusal names resources and containers."""
     await room.quota("q", hard)
 
     assert await room.refused("pods", body, Lane.MUST_SPECIFY) == (
@@ -189,15 +189,15 @@ ENOUGH = [
 
 
 @pytest.mark.parametrize(("hard", "body"), ENOUGH)
-async def test_what_is_said_is_enough(room: Room, hard: JSON, body: JSON) -> None:
-    """A zero, a limit, or resources of the whole pod satisfy a quota; other resources may be left out."""
+async def test_other_ways_to_specify_resources_are_accepted(room: Room, hard: JSON, body: JSON) -> None:
+    """A zero, a limit or pod-level resources satisfy a quota; other resources may be omitted."""
     await room.quota("q", hard)
 
     await room.create("pods", body)
 
 
-async def test_a_quota_without_numbers_of_use_says_that_it_is_not_ready(room: Room) -> None:
-    """Limits in its status and no usage: refused until the controller has counted."""
+async def test_a_quota_without_usage_is_not_ready(room: Room) -> None:
+    """With limits in its status but no usage it refuses, until the controller has counted."""
     await room.quota("q", {"configmaps": "1"})
     status = {"status": {"hard": {"pods": "1", "requests.nvidia.com/gpu": "2", "requests.ephemeral-storage": "1Gi"}}}
     reply = await room.api.patch(room.path("resourcequotas", "q", "status"), status, MERGE)
@@ -210,7 +210,7 @@ async def test_a_quota_without_numbers_of_use_says_that_it_is_not_ready(room: Ro
 
 
 async def test_a_quota_is_not_enforced_before_its_status_is_filled_in(room: Room) -> None:
-    """A quota whose status is still empty lets everything in."""
+    """A quota with an empty status admits everything."""
     made = await room.create("resourcequotas", quota("q", {"pods": "0"}))
     assert not (made.get("status") or {}).get("hard")
 
@@ -218,8 +218,8 @@ async def test_a_quota_is_not_enforced_before_its_status_is_filled_in(room: Room
     assert (await room.refused_in_time("pods", pod("x"))).endswith(FULL)
 
 
-async def test_creates_at_once_never_pass_the_quota(room: Room) -> None:
-    """Thirty at a time into room for seven: seven are accepted, the others are told of the quota."""
+async def test_concurrent_creates_never_exceed_the_quota(room: Room) -> None:
+    """Of thirty creates into room for seven, seven are accepted; the others get a quota refusal."""
     await room.quota("q", {"requests.cpu": "3500m"})
     bodies = [pod(f"p{number}", {"cpu": "500m"}) for number in range(30)]
     replies = await asyncio.gather(*(room.api.post(room.path("pods"), body) for body in bodies))
@@ -232,15 +232,15 @@ async def test_creates_at_once_never_pass_the_quota(room: Room) -> None:
     await room.until_used({"requests.cpu": "3500m"})
 
 
-async def test_a_namespace_that_is_not_there_is_told_before_quota(room: Room) -> None:
+async def test_a_missing_namespace_is_reported_before_quota(room: Room) -> None:
     """404 for the namespace."""
     reply = await room.api.post("/api/v1/namespaces/no-such-namespace/pods", pod("x"))
 
     assert (reply.status, reply.json["message"]) == (404, 'namespaces "no-such-namespace" not found')
 
 
-async def test_an_invalid_pod_is_told_before_quota(room: Room) -> None:
-    """422 for the pod, though there is no room for it either; and nothing is charged."""
+async def test_an_invalid_pod_is_reported_before_quota(room: Room) -> None:
+    """422 for the pod, even though it would not fit either; nothing is charged."""
     await room.quota("q", {"pods": "0"})
     reply = await room.api.post(room.path("pods"), pod("x", spec={"containers": []}))
 
@@ -255,7 +255,7 @@ RESIZES = [("1", 200), ("2", 200), ("200m", 200), ("3", 403)]
 
 @pytest.mark.parametrize(("cpu", "status"), RESIZES)
 async def test_a_resize_is_charged_for_what_it_adds(room: Room, cpu: str, status: int) -> None:
-    """More takes from the quota at once; less is given back only with the next release."""
+    """An increase is charged at once; a decrease is given back only with the next release."""
     await room.quota("q", {"requests.cpu": "2"})
     await room.create("pods", pod("x", {"cpu": "500m"}))
     larger = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}}
@@ -270,8 +270,8 @@ async def test_a_resize_is_charged_for_what_it_adds(room: Room, cpu: str, status
     assert await room.used() == {"requests.cpu": {"1": "1", "2": "2"}.get(cpu, "500m")}
 
 
-async def test_a_pod_that_shrank_is_given_back_at_the_next_release(room: Room) -> None:
-    """A smaller request alone makes nobody count again."""
+async def test_the_decrease_of_a_pod_is_given_back_at_the_next_release(room: Room) -> None:
+    """A smaller request alone causes no recount."""
     await room.quota("q", {"requests.cpu": "2"})
     await room.create("pods", pod("x", {"cpu": "1"}))
     await room.create("pods", pod("y", {"cpu": "500m"}))
@@ -284,7 +284,7 @@ async def test_a_pod_that_shrank_is_given_back_at_the_next_release(room: Room) -
 
 
 async def test_a_deadline_moves_a_pod_to_another_quota(room: Room) -> None:
-    """With ``activeDeadlineSeconds`` a pod leaves the quotas for NotTerminating and enters those for Terminating."""
+    """With `activeDeadlineSeconds` a pod leaves the quotas for NotTerminating and joins those for Terminating."""
     await room.quota("ends", {"pods": "1"}, scopes=["Terminating"])
     await room.quota("stays", {"pods": "5"}, scopes=["NotTerminating"])
     deadline = {"spec": {"activeDeadlineSeconds": 600}}
@@ -301,8 +301,8 @@ async def test_a_deadline_moves_a_pod_to_another_quota(room: Room) -> None:
     )
 
 
-async def test_a_selector_that_changes_does_not_make_the_controller_count_again(room: Room) -> None:
-    """Only a change of the limits does: until then ``used`` is what the old selector caught."""
+async def test_a_changed_selector_causes_no_recount(room: Room) -> None:
+    """Only a change of the limits does; until then `used` is what the old selector matched."""
     await room.quota("q", {"pods": "5"})
     await room.create("pods", pod("x"))
     change = {"spec": {"scopeSelector": selector("PriorityClass", "In", "no-such-class")}}

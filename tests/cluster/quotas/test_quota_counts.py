@@ -1,4 +1,4 @@
-"""Quota: counting objects of any kind, Services and claims"""
+"""Quota: object counts, Services and claims"""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ KINDS: dict[str, JSON] = {
 
 @pytest.mark.parametrize("resource", KINDS)
 async def test_objects_of_any_kind_can_be_counted(room: Room, resource: str) -> None:
-    """``count/RESOURCE.GROUP`` limits how many there are; the group is part of the name wherever it is told."""
+    """`count/RESOURCE.GROUP` limits their number; the group is always part of the name."""
     await room.quota("q", {f"count/{resource}": "1"})
     await room.create(resource, {**KINDS[resource], "metadata": {"name": "a"}})
 
@@ -54,7 +54,7 @@ async def test_objects_of_any_kind_can_be_counted(room: Room, resource: str) -> 
 
 @pytest.mark.parametrize("resource", ["configmaps", "secrets", "replicationcontrollers", "services"])
 async def test_some_kinds_have_a_short_name_in_quotas(room: Room, resource: str) -> None:
-    """``configmaps`` is ``count/configmaps``: a quota may hold both."""
+    """`configmaps` counts the same as `count/configmaps`; a quota may hold both."""
     await room.quota("q", {resource: "0", f"count/{resource}": "0"})
 
     one, none = (",".join(sorted((f"{resource}={n}", f"count/{resource}={n}"))) for n in (1, 0))
@@ -64,7 +64,7 @@ async def test_some_kinds_have_a_short_name_in_quotas(room: Room, resource: str)
 
 
 async def test_quotas_are_counted_too(room: Room) -> None:
-    """A quota over quotas counts itself: ``count/resourcequotas`` refuses the next one."""
+    """A quota over quotas counts itself; `count/resourcequotas` refuses the next one."""
     await room.quota("q", {"resourcequotas": "2"})
     await room.quota("r", {"pods": "1"})
 
@@ -84,7 +84,7 @@ async def test_a_counted_object_may_be_updated_under_a_full_quota(room: Room) ->
 
 
 async def test_custom_resources_are_counted(room: Room, api: Api) -> None:
-    """A kind that a CustomResourceDefinition adds is counted like any other, as soon as the controller knows it."""
+    """A kind from a CustomResourceDefinition is counted like any other, as soon as the controller knows it."""
     names = {"plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList"}
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     definition: JSON = {
@@ -137,8 +137,8 @@ SERVICES = [
 
 
 @pytest.mark.parametrize(("body", "charged"), SERVICES)
-async def test_a_service_is_charged_by_its_type_and_its_ports(room: Room, body: JSON, charged: JSON) -> None:
-    """Each port of a NodePort or LoadBalancer Service is a node port; a LoadBalancer is one of those as well."""
+async def test_a_service_is_charged_by_its_type_and_ports(room: Room, body: JSON, charged: JSON) -> None:
+    """Each port of a NodePort or LoadBalancer Service counts as a node port; a LoadBalancer also counts itself."""
     hard = {"services": "9", "services.nodeports": "9", "services.loadbalancers": "9"}
     await room.quota("q", hard)
     await room.create("services", body)
@@ -148,8 +148,8 @@ async def test_a_service_is_charged_by_its_type_and_its_ports(room: Room, body: 
     await room.until_used(dict.fromkeys(hard, "0"))
 
 
-async def test_a_service_that_changes_its_type_is_charged_and_refused(room: Room) -> None:
-    """A change of type is charged like a create; back to ClusterIP it is given back."""
+async def test_a_change_of_service_type_is_charged_or_refused(room: Room) -> None:
+    """A change of type is charged like a create; a change back to ClusterIP is given back."""
     await room.quota("q", {"services": "9", "services.nodeports": "1", "services.loadbalancers": "0"})
     await room.create("services", service("x"))
     ports = await room.api.patch(room.path("services", "x"), {"spec": {"type": "NodePort"}}, MERGE)
@@ -167,8 +167,8 @@ async def test_a_service_that_changes_its_type_is_charged_and_refused(room: Room
     await room.until_used({"services": "1", "services.loadbalancers": "0", "services.nodeports": "0"})
 
 
-async def test_a_service_that_gets_more_ports_is_charged_for_them(room: Room) -> None:
-    """Only what an update adds is asked for."""
+async def test_additional_service_ports_are_charged(room: Room) -> None:
+    """Only what the update adds."""
     await room.quota("q", {"services.nodeports": "3"})
     await room.create("services", service("x", "NodePort", 2))
     more = {"spec": service("x", "NodePort", 4)["spec"]}
@@ -179,8 +179,8 @@ async def test_a_service_that_gets_more_ports_is_charged_for_them(room: Room) ->
     )
 
 
-async def test_a_load_balancer_over_two_limits_names_both(room: Room) -> None:
-    """All that is exceeded is told at once."""
+async def test_a_load_balancer_over_two_limits_gets_both_named(room: Room) -> None:
+    """A refusal names everything in the quota that is exceeded."""
     await room.quota("q", {"services.nodeports": "1", "services.loadbalancers": "0"})
 
     assert await room.refused("services", service("x", "LoadBalancer", 2)) == (
@@ -197,7 +197,7 @@ CLAIMS = "persistentvolumeclaims"
 
 @pytest.fixture
 async def gold(api: Api) -> None:
-    """A storage class whose claims may grow, for the whole run."""
+    """A StorageClass whose claims may grow, for the whole run."""
     body = {"metadata": {"name": GOLD}, "provisioner": "example.com/p", "allowVolumeExpansion": True}
     made = await api.post("/apis/storage.k8s.io/v1/storageclasses", body)
     assert made.status in {201, 409}, made.text
@@ -214,10 +214,10 @@ CHARGED_CLAIMS = [
 
 @pytest.mark.usefixtures("gold")
 @pytest.mark.parametrize(("body", "storage", "gold_storage", "gold_claims"), CHARGED_CLAIMS)
-async def test_a_claim_is_charged_by_its_size_and_its_class(
+async def test_a_claim_is_charged_by_its_size_and_class(
     room: Room, body: JSON, storage: str, gold_storage: str, gold_claims: str
 ) -> None:
-    """In all, and under the names of its storage class; in whole bytes."""
+    """In total and under the names of its StorageClass; in whole bytes."""
     await room.quota("q", {CLAIMS: "3", "requests.storage": "9Gi", GOLD_STORAGE: "9Gi", GOLD_CLAIMS: "3"})
     await room.create(CLAIMS, body)
 
@@ -226,8 +226,8 @@ async def test_a_claim_is_charged_by_its_size_and_its_class(
 
 
 @pytest.mark.usefixtures("gold")
-async def test_a_claim_over_the_quota_of_its_class_is_refused_by_that_name(room: Room) -> None:
-    """The name of the class stands in the refusal; another class still has room."""
+async def test_a_refusal_names_the_storage_class(room: Room) -> None:
+    """The resource name contains the class; a claim of another class still fits."""
     await room.quota("q", {"requests.storage": "10Gi", GOLD_STORAGE: "5Gi"})
     await room.create(CLAIMS, claim("a", "2Gi", storageClassName=GOLD))
 
@@ -240,7 +240,7 @@ async def test_a_claim_over_the_quota_of_its_class_is_refused_by_that_name(room:
 
 @pytest.mark.usefixtures("gold")
 async def test_a_claim_that_grows_is_charged_for_the_difference(room: Room) -> None:
-    """A bound claim may grow where the quota has room, and is refused beyond it."""
+    """A bound claim may grow while the quota has room; beyond that it is refused."""
     await room.quota("q", {"requests.storage": "5Gi"})
     await room.create(CLAIMS, claim("x", "2Gi", storageClassName=GOLD))
     bound = {"status": {"phase": "Bound", "capacity": {"storage": "2Gi"}}}
@@ -259,8 +259,8 @@ def _of_size(storage: str) -> JSON:
     return {"spec": {"resources": {"requests": {"storage": storage}}}}
 
 
-async def test_pods_do_not_count_as_what_they_mount(room: Room) -> None:
-    """A claim that a pod names is charged when it is made, not when it is used."""
+async def test_pods_are_not_charged_for_the_claims_they_mount(room: Room) -> None:
+    """A claim is charged when it is created, not when a pod uses it."""
     await room.quota("q", {CLAIMS: "0", "pods": "1"})
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
     await room.create("pods", pod("x", spec={"volumes": volumes}))

@@ -1,4 +1,4 @@
-"""Quota: ResourceQuota objects, good and bad, and their status"""
+"""Quota: ResourceQuota objects, valid and invalid, and their status"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ONLY_EXISTS = (
 NOT_FOR_IT = "unsupported scope applied to resource"
 EXPRESSIONS = "scopeSelector.matchExpressions"
 
-# The spec (its hard where it is not given is one pod), the field, what stands there, and what is wrong with it.
+# The spec (its hard defaults to one pod), the field in error, the value that is shown, and what is wrong with it.
 INVALID = [
     ({"hard": {"cpus": "1"}}, "hard[cpus]", '"cpus"', UNKNOWN),
     ({"hard": {"storage": "1"}}, "hard[storage]", '"storage"', UNKNOWN[1:]),
@@ -110,10 +110,10 @@ INVALID = [
 
 
 @pytest.mark.parametrize(("spec", "field", "value", "told"), INVALID)
-async def test_a_quota_that_makes_no_sense_is_refused_with_the_field_and_the_reason(
+async def test_an_invalid_quota_is_refused_with_field_and_reason(
     room: Room, spec: JSON, field: str, value: str, told: tuple[str, ...]
 ) -> None:
-    """Unknown names, negative or broken amounts, scopes that conflict or do not fit: 422, said field by field."""
+    """422, field by field, for unknown names, negative or fractional amounts, conflicting or unsuitable scopes."""
     reply = await room.api.post(
         room.path("resourcequotas"), {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}, **spec}}
     )
@@ -130,8 +130,8 @@ async def test_a_quota_that_makes_no_sense_is_refused_with_the_field_and_the_rea
     }
 
 
-async def test_a_selector_that_needs_values_says_so(room: Room) -> None:
-    """``In`` without values is refused as a required field."""
+async def test_a_selector_without_required_values_is_refused(room: Room) -> None:
+    """`In` without values: a required field is missing."""
     reply = await room.api.post(
         room.path("resourcequotas"), quota("q", {"pods": "1"}, scopeSelector=selector("PriorityClass", "In"))
     )
@@ -143,8 +143,8 @@ async def test_a_selector_that_needs_values_says_so(room: Room) -> None:
 
 
 @pytest.mark.parametrize("amount", ["x", "", "1 Gi", "1KiB", True, "0x10", "1.2.3", {}, []])
-async def test_an_amount_that_is_no_quantity_can_not_be_read(room: Room, amount: object) -> None:
-    """400, with the rule for quantities."""
+async def test_a_malformed_amount_is_refused(room: Room, amount: object) -> None:
+    """400 with the grammar of quantities."""
     reply = await room.api.post(room.path("resourcequotas"), quota("q", {"cpu": amount}))
 
     assert (reply.status, reply.json["reason"]) == (400, "BadRequest")
@@ -155,8 +155,8 @@ async def test_an_amount_that_is_no_quantity_can_not_be_read(room: Room, amount:
 
 
 @pytest.mark.parametrize("amount", ["1e", "1ii", "1kM", "2Mm", "--1"])
-async def test_an_amount_with_an_unknown_suffix_can_not_be_read(room: Room, amount: str) -> None:
-    """400, about the suffix."""
+async def test_an_amount_with_an_unknown_suffix_is_refused(room: Room, amount: str) -> None:
+    """400 about the suffix."""
     reply = await room.api.post(room.path("resourcequotas"), quota("q", {"cpu": amount}))
 
     assert reply.status == 400
@@ -180,15 +180,15 @@ ODD_BUT_FINE = [
 
 
 @pytest.mark.parametrize(("given", "kept"), ODD_BUT_FINE)
-async def test_a_quota_is_kept_with_canonical_amounts(room: Room, given: JSON, kept: JSON) -> None:
-    """What is read back of ``spec.hard`` is a Quantity's text, whatever was sent."""
+async def test_a_quota_is_stored_with_canonical_amounts(room: Room, given: JSON, kept: JSON) -> None:
+    """Whatever was sent, `spec.hard` is read back as Quantity strings."""
     made = await room.create("resourcequotas", quota("q", given))
 
     assert made["spec"]["hard"] == kept
 
 
 async def test_a_new_quota_gets_its_status_from_the_controller(room: Room) -> None:
-    """``status.hard`` repeats the spec, ``status.used`` says what is there: only then is the quota enforced."""
+    """`status.hard` repeats the spec and `status.used` has the current counts; only then is the quota enforced."""
     await room.create("configmaps", {"metadata": {"name": "c"}})
     found = await room.quota("q", {"pods": "3", "requests.cpu": "1.5", "persistentvolumeclaims": "1"})
 
@@ -198,16 +198,16 @@ async def test_a_new_quota_gets_its_status_from_the_controller(room: Room) -> No
     }
 
 
-async def test_the_status_of_a_quota_can_not_be_made_with_it(room: Room) -> None:
-    """A create drops the status: a quota never starts with somebody's own numbers."""
+async def test_a_create_ignores_the_status_of_a_quota(room: Room) -> None:
+    """A quota never starts with counts that the client made up."""
     body = {**quota("q", {"pods": "3"}), "status": {"hard": {"pods": "9"}, "used": {"pods": "2"}}}
     made = await room.create("resourcequotas", body)
 
     assert made.get("status") in ({}, None)
 
 
-async def test_a_raised_limit_counts_once_the_status_says_so(room: Room) -> None:
-    """``status.hard`` trails ``spec.hard``; after that the pod fits."""
+async def test_a_raised_limit_applies_once_the_status_has_it(room: Room) -> None:
+    """`status.hard` trails `spec.hard`; after that the pod fits."""
     await room.quota("q", {"pods": "0"})
     reply = await room.api.patch(room.path("resourcequotas", "q"), {"spec": {"hard": {"pods": "1"}}}, MERGE)
     assert reply.json["spec"] == {"hard": {"pods": "1"}}
@@ -217,8 +217,8 @@ async def test_a_raised_limit_counts_once_the_status_says_so(room: Room) -> None
     await room.create("pods", pod("x"))
 
 
-async def test_a_lowered_limit_leaves_what_is_there_and_refuses_more(room: Room) -> None:
-    """Nothing is taken away: used stays above the limit."""
+async def test_a_lowered_limit_keeps_existing_pods_and_refuses_more(room: Room) -> None:
+    """Nothing is deleted: `used` stays above the limit."""
     await room.quota("q", {"pods": "3"})
     for name in ("a", "b", "spare"):
         await room.create("pods", pod(name))
@@ -231,8 +231,8 @@ async def test_a_lowered_limit_leaves_what_is_there_and_refuses_more(room: Room)
     )
 
 
-async def test_a_resource_that_is_added_to_a_quota_is_counted(room: Room) -> None:
-    """A new name in ``spec.hard`` appears in ``status.used`` with what is there; one taken out goes."""
+async def test_a_resource_added_to_a_quota_is_counted(room: Room) -> None:
+    """A new name in `spec.hard` appears in `status.used` with the current count; a removed one disappears."""
     await room.quota("q", {"pods": "3"})
     for name in ("a", "spare"):
         await room.create("pods", pod(name, {"cpu": "500m"}))
@@ -243,8 +243,8 @@ async def test_a_resource_that_is_added_to_a_quota_is_counted(room: Room) -> Non
     await room.without_spare({"requests.cpu": "500m"})
 
 
-async def test_scopes_can_not_be_changed(room: Room) -> None:
-    """A quota keeps its scopes for life."""
+async def test_scopes_cannot_be_changed(room: Room) -> None:
+    """A quota keeps the scopes that it was created with."""
     await room.quota("q", {"pods": "3"})
     reply = await room.api.patch(room.path("resourcequotas", "q"), {"spec": {"scopes": ["BestEffort"]}}, MERGE)
 
@@ -265,8 +265,8 @@ async def test_scopes_can_not_be_changed(room: Room) -> None:
         ),
     ],
 )
-async def test_a_status_that_makes_no_sense_is_refused(room: Room, status: JSON, told: str) -> None:
-    """The status of a quota is checked as its spec is."""
+async def test_an_invalid_status_is_refused(room: Room, status: JSON, told: str) -> None:
+    """The status of a quota is validated like its spec."""
     await room.quota("q", {"pods": "3"})
     reply = await room.api.patch(room.path("resourcequotas", "q", "status"), {"status": status}, MERGE)
 
@@ -275,7 +275,7 @@ async def test_a_status_that_makes_no_sense_is_refused(room: Room, status: JSON,
 
 
 async def test_a_deleted_quota_limits_nothing(room: Room) -> None:
-    """Once a quota is gone its namespace is free."""
+    """Once a quota is deleted, its namespace is unlimited."""
     await room.quota("q", {"pods": "0"})
     await room.refused("pods", pod("x"))
     await room.delete("resourcequotas", "q")
@@ -284,16 +284,16 @@ async def test_a_deleted_quota_limits_nothing(room: Room) -> None:
 
 
 @pytest.mark.parametrize("name", ["nvidia.com/gpu", "limits.nvidia.com/gpu", "example.com/pods", "count/unknowns"])
-async def test_a_name_that_nothing_is_counted_under_is_accepted_and_never_used(room: Room, name: str) -> None:
-    """Extended resources count only as ``requests.NAME``: other spellings limit nothing, silently."""
+async def test_a_name_that_nothing_is_charged_under_has_no_effect(room: Room, name: str) -> None:
+    """Extended resources count only as `requests.NAME`: other spellings are accepted and limit nothing."""
     await room.quota("q", {name: "0", "requests.nvidia.com/gpu": "1"})
     await room.create("pods", pod("x", limits={"nvidia.com/gpu": "1"}))
 
     assert await room.used() == {"requests.nvidia.com/gpu": "1"}
 
 
-async def test_a_quota_over_a_resource_that_nothing_is_charged_to_limits_nothing(room: Room) -> None:
-    """An unknown ``count/`` name stays out of ``status.used``, and the rest of the quota works."""
+async def test_a_count_of_an_unknown_resource_has_no_effect(room: Room) -> None:
+    """An unknown `count/` name is left out of `status.used`; the rest of the quota works."""
     await room.quota("q", {"pods": "1", "count/unknowns.example.com": "0"})
 
     assert await room.used() == {"pods": "0"}

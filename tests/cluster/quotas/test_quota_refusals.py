@@ -1,4 +1,4 @@
-"""Quota: what a pod that does not fit is told"""
+"""Quota: the message for a pod that does not fit"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GPU = "nvidia.com/gpu"
 
 
 def gpus(name: str, count: str) -> JSON:
-    """A pod with GPUs."""
+    """A pod with this number of GPUs."""
     return pod(name, limits={GPU: count})
 
 
@@ -178,10 +178,10 @@ CASES = [
 
 
 @pytest.mark.parametrize(("hard", "before", "asked", "amounts"), CASES)
-async def test_a_pod_over_quota_is_told_what_it_asked_what_is_used_and_what_the_limit_is(
+async def test_a_refusal_shows_what_was_requested_and_used_and_the_limit(
     room: Room, hard: JSON, before: list[JSON], asked: JSON, amounts: str
 ) -> None:
-    """The refusal names the quota and only the resources that are exceeded, sorted, as canonical quantities."""
+    """It names the quota and only the exceeded resources, sorted, as canonical quantities."""
     await room.quota("q", hard)
     for each in before:
         await room.create("pods", each)
@@ -189,7 +189,7 @@ async def test_a_pod_over_quota_is_told_what_it_asked_what_is_used_and_what_the_
     assert await room.refused("pods", asked) == f'pods "x" is forbidden: exceeded quota: q, {amounts}'
 
 
-# What a pod asks (cpu or memory), the limit of the quota, and how both are told.
+# The request of a pod (cpu or memory), the limit of the quota, and how the refusal shows both.
 QUANTITIES = [
     ("cpu", "0.5", "0.1", "500m", "100m"),
     ("cpu", "1.5", "1.0", "1500m", "1"),
@@ -235,10 +235,10 @@ QUANTITIES = [
 
 
 @pytest.mark.parametrize(("resource", "asked", "limit", "told", "limited"), QUANTITIES)
-async def test_quantities_are_told_in_canonical_form_in_the_family_they_were_written_in(
+async def test_quantities_are_canonical_in_the_family_they_were_written_in(
     room: Room, resource: str, asked: str | int, limit: str | int, told: str, limited: str
 ) -> None:
-    """``0.5`` becomes ``500m`` and ``1.5Gi`` ``1536Mi``; binary stays binary, and an exponent an exponent."""
+    """`0.5` becomes `500m`, `1.5Gi` becomes `1536Mi`; binary stays binary, and an exponent stays an exponent."""
     name = f"requests.{resource}"
     await room.quota("q", {name: limit})
 
@@ -247,7 +247,7 @@ async def test_quantities_are_told_in_canonical_form_in_the_family_they_were_wri
     )
 
 
-# What is there already, what comes, and how the sum is told once the quota (limit 1) is read by the next pod.
+# The charges in order, and how ``status.used`` shows their sum.
 SUMS = [
     ("memory", ("1Gi", "1G"), "2073741824"),
     ("memory", ("1G", "1Gi"), "2073741824"),
@@ -264,10 +264,10 @@ SUMS = [
 
 
 @pytest.mark.parametrize(("resource", "parts", "used"), SUMS)
-async def test_what_is_used_is_told_in_the_family_of_the_first_charge(
+async def test_used_keeps_the_family_of_the_first_charge(
     room: Room, resource: str, parts: tuple[str, ...], used: str
 ) -> None:
-    """A sum of amounts of different families keeps the family of the amount that was there first."""
+    """A sum of amounts of different families has the family of the first one."""
     name = f"requests.{resource}"
     await room.quota("q", {name: "8E"})
     for number, amount in enumerate(parts):
@@ -277,7 +277,7 @@ async def test_what_is_used_is_told_in_the_family_of_the_first_charge(
 
 
 async def test_used_may_be_above_the_limit(room: Room) -> None:
-    """A quota made after its pods counts them: more may be used than it allows."""
+    """A quota that is created after its pods counts them, and may start above its limit."""
     for number in range(3):
         await room.create("pods", pod(f"p{number}", {"cpu": "1500m"}))
     await room.quota_after("q", {"requests.cpu": "2", "pods": "9"}, {"pods": "3", "requests.cpu": "4500m"})
@@ -288,8 +288,8 @@ async def test_used_may_be_above_the_limit(room: Room) -> None:
     )
 
 
-async def test_an_overdrawn_quota_still_lets_in_what_asks_for_none_of_what_is_short(room: Room) -> None:
-    """Over its limit in cpu, a quota goes on admitting what asks for no cpu."""
+async def test_an_overdrawn_quota_still_admits_what_needs_none_of_that_resource(room: Room) -> None:
+    """Over its limit in cpu, a quota admits a pod that requests no cpu."""
     await room.create("pods", pod("a", {"cpu": "3"}))
     await room.quota_after("q", {"requests.cpu": "2", "pods": "9"}, {"pods": "1", "requests.cpu": "3"})
 
@@ -297,8 +297,8 @@ async def test_an_overdrawn_quota_still_lets_in_what_asks_for_none_of_what_is_sh
     assert await room.used() == {"pods": "2", "requests.cpu": "3"}
 
 
-async def test_a_pod_that_fills_a_quota_to_the_brim_fits(room: Room) -> None:
-    """What is used may equal the limit, however both are written."""
+async def test_a_pod_that_fills_a_quota_exactly_fits(room: Room) -> None:
+    """What is used may equal the limit, however the two are written."""
     await room.quota("q", {"requests.memory": "1Gi"})
     await room.create("pods", pod("a", {"memory": "1073741824"}))
 

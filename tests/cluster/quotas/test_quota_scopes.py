@@ -1,4 +1,4 @@
-"""Quota: scopes, and which pods and claims they catch"""
+"""Quota: scopes, and the pods and claims they match"""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def affine(side: str, when: str, term: JSON) -> JSON:
-    """A pod with an affinity."""
+    """A pod with this affinity term."""
     wanted = term if when == REQUIRED else {"weight": 1, "podAffinityTerm": term}
     return pod("x", spec={"affinity": {side: {when: [wanted]}}})
 
 
 def ranked(priority_class: str = "") -> JSON:
-    """A pod of a priority class, or of none."""
+    """A pod with this PriorityClass, or with none."""
     return pod("x", spec={"priorityClassName": priority_class} if priority_class else {})
 
 
@@ -88,7 +88,7 @@ SCOPED = [
 
 @pytest.fixture
 async def classes(room: Room) -> None:
-    """Two priority classes, for the whole run."""
+    """Two PriorityClasses, for the whole run."""
     for name in (HIGH, LOW):
         body = {"metadata": {"name": name}, "value": 10}
         made = await room.api.post("/apis/scheduling.k8s.io/v1/priorityclasses", body)
@@ -98,8 +98,10 @@ async def classes(room: Room) -> None:
 
 @pytest.mark.usefixtures("classes")
 @pytest.mark.parametrize(("spec", "inside", "outside"), SCOPED)
-async def test_a_scope_decides_which_pods_a_quota_is_for(room: Room, spec: JSON, inside: JSON, outside: JSON) -> None:
-    """A pod outside of a quota's scopes is neither refused nor charged; one inside is both."""
+async def test_scopes_select_the_pods_that_a_quota_applies_to(
+    room: Room, spec: JSON, inside: JSON, outside: JSON
+) -> None:
+    """A pod outside the scopes of a quota is neither refused nor charged; a pod inside is."""
     await room.quota("q", {"pods": "1"}, **spec)
     for name in ("o1", "o2"):
         await room.create("pods", {**outside, "metadata": {"name": name}})
@@ -116,8 +118,8 @@ async def test_a_scope_decides_which_pods_a_quota_is_for(room: Room, spec: JSON,
 
 @pytest.mark.usefixtures("classes")
 @pytest.mark.parametrize(("spec", "inside", "outside"), SCOPED)
-async def test_a_quota_counts_only_what_is_in_its_scopes(room: Room, spec: JSON, inside: JSON, outside: JSON) -> None:
-    """A quota made after its pods starts with those that are in its scopes."""
+async def test_a_new_quota_counts_only_pods_in_its_scopes(room: Room, spec: JSON, inside: JSON, outside: JSON) -> None:
+    """Pods that existed before the quota and are outside its scopes are not counted."""
     for name in ("o1", "o2"):
         await room.create("pods", {**outside, "metadata": {"name": name}})
     await room.create("pods", {**inside, "metadata": {"name": "i1"}})
@@ -126,8 +128,8 @@ async def test_a_quota_counts_only_what_is_in_its_scopes(room: Room, spec: JSON,
 
 
 @pytest.mark.usefixtures("classes")
-async def test_quotas_of_different_scopes_are_charged_apart(room: Room) -> None:
-    """Two pods of one namespace can meet two quotas; each is charged what it is for."""
+async def test_quotas_of_different_scopes_are_charged_separately(room: Room) -> None:
+    """Two pods of a namespace may fall under two quotas; each quota is charged only for its own."""
     await room.quota("high", {"requests.cpu": "1"}, scopeSelector=selector("PriorityClass", "In", HIGH))
     await room.quota("rest", {"requests.cpu": "2"}, scopeSelector=selector("PriorityClass", "NotIn", HIGH))
     await room.create("pods", pod("a", {"cpu": "1"}, spec={"priorityClassName": HIGH}))
@@ -144,8 +146,8 @@ async def test_quotas_of_different_scopes_are_charged_apart(room: Room) -> None:
     )
 
 
-async def test_a_priority_class_must_exist(room: Room) -> None:
-    """A pod of a class that is not there is refused before any quota is asked."""
+async def test_a_pod_must_name_an_existing_priority_class(room: Room) -> None:
+    """A pod of an unknown class is refused before quota is checked."""
     assert await room.refused("pods", pod(spec={"priorityClassName": "no-such-class"}), Lane.POLICY) == (
         'pods "x" is forbidden: no PriorityClass with name no-such-class was found'
     )
@@ -162,8 +164,10 @@ VOLUMES = [
 
 
 @pytest.mark.parametrize(("spec", "inside", "outside"), VOLUMES)
-async def test_a_scope_decides_which_claims_a_quota_is_for(room: Room, spec: JSON, inside: str, outside: str) -> None:
-    """A claim is caught by the class of its volume's attributes."""
+async def test_scopes_select_the_claims_that_a_quota_applies_to(
+    room: Room, spec: JSON, inside: str, outside: str
+) -> None:
+    """By their VolumeAttributesClass."""
     await room.quota("q", {"persistentvolumeclaims": "1", "requests.storage": "1Gi"}, **spec)
     for name in ("o1", "o2"):
         await room.create("persistentvolumeclaims", with_attributes(name, outside))

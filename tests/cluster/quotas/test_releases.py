@@ -1,4 +1,4 @@
-"""Quota: when what was charged is given back"""
+"""Quota: when a charge is given back"""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ ONLY_COUNTED = {"count/pods": "1", "pods": "0", "requests.cpu": "0"}
 
 
 async def charged(room: Room, name: str = "x", **spec: JSON | str | int) -> None:
-    """A quota, and a pod that it was charged for."""
+    """Create a quota, and a pod that is charged to it."""
     await room.quota("q", EVERYTHING)
     await room.create("pods", pod(name, {"cpu": "1"}, spec=dict(spec)))
     assert await room.used() == ONE
 
 
 async def nudge(room: Room, used: JSON) -> None:
-    """A release in the namespace: what is used is counted again, and must then be this."""
+    """Cause a recount by a release in the namespace, and wait until ``used`` has these amounts."""
     await room.create("pods", pod("spare", {"cpu": "1"}))
     await room.delete("pods", "spare")
     await room.until_used(used)
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-async def test_a_finished_pod_gives_back_all_but_its_count(room: Room, phase: str) -> None:
-    """``pods``, cpu and the rest come back with the phase; ``count/pods`` only when the object is gone."""
+async def test_a_finished_pod_gives_back_everything_but_its_count(room: Room, phase: str) -> None:
+    """`pods`, cpu and the rest are given back with the phase; `count/pods` only when the object is gone."""
     await charged(room)
     await room.finish("x", phase)
     await room.until_used(ONLY_COUNTED)
@@ -47,16 +47,16 @@ async def test_a_finished_pod_gives_back_all_but_its_count(room: Room, phase: st
 
 
 @pytest.mark.parametrize("phase", ["Running", "Unknown"])
-async def test_a_pod_in_any_other_phase_holds_what_it_has(room: Room, phase: str) -> None:
-    """Running gives nothing back, not even when everything is counted again."""
+async def test_a_pod_in_any_other_phase_keeps_its_charge(room: Room, phase: str) -> None:
+    """A running pod gives nothing back, not even at a recount."""
     await charged(room)
     await room.finish("x", phase)
 
     await nudge(room, ONE)
 
 
-async def test_a_pod_that_no_node_has_is_given_back_as_soon_as_it_is_deleted(room: Room) -> None:
-    """Without a node there is nobody to wait for: the pod is gone at once, whatever its grace."""
+async def test_a_pod_without_a_node_is_given_back_as_soon_as_it_is_deleted(room: Room) -> None:
+    """No node has to confirm: the pod is gone at once, whatever its grace period."""
     await charged(room)
     await room.delete("pods", "x")
 
@@ -65,15 +65,15 @@ async def test_a_pod_that_no_node_has_is_given_back_as_soon_as_it_is_deleted(roo
 
 
 async def test_a_pod_deleted_without_grace_is_given_back_at_once(room: Room) -> None:
-    """With ``gracePeriodSeconds=0`` nobody waits for the node."""
+    """With `gracePeriodSeconds=0` the server does not wait for the node."""
     await charged(room, nodeName="some-node")
     await room.delete("pods", "x", gracePeriodSeconds="0")
 
     await room.until_used(NOTHING)
 
 
-async def test_a_pod_that_is_being_deleted_holds_what_it_has(room: Room) -> None:
-    """Within its grace a pod on a node is charged as before."""
+async def test_a_terminating_pod_keeps_its_charge(room: Room) -> None:
+    """During its grace period a pod on a node is charged as before."""
     await charged(room, nodeName="some-node")
     reply = await room.delete("pods", "x", gracePeriodSeconds="600")
     assert reply.json["metadata"]["deletionGracePeriodSeconds"] == 600
@@ -81,8 +81,8 @@ async def test_a_pod_that_is_being_deleted_holds_what_it_has(room: Room) -> None
     await nudge(room, ONE)
 
 
-async def test_a_pod_that_is_being_deleted_gives_back_when_it_finishes(room: Room) -> None:
-    """The node says that it has ended: its phase counts, not its grace."""
+async def test_a_terminating_pod_gives_back_when_it_finishes(room: Room) -> None:
+    """Once the node reports a final phase, the grace period no longer matters."""
     await charged(room, nodeName="some-node")
     await room.delete("pods", "x", gracePeriodSeconds="600")
     await room.finish("x", "Succeeded")
@@ -90,12 +90,12 @@ async def test_a_pod_that_is_being_deleted_gives_back_when_it_finishes(room: Roo
     await room.until_used(ONLY_COUNTED)
 
 
-async def test_an_expired_grace_counts_twice_and_only_at_the_next_release(room: Room) -> None:
-    """A pod that its node never confirms is held until deletionTimestamp, which already holds the grace, plus the
-    grace once more; and even then nothing fires by itself: the namespace's next release gives it back."""
+async def test_an_expired_grace_period_counts_twice_and_only_at_the_next_release(room: Room) -> None:
+    """A pod whose node never confirms stays charged until deletionTimestamp, which includes the grace period, plus the
+    grace period again. Even then nothing happens by itself: the next release in the namespace gives it back."""
     await room.quota("q", EVERYTHING)
     expired = None
-    for grace in (4, 12, 40):  # a busy machine may be too slow to tell what happens within a short one
+    for grace in (4, 12, 40):  # a busy machine may be too slow to observe what happens within a short one
         expired = expired or await held_while_in_grace(room, grace)
     assert expired is not None, "too slow to tell"
 
@@ -104,8 +104,8 @@ async def test_an_expired_grace_counts_twice_and_only_at_the_next_release(room: 
 
 
 async def held_while_in_grace(room: Room, grace: int) -> float | None:
-    """Delete a pod on a node that never answers: the charge stays, release or not. Returns when its grace is over
-    for the second time (Unix seconds), or None where the look came too late; then the pod is taken away."""
+    """Delete a pod on a node that never answers: it stays charged, release or not. Returns the time at which its grace
+    period is over for the second time (Unix seconds), or None if this was checked too late; then the pod is removed."""
     await room.create("pods", pod("x", {"cpu": "1"}, spec={"nodeName": "lost-node"}))
     assert await room.used() == ONE
     reply = await room.delete("pods", "x", gracePeriodSeconds=str(grace))
@@ -125,7 +125,7 @@ async def held_while_in_grace(room: Room, grace: int) -> float | None:
 
 
 async def given_back(room: Room, before: float) -> bool:
-    """Whether all but the count is given back before this time (Unix seconds)."""
+    """Whether everything but the count is given back before this time (Unix seconds)."""
     while datetime.now(UTC).timestamp() < before:
         if await room.used() == ONLY_COUNTED:
             return True
@@ -133,8 +133,8 @@ async def given_back(room: Room, before: float) -> bool:
     return False
 
 
-async def test_a_finalizer_holds_the_count_and_nothing_else(room: Room) -> None:
-    """A deleted pod that a finalizer holds gives its cpu back; ``count/pods`` comes with the object's end."""
+async def test_a_finalizer_keeps_the_count_and_nothing_else(room: Room) -> None:
+    """A deleted pod with a finalizer gives its cpu back; `count/pods` follows when the object is gone."""
     await room.quota("q", EVERYTHING)
     await room.create("pods", pod("x", {"cpu": "1"}, finalizers=["example.com/hold"]))
     reply = await room.delete("pods", "x", gracePeriodSeconds="0")
@@ -151,8 +151,8 @@ async def test_a_finalizer_holds_the_count_and_nothing_else(room: Room) -> None:
     ("resource", "body"),
     [("configmaps", {"metadata": {"name": "x"}}), ("persistentvolumeclaims", claim("x"))],
 )
-async def test_a_finalizer_holds_the_count_of_any_object(room: Room, resource: str, body: JSON) -> None:
-    """What is being deleted is still there, and counted."""
+async def test_a_finalizer_keeps_the_count_of_any_object(room: Room, resource: str, body: JSON) -> None:
+    """A terminating object still exists and is counted."""
     await room.quota("q", {f"count/{resource}": "1"})
     held = {**body, "metadata": {"name": "x", "finalizers": ["example.com/hold"]}}
     await room.create(resource, held)
@@ -166,7 +166,7 @@ async def test_a_finalizer_holds_the_count_of_any_object(room: Room, resource: s
 
 
 async def test_deleting_all_pods_gives_everything_back(room: Room) -> None:
-    """A deletion of the whole list releases each."""
+    """Deleting the collection releases each pod."""
     await room.quota("q", EVERYTHING)
     for name in "abc":
         await room.create("pods", pod(name, {"cpu": "1"}))
@@ -177,7 +177,7 @@ async def test_deleting_all_pods_gives_everything_back(room: Room) -> None:
     await room.until_used(NOTHING)
 
 
-async def test_what_is_given_back_can_be_taken_again(room: Room) -> None:
+async def test_what_is_given_back_can_be_used_again(room: Room) -> None:
     """After a release the next pod fits."""
     await room.quota("q", {"pods": "1"})
     await room.create("pods", pod("x"))
@@ -189,8 +189,8 @@ async def test_what_is_given_back_can_be_taken_again(room: Room) -> None:
     await room.until_used({"pods": "1"})
 
 
-async def test_a_finished_pod_that_existed_before_its_quota_is_not_charged(room: Room) -> None:
-    """A new quota counts only what has not ended, and ``count/pods`` all that is there."""
+async def test_a_pod_that_finished_before_its_quota_is_not_charged(room: Room) -> None:
+    """A new quota counts only unfinished pods; `count/pods` counts all."""
     for name in "ab":
         await room.create("pods", pod(name, {"cpu": "1"}))
     await room.finish("a", "Failed")
@@ -198,8 +198,8 @@ async def test_a_finished_pod_that_existed_before_its_quota_is_not_charged(room:
     await room.quota_after("q", EVERYTHING, {"count/pods": "2", "pods": "1", "requests.cpu": "1"})
 
 
-async def test_the_resource_version_of_a_quota_changes_with_every_charge_and_release(room: Room) -> None:
-    """A watch of quotas shows each charge and each release as an event of its own."""
+async def test_every_charge_and_release_changes_the_resource_version_of_a_quota(room: Room) -> None:
+    """A watch of quotas shows each charge and each release as a separate event."""
     await room.quota("q", {"pods": "9"})
     await room.create("pods", pod("x"))
     async with room.api.watch(room.path("resourcequotas")) as events:
@@ -212,9 +212,9 @@ async def test_the_resource_version_of_a_quota_changes_with_every_charge_and_rel
     assert seen == ["1", "2", "1"]
 
 
-@pytest.mark.only_kubernetes("The sandbox does not say who changed a status.")
-async def test_the_quota_tells_a_charge_from_a_recount(room: Room) -> None:
-    """A value belongs to who changed it last: the API server by a charge, the quota controller by a recount."""
+@pytest.mark.only_kubernetes("The sandbox does not record who changed a status.")
+async def test_the_quota_shows_whether_a_charge_or_a_recount_wrote_it(room: Room) -> None:
+    """The manager that last changed a value is the API server after a charge, the quota controller after a recount."""
 
     async def recounted() -> frozenset[str]:
         return read_quota((await room.api.get(room.path("resourcequotas", "q"))).json).recounted

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def apply(api: Api, path: str, body: object, manager: str = "one", **params: str) -> Reply:
-    """Apply as a manager."""
+    """Apply as ``manager``."""
     return await api.patch(path, body, APPLY, params={"fieldManager": manager, **params})
 
 
@@ -24,7 +24,7 @@ def owners(obj: JSON) -> dict[tuple[str, str], JSON]:
 
 
 def clash(*found: tuple[str, str]) -> tuple[str, list[JSON]]:
-    """The message and causes of a conflict of one manager over some fields."""
+    """The message and the causes of a conflict with one manager about some fields."""
     listed = [{"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": f} for who, f in found]
     if len(found) == 1:
         return f"Apply failed with 1 conflict: conflict with {found[0][0]}: {found[0][1]}", listed
@@ -32,8 +32,8 @@ def clash(*found: tuple[str, str]) -> tuple[str, list[JSON]]:
     return f"Apply failed with {len(found)} conflicts: conflicts with {found[0][0]}:\n{fields}", listed
 
 
-async def test_an_apply_creates_what_is_not_there(api: Api, namespace: str) -> None:
-    """201, then 200; the manager owns what it applied; the same again makes no version."""
+async def test_an_apply_creates_a_missing_object(api: Api, namespace: str) -> None:
+    """201, then 200. The manager owns what it applied; repeating the apply makes no new version."""
     path = of_core(namespace, "configmaps", "m")
     first = await apply(api, path, config("m", {"a": "1"}))
     second = await apply(api, path, config("m", {"a": "1"}))
@@ -46,8 +46,8 @@ async def test_an_apply_creates_what_is_not_there(api: Api, namespace: str) -> N
     assert entry["time"] == first.json["metadata"]["creationTimestamp"]
 
 
-async def test_an_apply_may_be_yaml_and_without_a_name(api: Api, namespace: str) -> None:
-    """The name is that of the path, where there is such an object; to create one it must be said."""
+async def test_an_apply_may_be_yaml_and_may_omit_the_name(api: Api, namespace: str) -> None:
+    """For an existing object the name is that of the path; a create must give it."""
     path = of_core(namespace, "configmaps", "m")
     told = "the name of the object (m based on URL) was undeterminable: name must be provided"
     body = "apiVersion: v1\nkind: ConfigMap\ndata: {a: b}\n"
@@ -58,8 +58,8 @@ async def test_an_apply_may_be_yaml_and_without_a_name(api: Api, namespace: str)
     assert (applied["metadata"]["name"], applied["data"]) == ("m", {"a": "b"})
 
 
-async def test_another_managers_field_is_a_conflict(api: Api, namespace: str) -> None:
-    """409 with a cause for each field, and nothing changes."""
+async def test_a_field_of_another_manager_is_a_conflict(api: Api, namespace: str) -> None:
+    """409 with a cause for each field; nothing changes."""
     path = of_core(namespace, "configmaps", "m")
     made(await apply(api, path, config("m", {"a": "1", "b": "1", "c": "1"})))
     one = await apply(api, path, config("m", {"a": "2"}), "two")
@@ -75,7 +75,7 @@ async def test_another_managers_field_is_a_conflict(api: Api, namespace: str) ->
 
 
 async def test_force_takes_a_field_over(api: Api, namespace: str) -> None:
-    """The other manager owns it no more, and may apply without it."""
+    """The other manager no longer owns the field, and may apply without it."""
     path = of_core(namespace, "configmaps", "m")
     made(await apply(api, path, config("m", {"a": "1", "b": "1"})))
     forced = made(await apply(api, path, config("m", {"a": "2"}), "two", force="true"))
@@ -85,8 +85,8 @@ async def test_force_takes_a_field_over(api: Api, namespace: str) -> None:
     assert refusal(await apply(api, path, config("m", {"a": "1", "b": "1"})))[0] == 409
 
 
-async def test_the_same_value_is_shared(api: Api, namespace: str) -> None:
-    """Two managers may apply the same; the field goes when both have dropped it."""
+async def test_managers_may_share_a_value(api: Api, namespace: str) -> None:
+    """Two managers may apply the same value; the field is removed when neither applies it any more."""
     path = of_core(namespace, "configmaps", "m")
     made(await apply(api, path, config("m", {"a": "1"})))
     shared = made(await apply(api, path, config("m", {"a": "1"}), "two"))
@@ -99,8 +99,8 @@ async def test_the_same_value_is_shared(api: Api, namespace: str) -> None:
     assert "managedFields" not in gone["metadata"]
 
 
-async def test_what_is_no_longer_applied_is_removed(api: Api, namespace: str) -> None:
-    """Only what this manager alone owned."""
+async def test_fields_that_are_no_longer_applied_are_removed(api: Api, namespace: str) -> None:
+    """Only fields that no other manager owns."""
     path = of_core(namespace, "configmaps", "m")
     made(await apply(api, path, config("m", {"a": "1", "b": "1"}, labels={"x": "1"})))
     less = made(await apply(api, path, config("m", {"b": "1"})))
@@ -110,7 +110,7 @@ async def test_what_is_no_longer_applied_is_removed(api: Api, namespace: str) ->
 
 
 async def test_containers_merge_by_name(api: Api, namespace: str) -> None:
-    """Each manager its own container and its own variables of a shared one."""
+    """Each manager owns its own container, and its own variables in a shared one."""
     path = of_core(namespace, "podtemplates", "t")
 
     def template(*containers: JSON) -> JSON:
@@ -153,8 +153,8 @@ async def test_finalizers_are_a_set(api: Api, namespace: str) -> None:
     made(await apply(api, path, config("m"), "two"))
 
 
-async def test_writers_that_do_not_apply_own_fields_too(api: Api, namespace: str) -> None:
-    """A create, a replace or a patch gives its manager, named in the query or after the User-Agent, what it changed."""
+async def test_other_writes_own_fields_too(api: Api, namespace: str) -> None:
+    """Create, replace and patch make their manager, from the query or the User-Agent, the owner of what they change."""
     path = of_core(namespace, "configmaps")
     created = made(await api.post(path, config("m", {"a": "1", "b": "1"}, labels={"l": "1"})))
     patched = made(await api.patch(f"{path}/m", {"data": {"a": "2"}}, MERGE, params={"fieldManager": "patcher"}))
@@ -165,8 +165,8 @@ async def test_writers_that_do_not_apply_own_fields_too(api: Api, namespace: str
     assert owners(patched)["backoff-ctrl-tests", "Update"]["f:data"] == {".": {}, "f:b": {}}
 
 
-async def test_an_apply_conflicts_with_a_writer_that_does_not_apply(api: Api, namespace: str) -> None:
-    """The message names its version too; with force the field changes hands."""
+async def test_an_apply_conflicts_with_other_writes(api: Api, namespace: str) -> None:
+    """The message also names the API version of that write; with force the field changes its owner."""
     path = of_core(namespace, "configmaps", "m")
     made(await apply(api, path, config("m", {"a": "1"})))
     made(await api.patch(path, {"data": {"a": "2"}}, MERGE, params={"fieldManager": "patcher"}))
@@ -181,7 +181,7 @@ async def test_an_apply_conflicts_with_a_writer_that_does_not_apply(api: Api, na
 
 
 async def test_a_removed_field_has_no_owner(api: Api, namespace: str) -> None:
-    """Who removes a field by a patch takes it from all."""
+    """Removing a field by a patch takes it from all its owners."""
     path = of_core(namespace, "configmaps", "m")
     made(await apply(api, path, config("m", {"a": "1", "b": "1"})))
     left = made(await api.patch(path, {"data": {"a": None}}, MERGE, params={"fieldManager": "patcher"}))
@@ -189,8 +189,8 @@ async def test_a_removed_field_has_no_owner(api: Api, namespace: str) -> None:
     assert owners(left) == {("one", "Apply"): {"f:data": {"f:b": {}}}}
 
 
-async def test_the_status_is_owned_apart(api: Api, namespace: str) -> None:
-    """An entry of the status path says so, and the main path can't own a status."""
+async def test_the_status_has_owners_of_its_own(api: Api, namespace: str) -> None:
+    """Entries of the status subresource are marked as such, and an apply of the main path cannot own the status."""
     path = of_core(namespace, "pods")
     made(await api.post(path, pod("p")))
     status = {"status": {"message": "hello"}}
@@ -203,8 +203,8 @@ async def test_the_status_is_owned_apart(api: Api, namespace: str) -> None:
     assert entries["backoff-ctrl-tests"]["fieldsV1"].keys() == {"f:spec"}
 
 
-async def test_a_created_pod_is_owned_with_its_defaults(api: Api, namespace: str) -> None:
-    """Containers by name, with what the server filled in; not what admission added, such as tolerations."""
+async def test_the_creator_of_a_pod_owns_its_defaults(api: Api, namespace: str) -> None:
+    """Containers by name, with what the server filled in, but not what admission added, such as tolerations."""
     created = made(await api.post(of_core(namespace, "pods"), pod("p", labels={"a": "b"})))
     container: JSON = {
         ".": {}, "f:image": {}, "f:imagePullPolicy": {}, "f:name": {}, "f:resources": {},
@@ -225,8 +225,8 @@ async def test_a_created_pod_is_owned_with_its_defaults(api: Api, namespace: str
     }
 
 
-async def test_managed_fields_may_be_emptied(api: Api, namespace: str) -> None:
-    """A list of one empty entry forgets all owners; the next to apply meets them as `before-first-apply`."""
+async def test_managed_fields_can_be_reset(api: Api, namespace: str) -> None:
+    """A list of one empty entry drops all owners; the next apply meets them as `before-first-apply`."""
     path = of_core(namespace, "configmaps", "m")
     made(await apply(api, path, config("m", {"a": "1"})))
     emptied = made(await api.patch(path, {"metadata": {"managedFields": [{}]}}, MERGE))
@@ -237,7 +237,7 @@ async def test_managed_fields_may_be_emptied(api: Api, namespace: str) -> None:
 
 
 async def test_an_apply_needs_a_manager(api: Api, namespace: str) -> None:
-    """422 of the PatchOptions."""
+    """422 for PatchOptions without `fieldManager`."""
     reply = await api.patch(of_core(namespace, "configmaps", "m"), config("m"), APPLY)
 
     assert causes(reply) == [("FieldValueRequired", "fieldManager", "Required value: is required for apply patch")]
@@ -255,8 +255,8 @@ async def test_an_apply_needs_a_manager(api: Api, namespace: str) -> None:
     ],
     ids=["no-kind", "no-version", "another-kind", "another-name", "managed-fields"],
 )  # fmt: skip
-async def test_an_apply_of_something_else_is_refused(api: Api, namespace: str, body: Any, told: str) -> None:
-    """400, whether there is an object or not."""
+async def test_an_apply_of_another_kind_is_refused(api: Api, namespace: str, body: Any, told: str) -> None:
+    """400, whether the object exists or not."""
     path = of_core(namespace, "configmaps", "m")
     if "name on the URL" not in told:
         made(await apply(api, path, config("m")))
@@ -265,7 +265,7 @@ async def test_an_apply_of_something_else_is_refused(api: Api, namespace: str, b
 
 
 async def test_an_apply_of_an_unknown_field_is_an_error(api: Api, namespace: str) -> None:
-    """500 that names the field: it is not in the schema."""
+    """500 that names the field, because it is not in the schema."""
     reply = await apply(api, of_core(namespace, "configmaps", "m"), {**config("m"), "foo": 1})
     code, reason, message = refusal(reply)
 
@@ -274,8 +274,8 @@ async def test_an_apply_of_an_unknown_field_is_an_error(api: Api, namespace: str
     assert message.endswith("; /v1, Kind=ConfigMap): .foo: field not declared in schema")
 
 
-async def test_an_apply_may_name_a_version_or_a_uid(api: Api, namespace: str) -> None:
-    """409 for an old version; 409 for a uid where there is nothing; 422 for another uid."""
+async def test_an_apply_may_give_a_version_or_a_uid(api: Api, namespace: str) -> None:
+    """409 for an old version, 409 for a uid if the object does not exist, 422 for a different uid."""
     path = of_core(namespace, "configmaps")
     made(await apply(api, f"{path}/m", config("m")))
 
@@ -290,15 +290,15 @@ async def test_an_apply_may_name_a_version_or_a_uid(api: Api, namespace: str) ->
 
 
 async def test_an_apply_of_a_status_creates_nothing(api: Api, namespace: str) -> None:
-    """404 where there is no object."""
+    """404 if the object does not exist."""
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "status": {"message": "x"}}
     reply = await apply(api, of_core(namespace, "pods", "p", "status"), body)
 
     assert refusal(reply) == (404, "NotFound", 'pods "p" not found')
 
 
-async def test_an_apply_may_be_tried_without_effect(api: Api, namespace: str) -> None:
-    """`dryRun=All`, for a create as for a change."""
+async def test_an_apply_can_be_a_dry_run(api: Api, namespace: str) -> None:
+    """`dryRun=All` for creating and for changing an object."""
     path = of_core(namespace, "configmaps", "m")
     assert (await apply(api, path, config("m", {"a": "1"}), dryRun="All")).status == 201
     assert (await api.get(path)).status == 404

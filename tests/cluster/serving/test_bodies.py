@@ -1,4 +1,4 @@
-"""Bodies and paths that make no sense: which answer each gets."""
+"""Bad requests: the answer to malformed bodies, unknown paths and invalid options."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ UNMARSHAL = "json: cannot unmarshal {} into Go struct field {} of type"
         "/api/v1/namespaces/{namespace}/nodes",
     ],
 )  # fmt: skip
-async def test_an_unknown_path_in_a_served_group_is_a_status(api: Api, namespace: str, path: str) -> None:
-    """404 NotFound without a name."""
+async def test_an_unknown_path_in_a_served_group_gets_a_status(api: Api, namespace: str, path: str) -> None:
+    """404 NotFound, without a name."""
     reply = await api.get(path.format(namespace=namespace))
 
     assert refusal(reply) == NO_PATH
@@ -52,8 +52,8 @@ async def test_an_unknown_path_in_a_served_group_is_a_status(api: Api, namespace
 
 
 @pytest.mark.parametrize("path", ["/foo", "/apis/no.such.group/v1/things", "/apis/no.such.group"])
-async def test_an_unknown_path_elsewhere_is_plain_text(api: Api, path: str) -> None:
-    """404, and no Status."""
+async def test_an_unknown_path_elsewhere_gets_plain_text(api: Api, path: str) -> None:
+    """404 without a Status."""
     reply = await api.get(path)
 
     assert (reply.status, reply.text) == (404, "404 page not found\n")
@@ -69,7 +69,9 @@ async def test_an_unknown_path_elsewhere_is_plain_text(api: Api, path: str) -> N
         ("OPTIONS", "{core}/pods"), ("PUT", "{core}/pods/p/binding"),
     ],
 )  # fmt: skip
-async def test_a_method_that_a_path_does_not_know(api: Api, namespace: str, method: str, path: str) -> None:
+async def test_a_method_that_a_path_does_not_support_is_refused(
+    api: Api, namespace: str, method: str, path: str
+) -> None:
     """405 MethodNotAllowed."""
     body = pod("p") if method in {"PUT", "POST"} else None
     reply = await api.call(method, path.format(core=f"/api/v1/namespaces/{namespace}"), body)
@@ -111,14 +113,14 @@ async def test_a_method_that_a_path_does_not_know(api: Api, namespace: str, meth
          "another-version", "unknown-kind",
          "value-of-a-number", "data-of-an-array", "label-of-a-bool", "metadata-of-a-number"],
 )  # fmt: skip
-async def test_a_body_that_cannot_be_read_is_refused(api: Api, namespace: str, body: object, told: str) -> None:
-    """400 BadRequest in Go's words."""
+async def test_a_malformed_body_is_refused(api: Api, namespace: str, body: object, told: str) -> None:
+    """400 BadRequest with Go's message."""
     expected = (400, "BadRequest", in_words_of(api.server, told))
     assert refusal(await api.post(of_core(namespace, "configmaps"), body)) == expected
 
 
-async def test_a_secret_must_be_base64(api: Api, namespace: str) -> None:
-    """400."""
+async def test_the_data_of_a_secret_must_be_base64(api: Api, namespace: str) -> None:
+    """400 with the position of the first wrong byte."""
     reply = await api.post(of_core(namespace, "secrets"), {"metadata": {"name": "s"}, "data": {"a": "%%"}})
 
     told = 'Secret in version "v1" cannot be handled as a Secret: illegal base64 data at input byte 0'
@@ -126,8 +128,8 @@ async def test_a_secret_must_be_base64(api: Api, namespace: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["text/plain", "application/x-www-form-urlencoded", "application/xml"])
-async def test_a_body_in_another_form_is_refused(api: Api, namespace: str, form: str) -> None:
-    """415 UnsupportedMediaType with what is read."""
+async def test_a_body_of_an_unsupported_media_type_is_refused(api: Api, namespace: str, form: str) -> None:
+    """415 UnsupportedMediaType with the supported types."""
     reply = await api.call("POST", of_core(namespace, "configmaps"), b"{}", content_type=form)
 
     code, reason, message = refusal(reply)
@@ -138,8 +140,8 @@ async def test_a_body_in_another_form_is_refused(api: Api, namespace: str, form:
     )
 
 
-async def test_yaml_is_read_as_json(api: Api, namespace: str) -> None:
-    """`application/yaml`; a date stays a text."""
+async def test_yaml_bodies_are_read_like_json(api: Api, namespace: str) -> None:
+    """`application/yaml`; a date stays a string."""
     body = b"metadata: {name: m, annotations: {day: 2026-01-01}}\ndata: {a: b}\n"
     reply = await api.call("POST", of_core(namespace, "configmaps"), body, content_type="application/yaml")
 
@@ -147,7 +149,7 @@ async def test_yaml_is_read_as_json(api: Api, namespace: str) -> None:
 
 
 @pytest.mark.parametrize("accept", ["application/xml", "text/html", "application/json;as=Foo;v=v1;g=meta.k8s.io"])
-async def test_an_answer_in_another_form_cannot_be_had(api: Api, namespace: str, accept: str) -> None:
+async def test_an_unsupported_answer_type_is_refused(api: Api, namespace: str, accept: str) -> None:
     """406 NotAcceptable."""
     reply = await api.get(of_core(namespace, "configmaps"), accept=accept)
 
@@ -155,8 +157,8 @@ async def test_an_answer_in_another_form_cannot_be_had(api: Api, namespace: str,
 
 
 @pytest.mark.parametrize("accept", ["*/*", "text/html,*/*;q=0.8", "application/xml,application/json"])
-async def test_json_is_the_answer_where_anything_may_be(api: Api, namespace: str, accept: str) -> None:
-    """As browsers and curl ask."""
+async def test_json_is_the_answer_where_any_type_is_accepted(api: Api, namespace: str, accept: str) -> None:
+    """As browsers and curl ask for it."""
     reply = await api.get(of_core(namespace, "configmaps"), accept=accept)
 
     assert (reply.status, reply.headers["Content-Type"]) == (200, "application/json")
@@ -174,7 +176,7 @@ async def test_json_is_the_answer_where_anything_may_be(api: Api, namespace: str
 async def test_a_body_that_is_too_large_is_refused(
     api: Api, namespace: str, size: int, expected: tuple[int, str, str]
 ) -> None:
-    """A ConfigMap holds 1 MiB; no request may have more than 3."""
+    """A ConfigMap holds at most 1 MiB, a request at most 3 MiB."""
     path = of_core(namespace, "configmaps")
 
     assert refusal(await api.post(path, config("m", {"a": "x" * size}))) == expected
@@ -220,10 +222,10 @@ META: list[Any] = [
 
 
 @pytest.mark.parametrize(("metadata", "found"), META)
-async def test_metadata_that_breaks_a_rule_is_refused(
+async def test_invalid_metadata_is_refused(
     api: Api, namespace: str, metadata: JSON, found: list[tuple[str, str, str]]
 ) -> None:
-    """422 with a cause for each, on create and on patch."""
+    """422 with a cause for each violated rule, on create and on patch."""
     path = of_core(namespace, "configmaps")
 
     expected = [(reason, field, in_words_of(api.server, text)) for reason, field, text in found]
@@ -232,8 +234,8 @@ async def test_metadata_that_breaks_a_rule_is_refused(
     assert refusal(await api.patch(f"{path}/m", {"metadata": metadata}, MERGE))[:2] == (422, "Invalid")
 
 
-async def test_only_one_owner_may_be_the_controller(api: Api, namespace: str) -> None:
-    """422 that names both."""
+async def test_only_one_owner_can_be_the_controller(api: Api, namespace: str) -> None:
+    """422 that names two of them."""
     owners = [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": name, "controller": True} for name in "ab"]
     found = causes(await api.post(of_core(namespace, "configmaps"), config("m", ownerReferences=owners)))
 
@@ -252,15 +254,15 @@ async def test_only_one_owner_may_be_the_controller(api: Api, namespace: str) ->
     ],
     ids=["bad-key", "twice"],
 )  # fmt: skip
-async def test_keys_of_a_config_map_have_rules(
+async def test_invalid_keys_of_a_config_map_are_refused(
     api: Api, namespace: str, body: JSON, found: tuple[str, str, str]
 ) -> None:
-    """422 with the key in the field."""
+    """422 with the key in the field path."""
     assert causes(await api.post(of_core(namespace, "configmaps"), {"metadata": {"name": "m"}, **body})) == [found]
 
 
-async def test_unknown_fields_are_dropped_unless_strict(api: Api, namespace: str) -> None:
-    """`fieldValidation=Strict` refuses them, and fields given twice, with 400."""
+async def test_unknown_fields_are_dropped_unless_validation_is_strict(api: Api, namespace: str) -> None:
+    """With `fieldValidation=Strict`, unknown and repeated fields are refused with 400."""
     path = of_core(namespace, "configmaps")
     body = {**config("m"), "foo": 1}
 
@@ -285,10 +287,10 @@ async def test_unknown_fields_are_dropped_unless_strict(api: Api, namespace: str
     ],
     ids=["dry-run", "field-validation", "field-manager"],
 )  # fmt: skip
-async def test_options_of_a_write_have_values(
+async def test_invalid_options_of_a_write_are_refused(
     api: Api, namespace: str, params: dict[str, str], problem: tuple[str, str, str]
 ) -> None:
-    """422 of the CreateOptions, UpdateOptions or PatchOptions."""
+    """422 for CreateOptions, UpdateOptions or PatchOptions."""
     path = of_core(namespace, "configmaps")
     replies = {"CreateOptions": await api.post(path, config("m"), params=params)}
     made(await api.post(path, config("m")))
@@ -300,8 +302,8 @@ async def test_options_of_a_write_have_values(
         assert (reply.json["details"]["group"], reply.json["details"]["kind"]) == ("meta.k8s.io", kind)
 
 
-async def test_a_create_may_be_tried_without_effect(api: Api, namespace: str) -> None:
-    """`dryRun=All`: checked, named and answered as if, with a uid and without a version; a taken name is told."""
+async def test_a_create_can_be_a_dry_run(api: Api, namespace: str) -> None:
+    """`dryRun=All` validates, names and answers like a create, with a uid but no version; a taken name is a 409."""
     path = of_core(namespace, "configmaps")
     tried = await api.post(path, config(), params={"dryRun": "All"})
 
@@ -315,8 +317,8 @@ async def test_a_create_may_be_tried_without_effect(api: Api, namespace: str) ->
     assert refusal(await api.post(path, config("m"), params={"dryRun": "All"})) == taken
 
 
-async def test_a_dry_run_may_be_asked_for_twice(api: Api, namespace: str) -> None:
-    """`dryRun=All&dryRun=All` of a create and a delete; any other value beside it is a 422."""
+async def test_a_dry_run_may_be_requested_twice(api: Api, namespace: str) -> None:
+    """`dryRun=All&dryRun=All` of a create or a delete works; any other value beside `All` is a 422."""
     path = of_core(namespace, "configmaps")
     tried = await api.post(f"{path}?dryRun=All&dryRun=All", config("m"))
     assert (tried.status, (await api.get(f"{path}/m")).status) == (201, 404)

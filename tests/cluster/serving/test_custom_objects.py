@@ -1,4 +1,4 @@
-"""Custom resources: defaults, pruning, validation, status, patches and columns, as their definition says."""
+"""Custom resources: defaults, pruning, validation, status, patches and columns, as their definition specifies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOO_OLD = (
 
 
 async def serve(server: Server, name: str) -> None:
-    """Define Things in a group, and wait until they can be listed and watched."""
+    """Define the kind Thing in a group, and wait until it can be listed and watched."""
     async with Api(server) as api:
         await establish(api, definition(name))
         await api.until(f"/apis/{name}/v1", lambda found: found["resources"])
@@ -36,14 +36,14 @@ async def serve(server: Server, name: str) -> None:
 
 
 async def drop(server: Server, name: str) -> None:
-    """Take the definition away."""
+    """Delete the definition, where ``custom_kinds.retire`` does."""
     async with Api(server) as api:
         await retire(api, f"things.{name}")
 
 
 @pytest.fixture(scope="module")
 def group(server: Server) -> Iterator[str]:
-    """A group with a kind Thing: one for the module, as a real server takes seconds to serve it."""
+    """A group with the kind Thing, one for the module, because a real server takes seconds to serve it."""
     name = fresh_group()
     asyncio.run(serve(server, name))
     yield name
@@ -52,12 +52,12 @@ def group(server: Server) -> Iterator[str]:
 
 @pytest.fixture
 def things(group: str, namespace: str) -> str:
-    """The path of Things."""
+    """The path of the Things in the test's namespace."""
     return f"/apis/{group}/v1/namespaces/{namespace}/things"
 
 
-async def test_an_object_of_a_new_kind_behaves_as_any_other(api: Api, things: str) -> None:
-    """Create, get, list, watch, patch, delete; generation counts changes of the spec."""
+async def test_custom_objects_behave_like_any_others(api: Api, things: str) -> None:
+    """Create, get, list, watch, patch and delete; the generation counts changes of the spec."""
     created = made(await api.post(things, thing(things, "a", {"size": 3})))
     changed = made(await api.patch(f"{things}/a", {"spec": {"size": 4}}, MERGE))
 
@@ -73,7 +73,7 @@ async def test_an_object_of_a_new_kind_behaves_as_any_other(api: Api, things: st
 
 
 async def test_defaults_are_filled_in(api: Api, things: str) -> None:
-    """Also for a null where null is not allowed, and below a default; not where the object above is missing."""
+    """Also for a null where null is not allowed, and inside a default; not where the parent object is missing."""
     created = made(await api.post(things, thing(things, "a", {"size": 1})))
     nulled = made(await api.post(things, thing(things, "b", {"size": 1, "color": None, "tags": None, "nick": None})))
     bare = made(await api.post(things, thing(things, "c")))
@@ -85,7 +85,7 @@ async def test_defaults_are_filled_in(api: Api, things: str) -> None:
 
 
 async def test_unknown_fields_are_pruned(api: Api, things: str) -> None:
-    """At every depth, but for what `x-kubernetes-preserve-unknown-fields` keeps."""
+    """At every depth, except where `x-kubernetes-preserve-unknown-fields` keeps them."""
     spec = {"size": 1, "foo": 1, "free": {"x": [1]}, "nested": {"deep": False, "foo": 2}, "labels": {"any": "x"}}
     created = made(await api.post(things, thing(things, "a", spec, extra=1)))
 
@@ -99,8 +99,8 @@ async def test_unknown_fields_are_pruned(api: Api, things: str) -> None:
     assert "extra" not in created
 
 
-async def test_unknown_fields_may_be_refused(api: Api, things: str) -> None:
-    """`fieldValidation=Strict`: 400 that names them."""
+async def test_unknown_fields_are_refused_when_validation_is_strict(api: Api, things: str) -> None:
+    """400 that names them, with `fieldValidation=Strict`."""
     body = thing(things, "a", {"size": 1, "foo": 1, "nested": {"bar": 2}})
     reply = await api.post(things, body, params={"fieldValidation": "Strict"})
 
@@ -141,10 +141,10 @@ INVALID, TYPE = "FieldValueInvalid", "FieldValueTypeInvalid"
     ids=["missing", "too-small", "too-big", "type", "enum", "pattern", "too-long", "too-many", "int-or-string",
          "additional", "spec-type", "two"],
 )  # fmt: skip
-async def test_an_object_must_fit_its_schema(
+async def test_an_object_must_match_its_schema(
     api: Api, things: str, spec: object, found: list[tuple[str, str, str]]
 ) -> None:
-    """422 with a cause for each misfit, in any order."""
+    """422 with a cause for each violation, in any order."""
     assert sorted(causes(await api.post(things, thing(things, "a", spec)))) == sorted(found)
     made(await api.post(things, thing(things, "b", {"size": 1})))
     if isinstance(spec, dict) and spec:
@@ -152,8 +152,8 @@ async def test_an_object_must_fit_its_schema(
         assert sorted(causes(reply)) == sorted(found)
 
 
-async def test_status_and_spec_are_written_apart(api: Api, things: str) -> None:
-    """The main path drops a status, the status path drops everything else; only the spec counts as a generation."""
+async def test_status_and_spec_are_written_separately(api: Api, things: str) -> None:
+    """The main path ignores the status, the status path everything else; only the spec counts for the generation."""
     created = made(await api.post(things, thing(things, "a", {"size": 1}, status={"phase": "x"})))
     by_status = made(
         await api.patch(
@@ -172,8 +172,8 @@ async def test_status_and_spec_are_written_apart(api: Api, things: str) -> None:
     assert (await api.get(f"{things}/a/status")).json == by_main
 
 
-async def test_a_status_must_fit_its_schema_too(api: Api, things: str) -> None:
-    """422 of the status path."""
+async def test_the_status_must_match_the_schema_too(api: Api, things: str) -> None:
+    """422 from the status path."""
     made(await api.post(things, thing(things, "a", {"size": 1})))
     found = causes(await api.patch(f"{things}/a/status", {"status": {"phase": 7}}, MERGE))
 
@@ -182,8 +182,8 @@ async def test_a_status_must_fit_its_schema_too(api: Api, things: str) -> None:
     assert text.endswith('phase in body must be of type string: "integer"')
 
 
-async def test_a_replace_needs_the_version(api: Api, things: str) -> None:
-    """Unlike built-in kinds: 422 without metadata.resourceVersion."""
+async def test_a_replace_must_give_the_version(api: Api, things: str) -> None:
+    """Unlike for built-in kinds: 422 without metadata.resourceVersion."""
     created = made(await api.post(things, thing(things, "a", {"size": 1})))
     text = "Invalid value: 0: must be specified for an update"
 
@@ -194,8 +194,8 @@ async def test_a_replace_needs_the_version(api: Api, things: str) -> None:
     assert changed["spec"] == {"size": 2, "color": "red", "nested": {"deep": True}}
 
 
-async def test_patches_of_a_new_kind(api: Api, things: str) -> None:
-    """JSON patch, merge patch and apply work; strategic merge patch is not known here: 415."""
+async def test_custom_objects_can_be_patched(api: Api, things: str) -> None:
+    """JSON patch, merge patch and apply work; strategic merge patch is answered 415."""
     made(await api.post(things, thing(things, "a", {"size": 1})))
     operation = [{"op": "replace", "path": "/spec/size", "value": 2}]
     assert made(await api.patch(f"{things}/a", operation, JSON_PATCH))["spec"]["size"] == 2
@@ -208,8 +208,8 @@ async def test_patches_of_a_new_kind(api: Api, things: str) -> None:
     assert refusal(reply) == (415, "UnsupportedMediaType", told)
 
 
-async def test_a_body_must_say_its_kind(api: Api, things: str) -> None:
-    """Unlike built-in kinds: 400 without one, 422 for another kind, 400 for another group."""
+async def test_a_body_must_give_its_kind(api: Api, things: str) -> None:
+    """Unlike for built-in kinds: 400 without a kind, 422 for another kind, 400 for another group."""
     text = json.dumps({"metadata": {"name": "a"}})
     reply = await api.post(things, text)
     told = f"the object provided is unrecognized (must be of type Thing): Object 'Kind' is missing in '{text}'"
@@ -223,8 +223,8 @@ async def test_a_body_must_say_its_kind(api: Api, things: str) -> None:
     assert refusal(reply) == (400, "BadRequest", told)
 
 
-async def test_a_watch_from_before_a_kind_was_served_is_gone(api: Api, things: str) -> None:
-    """HTTP 200, then one ERROR event: a Status with code 410 and reason Expired; the stream ends."""
+async def test_a_watch_from_before_the_kind_was_served_expires(api: Api, things: str) -> None:
+    """HTTP 200, then one ERROR event: a Status with code 410 and reason Expired; then the stream ends."""
     reply = await api.get(things, params={"watch": "1", "resourceVersion": "1", "timeoutSeconds": "5"})
     events = [json.loads(line) for line in reply.text.splitlines()]
 
@@ -235,12 +235,12 @@ async def test_a_watch_from_before_a_kind_was_served_is_gone(api: Api, things: s
     assert status["message"].startswith("too old resource version: 1 (")
 
 
-async def test_a_list_that_goes_on_too_late_is_expired(api: Api, server: Server, things: str) -> None:
-    """410 Expired once the history is gone, with a token to go on with what there is by then."""
+async def test_a_list_that_continues_too_late_expires(api: Api, server: Server, things: str) -> None:
+    """410 Expired once the history is gone, with a token to continue with the objects as they are by then."""
     for name in "abc":
         made(await api.post(things, thing(things, name, {"size": 1})))
     token = read_token((await api.get(things, params={"limit": "1"})).json["metadata"]["continue"])
-    server.compact()  # a real server remembers what it has seen itself: the token is made one from before
+    server.compact()  # a real server still has the versions that it saw itself: the token is changed to an older one
     reply = await api.get(things, params={"limit": "1", "continue": written_token({**token, "rv": 1})})
 
     status = reply.json
@@ -249,7 +249,7 @@ async def test_a_list_that_goes_on_too_late_is_expired(api: Api, server: Server,
     assert names(rest) == ["b", "c"]
 
 
-async def test_a_list_of_a_forgotten_version_is_expired(api: Api, server: Server, things: str) -> None:
+async def test_a_list_of_a_compacted_version_expires(api: Api, server: Server, things: str) -> None:
     """410 for an exact version that is gone."""
     server.compact()
     reply = await api.get(things, params={"resourceVersion": "1", "resourceVersionMatch": "Exact"})
@@ -257,8 +257,8 @@ async def test_a_list_of_a_forgotten_version_is_expired(api: Api, server: Server
     assert refusal(reply) == (410, "Expired", "The resourceVersion for the provided list is too old.")
 
 
-async def test_columns_of_a_new_kind(api: Api, things: str) -> None:
-    """A Table has those of the definition, between Name and, as it names its own, no Age."""
+async def test_a_table_has_the_columns_of_the_definition(api: Api, things: str) -> None:
+    """After Name come the columns that the definition lists; since it lists some, there is no Age."""
     made(await api.post(things, thing(things, "a", {"size": 3})))
     table = (await api.get(things, accept="application/json;as=Table;v=v1;g=meta.k8s.io")).json
 

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: served soon, checked, changed, and gone with what they brought."""
+"""CustomResourceDefinitions: established, validated, changed, and deleted with their objects."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 INVALID = "FieldValueInvalid"
 
 
-async def test_a_definition_is_soon_established(api: Api) -> None:
-    """Its names are filled in and accepted; a watch of it sees the conditions come."""
+async def test_a_definition_is_established(api: Api) -> None:
+    """Its names are filled in and accepted; a watch of it sees the conditions appear."""
     group = fresh_group()
     created = made(await api.post(DEFINITIONS, definition(group)))
     async with api.watch(
@@ -40,8 +40,8 @@ async def test_a_definition_is_soon_established(api: Api) -> None:
     await retire(api, f"things.{group}")
 
 
-async def test_a_definition_takes_its_objects_with_it(api: Api, namespace: str) -> None:
-    """The delete answers with the definition, going; then objects, path and group are gone."""
+async def test_a_definition_is_deleted_with_its_objects(api: Api, namespace: str) -> None:
+    """The delete answers with the terminating definition; then its objects, path and group are gone."""
     group = fresh_group()
     await establish(api, definition(group))
     await api.until(f"/apis/{group}/v1", lambda found: found["resources"])
@@ -60,7 +60,7 @@ async def test_a_definition_takes_its_objects_with_it(api: Api, namespace: str) 
 
 
 async def test_names_that_are_taken_are_not_accepted(api: Api) -> None:
-    """A second definition of the same kind is stored, says so in its conditions, and is not served."""
+    """A second definition of the same kind is stored, reports it in its conditions, and is not served."""
     group = fresh_group()
     await establish(api, definition(group))
     name = f"others.{group}"
@@ -74,8 +74,8 @@ async def test_names_that_are_taken_are_not_accepted(api: Api) -> None:
     await retire(api, name, f"things.{group}")
 
 
-async def test_a_change_of_a_definition_is_followed(api: Api, namespace: str) -> None:
-    """A new short name and a new maximum hold soon; the scope can't change."""
+async def test_changes_of_a_definition_take_effect(api: Api, namespace: str) -> None:
+    """A new short name and a new maximum apply soon; the scope cannot change."""
     group = fresh_group()
     await establish(api, definition(group))
     path, things = f"{DEFINITIONS}/things.{group}", f"/apis/{group}/v1/namespaces/{namespace}/things"
@@ -95,7 +95,7 @@ async def test_a_change_of_a_definition_is_followed(api: Api, namespace: str) ->
 
 
 def without(path: str, value: object = None) -> Any:
-    """A change of a definition: the field at a dotted path removed, or set to a value."""
+    """A change of a definition: it removes the field at a dotted path, or sets it to a value."""
 
     def change(body: JSON) -> None:
         *way, last = path.split(".")
@@ -139,7 +139,7 @@ OPENAPI = "spec.validation.openAPIV3Schema"
     ],
     ids=["name", "no-scope", "scope", "no-schema", "no-versions", "type", "not-structural", "no-group"],
 )  # fmt: skip
-async def test_a_definition_must_make_sense(api: Api, change: Any, found: list[tuple[str, str, str]]) -> None:
+async def test_an_invalid_definition_is_refused(api: Api, change: Any, found: list[tuple[str, str, str]]) -> None:
     """422; schemas must be structural."""
     group = fresh_group()
     body = json.loads(json.dumps(definition(group)))

@@ -1,4 +1,4 @@
-"""Deletion: grace, preconditions, finalizers, dependents, and whole collections."""
+"""Deletion: grace periods, preconditions, finalizers, dependents, and whole collections."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage":
 
 
 async def gone(api: Api, path: str) -> bool:
-    """Whether there is nothing at a path."""
+    """Whether nothing exists at a path."""
     return (await api.get(path)).status == 404
 
 
 async def until_gone(api: Api, collection: str, name: str) -> None:
-    """Wait until a collection has it no more."""
+    """Wait until a collection no longer lists the object."""
     await api.until(collection, lambda listed: name not in names(listed))
 
 
 @pytest.mark.parametrize("plural", ["configmaps", "secrets", "events"])
-async def test_a_delete_answers_with_a_status(api: Api, namespace: str, plural: str) -> None:
-    """Success, with name, kind and uid of what is gone."""
+async def test_a_delete_returns_a_status(api: Api, namespace: str, plural: str) -> None:
+    """Success, with name, kind and uid of the deleted object."""
     path = of_core(namespace, plural)
     body = {"metadata": {"name": "x"}, **({"involvedObject": {"namespace": namespace}} if plural == "events" else {})}
     uid = made(await api.post(path, body))["metadata"]["uid"]
@@ -41,8 +41,8 @@ async def test_a_delete_answers_with_a_status(api: Api, namespace: str, plural: 
 
 
 @pytest.mark.parametrize("plural", ["pods", "services", "serviceaccounts", "resourcequotas", "podtemplates"])
-async def test_a_delete_of_some_kinds_answers_with_the_object(api: Api, namespace: str, plural: str) -> None:
-    """Pods, Services, ServiceAccounts, ResourceQuotas and PodTemplates, as they were at last."""
+async def test_a_delete_of_some_kinds_returns_the_object(api: Api, namespace: str, plural: str) -> None:
+    """Pods, Services, ServiceAccounts, ResourceQuotas and PodTemplates are returned in their last state."""
     specs: dict[str, Any] = {
         "pods": pod("x"),
         "services": {"metadata": {"name": "x"}, "spec": {"ports": [{"port": 80}]}},
@@ -58,8 +58,8 @@ async def test_a_delete_of_some_kinds_answers_with_the_object(api: Api, namespac
     assert await gone(api, f"{path}/x")
 
 
-async def test_a_pod_without_a_node_goes_at_once(api: Api, namespace: str) -> None:
-    """Grace 0, whatever its own grace: nobody runs it. The delete counts as a change of the pod."""
+async def test_a_pod_without_a_node_is_deleted_at_once(api: Api, namespace: str) -> None:
+    """Its grace period becomes 0, because no node runs it. The delete counts as a change of the pod."""
     path = of_core(namespace, "pods")
     made(await api.post(path, pod("p", {"terminationGracePeriodSeconds": 40})))
     answer = (await api.delete(f"{path}/p")).json
@@ -69,8 +69,8 @@ async def test_a_pod_without_a_node_goes_at_once(api: Api, namespace: str) -> No
     assert await gone(api, f"{path}/p")
 
 
-async def test_a_pod_on_a_node_is_given_its_grace(api: Api, namespace: str) -> None:
-    """It stays, marked, until a node confirms or grace 0 ends it; a second delete can only shorten the grace."""
+async def test_a_pod_on_a_node_gets_its_grace_period(api: Api, namespace: str) -> None:
+    """It stays, marked, until the node confirms or a grace of 0 ends it; a second delete can only shorten the grace."""
     path = of_core(namespace, "pods", "p")
     made(await api.post(of_core(namespace, "pods"), pod("p", {"nodeName": "n1", "terminationGracePeriodSeconds": 40})))
     first = (await api.delete(path)).json["metadata"]
@@ -86,8 +86,8 @@ async def test_a_pod_on_a_node_is_given_its_grace(api: Api, namespace: str) -> N
 
 
 @pytest.mark.parametrize(("asked", "given"), [(0, None), (1, 1), (7, 7), (-1, 1)])
-async def test_a_delete_may_name_the_grace(api: Api, namespace: str, asked: int, given: int | None) -> None:
-    """In the body or in the query; a negative one is a second."""
+async def test_a_delete_can_set_the_grace_period(api: Api, namespace: str, asked: int, given: int | None) -> None:
+    """In the body or in the query; a negative one counts as one second."""
     path = of_core(namespace, "pods")
     for name in ("in-body", "in-query"):
         made(await api.post(path, pod(name, {"nodeName": "n1"})))
@@ -100,8 +100,8 @@ async def test_a_delete_may_name_the_grace(api: Api, namespace: str, asked: int,
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-async def test_a_finished_pod_needs_no_grace(api: Api, namespace: str, phase: str) -> None:
-    """It goes at once, though it has a node."""
+async def test_a_finished_pod_gets_no_grace_period(api: Api, namespace: str, phase: str) -> None:
+    """It is deleted at once, although it has a node."""
     path = of_core(namespace, "pods")
     made(await api.post(path, pod("p", {"nodeName": "n1"})))
     made(await api.patch(f"{path}/p/status", {"status": {"phase": phase}}, MERGE))
@@ -110,7 +110,7 @@ async def test_a_finished_pod_needs_no_grace(api: Api, namespace: str, phase: st
     assert await gone(api, f"{path}/p")
 
 
-async def test_watchers_see_a_pod_marked_before_it_goes(api: Api, namespace: str) -> None:
+async def test_watchers_see_a_pod_marked_before_it_is_gone(api: Api, namespace: str) -> None:
     """MODIFIED with deletionTimestamp, then DELETED."""
     path = of_core(namespace, "pods")
     version = made(await api.post(path, pod("p")))["metadata"]["resourceVersion"]
@@ -124,7 +124,7 @@ async def test_watchers_see_a_pod_marked_before_it_goes(api: Api, namespace: str
 
 
 async def test_a_finalizer_keeps_an_object_until_it_is_removed(api: Api, namespace: str) -> None:
-    """A delete marks it and answers with it; the removal of the last finalizer deletes it."""
+    """A delete marks the object and returns it; removing the last finalizer deletes it."""
     path = of_core(namespace, "configmaps")
     version = made(await api.post(path, config("m", finalizers=["x/y"])))["metadata"]["resourceVersion"]
     marked = (await api.delete(f"{path}/m")).json
@@ -142,8 +142,8 @@ async def test_a_finalizer_keeps_an_object_until_it_is_removed(api: Api, namespa
     assert found[1]["object"]["metadata"]["finalizers"] == ["x/y"]
 
 
-async def test_a_going_object_can_be_changed_but_not_kept(api: Api, namespace: str) -> None:
-    """Data may change; no finalizer may be added; its name is taken until it is gone."""
+async def test_a_terminating_object_can_be_changed_but_not_kept(api: Api, namespace: str) -> None:
+    """Its data may change, but no finalizer may be added; its name is taken until it is gone."""
     path = of_core(namespace, "configmaps")
     made(await api.post(path, config("m", finalizers=["x/y"])))
     await api.delete(f"{path}/m")
@@ -172,7 +172,7 @@ async def test_a_going_object_can_be_changed_but_not_kept(api: Api, namespace: s
 async def test_a_precondition_must_hold(
     api: Api, namespace: str, plural: str, kind: str, field: str, told: str
 ) -> None:
-    """409 Conflict with both values; it names the kind, not the resource."""
+    """409 Conflict with both values; the message names the kind, not the resource."""
     path = of_core(namespace, plural)
     metadata = made(await api.post(path, pod("x") if plural == "pods" else config("x")))["metadata"]
     reply = await api.delete(f"{path}/x", {"preconditions": {field: "1"}})
@@ -187,7 +187,7 @@ async def test_a_precondition_must_hold(
 
 @pytest.mark.parametrize("field", ["uid", "resourceVersion"])
 async def test_an_empty_precondition_never_holds(api: Api, namespace: str, field: str) -> None:
-    """409: an empty text is a value like another; null asks for nothing."""
+    """409: an empty string is compared like any other value; only null means no precondition."""
     path = of_core(namespace, "configmaps")
     made(await api.post(path, config("m")))
 
@@ -198,8 +198,8 @@ async def test_an_empty_precondition_never_holds(api: Api, namespace: str, field
 
 
 @pytest.mark.parametrize("field", ["uid", "resourceVersion"])
-async def test_the_preconditions_of_a_collection_hold_for_each(api: Api, namespace: str, field: str) -> None:
-    """409 at the first, by name, that they do not fit; what comes before it is gone, and the rest stays."""
+async def test_preconditions_of_a_collection_apply_to_each_object(api: Api, namespace: str, field: str) -> None:
+    """409 at the first object, by name, that does not match; those before it are deleted, the others stay."""
     path = of_core(namespace, "configmaps")
     made(await api.post(path, config("a", labels={"app": "x"})))
     first = (await api.get(f"{path}/a")).json["metadata"]
@@ -216,15 +216,15 @@ async def test_the_preconditions_of_a_collection_hold_for_each(api: Api, namespa
 
 
 def owned(name: str, owner: JSON) -> JSON:
-    """A ConfigMap that belongs to another."""
+    """A ConfigMap with an owner."""
     metadata = owner["metadata"]
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": metadata["name"], "uid": metadata["uid"]}
     return config(name, ownerReferences=[reference])
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
-async def test_dependents_follow_their_owner(api: Api, namespace: str, policy: str) -> None:
-    """Background: the owner goes first. Foreground: it waits, with the finalizer foregroundDeletion, for the others."""
+async def test_dependents_are_deleted_with_their_owner(api: Api, namespace: str, policy: str) -> None:
+    """Background deletes the owner first. Foreground keeps it, with a finalizer, until its dependents are gone."""
     path = of_core(namespace, "configmaps")
     owner = made(await api.post(path, config("owner")))
     child = made(await api.post(path, owned("child", owner)))
@@ -239,8 +239,8 @@ async def test_dependents_follow_their_owner(api: Api, namespace: str, policy: s
 
 
 @pytest.mark.parametrize("options", [{"propagationPolicy": "Orphan"}, {"orphanDependents": True}])
-async def test_orphans_stay(api: Api, namespace: str, options: JSON) -> None:
-    """Without the reference to their owner, which goes last."""
+async def test_orphaned_dependents_stay(api: Api, namespace: str, options: JSON) -> None:
+    """They lose the reference to their owner, which is deleted last."""
     path = of_core(namespace, "configmaps")
     owner = made(await api.post(path, config("owner")))
     made(await api.post(path, owned("child", owner)))
@@ -252,8 +252,8 @@ async def test_orphans_stay(api: Api, namespace: str, options: JSON) -> None:
     assert "deletionTimestamp" not in child["metadata"]
 
 
-async def test_a_dependent_of_two_stays_for_the_other(api: Api, namespace: str) -> None:
-    """It loses the reference to the one that is gone."""
+async def test_a_dependent_of_two_owners_stays(api: Api, namespace: str) -> None:
+    """It only loses the reference to the deleted owner."""
     path = of_core(namespace, "configmaps")
     owners = [made(await api.post(path, config(name))) for name in ("one", "two")]
     body = config("child")
@@ -265,8 +265,8 @@ async def test_a_dependent_of_two_stays_for_the_other(api: Api, namespace: str) 
     assert child["metadata"]["ownerReferences"][0]["name"] == "two"
 
 
-async def test_a_job_leaves_its_pods_unless_told_otherwise(api: Api, namespace: str) -> None:
-    """The default of batch/v1 Jobs is Orphan, unlike that of every other kind."""
+async def test_a_job_leaves_its_pods_unless_asked_otherwise(api: Api, namespace: str) -> None:
+    """For batch/v1 Jobs the default propagation is Orphan, unlike for every other kind."""
     path = of_group("batch/v1", namespace, "jobs")
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox:1"}]}}
     made(await api.post(path, {"metadata": {"name": "j"}, "spec": {"suspend": True, "template": template}}))
@@ -276,8 +276,8 @@ async def test_a_job_leaves_its_pods_unless_told_otherwise(api: Api, namespace: 
     await until_gone(api, path, "j")
 
 
-async def test_a_collection_is_deleted_by_selector(api: Api, namespace: str) -> None:
-    """The answer lists what went, and nothing else goes."""
+async def test_a_collection_can_be_deleted_by_selector(api: Api, namespace: str) -> None:
+    """The answer lists the deleted objects; all others stay."""
     path = of_core(namespace, "configmaps")
     for name, app in (("a", "x"), ("b", "y"), ("c", "x")):
         made(await api.post(path, config(name, labels={"app": app})))
@@ -289,8 +289,8 @@ async def test_a_collection_is_deleted_by_selector(api: Api, namespace: str) -> 
     assert names((await api.delete(path, params={"labelSelector": "app"})).json) == []
 
 
-async def test_a_delete_may_be_tried_without_effect(api: Api, namespace: str) -> None:
-    """`dryRun=All` answers as if, for one and for many."""
+async def test_a_delete_can_be_a_dry_run(api: Api, namespace: str) -> None:
+    """`dryRun=All` answers like a delete, for one object and for a collection."""
     path = of_core(namespace, "configmaps")
     made(await api.post(path, config("a", labels={"app": "x"})))
     one = await api.delete(f"{path}/a", params={"dryRun": "All"})
@@ -321,10 +321,10 @@ UNSUPPORTED = "FieldValueNotSupported"
     ],
     ids=["unknown-policy", "empty-policy", "two-policies", "dry-run"],
 )  # fmt: skip
-async def test_options_that_make_no_sense_are_refused(
+async def test_invalid_delete_options_are_refused(
     api: Api, namespace: str, options: JSON, problem: tuple[str, str, str]
 ) -> None:
-    """422 of the DeleteOptions, and nothing goes."""
+    """422 for DeleteOptions; nothing is deleted."""
     path = of_core(namespace, "configmaps")
     made(await api.post(path, config("m")))
 
@@ -345,8 +345,8 @@ async def test_options_that_make_no_sense_are_refused(
     ],
     ids=["another-kind", "grace-of-a-text", "uid-of-a-number", "array"],
 )  # fmt: skip
-async def test_a_body_that_is_no_delete_options_is_refused(api: Api, namespace: str, body: object, told: str) -> None:
-    """400 (an older server says 500, without a reason), and nothing goes."""
+async def test_malformed_delete_options_are_refused(api: Api, namespace: str, body: object, told: str) -> None:
+    """400 (an older server says 500, without a reason); nothing is deleted."""
     path = of_core(namespace, "configmaps")
     made(await api.post(path, config("m")))
 
@@ -356,8 +356,8 @@ async def test_a_body_that_is_no_delete_options_is_refused(api: Api, namespace: 
 
 
 @pytest.mark.parametrize("value", ["", "x", "99999999999999999999"])
-async def test_a_grace_in_the_query_must_be_a_number(api: Api, namespace: str, value: str) -> None:
-    """400 with Go's words, and nothing goes."""
+async def test_a_grace_period_in_the_query_must_be_a_number(api: Api, namespace: str, value: str) -> None:
+    """400 with Go's message; nothing is deleted."""
     path = of_core(namespace, "configmaps")
     made(await api.post(path, config("m")))
     code, reason, message = refusal(await api.delete(f"{path}/m", params={"gracePeriodSeconds": value}))
@@ -370,8 +370,10 @@ async def test_a_grace_in_the_query_must_be_a_number(api: Api, namespace: str, v
 @pytest.mark.parametrize(
     ("value", "orphans"), [("", True), ("foo", True), ("f", True), ("true", True), ("False", False), ("0", False)]
 )
-async def test_a_truth_in_the_query_is_all_but_false_and_0(api: Api, namespace: str, value: str, orphans: bool) -> None:
-    """`orphanDependents` here: also without a value."""
+async def test_a_flag_in_the_query_is_true_except_for_false_and_0(
+    api: Api, namespace: str, value: str, orphans: bool
+) -> None:
+    """Tried with `orphanDependents`; also without a value."""
     path = of_core(namespace, "configmaps")
     made(await api.post(path, config("m")))
     answer = (await api.delete(f"{path}/m", params={"orphanDependents": value})).json
@@ -379,8 +381,8 @@ async def test_a_truth_in_the_query_is_all_but_false_and_0(api: Api, namespace: 
     assert (answer["metadata"].get("finalizers") == ["orphan"]) is orphans
 
 
-async def test_a_claim_is_protected_until_nobody_uses_it(api: Api, namespace: str) -> None:
-    """The server adds the finalizer kubernetes.io/pvc-protection, and takes it off a claim that no pod uses."""
+async def test_a_claim_is_protected_while_a_pod_uses_it(api: Api, namespace: str) -> None:
+    """The server adds the finalizer kubernetes.io/pvc-protection, and removes it when no pod uses the claim."""
     path = of_core(namespace, "persistentvolumeclaims")
     claim = made(await api.post(path, {"metadata": {"name": "v"}, "spec": CLAIM}))
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "v"}}]

@@ -1,4 +1,4 @@
-"""Events of events.k8s.io/v1: the objects of v1 under other names, checked more strictly."""
+"""Events of events.k8s.io/v1: the same objects as in v1, with other field names and stricter rules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAME = (
 
 
 def event(namespace: str, **fields: Any) -> JSON:
-    """An event; what is None is left out."""
+    """An Event; fields that are None are left out."""
     body = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -47,8 +47,8 @@ def core(namespace: str, name: str = "") -> str:
     return f"/api/v1/namespaces/{namespace}/events" + (f"/{name}" if name else "")
 
 
-async def test_an_event_is_one_object_in_both_versions(api: Api, namespace: str) -> None:
-    """What is made under the group is read under v1 with that version's names, and the other way round."""
+async def test_an_event_can_be_read_in_both_versions(api: Api, namespace: str) -> None:
+    """An Event created in the group is read in v1 with the names of v1, and the other way round."""
     made = await api.post(group(namespace), event(namespace))
     assert made.status == 201, made.text
     assert made.json["apiVersion"] == "events.k8s.io/v1"
@@ -78,8 +78,8 @@ async def test_an_event_is_one_object_in_both_versions(api: Api, namespace: str)
     assert sorted(each["note"] for each in listed["items"]) == ["hello", "it was tried"]
 
 
-async def test_the_series_of_an_event_is_patched(api: Api, namespace: str) -> None:
-    """Seen under both versions; a watch of the group shows the group's names."""
+async def test_the_series_of_an_event_can_be_patched(api: Api, namespace: str) -> None:
+    """Both versions show it; a watch of the group shows the group's field names."""
     await api.post(group(namespace), event(namespace))
     version = (await api.get(group(namespace))).json["metadata"]["resourceVersion"]
     async with api.watch(group(namespace), {"resourceVersion": version}) as seen:
@@ -124,8 +124,8 @@ async def test_the_series_of_an_event_is_patched(api: Api, namespace: str) -> No
         ({"deprecatedSource": {"component": "a"}}, 'source: Invalid value: "": needs to be unset'),
     ],
 )
-async def test_a_bad_event_is_refused(api: Api, namespace: str, fields: JSON, why: str) -> None:
-    """In the words of the real server, which names the fields as v1 does."""
+async def test_an_invalid_event_is_refused(api: Api, namespace: str, fields: JSON, why: str) -> None:
+    """With the real server's message, which names the fields as v1 does."""
     answer = await api.post(group(namespace), event(namespace, **fields))
     assert answer.status == 422, answer.text
     assert answer.json["message"] == f'Event "x" is invalid: {why}'

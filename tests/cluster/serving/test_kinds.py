@@ -1,4 +1,4 @@
-"""Kinds: what the server fills in, checks, and lets change, in ConfigMaps, Secrets, Services, claims and Jobs."""
+"""Kinds: defaults, validation and allowed changes of ConfigMaps, Secrets, Services, claims and Jobs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ IMMUTABLE = "Forbidden: field is immutable when `immutable` is set"
 FIXED = "field is immutable"
 
 
-async def test_a_created_object_has_what_the_server_gives(api: Api, namespace: str) -> None:
-    """uid, version, time and namespace; what the client says of the server's fields is dropped."""
+async def test_the_server_sets_the_metadata_of_a_new_object(api: Api, namespace: str) -> None:
+    """uid, version, creation time and namespace; values that the client gives for the server's fields are dropped."""
     claimed = {"uid": "mine", "creationTimestamp": "1999-01-01T00:00:00Z", "deletionTimestamp": "1999-01-01T00:00:00Z",
                "selfLink": "/x"}  # fmt: skip
     created = made(await api.post(of_core(namespace, "configmaps"), config("m", {"a": "1"}, **claimed)))
@@ -35,7 +35,7 @@ async def test_a_created_object_has_what_the_server_gives(api: Api, namespace: s
 
 
 async def test_empty_fields_are_left_out(api: Api, namespace: str) -> None:
-    """Maps, lists and nulls that say nothing."""
+    """Empty maps, empty lists and nulls."""
     body = config("m", {}, labels={}, annotations=None, finalizers=[], ownerReferences=[])
     created = made(await api.post(of_core(namespace, "configmaps"), body))
 
@@ -43,8 +43,8 @@ async def test_empty_fields_are_left_out(api: Api, namespace: str) -> None:
     assert not {"labels", "annotations", "finalizers", "ownerReferences"} & created["metadata"].keys()
 
 
-async def test_an_immutable_config_map_stays(api: Api, namespace: str) -> None:
-    """Its data, and that it is immutable; its labels may change."""
+async def test_an_immutable_config_map_cannot_change(api: Api, namespace: str) -> None:
+    """Neither its data nor the flag itself; its labels may."""
     path = of_core(namespace, "configmaps")
     made(await api.post(path, {**config("m", {"a": "1"}), "immutable": True}))
 
@@ -54,8 +54,8 @@ async def test_an_immutable_config_map_stays(api: Api, namespace: str) -> None:
     made(await api.patch(f"{path}/m", {"metadata": {"labels": {"a": "b"}}}, MERGE))
 
 
-async def test_a_secret_takes_plain_texts(api: Api, namespace: str) -> None:
-    """`stringData` becomes `data` in base64; the type is Opaque and fixed."""
+async def test_a_secret_accepts_plain_strings(api: Api, namespace: str) -> None:
+    """`stringData` becomes base64 in `data`; the type defaults to Opaque and cannot change."""
     path = of_core(namespace, "secrets")
     secret = made(await api.post(path, {"metadata": {"name": "s"}, "stringData": {"a": "b"}, "data": {"c": "ZA=="}}))
 
@@ -73,15 +73,15 @@ async def test_a_secret_takes_plain_texts(api: Api, namespace: str) -> None:
         ("kubernetes.io/basic-auth", ["username", "password"]),
     ],
 )
-async def test_a_secret_of_a_type_needs_its_keys(api: Api, namespace: str, type_: str, keys: list[str]) -> None:
-    """422 for each that is missing."""
+async def test_secrets_of_some_types_need_certain_keys(api: Api, namespace: str, type_: str, keys: list[str]) -> None:
+    """422 for each missing key."""
     found = causes(await api.post(of_core(namespace, "secrets"), {"metadata": {"name": "s"}, "type": type_}))
 
     assert found == [(REQUIRED, f"data[{key}]", "Required value") for key in keys]
 
 
 async def test_a_service_gets_an_address_and_defaults(api: Api, namespace: str) -> None:
-    """A cluster IP that stays, targetPort, protocol, type and affinity."""
+    """A cluster IP that stays, and defaults for targetPort, protocol, type and affinity."""
     path = of_core(namespace, "services")
     service = made(await api.post(path, {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}))
     spec = dict(service["spec"])
@@ -102,8 +102,8 @@ async def test_a_service_gets_an_address_and_defaults(api: Api, namespace: str) 
 
 
 @pytest.mark.parametrize("kind", ["NodePort", "LoadBalancer"])
-async def test_a_service_for_outside_gets_a_node_port(api: Api, namespace: str, kind: str) -> None:
-    """Of 30000-32767, one for each port."""
+async def test_services_of_outside_types_get_node_ports(api: Api, namespace: str, kind: str) -> None:
+    """One from 30000-32767 for each port of a NodePort or LoadBalancer Service."""
     body = {"metadata": {"name": "s"}, "spec": {"type": kind, "ports": [{"name": n, "port": 80 + i}
                                                                         for i, n in enumerate("ab")]}}  # fmt: skip
     spec = made(await api.post(of_core(namespace, "services"), body))["spec"]
@@ -143,10 +143,10 @@ RANGE = "Invalid value: 0: must be between 1 and 65535, inclusive"
     ids=["no-ports", "type", "no-external-name", "port-0", "unnamed", "protocol", "node-port-inside",
          "node-port-out-of-range", "node-port-without-address", "address-of-external-name"],
 )  # fmt: skip
-async def test_a_service_must_make_sense(
+async def test_an_invalid_service_is_refused(
     api: Api, namespace: str, spec: JSON, found: list[tuple[str, str, str]]
 ) -> None:
-    """422."""
+    """422 with a cause for each problem."""
     assert causes(await api.post(of_core(namespace, "services"), {"metadata": {"name": "s"}, "spec": spec})) == found
 
 
@@ -155,8 +155,8 @@ def outside(name: str, *ports: JSON) -> JSON:
     return {"metadata": {"name": name}, "spec": {"type": "NodePort", "ports": list(ports)}}
 
 
-async def test_a_node_port_is_given_once(api: Api, namespace: str) -> None:
-    """422 for one that is taken, by another Service or by a port of its own; free again once it is left."""
+async def test_a_node_port_is_allocated_once(api: Api, namespace: str) -> None:
+    """422 for one that another Service or another of its own ports has; a released one is free again."""
     path = of_core(namespace, "services")
     spec = made(await api.post(path, outside("a", {"port": 80})))["spec"]
     taken = spec["ports"][0]["nodePort"]
@@ -179,7 +179,7 @@ async def test_a_node_port_is_given_once(api: Api, namespace: str) -> None:
 
 
 async def test_two_protocols_may_share_a_node_port(api: Api, namespace: str) -> None:
-    """Of one port of the Service."""
+    """If they belong to the same port of one Service."""
     path = of_core(namespace, "services")
     number = made(await api.post(path, outside("a", {"port": 80})))["spec"]["ports"][0]["nodePort"]
     made(await api.patch(f"{path}/a", {"spec": {"type": "ClusterIP"}}, MERGE))
@@ -189,16 +189,16 @@ async def test_two_protocols_may_share_a_node_port(api: Api, namespace: str) -> 
     assert [each["nodePort"] for each in spec["ports"]] == [number, number]
 
 
-async def test_what_a_port_says_with_nothing_is_left_out(api: Api, namespace: str) -> None:
-    """A targetPort of 0 is that of the Service; a nodePort of 0 is none."""
+async def test_zero_ports_count_as_absent(api: Api, namespace: str) -> None:
+    """A targetPort of 0 becomes the port of the Service; a nodePort of 0 is dropped."""
     body = {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80, "targetPort": 0, "nodePort": 0}]}}
     spec = made(await api.post(of_core(namespace, "services"), body))["spec"]
 
     assert spec["ports"] == [{"protocol": "TCP", "port": 80, "targetPort": 80}]
 
 
-async def test_a_service_that_becomes_a_name_gives_up_its_address(api: Api, namespace: str) -> None:
-    """An address of its own is the only one that it may lose."""
+async def test_a_service_that_becomes_an_external_name_loses_its_address(api: Api, namespace: str) -> None:
+    """Only the address that it was given before; another one is refused."""
     path = of_core(namespace, "services")
     made(await api.post(path, {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}))
     named = made(await api.patch(f"{path}/s", {"spec": {"type": "ExternalName", "externalName": "a.b"}}, MERGE))
@@ -212,8 +212,8 @@ def claim(**spec: Any) -> JSON:
     return {"metadata": {"name": "v"}, "spec": {**asked, **spec}}
 
 
-async def test_a_claim_is_pending_and_fixed(api: Api, namespace: str) -> None:
-    """Its size can't change until it is bound."""
+async def test_a_new_claim_is_pending_and_fixed(api: Api, namespace: str) -> None:
+    """Its size cannot change until it is bound."""
     path = of_core(namespace, "persistentvolumeclaims")
     created = made(await api.post(path, claim()))
 
@@ -225,8 +225,8 @@ async def test_a_claim_is_pending_and_fixed(api: Api, namespace: str) -> None:
     assert message.startswith(f'PersistentVolumeClaim "v" is invalid: spec: Forbidden: {text}')
 
 
-async def test_a_claim_grows_only_when_bound_and_allowed(api: Api, namespace: str) -> None:
-    """422 while it is pending, 403 where its class does not allow it; less may be asked for."""
+async def test_a_claim_grows_only_when_it_is_bound_and_its_class_allows_it(api: Api, namespace: str) -> None:
+    """422 while it is pending, 403 where its StorageClass does not allow it; it may ask for less."""
     path = of_core(namespace, "persistentvolumeclaims")
     made(await api.post(path, claim()))
     made(await api.patch(f"{path}/v/status", {"status": {"phase": "Bound"}}, MERGE))
@@ -257,8 +257,10 @@ MODES = '"ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"'
     ],
     ids=["empty", "mode", "zero"],
 )  # fmt: skip
-async def test_a_claim_must_make_sense(api: Api, namespace: str, spec: JSON, found: list[tuple[str, str, str]]) -> None:
-    """422."""
+async def test_an_invalid_claim_is_refused(
+    api: Api, namespace: str, spec: JSON, found: list[tuple[str, str, str]]
+) -> None:
+    """422 with a cause for each problem."""
     assert causes(await api.post(of_core(namespace, "persistentvolumeclaims"), claim(**spec))) == found
 
 
@@ -268,8 +270,8 @@ def job(name: str = "j", restart: str = "Never", **spec: Any) -> JSON:
     return {"metadata": {"name": name}, "spec": {"suspend": True, "template": template, **spec}}
 
 
-async def test_a_job_gets_defaults_labels_and_a_selector(api: Api, namespace: str) -> None:
-    """From its uid and its name, on itself and on its template."""
+async def test_a_job_gets_defaults_and_labels_and_a_selector(api: Api, namespace: str) -> None:
+    """Labels from its uid and its name, on the Job and on its template."""
     created = made(await api.post(of_group("batch/v1", namespace, "jobs"), job()))
     uid, spec = created["metadata"]["uid"], created["spec"]
     labels = {"batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": "j", "controller-uid": uid,
@@ -304,13 +306,15 @@ POLICY = 'Required value: valid values: "OnFailure", "Never"'
     ],
     ids=["always", "no-template", "parallelism"],
 )  # fmt: skip
-async def test_a_job_must_make_sense(api: Api, namespace: str, body: JSON, found: list[tuple[str, str, str]]) -> None:
-    """422."""
+async def test_an_invalid_job_is_refused(
+    api: Api, namespace: str, body: JSON, found: list[tuple[str, str, str]]
+) -> None:
+    """422 with a cause for each problem."""
     assert causes(await api.post(of_group("batch/v1", namespace, "jobs"), body)) == found
 
 
-async def test_a_job_changes_in_its_parallelism_only(api: Api, namespace: str) -> None:
-    """Not in its completions, nor in its template."""
+async def test_only_the_parallelism_of_a_job_can_change(api: Api, namespace: str) -> None:
+    """Not its completions, nor its template."""
     path = of_group("batch/v1", namespace, "jobs")
     made(await api.post(path, job()))
 
@@ -323,8 +327,8 @@ async def test_a_job_changes_in_its_parallelism_only(api: Api, namespace: str) -
     assert text.endswith(FIXED)
 
 
-async def test_a_generation_counts_changes_of_a_spec(api: Api, namespace: str) -> None:
-    """Not of metadata, nor of a status; kinds without a spec have none."""
+async def test_the_generation_counts_changes_of_the_spec(api: Api, namespace: str) -> None:
+    """Changes of metadata or status do not count; kinds without a spec have no generation."""
     path = of_core(namespace, "pods")
     generations = [made(await api.post(path, pod("p")))["metadata"]["generation"]]
     for where, patch in (

@@ -1,4 +1,4 @@
-"""Lists: order, pages, and which version a list shows."""
+"""Lists: order, pages, and the version that a list shows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 async def filled(api: Api, namespace: str, *created: str) -> str:
-    """The path of the ConfigMaps, of which these exist."""
+    """Create these ConfigMaps; returns the path of the collection."""
     path = of_core(namespace, "configmaps")
     for name in created:
         made(await api.post(path, config(name, labels={"here": "yes"})))
@@ -23,14 +23,14 @@ async def filled(api: Api, namespace: str, *created: str) -> str:
 
 
 async def test_a_list_is_sorted_by_name(api: Api, namespace: str) -> None:
-    """Whatever the order of creation; names compare as bytes."""
+    """Whatever the order of creation; names are compared as bytes."""
     path = await filled(api, namespace, "b", "a", "c", "a-1", "a.b", "10", "9")
 
     assert names((await api.get(path)).json) == ["10", "9", "a", "a-1", "a.b", "b", "c"]
 
 
-async def test_a_list_says_its_kind_once(api: Api, namespace: str) -> None:
-    """Its items carry neither apiVersion nor kind; an object read by name does."""
+async def test_a_list_gives_its_kind_once(api: Api, namespace: str) -> None:
+    """Its items have neither apiVersion nor kind; an object that is read by name has both."""
     path = await filled(api, namespace, "a")
     listed = (await api.get(path)).json
 
@@ -40,7 +40,7 @@ async def test_a_list_says_its_kind_once(api: Api, namespace: str) -> None:
 
 
 async def test_a_list_has_the_version_of_the_newest_change(api: Api, namespace: str) -> None:
-    """At least that of every item in it, and a watch from it misses nothing."""
+    """At least the version of each item; a watch from it misses nothing."""
     path = await filled(api, namespace, "a", "b")
     listed = (await api.get(path)).json
 
@@ -54,8 +54,8 @@ async def test_an_empty_list_has_no_items(api: Api, namespace: str) -> None:
     assert (await api.get(of_core(namespace, "configmaps"))).json["items"] == []
 
 
-async def test_a_list_of_all_namespaces_goes_by_namespace_and_name(api: Api, namespace: str) -> None:
-    """Sorted by namespace first."""
+async def test_a_list_of_all_namespaces_is_sorted_by_namespace_and_name(api: Api, namespace: str) -> None:
+    """By namespace first."""
     await filled(api, namespace, "b", "a")
     listed = (await api.get("/api/v1/configmaps")).json
     keys = [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in listed["items"]]
@@ -64,8 +64,8 @@ async def test_a_list_of_all_namespaces_goes_by_namespace_and_name(api: Api, nam
     assert [key for key in keys if key[0] == namespace] == [(namespace, "a"), (namespace, "b")]
 
 
-async def test_a_limited_list_says_what_is_left(api: Api, namespace: str) -> None:
-    """`continue` and `remainingItemCount` on all pages but the last, which has neither."""
+async def test_a_limited_list_tells_how_many_items_remain(api: Api, namespace: str) -> None:
+    """`continue` and `remainingItemCount` on every page except the last, which has neither."""
     path = await filled(api, namespace, "a", "b", "c", "d", "e")
     pages, token = [], ""
     for _ in range(3):
@@ -78,7 +78,7 @@ async def test_a_limited_list_says_what_is_left(api: Api, namespace: str) -> Non
 
 
 async def test_all_pages_show_the_version_of_the_first(api: Api, namespace: str) -> None:
-    """What changes between two pages is not seen in the second."""
+    """Changes between two pages do not show on the second."""
     path = await filled(api, namespace, "a", "b", "c")
     first = (await api.get(path, params={"limit": "1"})).json
     await api.delete(f"{path}/b")
@@ -90,8 +90,8 @@ async def test_all_pages_show_the_version_of_the_first(api: Api, namespace: str)
     assert names((await api.get(path)).json) == ["a", "bb", "c"]
 
 
-async def test_a_limited_selection_does_not_count_what_is_left(api: Api, namespace: str) -> None:
-    """With a selector there is `continue`, but no `remainingItemCount`."""
+async def test_a_limited_list_with_a_selector_does_not_count_what_remains(api: Api, namespace: str) -> None:
+    """It has `continue`, but no `remainingItemCount`."""
     path = await filled(api, namespace, "a", "b", "c")
     metadata = (await api.get(path, params={"limit": "1", "labelSelector": "here"})).json["metadata"]
 
@@ -100,7 +100,7 @@ async def test_a_limited_selection_does_not_count_what_is_left(api: Api, namespa
 
 
 @pytest.mark.parametrize("limit", ["0", "3", "500"])
-async def test_a_limit_that_is_not_reached_changes_nothing(api: Api, namespace: str, limit: str) -> None:
+async def test_a_limit_that_is_not_reached_has_no_effect(api: Api, namespace: str, limit: str) -> None:
     """0 means no limit."""
     path = await filled(api, namespace, "a", "b", "c")
     listed = (await api.get(path, params={"limit": limit})).json
@@ -119,10 +119,10 @@ async def test_a_limit_that_is_not_reached_changes_nothing(api: Api, namespace: 
     ],
     ids=["text", "empty", "space", "underscore", "too-large", "too-small"],
 )  # fmt: skip
-async def test_what_is_no_number_is_refused(
+async def test_a_malformed_number_is_refused(
     api: Api, namespace: str, option: str, also: dict[str, str], value: str, told: str
 ) -> None:
-    """400 with Go's words: for a list and a watch, whether it matters to them or not."""
+    """400 with Go's message, for lists and watches, whether the option matters to them or not."""
     reply = await api.get(of_core(namespace, "configmaps"), params={**also, option: value})
 
     assert refusal(reply) == (400, "BadRequest", f'strconv.ParseInt: parsing "{value}": {told}')
@@ -149,8 +149,8 @@ TOKEN = '{"v":"meta.k8s.io/v1","rv":%s,"start":"%s"}'
     ids=["no-json", "no-text", "array", "nothing", "another-version", "half", "text-for-a-number", "fraction",
          "version-0", "no-start", "leads-out"],
 )  # fmt: skip
-async def test_what_is_no_continue_token_is_refused(api: Api, namespace: str, said: str | bytes, told: str) -> None:
-    """400 with what is wrong with it."""
+async def test_a_malformed_continue_token_is_refused(api: Api, namespace: str, said: str | bytes, told: str) -> None:
+    """400 with the reason."""
     token = base64.urlsafe_b64encode(said.encode() if isinstance(said, str) else said).decode().rstrip("=")
     code, reason, message = refusal(await api.get(of_core(namespace, "configmaps"), params={"continue": token}))
 
@@ -160,15 +160,15 @@ async def test_what_is_no_continue_token_is_refused(api: Api, namespace: str, sa
 
 @pytest.mark.parametrize(("token", "at"), [("x", 0), ("!!", 0), ("a b", 1), ("YW==", 2), ("YWJjZ", 4), ("abc+", 3)])
 async def test_a_continue_token_is_base64_without_padding(api: Api, namespace: str, token: str, at: int) -> None:
-    """400 with the place where it is not."""
+    """400 with the position of the first wrong byte."""
     code, reason, message = refusal(await api.get(of_core(namespace, "configmaps"), params={"continue": token}))
 
     assert (code, reason) == (400, "BadRequest")
     assert message.endswith(f"continue key is not valid: illegal base64 data at input byte {at}")
 
 
-async def test_a_continue_token_goes_with_no_version(api: Api, namespace: str) -> None:
-    """400 for a resourceVersion beside it, 422 for a match."""
+async def test_a_continue_token_excludes_a_version(api: Api, namespace: str) -> None:
+    """400 for a resourceVersion beside it, 422 for a resourceVersionMatch."""
     path = await filled(api, namespace, "a", "b")
     first = (await api.get(path, params={"limit": "1"})).json["metadata"]
     both = {"continue": first["continue"], "resourceVersion": first["resourceVersion"]}
@@ -185,8 +185,8 @@ async def test_a_continue_token_goes_with_no_version(api: Api, namespace: str) -
     ]
 
 
-async def test_a_list_may_be_of_an_exact_version(api: Api, namespace: str) -> None:
-    """`resourceVersionMatch=Exact` shows the past, `NotOlderThan` the present."""
+async def test_a_list_can_show_an_exact_version(api: Api, namespace: str) -> None:
+    """`resourceVersionMatch=Exact` shows that past version, `NotOlderThan` the present."""
     path = await filled(api, namespace, "a")
     version = (await api.get(f"{path}/a")).json["metadata"]["resourceVersion"]
     await filled(api, namespace, "b")
@@ -199,10 +199,10 @@ async def test_a_list_may_be_of_an_exact_version(api: Api, namespace: str) -> No
 
 
 @pytest.mark.parametrize("limit", ["1", "5"])
-async def test_a_limit_with_a_version_shows_the_past_unless_told_otherwise(
+async def test_a_limit_with_a_version_shows_that_version_unless_asked_otherwise(
     api: Api, namespace: str, limit: str
 ) -> None:
-    """A limit and a version alone mean `Exact`; with `NotOlderThan` its pages are of the present."""
+    """With only a limit and a version, `Exact` is meant; with `NotOlderThan` the pages show the present."""
     path = await filled(api, namespace, "a")
     version = (await api.get(f"{path}/a")).json["metadata"]["resourceVersion"]
     made(await api.patch(f"{path}/a", {"data": {"new": "yes"}}, MERGE))
@@ -221,8 +221,8 @@ async def test_a_limit_with_a_version_shows_the_past_unless_told_otherwise(
 
 
 @pytest.mark.parametrize("version", ["", "0"])
-async def test_a_list_of_any_version_is_not_empty(api: Api, namespace: str, version: str) -> None:
-    """Without a version the newest; with 0 any that the server has, here long settled."""
+async def test_a_list_of_any_version_shows_what_there_is(api: Api, namespace: str, version: str) -> None:
+    """Without a version the newest is shown; with 0 any version that the server has, which here has settled."""
     path = await filled(api, namespace, "a")
     await api.until(path, lambda listed: names(listed) == ["a"])
 
@@ -230,8 +230,8 @@ async def test_a_list_of_any_version_is_not_empty(api: Api, namespace: str, vers
 
 
 @pytest.mark.parametrize("match", [{}, {"resourceVersionMatch": "Exact"}])
-async def test_a_version_of_the_future_times_out(api: Api, namespace: str, match: dict[str, str]) -> None:
-    """504 with the cause ResourceVersionTooLarge and a second to wait."""
+async def test_a_future_version_times_out(api: Api, namespace: str, match: dict[str, str]) -> None:
+    """504 with the cause ResourceVersionTooLarge and `retryAfterSeconds` 1."""
     path = of_core(namespace, "configmaps")
     reply = await api.get(path, params={"resourceVersion": "999999999", **match})
     code, reason, message = refusal(reply)
@@ -244,8 +244,8 @@ async def test_a_version_of_the_future_times_out(api: Api, namespace: str, match
 
 
 @pytest.mark.parametrize("version", ["abc", "-1", "1.5"])
-async def test_what_is_no_version_is_refused(api: Api, namespace: str, version: str) -> None:
-    """A list answers 400, a get 500."""
+async def test_a_malformed_version_is_refused(api: Api, namespace: str, version: str) -> None:
+    """400 from a list, 500 from a get."""
     path = await filled(api, namespace, "a")
     told = f'resourceVersion: Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
 
@@ -275,10 +275,10 @@ async def test_what_is_no_version_is_refused(api: Api, namespace: str, version: 
         ),
     ],
 )
-async def test_a_match_must_go_with_its_version(
+async def test_a_version_match_must_go_with_its_version(
     api: Api, namespace: str, params: dict[str, str], found: list[tuple[str, str]]
 ) -> None:
-    """422 of the ListOptions."""
+    """422 for ListOptions."""
     words = {"Forbidden": "Forbidden", "NotSupported": "Unsupported value"}
     expected = [(f"FieldValue{reason}", "resourceVersionMatch", f"{words[reason]}: {text}") for reason, text in found]
 
@@ -295,8 +295,8 @@ async def test_initial_events_are_for_watches_only(api: Api, namespace: str) -> 
     ]
 
 
-async def test_a_continue_token_is_plain_to_read(api: Api, namespace: str) -> None:
-    """Version and last name, in base64: as client libraries and proxies have come to expect."""
+async def test_a_continue_token_is_readable(api: Api, namespace: str) -> None:
+    """Version and last name in base64, as client libraries and proxies have come to expect."""
     path = await filled(api, namespace, "a", "b")
     metadata = (await api.get(path, params={"limit": "1"})).json["metadata"]
     found = read_token(metadata["continue"])

@@ -1,4 +1,4 @@
-"""Names: given, drawn by the server, taken, and impossible ones."""
+"""Names: given, generated, taken and invalid."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     [("m-", 2), ("a" * 57 + "-", 58), ("a" * 62, 58), ("a.b-", 4)],
     ids=["short", "just-fits", "cut", "with-a-dot"],
 )
-async def test_a_drawn_name_is_the_prefix_and_five_characters(api: Api, namespace: str, prefix: str, kept: int) -> None:
-    """`generateName` is cut to 58 characters, gets 5 of `bcdfghjklmnpqrstvwxz2456789`, and is kept as it was given."""
+async def test_a_generated_name_is_the_prefix_and_five_characters(
+    api: Api, namespace: str, prefix: str, kept: int
+) -> None:
+    """`generateName` is cut to 58 characters and gets 5 of `bcdfghjklmnpqrstvwxz2456789`; it is stored as given."""
     created = made(await api.post(of_core(namespace, "configmaps"), {"metadata": {"generateName": prefix}}))
     metadata = created["metadata"]
 
@@ -31,15 +33,15 @@ async def test_a_drawn_name_is_the_prefix_and_five_characters(api: Api, namespac
 
 
 async def test_a_given_name_wins_over_generate_name(api: Api, namespace: str) -> None:
-    """`generateName` beside a `name` is stored and draws nothing."""
+    """`generateName` beside a `name` is stored and has no effect."""
     body = {"metadata": {"name": "mine", "generateName": "drawn-"}}
     metadata = made(await api.post(of_core(namespace, "configmaps"), body))["metadata"]
 
     assert (metadata["name"], metadata["generateName"]) == ("mine", "drawn-")
 
 
-async def test_a_taken_name_answers_already_exists(api: Api, namespace: str) -> None:
-    """409 with reason AlreadyExists; details name resource and object."""
+async def test_a_taken_name_is_refused(api: Api, namespace: str) -> None:
+    """409 with reason AlreadyExists; details give name and resource."""
     path = of_core(namespace, "configmaps")
     made(await api.post(path, config("m")))
     reply = await api.post(path, config("m"))
@@ -48,7 +50,7 @@ async def test_a_taken_name_answers_already_exists(api: Api, namespace: str) -> 
     assert reply.json["details"] == {"name": "m", "kind": "configmaps"}
 
 
-async def test_a_taken_name_of_a_group_names_the_group(api: Api, namespace: str) -> None:
+async def test_the_refusal_of_a_taken_name_includes_the_group(api: Api, namespace: str) -> None:
     """`jobs.batch "j" already exists`, and `details.group`."""
     path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox:1"}]}}
@@ -71,8 +73,8 @@ async def test_a_name_is_free_again_after_a_delete(api: Api, namespace: str) -> 
     assert int(second["resourceVersion"]) > int(first["resourceVersion"])
 
 
-async def test_one_name_may_be_used_in_every_namespace_and_kind(api: Api, namespace: str) -> None:
-    """Names are unique within a kind and a namespace only."""
+async def test_a_name_may_be_used_in_every_namespace_and_kind(api: Api, namespace: str) -> None:
+    """Names are unique only within a kind and a namespace."""
     made(await api.post(of_core(namespace, "configmaps"), config("same")))
     made(await api.post(of_core(namespace, "secrets"), {"metadata": {"name": "same"}}))
     made(await api.post(of_core("default", "configmaps"), config(f"same-{namespace}")))
@@ -94,8 +96,8 @@ BAD_NAMES = [
 
 
 @pytest.mark.parametrize(("plural", "name", "text"), BAD_NAMES)
-async def test_an_impossible_name_is_refused(api: Api, namespace: str, plural: str, name: str, text: str) -> None:
-    """422 Invalid with one cause: FieldValueInvalid at `metadata.name`, and the rule that it breaks."""
+async def test_an_invalid_name_is_refused(api: Api, namespace: str, plural: str, name: str, text: str) -> None:
+    """422 Invalid with one cause: FieldValueInvalid at `metadata.name`, and the violated rule."""
     specs = {
         "pods": pod("x")["spec"],
         "services": {"ports": [{"port": 80}]},
@@ -107,8 +109,8 @@ async def test_an_impossible_name_is_refused(api: Api, namespace: str, plural: s
     assert causes(reply) == [("FieldValueInvalid", "metadata.name", f'Invalid value: "{name}": {text}')]
 
 
-async def test_a_name_of_253_characters_is_the_longest(api: Api, namespace: str) -> None:
-    """And so is one with dots."""
+async def test_a_name_may_have_253_characters(api: Api, namespace: str) -> None:
+    """With or without dots."""
     path = of_core(namespace, "configmaps")
     for name in ("a" * 253, ".".join(["b"] * 100)):
         assert made(await api.post(path, config(name)))["metadata"]["name"] == name
@@ -116,7 +118,7 @@ async def test_a_name_of_253_characters_is_the_longest(api: Api, namespace: str)
 
 @pytest.mark.parametrize("metadata", [{}, {"name": ""}, {"labels": {"a": "b"}}], ids=["none", "empty", "labels-only"])
 async def test_an_object_without_a_name_is_refused(api: Api, namespace: str, metadata: dict[str, object]) -> None:
-    """422: name or generateName is required; details have no name then."""
+    """422: name or generateName is required; the details have no name."""
     reply = await api.post(of_core(namespace, "configmaps"), {"metadata": metadata})
 
     text = "Required value: name or generateName is required"
@@ -124,8 +126,8 @@ async def test_an_object_without_a_name_is_refused(api: Api, namespace: str, met
     assert "name" not in reply.json["details"]
 
 
-async def test_an_impossible_prefix_is_refused_with_what_was_drawn(api: Api, namespace: str) -> None:
-    """Two causes: the prefix and the name that came of it."""
+async def test_an_invalid_prefix_is_refused_with_the_generated_name(api: Api, namespace: str) -> None:
+    """Two causes: the prefix, and the name generated from it."""
     reply = await api.post(of_core(namespace, "configmaps"), {"metadata": {"generateName": "Bad_"}})
     found = causes(reply)
     drawn = reply.json["details"]["name"]
@@ -136,8 +138,8 @@ async def test_an_impossible_prefix_is_refused_with_what_was_drawn(api: Api, nam
     ]
 
 
-async def test_a_namespace_name_has_63_characters_at_most(api: Api) -> None:
-    """It becomes a label of its namespace too, so both are named."""
+async def test_the_name_of_a_namespace_has_63_characters_at_most(api: Api) -> None:
+    """It also becomes a label of the namespace, so both are named."""
     name = "a" * 64
     found = causes(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}))
 
@@ -151,23 +153,23 @@ async def test_a_namespace_name_has_63_characters_at_most(api: Api) -> None:
     ]
 
 
-async def test_a_create_may_not_name_a_resource_version(api: Api, namespace: str) -> None:
-    """500 with a sentence and without a reason, as Kubernetes has it."""
+async def test_a_create_must_not_give_a_resource_version(api: Api, namespace: str) -> None:
+    """500 with a message and without a reason, as Kubernetes answers."""
     reply = await api.post(of_core(namespace, "configmaps"), config("m", resourceVersion="5"))
 
     assert refusal(reply) == (500, "", "resourceVersion should not be set on objects to be created")
 
 
 @pytest.mark.parametrize("version", ["0", "00", "abc", "-1"])
-async def test_a_create_drops_a_version_that_is_none(api: Api, namespace: str, version: str) -> None:
-    """201: 0, and what is no number, is as none at all."""
+async def test_a_create_ignores_an_invalid_version(api: Api, namespace: str, version: str) -> None:
+    """201: 0, or anything that is not a number, counts as no version."""
     created = made(await api.post(of_core(namespace, "configmaps"), config("m", resourceVersion=version)))
 
     assert int(created["metadata"]["resourceVersion"]) > 0
 
 
-async def test_name_and_namespace_of_a_body_must_be_those_of_the_path(api: Api, namespace: str) -> None:
-    """400 in words that name both; a body without them takes the namespace, not the name, from the path."""
+async def test_name_and_namespace_of_a_body_must_match_the_path(api: Api, namespace: str) -> None:
+    """400 that names both; a body without them takes the namespace, but not the name, from the path."""
     path = of_core(namespace, "configmaps")
     made(await api.post(path, config("m")))
 
@@ -188,7 +190,7 @@ async def test_a_missing_namespace_is_not_found(api: Api) -> None:
 
 
 async def test_a_missing_object_is_not_found(api: Api, namespace: str) -> None:
-    """404 for get, replace, patch and delete alike."""
+    """404 for get, replace, patch and delete."""
     path = of_core(namespace, "pods", "none")
     replies = [
         await api.get(path),
@@ -203,7 +205,7 @@ async def test_a_missing_object_is_not_found(api: Api, namespace: str) -> None:
 
 
 async def test_a_replace_of_an_old_version_is_a_conflict(api: Api, namespace: str) -> None:
-    """Two writers read the same version: the second gets 409 Conflict and changes nothing."""
+    """Of two writers that read the same version, the second gets 409 Conflict and changes nothing."""
     path = of_core(namespace, "configmaps")
     read = made(await api.post(path, config("m", {"a": "1"})))
     made(await api.put(f"{path}/m", {**read, "data": {"a": "2"}}))
@@ -215,8 +217,8 @@ async def test_a_replace_of_an_old_version_is_a_conflict(api: Api, namespace: st
     assert (await api.get(f"{path}/m")).json["data"] == {"a": "2"}
 
 
-async def test_a_patch_may_name_the_version_that_it_is_for(api: Api, namespace: str) -> None:
-    """409 for another than the newest, 200 for the newest."""
+async def test_a_patch_can_give_the_version_that_it_is_for(api: Api, namespace: str) -> None:
+    """409 for any version but the newest."""
     path = of_core(namespace, "configmaps", "m")
     read = made(await api.post(of_core(namespace, "configmaps"), config("m", {"a": "1"})))
     version = read["metadata"]["resourceVersion"]
@@ -229,7 +231,7 @@ async def test_a_patch_may_name_the_version_that_it_is_for(api: Api, namespace: 
 
 @pytest.mark.parametrize("version", ["0", "00"])
 async def test_a_write_of_version_0_is_unconditional(api: Api, namespace: str, version: str) -> None:
-    """A replace and a patch: 0 is no version in particular."""
+    """For a replace and a patch, 0 means any version."""
     path = of_core(namespace, "configmaps")
     made(await api.post(path, config("m")))
     replaced = made(await api.put(f"{path}/m", config("m", {"a": "1"}, resourceVersion=version)))
@@ -241,7 +243,7 @@ async def test_a_write_of_version_0_is_unconditional(api: Api, namespace: str, v
 
 
 async def test_a_replace_without_a_version_is_unconditional(api: Api, namespace: str) -> None:
-    """The last writer wins, for kinds that are built in."""
+    """The last writer wins; only for built-in kinds."""
     path = of_core(namespace, "configmaps")
     made(await api.post(path, config("m", {"a": "1"})))
     changed = made(await api.put(f"{path}/m", config("m", {"a": "2"})))
@@ -250,8 +252,8 @@ async def test_a_replace_without_a_version_is_unconditional(api: Api, namespace:
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
-async def test_a_version_that_is_no_number_is_an_error(api: Api, namespace: str, method: str) -> None:
-    """500 with Go's own words, as Kubernetes has it."""
+async def test_a_malformed_version_is_an_error(api: Api, namespace: str, method: str) -> None:
+    """500 with Go's message, as Kubernetes answers."""
     path = of_core(namespace, "configmaps")
     made(await api.post(path, config("m")))
     body = config("m", resourceVersion="abc", labels={"a": "b"})
@@ -271,8 +273,8 @@ async def test_a_replace_of_another_uid_is_a_conflict(api: Api, namespace: str) 
     assert message.endswith(f"Precondition failed: UID in precondition: other, UID in object meta: {uid}")
 
 
-async def test_a_write_without_a_change_makes_no_version(api: Api, namespace: str) -> None:
-    """Neither a replace with what was read, nor an empty patch."""
+async def test_a_write_without_a_change_makes_no_new_version(api: Api, namespace: str) -> None:
+    """Neither does a replace with the object as it was read, nor an empty patch."""
     path = of_core(namespace, "configmaps")
     read = made(await api.post(path, config("m", {"a": "1"})))
     again = made(await api.put(f"{path}/m", read))

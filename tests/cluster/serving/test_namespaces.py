@@ -1,4 +1,4 @@
-"""Namespaces: made, going, gone."""
+"""Namespaces: created, terminating, gone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def fresh() -> str:
 
 
 async def test_a_namespace_is_labelled_with_its_name(api: Api) -> None:
-    """And is Active at once, with the finalizer kubernetes in its spec."""
+    """It is Active at once, with the finalizer kubernetes in its spec."""
     name = fresh()
     space = made(await api.post("/api/v1/namespaces", {"metadata": {"name": name, "labels": {"a": "b"}}}))
 
@@ -29,16 +29,16 @@ async def test_a_namespace_is_labelled_with_its_name(api: Api) -> None:
     await api.delete(f"/api/v1/namespaces/{name}")
 
 
-async def test_the_label_of_a_namespace_comes_back(api: Api, namespace: str) -> None:
-    """A patch of `kubernetes.io/metadata.name` is undone."""
+async def test_the_label_of_a_namespace_is_restored(api: Api, namespace: str) -> None:
+    """A patch of `kubernetes.io/metadata.name` has no lasting effect."""
     patch = {"metadata": {"labels": {"kubernetes.io/metadata.name": "other"}}}
     space = made(await api.patch(f"/api/v1/namespaces/{namespace}", patch, MERGE))
 
     assert space["metadata"]["labels"]["kubernetes.io/metadata.name"] == namespace
 
 
-async def test_an_empty_namespace_goes(api: Api) -> None:
-    """The delete answers with it, Terminating; a moment later it is gone."""
+async def test_an_empty_namespace_is_deleted(api: Api) -> None:
+    """The delete returns it as Terminating; a moment later it is gone."""
     name = fresh()
     made(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}))
     going = (await api.delete(f"/api/v1/namespaces/{name}")).json
@@ -49,8 +49,8 @@ async def test_an_empty_namespace_goes(api: Api) -> None:
     await api.until("/api/v1/namespaces", lambda listed: name not in names(listed), within=150)
 
 
-async def test_a_going_namespace_takes_nothing_new(api: Api) -> None:
-    """403 with the cause NamespaceTerminating, while something with a finalizer holds it; then it goes."""
+async def test_a_terminating_namespace_accepts_no_new_objects(api: Api) -> None:
+    """403 with the cause NamespaceTerminating while an object with a finalizer keeps it; then it is deleted."""
     name = fresh()
     made(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}))
     path = of_core(name, "configmaps")
@@ -78,8 +78,8 @@ async def test_a_going_namespace_takes_nothing_new(api: Api) -> None:
     await api.until("/api/v1/namespaces", lambda listed: name not in names(listed), within=150)
 
 
-async def test_what_is_in_a_going_namespace_can_be_changed(api: Api) -> None:
-    """Updates pass; only creates are refused. A second delete of the namespace changes nothing."""
+async def test_objects_in_a_terminating_namespace_can_be_changed(api: Api) -> None:
+    """Updates work; only creates are refused. A second delete of the namespace changes nothing."""
     name = fresh()
     made(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}))
     path = of_core(name, "configmaps")
@@ -94,29 +94,29 @@ async def test_what_is_in_a_going_namespace_can_be_changed(api: Api) -> None:
 
 
 @pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
-async def test_the_servers_own_namespaces_stay(api: Api, name: str) -> None:
-    """403."""
+async def test_standard_namespaces_cannot_be_deleted(api: Api, name: str) -> None:
+    """403 for default, kube-system and kube-public."""
     told = f'namespaces "{name}" is forbidden: this namespace may not be deleted'
 
     assert refusal(await api.delete(f"/api/v1/namespaces/{name}")) == (403, "Forbidden", told)
 
 
-async def test_namespaces_cannot_be_deleted_all_at_once(api: Api) -> None:
-    """405 for the collection."""
+async def test_namespaces_cannot_be_deleted_as_a_collection(api: Api) -> None:
+    """405."""
     told = "the server does not allow this method on the requested resource"
 
     assert refusal(await api.delete("/api/v1/namespaces")) == (405, "MethodNotAllowed", told)
 
 
-async def test_a_namespace_may_be_tried_without_effect(api: Api) -> None:
-    """`dryRun=All` of a create and of a delete."""
+async def test_dry_runs_of_namespaces_have_no_effect(api: Api) -> None:
+    """`dryRun=All` for a create and for a delete."""
     name = fresh()
     made(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}, params={"dryRun": "All"}))
 
     assert (await api.get(f"/api/v1/namespaces/{name}")).status == 404
 
 
-async def test_a_namespace_says_what_holds_it(api: Api) -> None:
+async def test_a_namespace_reports_what_keeps_it(api: Api) -> None:
     """Conditions in its status: content remains, finalizers remain."""
     name = fresh()
     made(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}))

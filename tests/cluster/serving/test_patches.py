@@ -20,7 +20,7 @@ UNFIT = (422, "Invalid", "the server rejected our request due to an error in our
 
 
 async def annotated(api: Api, namespace: str) -> str:
-    """A ConfigMap with the annotations ``BEFORE``: its path."""
+    """Create a ConfigMap with the annotations ``BEFORE``; returns its path."""
     path = of_core(namespace, "configmaps")
     made(await api.post(path, config("m", {"a": "1"}, annotations=BEFORE)))
     return f"{path}/m"
@@ -46,16 +46,18 @@ WORKING = [
 
 
 @pytest.mark.parametrize(("operations", "after"), WORKING)
-async def test_a_json_patch_works_in_order(api: Api, namespace: str, operations: list[Any], after: object) -> None:
-    """RFC 6902: add, replace, remove, copy, move and test; `~1` is a slash."""
+async def test_a_json_patch_applies_its_operations_in_order(
+    api: Api, namespace: str, operations: list[Any], after: object
+) -> None:
+    """RFC 6902: add, replace, remove, copy, move and test; `~1` stands for a slash."""
     path = await annotated(api, namespace)
     changed = made(await api.patch(path, operations, JSON_PATCH))
 
     assert changed["metadata"]["annotations"] == after
 
 
-async def test_a_json_patch_may_test_for_nothing_without_a_value(api: Api, namespace: str) -> None:
-    """It holds where nothing is; 1.34 panics and hangs up."""
+async def test_a_json_patch_can_test_for_absence(api: Api, namespace: str) -> None:
+    """A test without a value holds where nothing exists; 1.34 panics and drops the connection."""
     path = await annotated(api, namespace)
     asked = api.patch(path, [{"op": "test", "path": "/binaryData"}], JSON_PATCH)
     if is_older(api.server):
@@ -85,7 +87,7 @@ async def test_a_json_patch_may_test_for_nothing_without_a_value(api: Api, names
     ],
 )
 async def test_a_json_patch_that_does_not_fit_changes_nothing(api: Api, namespace: str, operations: list[Any]) -> None:
-    """422 Invalid without a word of why; all or nothing."""
+    """422 Invalid without an explanation; either all operations apply or none."""
     path = await annotated(api, namespace)
 
     assert refusal(await api.patch(path, operations, JSON_PATCH)) == UNFIT
@@ -105,8 +107,8 @@ async def test_a_json_patch_that_does_not_fit_changes_nothing(api: Api, namespac
     ],
     ids=["object", "numbers", "path-of-a-number", "empty", "no-text", "deep"],
 )  # fmt: skip
-async def test_what_is_no_json_patch_is_refused(api: Api, namespace: str, body: object, told: str) -> None:
-    """400 with what Go says of it."""
+async def test_a_malformed_json_patch_is_refused(api: Api, namespace: str, body: object, told: str) -> None:
+    """400 with Go's message."""
     path = await annotated(api, namespace)
 
     assert refusal(await api.patch(path, body, JSON_PATCH)) == (400, "BadRequest", f"error decoding patch: {told}")
@@ -132,7 +134,9 @@ async def test_a_json_patch_has_10000_operations_at_most(api: Api, namespace: st
         pytest.param({"unknown": 1}, {"a": "1", "b": "2"}, id="unknown-field-is-dropped"),
     ],
 )
-async def test_a_merge_patch_goes_deep_and_null_removes(api: Api, namespace: str, patch: Any, after: object) -> None:
+async def test_a_merge_patch_merges_objects_and_null_removes(
+    api: Api, namespace: str, patch: Any, after: object
+) -> None:
     """RFC 7386."""
     path = of_core(namespace, "configmaps")
     made(await api.post(path, config("m", {"a": "1", "b": "2"})))
@@ -143,7 +147,7 @@ async def test_a_merge_patch_goes_deep_and_null_removes(api: Api, namespace: str
 
 
 async def test_a_merge_patch_replaces_lists(api: Api, namespace: str) -> None:
-    """Ports and all: what is not in the new list is gone."""
+    """Items that are not in the new list are gone, ports included."""
     path = of_core(namespace, "services")
     made(await api.post(path, {"metadata": {"name": "s"}, "spec": {"ports": [{"name": "a", "port": 80}]}}))
     changed = made(await api.patch(f"{path}/s", {"spec": {"ports": [{"name": "b", "port": 81}]}}, MERGE))
@@ -153,7 +157,7 @@ async def test_a_merge_patch_replaces_lists(api: Api, namespace: str) -> None:
 
 @pytest.mark.parametrize(("body", "word"), [([], "array"), ('"x"', "string"), ("7", "number")])
 async def test_a_merge_patch_must_be_an_object(api: Api, namespace: str, body: object, word: str) -> None:
-    """400."""
+    """400 with Go's message."""
     path = await annotated(api, namespace)
     text = f"error decoding patch: json: cannot unmarshal {word} into Go value of type map[string]interface {{}}"
 
@@ -161,8 +165,8 @@ async def test_a_merge_patch_must_be_an_object(api: Api, namespace: str, body: o
 
 
 @pytest.mark.parametrize("field", ["name", "namespace"])
-async def test_a_patch_may_not_move_an_object(api: Api, namespace: str, field: str) -> None:
-    """Neither its name nor its namespace."""
+async def test_a_patch_cannot_rename_or_move_an_object(api: Api, namespace: str, field: str) -> None:
+    """Neither its name nor its namespace can change."""
     path = await annotated(api, namespace)
     told = {
         "name": "the name of the object (other) does not match the name on the URL (m)",
@@ -174,7 +178,7 @@ async def test_a_patch_may_not_move_an_object(api: Api, namespace: str, field: s
 
 
 async def test_a_patch_of_the_uid_is_refused(api: Api, namespace: str) -> None:
-    """422, and the server names the cause twice."""
+    """422; the server repeats the cause."""
     path = await annotated(api, namespace)
     problem = ("FieldValueInvalid", "metadata.uid", 'Invalid value: "other": field is immutable')
     reply = await api.patch(path, {"metadata": {"uid": "other"}}, MERGE)
@@ -184,8 +188,8 @@ async def test_a_patch_of_the_uid_is_refused(api: Api, namespace: str) -> None:
     assert [(each["reason"], each["field"], each["message"]) for each in listed] == [problem] * 2
 
 
-async def test_a_patch_that_makes_an_object_of_wrong_types_is_refused(api: Api, namespace: str) -> None:
-    """422 whose one cause is the field `patch`, and ends with what does not fit."""
+async def test_a_patch_to_wrong_types_is_refused(api: Api, namespace: str) -> None:
+    """422 whose only cause is the field `patch`; the message ends with the field that does not fit."""
     path = await annotated(api, namespace)
     reply = await api.patch(path, {"data": {"b": 1}}, MERGE)
     code, reason, message = refusal(reply)
@@ -197,8 +201,8 @@ async def test_a_patch_that_makes_an_object_of_wrong_types_is_refused(api: Api, 
     ]
 
 
-async def test_the_time_of_creation_is_the_servers(api: Api, namespace: str) -> None:
-    """A patch of it is dropped without a word; one of the deletion's time is refused."""
+async def test_the_creation_time_cannot_be_patched(api: Api, namespace: str) -> None:
+    """A patch of it is ignored; a patch of the deletion time is refused."""
     path = await annotated(api, namespace)
     before = (await api.get(path)).json["metadata"]["creationTimestamp"]
     then = "1999-01-01T00:00:00Z"
@@ -211,7 +215,7 @@ async def test_the_time_of_creation_is_the_servers(api: Api, namespace: str) -> 
 
 
 @pytest.mark.parametrize("form", ["application/json", "application/merge-patch+yaml", "text/plain"])
-async def test_other_forms_of_patch_are_not_read(api: Api, namespace: str, form: str) -> None:
+async def test_other_patch_types_are_not_supported(api: Api, namespace: str, form: str) -> None:
     """415 for plain JSON, YAML or anything else."""
     path = await annotated(api, namespace)
 
@@ -219,8 +223,8 @@ async def test_other_forms_of_patch_are_not_read(api: Api, namespace: str, form:
     assert refusal(await api.patch(path, "{}", form)) == expected
 
 
-async def test_only_an_apply_may_be_forced(api: Api, namespace: str) -> None:
-    """422 of the PatchOptions for `force` with any other patch."""
+async def test_only_an_apply_can_be_forced(api: Api, namespace: str) -> None:
+    """422 for PatchOptions with `force` on any other patch."""
     path = await annotated(api, namespace)
     found = causes(await api.patch(path, {}, MERGE, params={"force": "true"}))
 
@@ -228,7 +232,7 @@ async def test_only_an_apply_may_be_forced(api: Api, namespace: str) -> None:
 
 
 async def with_conditions(api: Api, namespace: str, *types: str) -> str:
-    """A pod with these conditions: the path of its status."""
+    """Create a pod with these conditions; returns the path of its status."""
     path = of_core(namespace, "pods")
     made(await api.post(path, pod("p")))
     conditions = [{"type": each, "status": "True"} for each in types]
@@ -268,7 +272,7 @@ async def test_a_strategic_patch_merges_conditions_by_type(
 
 
 async def test_a_new_item_of_a_strategic_patch_comes_first(api: Api, namespace: str) -> None:
-    """Where the patch says nothing of the order, its own new items go before those that were there."""
+    """If the patch gives no order, its new items precede the existing ones."""
     path = await with_conditions(api, namespace, "A")
     patch = {"status": {"conditions": [{"type": "B", "status": "True"}]}}
     changed = made(await api.patch(path, patch, STRATEGIC))
@@ -277,7 +281,7 @@ async def test_a_new_item_of_a_strategic_patch_comes_first(api: Api, namespace: 
 
 
 async def test_a_strategic_patch_changes_one_container_by_name(api: Api, namespace: str) -> None:
-    """The others stay as they are; one without the key is an error."""
+    """The others stay as they are; an item without the merge key is an error."""
     path = of_core(namespace, "pods")
     two = [{"name": "a", "image": "one"}, {"name": "b", "image": "two"}]
     made(await api.post(path, pod("p", {"containers": two})))
@@ -288,15 +292,15 @@ async def test_a_strategic_patch_changes_one_container_by_name(api: Api, namespa
     assert refusal(reply) == (500, "", "map: map[image:new] does not contain declared merge key: name")
 
 
-async def test_a_first_item_of_a_strategic_patch_needs_no_key(api: Api, namespace: str) -> None:
-    """With nothing to merge into, only the rules of the object refuse it; beside others it is an error."""
+async def test_the_first_item_of_a_strategic_patch_needs_no_key(api: Api, namespace: str) -> None:
+    """With nothing to merge into, only validation refuses it; beside existing items it is an error."""
     path = await annotated(api, namespace)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p"}
     reply = await api.patch(path, {"metadata": {"ownerReferences": [owner]}}, STRATEGIC)
     problem = 'metadata.ownerReferences.uid: Invalid value: "": must not be empty'
     assert refusal(reply) == (422, "Invalid", f'ConfigMap "m" is invalid: {problem}')
 
-    body = config("owned", ownerReferences=[{**owner, "uid": "1"}], finalizers=["x/y"])  # or it would be collected
+    body = config("owned", ownerReferences=[{**owner, "uid": "1"}], finalizers=["x/y"])  # else it is garbage-collected
     made(await api.post(of_core(namespace, "configmaps"), body))
     patch = {"metadata": {"ownerReferences": [owner]}}
     reply = await api.patch(of_core(namespace, "configmaps", "owned"), patch, STRATEGIC)
@@ -305,7 +309,7 @@ async def test_a_first_item_of_a_strategic_patch_needs_no_key(api: Api, namespac
 
 
 async def test_a_strategic_patch_merges_service_ports_by_port(api: Api, namespace: str) -> None:
-    """And deletes one by its port."""
+    """It also deletes a port by its number."""
     path = of_core(namespace, "services")
     ports = [{"name": "a", "port": 80}, {"name": "b", "port": 81}]
     made(await api.post(path, {"metadata": {"name": "s"}, "spec": {"ports": ports}}))
@@ -316,7 +320,7 @@ async def test_a_strategic_patch_merges_service_ports_by_port(api: Api, namespac
 
 
 async def test_a_strategic_patch_treats_finalizers_as_a_set(api: Api, namespace: str) -> None:
-    """Values are added; `$deleteFromPrimitiveList` takes them out."""
+    """Values are added; `$deleteFromPrimitiveList` removes them."""
     path = of_core(namespace, "configmaps")
     made(await api.post(path, config("m", finalizers=["x/a"])))
     patch: dict[str, Any] = {"metadata": {"finalizers": ["x/b"]}}
@@ -359,8 +363,8 @@ async def test_an_unknown_directive_is_refused(api: Api, namespace: str) -> None
     assert refusal(reply) == (500, "", "unknown patch type: jump in map: map[$patch:jump]")
 
 
-async def test_a_patch_may_be_tried_without_effect(api: Api, namespace: str) -> None:
-    """`dryRun=All` answers what would be, and stores nothing."""
+async def test_a_patch_can_be_a_dry_run(api: Api, namespace: str) -> None:
+    """`dryRun=All` answers with the result and stores nothing."""
     path = await annotated(api, namespace)
     before = (await api.get(path)).json
     tried = made(await api.patch(path, {"data": {"b": "2"}}, MERGE, params={"dryRun": "All"}))

@@ -1,4 +1,4 @@
-"""Pods: defaults, what may change, status, eviction and binding."""
+"""Pods: defaults, allowed changes, status, eviction and binding."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction"}
 
 
 async def test_a_pod_gets_defaults(api: Api, namespace: str) -> None:
-    """Policies, tolerations, priority, a phase and a class of service; limits become requests, canonically."""
+    """Policies, tolerations, priority, phase and QoS class; limits become requests, in canonical form."""
     resources = {"requests": {"cpu": "1000m"}, "limits": {"memory": "1024Mi"}}
     containers = [{"name": "main", "image": "busybox:1", "resources": resources}]
     created = made(await api.post(of_core(namespace, "pods"), pod("p", {"containers": containers})))
@@ -125,10 +125,10 @@ C = "spec.containers[0]"
          "resource-without-domain", "resource-of-quotas", "resource-in-capitals", "pages-alone", "part-of-a-page",
          "pages-of-no-size", "unknown-claim", "claims", "ephemeral"],
 )  # fmt: skip
-async def test_a_pod_must_make_sense(
+async def test_an_invalid_pod_is_refused(
     api: Api, namespace: str, spec: JSON | None, found: list[tuple[str, str, str]]
 ) -> None:
-    """422 with a cause for each."""
+    """422 with a cause for each problem."""
     body = {"metadata": {"name": "p"}, **({} if spec is None else {"spec": spec})}
 
     assert causes(await api.post(of_core(namespace, "pods"), body)) == found
@@ -172,10 +172,10 @@ W = "spec.resources"
     ids=["below-containers", "limit-below-containers", "limit-below-a-limit", "disk", "gpu", "negative", "no-domain",
          "pages-alone", "claims", "pages-below-containers"],
 )  # fmt: skip
-async def test_a_whole_pod_must_ask_for_what_its_containers_do(
+async def test_pod_level_resources_must_cover_the_containers(
     api: Api, namespace: str, asked: JSON, whole: JSON, found: list[tuple[str, str, str]]
 ) -> None:
-    """422: cpu, memory and huge pages only, and as much as the containers together."""
+    """422: only cpu, memory and huge pages, and at least as much as the containers together."""
     body = pod("p", {**container(resources=asked), "resources": whole})
 
     assert causes(await api.post(of_core(namespace, "pods"), body)) == found
@@ -190,10 +190,10 @@ async def test_a_whole_pod_must_ask_for_what_its_containers_do(
     ],
     ids=["priority", "policy", "priority-of-class"],
 )  # fmt: skip
-async def test_only_a_class_gives_a_pod_its_priority(
+async def test_only_a_priority_class_sets_the_priority_of_a_pod(
     api: Api, namespace: str, spec: JSON, told: tuple[str, str]
 ) -> None:
-    """403, before the pod is looked at; what the class says may be repeated."""
+    """403, before the pod is validated; a pod may repeat the value of its class."""
     path = of_core(namespace, "pods")
     wrong = container(resources={"requests": {"foo": "1"}})
     refused = await api.post(path, pod("p", {**wrong, **spec}))
@@ -206,8 +206,8 @@ async def test_only_a_class_gives_a_pod_its_priority(
     assert made(await api.post(path, repeated))["spec"]["priority"] == 0
 
 
-async def test_resources_of_kubernetes_itself_need_no_limit(api: Api, namespace: str) -> None:
-    """Names in its domain may be overcommitted, unlike those of devices."""
+async def test_native_resources_need_no_limit(api: Api, namespace: str) -> None:
+    """Names in the domain of Kubernetes may be overcommitted, unlike those of devices."""
     resources = {"requests": {"kubernetes.io/x": "1500m"}}
     created = made(await api.post(of_core(namespace, "pods"), pod("p", container(resources=resources))))
 
@@ -225,14 +225,14 @@ async def test_resources_of_kubernetes_itself_need_no_limit(api: Api, namespace:
     ],
     ids=["containers", "image", "spec"],
 )  # fmt: skip
-async def test_a_pod_of_wrong_types_is_refused(api: Api, namespace: str, spec: object, told: str) -> None:
-    """400 in Go's words."""
+async def test_a_pod_with_wrong_types_is_refused(api: Api, namespace: str, spec: object, told: str) -> None:
+    """400 with Go's message."""
     reply = await api.post(of_core(namespace, "pods"), {"metadata": {"name": "p"}, "spec": spec})
 
     assert refusal(reply) == (400, "BadRequest", f'Pod in version "v1" cannot be handled as a Pod: json: {told}')
 
 
-async def test_a_quantity_that_is_none_is_refused(api: Api, namespace: str) -> None:
+async def test_a_malformed_quantity_is_refused(api: Api, namespace: str) -> None:
     """400 with the grammar of quantities."""
     body = pod("p", container(resources={"requests": {"cpu": "much"}}))
     text = r"quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -252,8 +252,8 @@ async def test_a_quantity_that_is_none_is_refused(api: Api, namespace: str) -> N
     ],
     ids=lambda change: next(iter(change)),
 )  # fmt: skip
-async def test_the_spec_of_a_pod_stays_as_it_was_made(api: Api, namespace: str, change: JSON) -> None:
-    """422 Forbidden, in words that name what may change."""
+async def test_most_of_the_spec_of_a_pod_cannot_change(api: Api, namespace: str, change: JSON) -> None:
+    """422 Forbidden; the message lists the fields that may change."""
     path = of_core(namespace, "pods")
     made(await api.post(path, pod("p")))
     ((reason, field, text),) = causes(await api.patch(f"{path}/p", {"spec": change}, MERGE))
@@ -273,8 +273,8 @@ async def test_the_spec_of_a_pod_stays_as_it_was_made(api: Api, namespace: str, 
     ],
     ids=["image", "deadline", "toleration"],
 )  # fmt: skip
-async def test_little_of_a_pod_may_change(api: Api, namespace: str, change: JSON, seen: Any) -> None:
-    """Images, a first or shorter deadline, more tolerations."""
+async def test_a_few_fields_of_a_pod_can_change(api: Api, namespace: str, change: JSON, seen: Any) -> None:
+    """Images, a first or shorter deadline, additional tolerations."""
     path = of_core(namespace, "pods")
     made(await api.post(path, pod("p")))
     changed = made(await api.patch(f"{path}/p", {"spec": change}, MERGE))
@@ -284,7 +284,7 @@ async def test_little_of_a_pod_may_change(api: Api, namespace: str, change: JSON
 
 
 async def test_a_deadline_can_only_be_shortened(api: Api, namespace: str) -> None:
-    """Neither lengthened nor taken away."""
+    """It can be neither extended nor removed."""
     path = of_core(namespace, "pods")
     made(await api.post(path, pod("p", {"activeDeadlineSeconds": 10})))
     where = "spec.activeDeadlineSeconds"
@@ -296,8 +296,8 @@ async def test_a_deadline_can_only_be_shortened(api: Api, namespace: str) -> Non
     made(await api.patch(f"{path}/p", {"spec": {"activeDeadlineSeconds": 5}}, MERGE))
 
 
-async def test_a_toleration_stays(api: Api, namespace: str) -> None:
-    """Only its seconds may change."""
+async def test_a_toleration_cannot_be_removed(api: Api, namespace: str) -> None:
+    """Only its tolerationSeconds may change."""
     path = of_core(namespace, "pods")
     made(await api.post(path, pod("p", {"tolerations": [{"key": "k", "operator": "Exists"}]})))
     found = causes(await api.patch(f"{path}/p", {"spec": {"tolerations": [{"key": "z", "operator": "Exists"}]}}, MERGE))
@@ -315,8 +315,8 @@ async def test_containers_cannot_be_added_or_removed(api: Api, namespace: str) -
     assert found == [(FORBIDDEN, "spec.containers", "Forbidden: pod updates may not add or remove containers")]
 
 
-async def test_the_status_of_a_pod_is_written_apart(api: Api, namespace: str) -> None:
-    """Its path ignores the spec and keeps labels; the main path ignores the status."""
+async def test_the_status_of_a_pod_is_written_separately(api: Api, namespace: str) -> None:
+    """The status path ignores the spec and keeps the labels; the main path ignores the status."""
     path = of_core(namespace, "pods")
     made(await api.post(path, {**pod("p"), "status": {"phase": "Succeeded"}}))
     patch = {"status": {"phase": "Running"}, "spec": {"nodeName": "n1"}, "metadata": {"labels": {"a": "b"}}}
@@ -332,7 +332,7 @@ async def test_the_status_of_a_pod_is_written_apart(api: Api, namespace: str) ->
 
 
 async def test_an_eviction_deletes_a_pod(api: Api, namespace: str) -> None:
-    """201 with a Success; 404 for none; 400 for another name in the body."""
+    """201 with a Success; 404 for a missing pod; 400 for another name in the body."""
     path = of_core(namespace, "pods")
     made(await api.post(path, pod("p")))
     tried = await api.post(f"{path}/p/eviction", {**EVICTION, "metadata": {"name": "p"}}, params={"dryRun": "All"})
@@ -347,8 +347,8 @@ async def test_an_eviction_deletes_a_pod(api: Api, namespace: str) -> None:
     assert refusal(again) == (404, "NotFound", 'pods "p" not found')
 
 
-async def test_a_binding_gives_a_pod_its_node_once(api: Api, namespace: str) -> None:
-    """With the condition PodScheduled; 409 the second time; 500 without a node, as Kubernetes has it."""
+async def test_a_binding_assigns_a_node_once(api: Api, namespace: str) -> None:
+    """With the condition PodScheduled; 409 the second time; 500 without a node, as Kubernetes answers."""
     path = of_core(namespace, "pods")
     made(await api.post(path, pod("p")))
     body: JSON = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": {"kind": "Node"}}

@@ -1,4 +1,4 @@
-"""Selectors: by label, by field, and what can't be selected by."""
+"""Selectors: by label, by field, and which fields can select."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VALUE_TEXT = (
 
 @pytest.fixture
 async def maps(api: Api, namespace: str) -> str:
-    """The path of three ConfigMaps with ``LABELS``."""
+    """Create three ConfigMaps with ``LABELS``; returns the path of the collection."""
     path = of_core(namespace, "configmaps")
     for name, labels in LABELS.items():
         made(await api.post(path, config(name, labels=labels)))
@@ -46,7 +46,7 @@ async def maps(api: Api, namespace: str) -> str:
     ],
 )  # fmt: skip
 async def test_labels_select(api: Api, maps: str, selector: str, found: str) -> None:
-    """Equality, set membership, presence and comparison; all terms must hold; `!=` and `notin` hold for the absent."""
+    """Equality, sets, presence and comparison. All terms must hold; `!=` and `notin` also match absent labels."""
     assert names((await api.get(maps, params={"labelSelector": selector})).json) == list(found)
 
 
@@ -77,8 +77,8 @@ async def test_labels_select(api: Api, maps: str, selector: str, found: str) -> 
         ("app in (x,-y)", f'unable to parse requirement: values[0][app]: Invalid value: "-y": {VALUE_TEXT}'),
     ],
 )  # fmt: skip
-async def test_a_label_selector_that_cannot_be_read_is_refused(api: Api, maps: str, selector: str, told: str) -> None:
-    """400, for lists, watches and deletes alike."""
+async def test_a_malformed_label_selector_is_refused(api: Api, maps: str, selector: str, told: str) -> None:
+    """400 for lists, watches and deletes."""
     params = {"labelSelector": selector}
     expected = (400, "BadRequest", in_words_of(api.server, told))
 
@@ -96,7 +96,7 @@ async def test_a_label_selector_that_cannot_be_read_is_refused(api: Api, maps: s
     ],
 )  # fmt: skip
 async def test_fields_select(api: Api, maps: str, selector: str, found: str) -> None:
-    """Every kind can be selected by name and namespace."""
+    """Objects of every kind can be selected by name and namespace."""
     assert names((await api.get(maps, params={"fieldSelector": selector})).json) == list(found)
 
 
@@ -114,7 +114,7 @@ async def test_fields_select(api: Api, maps: str, selector: str, found: str) -> 
         ("events", "foo=1", "field label not supported: foo"),
     ],
 )  # fmt: skip
-async def test_a_field_that_cannot_be_selected_by_is_refused(
+async def test_a_field_that_cannot_select_is_refused(
     api: Api, namespace: str, plural: str, selector: str, told: str
 ) -> None:
     """400 that names the field."""
@@ -132,8 +132,8 @@ async def test_a_field_that_cannot_be_selected_by_is_refused(
         ("status.podIP=", "enp"), ("status.nominatedNodeName=", "enp"), ("spec.hostNetwork=false", "enp"),
     ],
 )  # fmt: skip
-async def test_pods_are_selected_by_phase_and_node(api: Api, namespace: str, selector: str, found: str) -> None:
-    """And by the other fields that a scheduler or a kubelet asks for."""
+async def test_pods_can_be_selected_by_phase_and_node(api: Api, namespace: str, selector: str, found: str) -> None:
+    """And by the other fields that schedulers and kubelets use."""
     path = of_core(namespace, "pods")
     made(await api.post(path, pod("p")))
     made(await api.post(path, pod("n", {"nodeName": "n1"})))
@@ -144,8 +144,8 @@ async def test_pods_are_selected_by_phase_and_node(api: Api, namespace: str, sel
     assert names(listed) == sorted(found)
 
 
-async def test_secrets_are_selected_by_type_and_jobs_by_success(api: Api, namespace: str) -> None:
-    """Each kind has fields of its own."""
+async def test_secrets_can_be_selected_by_type_and_jobs_by_success(api: Api, namespace: str) -> None:
+    """Each kind has its own selectable fields."""
     path = of_core(namespace, "secrets")
     made(await api.post(path, {"metadata": {"name": "a"}}))
     made(await api.post(path, {"metadata": {"name": "b"}, "type": "example.com/own"}))

@@ -1,4 +1,4 @@
-"""Tables and metadata alone: the forms that kubectl and informers ask for."""
+"""Tables and metadata-only answers, as kubectl and informers request them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ META = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
 
 
 async def filled(api: Api, namespace: str) -> str:
-    """Two ConfigMaps: the path of the collection."""
+    """Create two ConfigMaps; returns the path of the collection."""
     path = of_core(namespace, "configmaps")
     made(await api.post(path, config("a", {"x": "1", "y": "2"})))
     made(await api.post(path, config("b")))
@@ -27,12 +27,12 @@ async def filled(api: Api, namespace: str) -> str:
 
 
 def cells(table: JSON) -> list[list[Any]]:
-    """The cells of each row but the age."""
+    """The cells of each row, without the age."""
     return [row["cells"][:-1] for row in table["rows"]]
 
 
-async def test_a_list_as_a_table(api: Api, namespace: str) -> None:
-    """Column definitions, and for each object its cells and its metadata."""
+async def test_a_list_can_be_a_table(api: Api, namespace: str) -> None:
+    """With column definitions, and for each object its cells and its metadata."""
     path = await filled(api, namespace)
     table = (await api.get(path, accept=TABLE)).json
 
@@ -50,7 +50,7 @@ async def test_a_list_as_a_table(api: Api, namespace: str) -> None:
     [("None", None), ("Object", "ConfigMap"), ("Metadata", "PartialObjectMetadata"), ("", "PartialObjectMetadata")],
 )
 async def test_a_table_may_include_objects(api: Api, namespace: str, include: str, found: str | None) -> None:
-    """`includeObject`: None, Metadata (as without) or Object."""
+    """`includeObject` is None, Metadata (the default) or Object."""
     path = await filled(api, namespace)
     table = (await api.get(f"{path}/a", params={"includeObject": include}, accept=TABLE)).json
     included = table["rows"][0].get("object")
@@ -59,8 +59,8 @@ async def test_a_table_may_include_objects(api: Api, namespace: str, include: st
     assert ("data" in (included or {})) == (include == "Object")
 
 
-async def test_a_table_includes_nothing_else(api: Api, namespace: str) -> None:
-    """400 for another `includeObject`."""
+async def test_a_table_cannot_include_anything_else(api: Api, namespace: str) -> None:
+    """400 for any other `includeObject`."""
     path = await filled(api, namespace)
     reply = await api.get(path, params={"includeObject": "Foo"}, accept=TABLE)
 
@@ -68,8 +68,8 @@ async def test_a_table_includes_nothing_else(api: Api, namespace: str) -> None:
     assert refusal(reply) == (400, "BadRequest", f"Unable to convert to Table as requested: {told}")
 
 
-async def test_writes_answer_as_tables_too(api: Api, namespace: str) -> None:
-    """A create and a patch with one row; a Status stays a Status."""
+async def test_writes_can_return_tables(api: Api, namespace: str) -> None:
+    """A create and a patch return one row; a Status stays a Status."""
     path = of_core(namespace, "configmaps")
     created = (await api.call("POST", path, config("m", {"a": "b"}), accept=TABLE)).json
     missing = await api.get(f"{path}/none", accept=TABLE)
@@ -80,8 +80,8 @@ async def test_writes_answer_as_tables_too(api: Api, namespace: str) -> None:
     assert (deleted["kind"], deleted["status"]) == ("Status", "Success")
 
 
-async def test_a_watch_as_tables(api: Api, namespace: str) -> None:
-    """One row an event; the columns are told once."""
+async def test_a_watch_can_send_tables(api: Api, namespace: str) -> None:
+    """One row per event; only the first event has column definitions."""
     path = await filled(api, namespace)
     reply = await api.get(path, params={"watch": "1", "timeoutSeconds": "5"}, accept=TABLE)
     events = [json.loads(line) for line in reply.text.splitlines()]
@@ -91,7 +91,7 @@ async def test_a_watch_as_tables(api: Api, namespace: str) -> None:
     assert [bool(each["object"]["columnDefinitions"]) for each in events] == [True, False]
 
 
-async def test_a_page_of_a_table_continues(api: Api, namespace: str) -> None:
+async def test_a_table_can_be_a_page_of_a_list(api: Api, namespace: str) -> None:
     """`continue` and `remainingItemCount`, as in a plain list."""
     path = await filled(api, namespace)
     table = (await api.get(path, params={"limit": "1"}, accept=TABLE)).json
@@ -101,8 +101,8 @@ async def test_a_page_of_a_table_continues(api: Api, namespace: str) -> None:
     assert table["metadata"]["remainingItemCount"] == 1
 
 
-async def test_pods_have_columns_of_their_own(api: Api, namespace: str) -> None:
-    """Ready, status and restarts; node, address and gates when wide."""
+async def test_pods_have_their_own_columns(api: Api, namespace: str) -> None:
+    """Ready, status and restarts; address, node and readiness gates in the wide form."""
     path = of_core(namespace, "pods")
     made(await api.post(path, pod("p")))
     table = (await api.get(path, accept=TABLE)).json
@@ -116,8 +116,8 @@ async def test_pods_have_columns_of_their_own(api: Api, namespace: str) -> None:
     assert [*found[:4], *found[5:]] == ["p", "0/1", "Pending", "0", "<none>", "<none>", "<none>", "<none>"]
 
 
-async def test_the_metadata_of_an_object_alone(api: Api, namespace: str) -> None:
-    """PartialObjectMetadata, for a read as for a write."""
+async def test_an_object_can_be_reduced_to_its_metadata(api: Api, namespace: str) -> None:
+    """PartialObjectMetadata, for reads and writes."""
     path = await filled(api, namespace)
     whole = (await api.get(f"{path}/a")).json
     alone = (await api.get(f"{path}/a", accept=PARTIAL)).json
@@ -127,8 +127,8 @@ async def test_the_metadata_of_an_object_alone(api: Api, namespace: str) -> None
     assert written.keys() == {"kind", "apiVersion", "metadata"}
 
 
-async def test_the_metadata_of_a_list_alone(api: Api, namespace: str) -> None:
-    """PartialObjectMetadataList, whose items say their kind."""
+async def test_a_list_can_be_reduced_to_metadata(api: Api, namespace: str) -> None:
+    """PartialObjectMetadataList; its items give their kind."""
     path = await filled(api, namespace)
     listed = (await api.get(path, accept=PARTIAL_LIST)).json
 
@@ -139,8 +139,8 @@ async def test_the_metadata_of_a_list_alone(api: Api, namespace: str) -> None:
     ]
 
 
-async def test_a_watch_of_metadata_alone(api: Api, namespace: str) -> None:
-    """As a metadata informer asks."""
+async def test_a_watch_can_send_metadata_only(api: Api, namespace: str) -> None:
+    """As metadata informers request it."""
     path = await filled(api, namespace)
     reply = await api.get(path, params={"watch": "1", "timeoutSeconds": "5"}, accept=PARTIAL)
     events = [json.loads(line) for line in reply.text.splitlines()]
@@ -149,8 +149,8 @@ async def test_a_watch_of_metadata_alone(api: Api, namespace: str) -> None:
     assert all("data" not in each["object"] for each in events)
 
 
-async def test_the_wrong_form_of_metadata_cannot_be_had(api: Api, namespace: str) -> None:
-    """406: an object is no list, a list no object."""
+async def test_the_wrong_form_of_metadata_is_refused(api: Api, namespace: str) -> None:
+    """406 for the list form of an object, or the object form of a list."""
     path = await filled(api, namespace)
 
     told = "you requested PartialObjectMetadata, but the requested object is a list (*core.ConfigMapList)"
@@ -159,8 +159,8 @@ async def test_the_wrong_form_of_metadata_cannot_be_had(api: Api, namespace: str
     assert refusal(await api.get(f"{path}/a", accept=PARTIAL_LIST)) == (406, "NotAcceptable", told)
 
 
-async def test_an_object_as_yaml(api: Api, namespace: str) -> None:
-    """`Accept: application/yaml`."""
+async def test_an_object_can_be_yaml(api: Api, namespace: str) -> None:
+    """With `Accept: application/yaml`."""
     path = await filled(api, namespace)
     reply = await api.get(f"{path}/a", accept="application/yaml")
 

@@ -1,4 +1,4 @@
-"""JSON and YAML as Go reads them: what is replaced, what is dropped, and where they cease to be any."""
+"""JSON and YAML as Go reads them: what is replaced, dropped or refused."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
         ("+1", "'+' looking for beginning of value"), (".5", "'.' looking for beginning of value"),
     ],
 )  # fmt: skip
-async def test_what_is_no_number_of_json_is_refused(api: Api, namespace: str, number: str, told: str) -> None:
-    """400 with the character at which it ceases to be one."""
+async def test_a_malformed_json_number_is_refused(api: Api, namespace: str, number: str, told: str) -> None:
+    """400 with the first character that does not belong to a number."""
     body = f'{{"a":{number}}}'
     expected = (400, "BadRequest", f"{UNRECOGNIZED}invalid character {told} ({body})")
     assert refusal(await api.post(of_core(namespace, "configmaps"), body.encode())) == expected
 
 
-async def test_a_long_number_in_an_unknown_field_is_dropped_with_it(api: Api, namespace: str) -> None:
+async def test_a_long_number_in_an_unknown_field_is_dropped(api: Api, namespace: str) -> None:
     """However many digits it has."""
     body = b'{"metadata":{"name":"m"},"unknown":%b}' % (b"9" * 5000)
 
@@ -46,8 +46,8 @@ async def test_a_long_number_in_an_unknown_field_is_dropped_with_it(api: Api, na
     ids=["high", "low", "two-high", "high-and-letter", "pair", "no-escape", "byte", "half", "surrogate",
          "three-of-four"],
 )  # fmt: skip
-async def test_what_is_no_character_is_replaced(api: Api, namespace: str, text: bytes, read: str) -> None:
-    """U+FFFD for half a surrogate pair, and for each byte that is no UTF-8: in a create and in every patch."""
+async def test_invalid_characters_are_replaced(api: Api, namespace: str, text: bytes, read: str) -> None:
+    """By U+FFFD, for half a surrogate pair and for each byte that is not UTF-8, in creates and in all patches."""
     path = of_core(namespace, "configmaps")
     body = b'{"metadata":{"name":"m"},"data":{"a":"%b"}}'
     created = made(await api.call("POST", path, body % text, content_type="application/json"))
@@ -59,8 +59,8 @@ async def test_what_is_no_character_is_replaced(api: Api, namespace: str, text: 
     assert made(await api.patch(f"{path}/m", operations % text, JSON_PATCH))["data"] == {"a": read}
 
 
-async def test_yaml_must_be_utf_8(api: Api, namespace: str) -> None:
-    """400: unlike JSON, where what is none is replaced."""
+async def test_yaml_with_invalid_bytes_is_refused(api: Api, namespace: str) -> None:
+    """400 for bytes that are not UTF-8; in JSON they are replaced."""
     path = of_core(namespace, "configmaps")
     for text, told in (
         (b"\xff", "yaml: invalid leading UTF-8 octet"),
@@ -84,8 +84,8 @@ async def test_yaml_must_be_utf_8(api: Api, namespace: str) -> None:
     ],
     ids=["open-list", "tab", "two-colons", "open-text", "deep"],
 )
-async def test_what_is_no_yaml_is_refused(api: Api, namespace: str, body: bytes, told: str) -> None:
-    """400 in the words of Go's library."""
+async def test_malformed_yaml_is_refused(api: Api, namespace: str, body: bytes, told: str) -> None:
+    """400 with the message of Go's library."""
     reply = await api.patch(of_core(namespace, "configmaps", "m"), body, APPLY, params={"fieldManager": "x"})
 
     expected = (400, "BadRequest", f"error decoding YAML: error converting YAML to JSON: yaml: {told}")

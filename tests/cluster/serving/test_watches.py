@@ -21,17 +21,17 @@ INITIAL = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
 
 
 async def take(events: AsyncIterator[JSON], count: int) -> list[JSON]:
-    """So many events."""
+    """The next ``count`` events."""
     return [await anext(events) for _ in range(count)]
 
 
 def told(events: list[JSON]) -> list[tuple[str, str]]:
-    """Type and name of each."""
+    """Type and object name of each event."""
     return [(each["type"], each["object"]["metadata"].get("name", "")) for each in events]
 
 
 async def streamed(api: Api, path: str, **params: str) -> list[JSON]:
-    """All events of a watch that ends after a while, a second where nothing else is asked for."""
+    """All events of a watch that ends after ``timeoutSeconds``, by default 1."""
     reply = await api.get(path, params={"watch": "1", "timeoutSeconds": "1", **params})
     assert reply.status == 200, reply.text
     return [json.loads(line) for line in reply.text.splitlines()]
@@ -50,7 +50,7 @@ async def watched(api: Api, path: str, **params: str) -> AsyncIterator[AsyncIter
         yield events
 
 
-async def test_a_watch_tells_every_change_in_order(api: Api, namespace: str) -> None:
+async def test_a_watch_sends_every_change_in_order(api: Api, namespace: str) -> None:
     """ADDED, MODIFIED, DELETED, each with the whole object and a rising version."""
     path = of_core(namespace, "configmaps")
     async with watched(api, path) as events:
@@ -68,7 +68,7 @@ async def test_a_watch_tells_every_change_in_order(api: Api, namespace: str) -> 
 
 
 async def test_a_watch_event_has_the_version_of_the_answer(api: Api, namespace: str) -> None:
-    """What a writer was answered is what a watcher sees."""
+    """The object in a watch event equals the answer to the write."""
     path = of_core(namespace, "configmaps")
     async with watched(api, path) as events:
         answer = made(await api.post(path, config("a")))
@@ -76,8 +76,8 @@ async def test_a_watch_event_has_the_version_of_the_answer(api: Api, namespace: 
 
 
 @pytest.mark.parametrize("version", ["", "0"])
-async def test_a_watch_from_nowhere_begins_with_what_there_is(api: Api, namespace: str, version: str) -> None:
-    """Each object as ADDED, then what happens."""
+async def test_a_watch_without_a_version_starts_with_all_objects(api: Api, namespace: str, version: str) -> None:
+    """Each existing object as ADDED, then the changes."""
     path = of_core(namespace, "configmaps")
     for name in "ba":
         made(await api.post(path, config(name)))
@@ -92,7 +92,7 @@ async def test_a_watch_from_nowhere_begins_with_what_there_is(api: Api, namespac
 
 
 async def test_a_watch_resumes_after_a_version(api: Api, namespace: str) -> None:
-    """Exactly what came after it, deletes included."""
+    """It gets exactly the later events, deletes included."""
     path = of_core(namespace, "configmaps")
     version = made(await api.post(path, config("a")))["metadata"]["resourceVersion"]
     made(await api.post(path, config("b")))
@@ -101,8 +101,8 @@ async def test_a_watch_resumes_after_a_version(api: Api, namespace: str) -> None
         assert told(await take(events, 2)) == [("ADDED", "b"), ("DELETED", "a")]
 
 
-async def test_a_watch_of_one_name_sees_no_other(api: Api, namespace: str) -> None:
-    """`fieldSelector=metadata.name=b`."""
+async def test_a_watch_of_one_name_sees_no_other_objects(api: Api, namespace: str) -> None:
+    """With `fieldSelector=metadata.name=b`."""
     path = of_core(namespace, "configmaps")
     async with watched(api, path, fieldSelector="metadata.name=b") as events:
         for name in "abc":
@@ -113,8 +113,8 @@ async def test_a_watch_of_one_name_sees_no_other(api: Api, namespace: str) -> No
         assert told(await take(events, 2)) == [("ADDED", "b"), ("DELETED", "b")]
 
 
-async def test_an_object_enters_and_leaves_a_selection(api: Api, namespace: str) -> None:
-    """A change of labels is ADDED for who selects the new ones, and DELETED for who selected the old."""
+async def test_an_object_can_enter_and_leave_a_selection(api: Api, namespace: str) -> None:
+    """A change of labels is ADDED for watches that select the new labels and DELETED for those of the old ones."""
     path = of_core(namespace, "configmaps")
     made(await api.post(path, config("a", labels={"app": "y"})))
     async with watched(api, path, labelSelector="app=x") as events:
@@ -127,8 +127,8 @@ async def test_an_object_enters_and_leaves_a_selection(api: Api, namespace: str)
     assert int(left["object"]["metadata"]["resourceVersion"]) > int(entered["object"]["metadata"]["resourceVersion"])
 
 
-async def test_a_watch_of_all_namespaces_sees_every_one(api: Api, namespace: str) -> None:
-    """Without a namespace in the path."""
+async def test_a_watch_of_all_namespaces_sees_all_objects(api: Api, namespace: str) -> None:
+    """With no namespace in the path."""
     async with watched(api, "/api/v1/configmaps", fieldSelector=f"metadata.namespace={namespace}") as events:
         made(await api.post(of_core("default", "configmaps"), config(f"w-{namespace}")))
         made(await api.post(of_core(namespace, "configmaps"), config("a")))
@@ -139,15 +139,15 @@ async def test_a_watch_of_all_namespaces_sees_every_one(api: Api, namespace: str
 
 
 async def test_a_watch_ends_after_its_timeout(api: Api, namespace: str) -> None:
-    """`timeoutSeconds=1`: an orderly end of the stream, without an event that says so."""
+    """`timeoutSeconds=1`: the stream ends in order, without a final event."""
     path = of_core(namespace, "configmaps")
     version = await version_of(api, path)
 
     assert await streamed(api, path, resourceVersion=version) == []
 
 
-async def test_a_watch_that_asks_for_bookmarks_gets_one_before_its_end(api: Api, namespace: str) -> None:
-    """When something has happened that it did not select: a kind and a version to resume from, and nothing else."""
+async def test_a_watch_with_bookmarks_gets_one_before_its_end(api: Api, namespace: str) -> None:
+    """If there were changes that it does not select: a kind and a version to resume from, nothing else."""
     path = of_core(namespace, "configmaps")
     params = {"fieldSelector": "metadata.name=none", "allowWatchBookmarks": "true", "timeoutSeconds": "10"}
     async with watched(api, path, **params) as events:
@@ -163,7 +163,7 @@ async def test_a_watch_that_asks_for_bookmarks_gets_one_before_its_end(api: Api,
         assert "name" not in bookmark["metadata"]
 
 
-async def test_a_watch_list_sends_what_there_is_and_then_says_so(api: Api, namespace: str) -> None:
+async def test_a_watch_list_sends_all_objects_and_then_a_bookmark(api: Api, namespace: str) -> None:
     """As client-go's WatchList asks: the objects, a bookmark annotated `k8s.io/initial-events-end`, then changes."""
     path = of_core(namespace, "configmaps")
     newest = ""
@@ -182,8 +182,8 @@ async def test_a_watch_list_sends_what_there_is_and_then_says_so(api: Api, names
     assert told([later]) == [("ADDED", "c")]
 
 
-async def test_an_empty_watch_list_is_only_the_bookmark(api: Api, namespace: str) -> None:
-    """So a client knows at once that there is nothing."""
+async def test_an_empty_watch_list_starts_with_the_bookmark(api: Api, namespace: str) -> None:
+    """So a client knows at once that there are no objects."""
     async with api.watch(of_core(namespace, "configmaps"), {**INITIAL, "allowWatchBookmarks": "true"}) as events:
         first = await anext(events)
 
@@ -191,8 +191,8 @@ async def test_an_empty_watch_list_is_only_the_bookmark(api: Api, namespace: str
     assert first["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
 
-async def test_a_watch_list_without_bookmarks_sends_none(api: Api, namespace: str) -> None:
-    """Not even that of the end of the initial events."""
+async def test_a_watch_list_without_bookmarks_gets_none(api: Api, namespace: str) -> None:
+    """Not even the one after the initial events."""
     path = of_core(namespace, "configmaps")
     made(await api.post(path, config("a")))
 
@@ -200,7 +200,7 @@ async def test_a_watch_list_without_bookmarks_sends_none(api: Api, namespace: st
 
 
 async def test_a_watch_list_obeys_its_selectors(api: Api, namespace: str) -> None:
-    """The bookmark comes all the same."""
+    """Only matching objects are sent; the bookmark follows them."""
     path = of_core(namespace, "configmaps")
     for name in "ab":
         made(await api.post(path, config(name)))
@@ -211,8 +211,8 @@ async def test_a_watch_list_obeys_its_selectors(api: Api, namespace: str) -> Non
     assert told(found) == [("ADDED", "b"), ("BOOKMARK", "")]
 
 
-async def test_a_watch_may_refuse_initial_events(api: Api, namespace: str) -> None:
-    """`sendInitialEvents=false`: from now on only."""
+async def test_a_watch_can_decline_initial_events(api: Api, namespace: str) -> None:
+    """With `sendInitialEvents=false` it starts from now."""
     path = of_core(namespace, "configmaps")
     made(await api.post(path, config("a")))
     await api.until(f"{path}/a", lambda _: True)
@@ -243,15 +243,15 @@ CONTINUED = (FORBIDDEN, MATCH, "Forbidden: resourceVersionMatch is forbidden whe
 async def test_options_of_a_watch_must_fit_together(
     api: Api, namespace: str, params: dict[str, str], found: list[Any]
 ) -> None:
-    """422 of the ListOptions, before any event."""
+    """422 for ListOptions, before any event."""
     reply = await api.get(of_core(namespace, "configmaps"), params={"watch": "1", "timeoutSeconds": "1", **params})
 
     assert causes(reply) == found
 
 
 @pytest.mark.parametrize("version", ["abc", "-1"])
-async def test_a_watch_from_what_is_no_version_is_an_error(api: Api, namespace: str, version: str) -> None:
-    """500 with Go's words, where a list says 400."""
+async def test_a_watch_from_a_malformed_version_is_an_error(api: Api, namespace: str, version: str) -> None:
+    """500 with Go's message; a list answers 400."""
     params = {"watch": "1", "timeoutSeconds": "1", "resourceVersion": version}
     reply = await api.get(of_core(namespace, "configmaps"), params=params)
 
@@ -259,13 +259,13 @@ async def test_a_watch_from_what_is_no_version_is_an_error(api: Api, namespace: 
     assert refusal(reply) == (500, "", told_so)
 
 
-async def test_a_watch_of_the_future_waits(api: Api, namespace: str) -> None:
-    """No event and no error until its time is over."""
+async def test_a_watch_from_a_future_version_waits(api: Api, namespace: str) -> None:
+    """It gets no event and no error until its timeout."""
     assert await streamed(api, of_core(namespace, "configmaps"), resourceVersion="999999999") == []
 
 
-async def test_a_watch_under_the_old_path_works(api: Api, namespace: str) -> None:
-    """`/api/v1/watch/...`, deprecated and still served, for all and for one object."""
+async def test_the_deprecated_watch_path_works(api: Api, namespace: str) -> None:
+    """`/api/v1/watch/...`, for all objects and for one."""
     path = of_core(namespace, "configmaps")
     for name in "ab":
         made(await api.post(path, config(name)))
@@ -277,7 +277,7 @@ async def test_a_watch_under_the_old_path_works(api: Api, namespace: str) -> Non
 
 
 async def test_many_watchers_see_the_same(api: Api, namespace: str) -> None:
-    """Twenty watches, the same events in the same order."""
+    """Twenty watches get the same events in the same order."""
     path = of_core(namespace, "configmaps")
     version = await version_of(api, path)
 
@@ -296,8 +296,8 @@ async def test_many_watchers_see_the_same(api: Api, namespace: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "1", "true", "tRue", "foo", "2", "f", "no"])
-async def test_a_watch_is_asked_for_with_anything_but_false_and_0(api: Api, namespace: str, value: str) -> None:
-    """Also without a value, as `?watch`."""
+async def test_any_value_of_watch_except_false_and_0_starts_a_watch(api: Api, namespace: str, value: str) -> None:
+    """Also `?watch` without a value."""
     path = of_core(namespace, "configmaps")
     made(await api.post(path, config("m")))
     async with api.watch(path, {"watch": value}) as events:
@@ -305,6 +305,6 @@ async def test_a_watch_is_asked_for_with_anything_but_false_and_0(api: Api, name
 
 
 @pytest.mark.parametrize("value", ["0", "false", "False", "fAlse"])
-async def test_a_list_is_what_asks_for_no_watch(api: Api, namespace: str, value: str) -> None:
-    """In whatever letters."""
+async def test_watch_false_or_0_gives_a_list(api: Api, namespace: str, value: str) -> None:
+    """In upper or lower case."""
     assert (await api.get(of_core(namespace, "configmaps"), params={"watch": value})).json["kind"] == "ConfigMapList"
