@@ -23,14 +23,14 @@ from backoff_ctrl.k8s.creates.actions import (
     Action,
     Answered,
     Event,
-    Line,
+    JoinLine,
     LookUp,
+    Pause,
     Raise,
     Return,
     Send,
     Unknown,
     Unsent,
-    WaitUntil,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Machine(Protocol):
     def start(self) -> Action | None:
         """Say the first thing."""
 
-    def hear(self, event: Event) -> Action | None:
+    def handle(self, event: Event) -> Action | None:
         """Say the next thing."""
 
 
@@ -89,7 +89,7 @@ class Playbook:
                 transcript.append(f"<< {entry.text}")
             else:
                 transcript.append(f">> {entry}")
-                said = self._machine.hear(entry)
+                said = self._machine.handle(entry)
         return True
 
     def __del__(self) -> None:
@@ -139,8 +139,8 @@ def never_sent() -> Unsent:
 def line(outcome: type[Outcome] | None = None, **fields: object) -> Expected:
     """Stands in line, after ending its ticket with such an outcome."""
     return Expected(
-        f"Line({_name(outcome)}, {fields})",
-        lambda said: isinstance(said, Line) and _is(said.outcome, outcome, fields),
+        f"JoinLine({_name(outcome)}, {fields})",
+        lambda said: isinstance(said, JoinLine) and _is(said.outcome, outcome, fields),
     )
 
 
@@ -160,9 +160,9 @@ def look_up(name: str | None = None) -> Expected:
 def pause(outcome: type[Outcome] | None = None, then: type[Action] | None = None) -> Expected:
     """Lets a short time go by, with or without its ticket."""
     return Expected(
-        f"WaitUntil({_name(outcome)}, then={_name(then)})",
+        f"Pause({_name(outcome)}, then={_name(then)})",
         lambda said: (
-            isinstance(said, WaitUntil)
+            isinstance(said, Pause)
             and 0 < said.delay <= 8
             and _is(said.outcome, outcome, {})
             and (then is None or isinstance(said.then, then))

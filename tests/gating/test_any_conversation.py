@@ -13,11 +13,12 @@ from backoff_ctrl.k8s.answers.answer import GateClosed
 from backoff_ctrl.k8s.creates.actions import (
     Answered,
     Cancelled,
-    Line,
+    Declined,
+    JoinLine,
     LookUp,
+    Pause,
     Raise,
     Refreshed,
-    Refused,
     Return,
     Send,
     State,
@@ -25,7 +26,6 @@ from backoff_ctrl.k8s.creates.actions import (
     TimedOut,
     Unknown,
     Unsent,
-    WaitUntil,
     Woke,
 )
 from backoff_ctrl.k8s.creates.conversation import TABLE, Conversation, Creation
@@ -69,7 +69,7 @@ def next_event(machine: Conversation, data: st.DataObject, at: float) -> Any:
         return draw(st.sampled_from(stops))
     match machine.state:
         case State.LINE:
-            return draw(st.sampled_from([Ticketed(), Ticketed(), Ticketed(), Refused("never-fits", "too large")]))
+            return draw(st.sampled_from([Ticketed(), Ticketed(), Ticketed(), Declined("never-fits", "too large")]))
         case State.PAUSED:
             return Woke()
         case State.REFRESHING:
@@ -98,17 +98,17 @@ def test_every_conversation_ends_its_tickets_and_keeps_its_name(data: st.DataObj
         holding = holding or isinstance(event, Ticketed)
         cancelled = cancelled or isinstance(event, Cancelled)
         at += data.draw(st.sampled_from([0.0, 1.0, 45.0]))
-        action = machine.hear(event)
+        action = machine.handle(event)
         if isinstance(action, Send):
             assert holding
             assert not cancelled
             names.add(action.body["metadata"]["name"])
         if isinstance(action, LookUp):
             names.add(action.name)
-        if isinstance(action, Line | WaitUntil) and action.outcome is not None:
+        if isinstance(action, JoinLine | Pause) and action.outcome is not None:
             assert holding
             holding = False
-        if isinstance(action, Line):
+        if isinstance(action, JoinLine):
             assert not holding
 
     assert len(names) <= 1
@@ -123,4 +123,4 @@ def test_the_events_of_the_property_are_all_there_are() -> None:
     """A new event must be played too."""
     heard = {kind for row in TABLE.values() for kind in row}
 
-    assert heard == {Ticketed, Refused, Answered, Unsent, Unknown, Woke, Refreshed, TimedOut, Cancelled}
+    assert heard == {Ticketed, Declined, Answered, Unsent, Unknown, Woke, Refreshed, TimedOut, Cancelled}

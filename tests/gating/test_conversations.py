@@ -8,7 +8,7 @@ import pytest
 
 from backoff_ctrl.engine.tickets import Created, Failed, Overloaded, Rejected
 from backoff_ctrl.k8s.answers.rejections import Lane
-from backoff_ctrl.k8s.creates.actions import Refresh, Refreshed, Refused, Ticketed
+from backoff_ctrl.k8s.creates.actions import Declined, Refresh, Refreshed, Ticketed
 from backoff_ctrl.k8s.creates.treatments import TREATMENTS
 from tests.conversing import sent, stored
 from tests.playbook import Playbook, answered, full, line, never_sent, raises, returns, says, send, status
@@ -100,7 +100,7 @@ def test_never_fits_gives_back_the_refusal_that_proved_it(minted: Conversation) 
         sent(minted)
         >> full("small")
         << line(Rejected)
-        >> Refused("never-fits", "asks more than small allows")
+        >> Declined("never-fits", "asks more than small allows")
         << returns(403, holding="exceeded quota: small")
     )
 
@@ -108,7 +108,7 @@ def test_never_fits_gives_back_the_refusal_that_proved_it(minted: Conversation) 
 @pytest.mark.parametrize(("reason", "code"), [("never-fits", 403), ("too-many-waiting", 429)])
 def test_a_refusal_before_anything_was_sent_is_worded_here(reason: Any, code: int, callers: Conversation) -> None:
     """The client raises it as it would raise the server's."""
-    assert Playbook(callers) << line() >> Refused(reason, "because") << returns(code, holding="because")
+    assert Playbook(callers) << line() >> Declined(reason, "because") << returns(code, holding="because")
 
 
 def test_every_lane_has_its_treatment() -> None:

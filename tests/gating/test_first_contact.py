@@ -92,9 +92,11 @@ class Interrupted:
     """A transport whose reading is stopped by Ctrl-C while others wait for it."""
 
     def __init__(self, others_wait: threading.Event) -> None:
+        self.asked = threading.Event()
         self._others_wait = others_wait
 
-    def read_quotas(self) -> Answer:
+    def list_quotas(self) -> Answer:
+        self.asked.set()
         assert self._others_wait.wait(45)
         raise KeyboardInterrupt
 
@@ -119,11 +121,12 @@ def test_a_reader_that_is_stopped_lets_the_others_go() -> None:
 
     reader = threading.Thread(target=first)
     reader.start()
-    while not gate.desk.under_way():
-        pass
-    answer = gate.create(creation, transport, begun=lambda _: threading.Timer(0.1, others_wait.set).start())
+    assert transport.asked.wait(45)
+    second = gate.prepare(creation, transport)
+    threading.Timer(0.1, others_wait.set).start()
+    second.run()
     reader.join(45)
-    assert answer.status == 201
+    assert second.result().status == 201
 
 
 # -- through the clients ---------

@@ -59,7 +59,7 @@ def test_a_create_cancelled_after_it_was_sent_keeps_its_hold_until_the_answer(
 def test_a_create_cut_off_in_the_middle_of_its_send_ends_as_expired(callers: Conversation) -> None:
     """Ctrl-C in a blocking call: nobody will read the answer, so whether it was stored stays unknown."""
     callers.start()
-    callers.hear(Ticketed())
+    callers.handle(Ticketed())
 
     action = callers.abandon(KeyboardInterrupt())
 

@@ -195,7 +195,7 @@ async def test_a_failing_callback_of_the_callers_does_no_harm(caplog: pytest.Log
     asked.on_wait = broken
 
     assert (await asyncio.wait_for(gate.create(asked, server), 45)).status == 201
-    assert "on_wait failed" in caplog.text
+    assert "the on_wait callback of pods team/p-* failed" in caplog.text
 
 
 async def test_a_cancelled_create_that_is_then_refused_does_not_line_up_again() -> None:
@@ -217,7 +217,7 @@ async def test_a_cancelled_create_that_is_then_refused_does_not_line_up_again() 
     with pytest.raises(asyncio.CancelledError):
         await task
     go_on.set()
-    await gate.settled()
+    await gate.drain()
 
     namespace = gate.desk.snapshot().namespaces["team"]
     assert (namespace.waiting, namespace.outstanding) == (0, 0)

@@ -24,7 +24,7 @@ def test_a_call_that_fails_does_not_stop_the_clock(caplog: pytest.LogCaptureFixt
     timers.call_at(timers.now(), fails)
     timers.call_at(timers.now(), came.set)
     assert came.wait(45)
-    assert "a timer's call failed" in caplog.text
+    assert "an alarm of the gate failed" in caplog.text
 
 
 def test_what_is_cancelled_is_not_called() -> None:

@@ -10,8 +10,9 @@ from kubernetes import client
 
 from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.gate.threads import Gate
-from backoff_ctrl.k8s.gated.client import _BUILD, GatedApiClient
+from backoff_ctrl.k8s.gated.client import GatedApiClient
 from backoff_ctrl.k8s.gated.responses import UnreadResponse
+from backoff_ctrl.k8s.gated.since_37 import _BUILD
 from tests.gated_creates import core_of, pod
 from tests.scripted_server import scripted_server
 

@@ -121,7 +121,7 @@ async def test_cancelled_after_it_was_sent_a_create_goes_on_and_keeps_its_hold()
                 await task
             outstanding = api.gate.desk.snapshot().namespaces["team"].outstanding
             go_on.set()
-            await api.gate.settled()
+            await api.gate.drain()
 
     assert outstanding == 1
     assert api.gate.desk.snapshot().namespaces["team"].outstanding == 0
@@ -225,7 +225,7 @@ async def test_errors_carry_what_the_gate_knows(sandbox: BackgroundSandbox, api:
         await core_of(api).create_namespaced_pod("team", pod())
 
     assert caught.value.status == 403
-    assert caught.value.__notes__[0].startswith("backoff-ctrl: must-specify, after 1 sends in ")
+    assert caught.value.__notes__[0].startswith("backoff-ctrl: must-specify, after 1 send in ")
     assert caught.value.quota_rejection is None  # type: ignore[attr-defined]
 
 
