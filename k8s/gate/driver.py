@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.engine.tickets import Refusal, Request
     from backoff_ctrl.k8s.creates.creation import Creation
 
-    from .first_list import FirstStep
+    from .first_list import FirstContact, FirstStep
     from .ledger import Desk
     from .waiters import Held
 
@@ -58,6 +58,9 @@ TICKETED: Final = Ticketed()
 class Hands(Protocol):
     """What differs between asyncio and threads."""
 
+    lists_quotas: bool
+    """Whether the transport can list the quotas of the create's namespace."""
+
     def post(self, step: Callable[[], None]) -> None:
         """Run the step soon, where the create's steps run. Safe from any thread."""
 
@@ -66,9 +69,6 @@ class Hands(Protocol):
 
     def call(self, call: Call, reply: Callable[[Event], None]) -> None:
         """Call the transport, then pass what came of it to ``reply``."""
-
-    def can_list_quotas(self) -> bool:
-        """Say whether the transport can list the quotas of the create's namespace."""
 
 
 class Driver:
@@ -108,7 +108,8 @@ class Driver:
         with self._lock:
             if self.over:  # cancelled before it began
                 return
-            first = self._first_step()
+            contact = self._desk.contact
+            first = "go" if contact is None else self._first_step(contact)
         if first == "go":
             self._set_out()
         elif first == "read":
@@ -160,9 +161,8 @@ class Driver:
 
     # -- the beginning ---------
 
-    def _first_step(self) -> FirstStep:
-        contact = self._desk.contact
-        if contact is None or self.mode != "enforce" or not self._hands.can_list_quotas():
+    def _first_step(self, contact: FirstContact) -> FirstStep:
+        if self.mode != "enforce" or not self._hands.lists_quotas:
             return "go"
         go_on = partial(self._hands.post, self._set_out)  # called by the create that lists the quotas
         first = contact.ask(self.creation.namespace, go_on, self._desk.timers.now())
@@ -306,27 +306,23 @@ class Driver:
     # -- the end ---------
 
     def _end(self, action: Return | Raise) -> None:
-        answer = action.answer if isinstance(action, Return) else None
-        self._finish(action.outcome, created=answer is not None and answer.ok)
+        if self._lists:
+            self._release_others()
+        if self._tale is not None:
+            self._tale.over(created=isinstance(action, Return) and action.answer.ok)
+        for cancel in (self._time_limit, self._alarm):
+            if cancel is not None:
+                cancel()
+        self._settle(action.outcome)
+        if self._request is not None and self._request.state == "waiting":
+            self._desk.leave(self._request)
         if isinstance(action, Raise):
             self._conclude(None, action.error)
             return
         if action.learned is not None and self._request is not None:
             scopes, sent = self._request.demand.scopes, action.learned.sent or self.began
             self._desk.learn(self.creation.namespace, scopes, action.learned, sent)
-        self._conclude(answer, None)
-
-    def _finish(self, outcome: Outcome | None, *, created: bool) -> None:
-        if self._lists:
-            self._release_others()
-        if self._tale is not None:
-            self._tale.over(created=created)
-        for cancel in (self._time_limit, self._alarm):
-            if cancel is not None:
-                cancel()
-        self._settle(outcome)
-        if self._request is not None and self._request.state == "waiting":
-            self._desk.leave(self._request)
+        self._conclude(action.answer, None)
 
     def _settle(self, outcome: Outcome | None) -> None:
         held, self._held = self._held, None

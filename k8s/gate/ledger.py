@@ -59,7 +59,8 @@ class Desk(LockedEngine):
         self.on_story: Listener | None = None  # called when a create waits long, is created then, or never fits
         self.contact: FirstContact | None = None  # decides who lists a namespace's quotas first; None: nothing does
         self.on_renew: Callable[[], object] | None = None  # called in a forked child, which has no threads
-        self._mode = mode_of(mode)
+        self.mode = mode_of(mode)
+        """Returns the mode of a namespace."""
         super().__init__(timers, policy, rng)
         timers.on_exit = lambda: cancel_all(self.under_way(), "Python is exiting")
         _DESKS.add(self)
@@ -73,10 +74,6 @@ class Desk(LockedEngine):
         super().renew()
         if self.on_renew is not None:
             self.on_renew()
-
-    def mode(self, namespace: str) -> Mode:
-        """Return the mode of a namespace."""
-        return self._mode(namespace)
 
     # -- creates ---------
 

@@ -118,7 +118,9 @@ class LockedEngine:
                     self._call_back(effect)
                 if self.on_namespace is not None:
                     self._calls.extend(partial(self._meet, namespace) for namespace in self.controller.take_blocked())
-                self._arm(self.controller.next_deadline())
+                deadline = self.controller.next_deadline()
+                if deadline is not None and (self._alarm is None or deadline < self._alarm[0]):
+                    self._arm(deadline)
             except Exception as error:  # noqa: BLE001 - law 18: a bug of ours never stops a platform
                 self._count_failure(error)
                 self._calls.extend(waiter.opened for waiter in self._waiters.values())
@@ -144,10 +146,8 @@ class LockedEngine:
     def _give_back(self, held: Held) -> None:
         self.settle(held, Abandoned())
 
-    def _arm(self, deadline: float | None) -> None:
-        """Set the alarm to the deadline. There is one alarm at a time; if it is earlier, it does no harm."""
-        if deadline is None or (self._alarm is not None and self._alarm[0] <= deadline):
-            return
+    def _arm(self, deadline: float) -> None:
+        """Set the one alarm to an earlier time. (One that rings too early does no harm.)"""
         if self._alarm is not None:
             self._alarm[1]()
         self._alarm = (deadline, self.timers.call_at(deadline, self._ring))

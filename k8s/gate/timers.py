@@ -80,7 +80,10 @@ class LoopTimers:
 
     def now(self) -> float:
         """Return the time of the loop, or of the caller's clock."""
-        return self._bound().time() if self._clock is None else self._clock()
+        if self._clock is not None:
+            return self._clock()
+        loop = self._loop
+        return loop.time() if loop is not None and not loop.is_closed() else self._bound().time()
 
     def call_at(self, when: float, call: Call) -> Call:
         """Call in the loop's thread."""
@@ -119,18 +122,14 @@ class ThreadTimers:
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         """``clock`` returns seconds; None: ``time.monotonic``. No thread is started yet: most creates never wait."""
-        self._clock = time.monotonic if clock in (None, time.monotonic) else Forward(clock)
+        self.now: Callable[[], float] = time.monotonic if clock is None else Forward(clock)
         self.on_exit: Call | None = None
         self.renew()
 
-    def now(self) -> float:
-        """Return the clock's time."""
-        return self._clock()
-
     def renew(self) -> None:
         """Forget the thread and its alarms."""
-        if isinstance(self._clock, Forward):
-            self._clock.renew()
+        if isinstance(self.now, Forward):
+            self.now.renew()
         self._wake = threading.Condition()
         self._heap: list[tuple[float, int, list[Call]]] = []
         self._count = itertools.count()

@@ -48,11 +48,6 @@ def ask(transport: Any, call: Call) -> Any:
     return None if refresh is None else refresh()
 
 
-def can_list_quotas(transport: object) -> bool:
-    """Say whether the transport has the optional method. (A runtime-checkable protocol would take 3.5 us for it.)"""
-    return hasattr(transport, "list_quotas")
-
-
 def failed(error: BaseException, now: float) -> Unsent | Unknown | Broken:
     """Turn a transport's error into an event. One that says nothing of the request is the caller's to see."""
     if isinstance(error, NotSent):

@@ -23,5 +23,5 @@ class AsyncGatedApiClient(GatedClient[AsyncGate], AioSince37):
         """Cancel what waits and log what that was, wait for the answers to what was sent, then close the client."""
         self._gating.cancel()
         await self._gating.gate.drain()
-        self._gating.release()
+        self._gating.share.release()
         await super().close()  # type: ignore[no-untyped-call]

@@ -15,7 +15,7 @@ from multidict import CIMultiDict
 from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
 
 from .aio_session import SparingRestClient
-from .errors import Course, LastAnswerShown, annotate, callers_error
+from .errors import LastAnswerShown, annotate, callers_error
 from .tokens import ConfiguredToken
 from .transport import ClientTransport
 
@@ -85,7 +85,7 @@ class AioSince37(ApiClient):
         if driver.answer is None:
             raise callers_error(driver, AsyncWaitTimeout)
         response = transport.response_of(driver.answer)
-        response.course = Course.of(driver)  # type: ignore[attr-defined]
+        response.driver = driver  # type: ignore[attr-defined]
         return response
 
     def response_deserialize(self, response_data: Any, response_types_map: Any = None) -> Any:
@@ -93,7 +93,7 @@ class AioSince37(ApiClient):
         try:
             return super().response_deserialize(response_data, response_types_map)
         except ApiException as error:
-            annotate(error, response_data)
+            annotate(error, getattr(response_data, "driver", None))
             raise
 
     # -- credentials ---------

@@ -31,5 +31,5 @@ class GatedApiClient(GatedClient[Gate], Since37):
     def close(self) -> None:
         """Cancel what waits and log what that was, then do as ``ApiClient`` does."""
         self._gating.cancel()
-        self._gating.release()
+        self._gating.share.release()
         super().close()  # type: ignore[no-untyped-call]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kubernetes.client import ApiException
 
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown, WaitedTooLong
-from backoff_ctrl.k8s.answers.rejections import Lane, Rejection
+from backoff_ctrl.k8s.answers.rejections import Lane
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,30 +44,14 @@ def callers_error(driver: Driver, wait_timeout: Callable[[WaitedTooLong], Except
     return error or RuntimeError(f"{driver.label} ended without an answer")
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
-    """How a create went: how often it was sent, how many seconds it took, and its last refusal."""
+def annotate(error: Exception, driver: Driver | None) -> None:
+    """Add a note to the client's error of a gated create (``driver``), and ``quota_rejection`` as data. Only once.
 
-    sends: int
-    seconds: float
-    rejection: Rejection | None
-
-    @classmethod
-    def of(cls, driver: Driver) -> Course:
-        """Read it from a create that has ended."""
-        return cls(driver.machine.sends, driver.seconds, driver.machine.rejection)
-
-
-def annotate(error: Exception, response: Any) -> None:
-    """Add a note to the client's error, and ``quota_rejection`` (a Rejection; None: no quota refused the create).
-
-    Nothing is added twice, nor where ``response`` is not one of a gated create.
+    ``quota_rejection`` is a Rejection, or None if no quota refused the create.
     """
-    course: Course | None = getattr(response, "course", None)
-    if course is None or hasattr(error, "quota_rejection"):
+    if driver is None or hasattr(error, "quota_rejection"):
         return
-    rejection = course.rejection
+    rejection, sends = driver.machine.rejection, driver.machine.sends
     error.quota_rejection = rejection if rejection and rejection.lane is Lane.QUOTA else None  # type: ignore[attr-defined]
     lane = rejection.lane if rejection else "no answer"
-    times = "1 send" if course.sends == 1 else f"{course.sends} sends"
-    error.add_note(f"backoff-ctrl: {lane}, after {times} in {course.seconds:.1f} s")
+    error.add_note(f"backoff-ctrl: {lane}, after {sends} {'send' if sends == 1 else 'sends'} in {driver.seconds:.1f} s")

@@ -64,10 +64,6 @@ class Gating(Generic[G]):
         """Cancel the creates that wait in this client, and log which ones."""
         self.gate.cancel_own("the client was closed")
 
-    def release(self) -> None:
-        """Give up the part in the ledger."""
-        self.share.release()
-
 
 class GatedClient(Generic[G]):
     """The constructor and the attributes of every gated client. In its bases the adapter of a generation follows."""

@@ -11,8 +11,7 @@ from kubernetes.client.rest import RESTResponse
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.answers.answer import Answer
-
-    from .errors import Course
+    from backoff_ctrl.k8s.gate.driver import Driver
 
 _OF_THE_WIRE = frozenset({"content-encoding", "transfer-encoding", "content-length"})
 
@@ -37,9 +36,9 @@ class UnreadResponse(RESTResponse):
     (Most callers want the object alone, and the HTTP response is a tenth of the gate's cost.)
     """
 
-    def __init__(self, answer: Answer, course: Course | None = None) -> None:
-        """Look like a response that was just received. ``course`` is what the gate knows of the create."""
-        self.course = course
+    def __init__(self, answer: Answer, driver: Driver | None = None) -> None:
+        """Look like a response that was just received. ``driver`` is the create that it answers."""
+        self.driver = driver
         self._answer = answer
         self._response: urllib3.HTTPResponse | None = None
         self.status = answer.status

@@ -15,8 +15,10 @@ import urllib3
 from kubernetes.client import ApiClient, ApiException
 
 from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
+from backoff_ctrl.k8s.gate.first_list import READ_PATIENCE
 
-from .errors import Course, WaitTimeout, annotate, callers_error
+from .errors import WaitTimeout, annotate, callers_error
 from .pending import PendingCreate
 from .responses import UnreadResponse
 from .tokens import ConfiguredToken
@@ -93,12 +95,13 @@ class Since37(ApiClient):
             if target is None:
                 return super()._call_with_legacy_options(request, response_types_map, async_req, *rest)
             return self._create_later(target, request, response_types_map, rest)
-        self._local.response = None
         try:
             return super()._call_with_legacy_options(request, response_types_map, None, *rest)
         except ApiException as error:
-            annotate(error, self._local.response)
+            annotate(error, getattr(self._local, "driver", None))
             raise
+        finally:
+            self._local.driver = None
 
     def _create_later(
         self, target: Target, request: Any, response_types_map: Any, rest: tuple[Any, ...]
@@ -144,8 +147,8 @@ class Since37(ApiClient):
     def _response(self, driver: Driver) -> RESTResponse:
         if driver.answer is None:
             raise callers_error(driver, WaitTimeout)
-        self._local.response = response = UnreadResponse(driver.answer, Course.of(driver))
-        return response
+        self._local.driver = driver
+        return UnreadResponse(driver.answer, driver)
 
     def response_deserialize(self, response_data: Any, response_types_map: Any = None) -> Any:
         """Do as ``ApiClient`` does; the error of a gated create says what the gate knows of it."""
@@ -154,7 +157,7 @@ class Since37(ApiClient):
         try:
             return super().response_deserialize(response_data, response_types_map)
         except ApiException as error:
-            annotate(error, response_data)
+            annotate(error, getattr(response_data, "driver", None))
             raise
         finally:
             self._local.read = None
@@ -194,13 +197,12 @@ class Since37(ApiClient):
 class _Transport(ClientTransport[Answer]):
     """One create's way to the server, through the client's own connections."""
 
+    server_limit = (SERVER_LIMIT, SERVER_LIMIT)  # to connect, to read
+    list_limit = (READ_PATIENCE, READ_PATIENCE)
+
     def __init__(self, client: Since37, target: Target, url: str, headers: dict[str, Any] | None, limit: Any) -> None:
         super().__init__(client.configuration.host, target.namespace, url, headers, limit)
         self._client = client
-
-    @staticmethod
-    def limit_of(seconds: float) -> tuple[float, float]:
-        return seconds, seconds  # to connect, to read
 
     def refresh(self) -> None:
         self._client.configuration.auth_settings()  # runs the configuration's refresh hook

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from backoff_ctrl.k8s.creates.calls import quotas_url
 from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
@@ -24,13 +24,18 @@ class ClientTransport(ABC, Generic[R]):
     An adapter of a generation says how a call is made and how new credentials are fetched (``refresh``).
     """
 
+    server_limit: ClassVar[Any] = SERVER_LIMIT
+    """When the server has ended a create, in the client's terms of a time limit."""
+    list_limit: ClassVar[Any] = READ_PATIENCE
+    """How long a list of quotas may take."""
+
     def __init__(self, host: str, namespace: str, url: str, headers: dict[str, Any] | None, limit: Any) -> None:
         """Take a gated call apart. ``limit`` is the caller's time limit for one request, in the client's terms."""
         self._host = host
         self._namespace = namespace
         self._url = url
         self._headers = headers or {}
-        self._limit = limit or self.limit_of(SERVER_LIMIT)  # by then the server has ended the create
+        self._limit = limit or self.server_limit
         self._fresh_until = time.monotonic() + FRESH  # the client asked for the credentials a moment ago
 
     def send(self, body: dict[str, Any]) -> R:
@@ -43,16 +48,11 @@ class ClientTransport(ABC, Generic[R]):
 
     def list_quotas(self) -> R:
         """GET the quotas of the namespace, within 2 s."""
-        return self.call("GET", quotas_url(self._host, self._namespace), None, self.limit_of(READ_PATIENCE))
+        return self.call("GET", quotas_url(self._host, self._namespace), None, self.list_limit)
 
     @abstractmethod
     def call(self, method: str, url: str, body: Any, limit: Any) -> R:
         """Call the server with credentials of this moment. Raises ``NotSent`` and ``OutcomeUnknown``."""
-
-    @staticmethod
-    def limit_of(seconds: float) -> Any:
-        """Express a time limit in the client's terms."""
-        return seconds
 
     def token_is_old(self) -> bool:
         """Say whether the configuration must be asked for its token again before the next call."""
