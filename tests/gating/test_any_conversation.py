@@ -1,4 +1,4 @@
-"""Whatever a server says, in whatever order: what holds for every conversation."""
+"""What holds for every conversation, whatever the server answers and in whatever order."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def next_event(machine: Conversation, data: st.DataObject, at: float) -> Any:
 @settings(max_examples=examples(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), minted=st.booleans(), keyed=st.booleans())
 def test_every_conversation_ends_its_tickets_and_keeps_its_name(data: st.DataObject, minted: bool, keyed: bool) -> None:
-    """No send without a ticket, none after a cancellation, one name for all, and no ticket is left at the end."""
+    """It never sends without a ticket or after a cancellation, uses one name, and holds no ticket at the end."""
     metadata = {"generateName": "w-"} if minted else {"name": "x"}
     creation = Creation("s", "c", "team", "pods", {"kind": "Pod", "metadata": metadata}, key="k" if keyed else None)
     machine = Conversation(creation, random.Random(3))
@@ -120,7 +120,7 @@ def test_every_conversation_ends_its_tickets_and_keeps_its_name(data: st.DataObj
 
 
 def test_the_events_of_the_property_are_all_there_are() -> None:
-    """A new event must be played too."""
-    heard = {kind for row in TABLE.values() for kind in row}
+    """The property must play every kind of event, including new ones."""
+    accepted = {kind for row in TABLE.values() for kind in row}
 
-    assert heard == {Ticketed, Declined, Answered, Unsent, Unknown, Woke, Refreshed, TimedOut, Cancelled}
+    assert accepted == {Ticketed, Declined, Answered, Unsent, Unknown, Woke, Refreshed, TimedOut, Cancelled}

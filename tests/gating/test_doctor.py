@@ -1,4 +1,4 @@
-"""``backoff-ctrl doctor``: a line each, and an exit code that scripts can trust."""
+"""``backoff-ctrl doctor``: one line per check, and an exit code that scripts can rely on."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def cluster(denied: set[str], *, version: int = 200) -> Any:
 
 
 def kubeconfig(folder: Path, server: str, token: str = "t", **cluster_has: str) -> str:
-    """Write one with a token, for the namespace ``team``; return where."""
+    """Write a kubeconfig with a token, for the namespace ``team``; return its path."""
     return write_kubeconfig(folder / "config", server, {"token": token}, namespace="team", **cluster_has)
 
 
 def only_error(capsys: pytest.CaptureFixture[str], code: int) -> str:
-    """The one sentence that a cluster which can't be used ends with."""
+    """Return the one sentence with which doctor ends for a cluster that can't be used."""
     errors = capsys.readouterr().err.splitlines()
     assert (code, len(errors)) == (2, 1), errors
     return errors[0]
 
 
 def test_all_is_well(sandbox: BackgroundSandbox, capsys: pytest.CaptureFixture[str]) -> None:
-    """A line for each check, and 0."""
+    """One line per check, and exit code 0."""
     sandbox.create_quota("team", "pods", {"pods": "3"})
 
     code = run(["doctor", "--server", sandbox.url, "-n", "team"])
@@ -58,7 +58,7 @@ def test_all_is_well(sandbox: BackgroundSandbox, capsys: pytest.CaptureFixture[s
 
 
 def test_a_missing_right_says_what_is_worse_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
-    """The gate works without watching, but the operator should know: 1."""
+    """The gate works without watching, but the operator should know: exit code 1."""
     with scripted_server(cluster({"watch resourcequotas", "list resourcequotas"})) as server:
         code = run(["doctor", "--server", server.url])
     out = capsys.readouterr().out
@@ -69,8 +69,8 @@ def test_a_missing_right_says_what_is_worse_and_what_to_do(capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("page", [b"<html>Sign in</html>", b"[]", {"items": 3}])
-def test_what_is_no_list_of_quotas_is_said(page: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """ "No quotas: creates are not limited" would be a lie."""
+def test_an_answer_that_is_no_list_of_quotas_is_reported(page: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """ "No quotas: creates are not limited" would be wrong."""
     well = cluster(set())
     with scripted_server(lambda seen: (200, page) if "resourcequotas" in seen.path else well(seen)) as server:
         code = run(["doctor", "--server", server.url])
@@ -82,7 +82,7 @@ def test_what_is_no_list_of_quotas_is_said(page: Any, capsys: pytest.CaptureFixt
 
 
 def test_json_is_one_document(sandbox: BackgroundSandbox, capsys: pytest.CaptureFixture[str]) -> None:
-    """And nothing else on stdout."""
+    """There is nothing else on stdout."""
     code = run(["doctor", "--server", sandbox.url, "--json"])
     document = json.loads(capsys.readouterr().out)
 
@@ -106,7 +106,7 @@ def test_json_is_one_document(sandbox: BackgroundSandbox, capsys: pytest.Capture
 def test_a_cluster_that_cannot_be_used_is_one_sentence_and_2(
     arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No traceback."""
+    """There is no traceback."""
     code = run(["doctor", *arguments])
     errors = capsys.readouterr().err
 
@@ -115,8 +115,8 @@ def test_a_cluster_that_cannot_be_used_is_one_sentence_and_2(
     assert len(errors.splitlines()) == 1
 
 
-def test_refused_credentials_are_said(capsys: pytest.CaptureFixture[str]) -> None:
-    """Reached, but not let in: the cluster can't be used as asked, so 2, and what to do."""
+def test_refused_credentials_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    """The server was reached, but denied access: exit code 2, and what to do."""
     with scripted_server(cluster(set(), version=401)) as server:
         code = run(["doctor", "--server", server.url])
 
@@ -127,7 +127,7 @@ def test_refused_credentials_are_said(capsys: pytest.CaptureFixture[str]) -> Non
 def test_the_kubeconfigs_context_names_cluster_and_namespace(
     sandbox: BackgroundSandbox, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As kubectl would take it."""
+    """They are what kubectl would use."""
     code = run(["doctor", "--kubeconfig", kubeconfig(tmp_path, sandbox.url)])
     out = capsys.readouterr().out
 
@@ -140,7 +140,7 @@ def test_the_kubeconfigs_context_names_cluster_and_namespace(
 def test_a_malformed_kubeconfig_is_one_sentence_and_2(
     content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever the bytes; the sentence says which option names another."""
+    """Whatever the bytes; the sentence says which option selects another file."""
     path = tmp_path / "config"
     path.write_bytes(content)
     code = run(["doctor", "--kubeconfig", str(path)])
@@ -152,16 +152,18 @@ def test_a_malformed_kubeconfig_is_one_sentence_and_2(
     assert errors[0].endswith("name another with --kubeconfig")
 
 
-def test_a_namespace_that_is_not_there_is_said(sandbox: BackgroundSandbox, capsys: pytest.CaptureFixture[str]) -> None:
-    """A misspelt name has no quotas either: that must not look like room without limits."""
+def test_a_namespace_that_does_not_exist_is_reported(
+    sandbox: BackgroundSandbox, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A misspelt namespace has no quotas either, which must not look like unlimited room."""
     code = run(["doctor", "--server", sandbox.url, "-n", "taem"])
 
     assert code == 1
     assert "there is no namespace taem" in capsys.readouterr().out
 
 
-def test_what_is_no_api_server_ends_the_questions(capsys: pytest.CaptureFixture[str]) -> None:
-    """A web server answers 404 to everything: one sentence and 2, not seven lines."""
+def test_a_server_that_is_no_api_server_ends_the_checks(capsys: pytest.CaptureFixture[str]) -> None:
+    """A web server answers 404 to everything: one sentence and exit code 2, not seven lines."""
     with scripted_server(cluster(set(), version=404)) as server:
         code = run(["doctor", "--server", server.url])
 
@@ -169,8 +171,8 @@ def test_what_is_no_api_server_ends_the_questions(capsys: pytest.CaptureFixture[
     assert "answers 404 to /version: is it an API server?" in capsys.readouterr().err
 
 
-def test_an_answer_nested_ever_deeper_is_nobodys_object(capsys: pytest.CaptureFixture[str]) -> None:
-    """Reading it ends at the depth that Python allows: a line about it, not a traceback."""
+def test_an_answer_nested_too_deeply_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    """Parsing ends at the depth that Python allows, with a line about it, not a traceback."""
     text = b"[" * 100_000 + b"]" * 100_000
 
     with scripted_server(lambda seen: (200, text)) as server:
@@ -180,8 +182,8 @@ def test_an_answer_nested_ever_deeper_is_nobodys_object(capsys: pytest.CaptureFi
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_server_that_never_comes_to_an_end_is_left() -> None:
-    """It may send a byte now and then for ever: the whole answer has its limit, not each piece alone."""
+def test_a_server_that_never_ends_its_answer_is_given_up() -> None:
+    """It may send a byte now and then for ever: the time limit is for the whole answer, not for each piece."""
     over = threading.Event()
 
     def answer(_: Seen) -> Any:
@@ -196,17 +198,17 @@ def test_a_server_that_never_comes_to_an_end_is_left() -> None:
         reach.close()
 
 
-def test_an_answer_of_any_length_is_not_read(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would fill the memory; the bound is lowered here."""
+def test_a_too_long_answer_is_not_read(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would fill the memory. (The limit is lowered here.)"""
     monkeypatch.setattr("backoff_ctrl.k8s.cluster.asking.ANSWER_MAX", 1000)
     with scripted_server(lambda _: (200, b"x" * 1001)) as server:
         assert "more than 1000 bytes" in only_error(capsys, run(["doctor", "--server", server.url]))
 
 
-def test_a_token_with_a_line_break_is_said_and_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """``token: |`` leaves one at its end; the client would show the whole header that it trips over."""
+def test_a_token_with_a_line_break_is_reported_and_not_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``token: |`` leaves one at its end; the client's error would show the whole header."""
     path = kubeconfig(tmp_path, "http://127.0.0.1:1", token="s3cr3t-s3cr3t\n")
     error = only_error(capsys, run(["doctor", "--kubeconfig", path]))
 
@@ -215,24 +217,24 @@ def test_a_token_with_a_line_break_is_said_and_not_shown(tmp_path: Path, capsys:
 
 
 @pytest.mark.parametrize("server", ["127.0.0.1:1", "", "https://127.0.0.1:99999", "https://127.0.0.1:abc", "ftp://a"])
-def test_an_address_that_is_none_is_said_before_anything_is_sent(
+def test_an_invalid_address_is_reported_before_anything_is_sent(
     server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without a scheme the client would take plain HTTP, and send the token over it."""
+    """Without a scheme the client would use plain HTTP, and send the token over it."""
     error = only_error(capsys, run(["doctor", "--kubeconfig", kubeconfig(tmp_path, server)]))
 
     assert "must be a URL such as https://10.0.0.1:6443" in error
 
 
 def test_a_socks_proxy_needs_a_package(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """kubectl speaks SOCKS, the official Python client only with another package."""
+    """kubectl supports SOCKS, the official Python client only with another package."""
     path = kubeconfig(tmp_path, "http://127.0.0.1:1", **{"proxy-url": "socks5://127.0.0.1:1"})
 
     assert "pip install pysocks" in only_error(capsys, run(["doctor", "--kubeconfig", path]))
 
 
-def test_an_account_that_may_not_even_ask_is_a_strangers(capsys: pytest.CaptureFixture[str]) -> None:
-    """Anybody may ask for the version; who has no credentials hears it at the first question after that."""
+def test_an_account_without_any_rights_is_reported_as_unauthenticated(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every client may ask for the version; one without credentials is refused at the next request."""
 
     def answer(seen: Seen) -> Any:
         return (200, {"gitVersion": "v1"}) if seen.path == "/version" else failure(401, "Unauthorized", "Unauthorized")
@@ -243,8 +245,8 @@ def test_an_account_that_may_not_even_ask_is_a_strangers(capsys: pytest.CaptureF
 
 @pytest.mark.parametrize("odd", [{"status": "Failure"}, {"status": None}, {"status": [1]}, {}])
 @pytest.mark.parametrize("items", [[1], [{"metadata": None}], [{"metadata": {"name": "a\x1b[31m\nb"}}], "x", None])
-def test_answers_of_another_shape_are_survived(odd: Any, items: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """A line each as ever, and nothing of the server's steers the terminal."""
+def test_malformed_answers_do_no_harm(odd: Any, items: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line per check as usual, and no control characters of the server reach the terminal."""
 
     def answer(seen: Seen) -> Any:
         if seen.path == "/version":
@@ -255,7 +257,7 @@ def test_answers_of_another_shape_are_survived(odd: Any, items: Any, capsys: pyt
         code = run(["doctor", "--server", server.url])
     out, err = capsys.readouterr()
 
-    assert code == 2  # not even creates of pods are allowed, as far as it says
+    assert code == 2  # by its answer, not even creates of pods are allowed
     assert "\x1b" not in out + err
     assert not [line for line in out.splitlines() if line.startswith("ok  FAKE")]
     assert "Traceback" not in err
