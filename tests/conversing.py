@@ -1,4 +1,4 @@
-"""What the tests of conversations begin with: a create, the server's words on its name, and the usual opening."""
+"""Shared by the tests of conversations: a create, the server's answers about its name, and the usual first steps."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
     from backoff_ctrl.k8s.creates.actions import Answered
 
-STRANGERS: Final = {"kind": "Pod", "metadata": {"name": "web-0", "uid": "strangers"}, "spec": {"containers": []}}
+FOREIGN: Final = {"kind": "Pod", "metadata": {"name": "web-0", "uid": "foreign"}, "spec": {"containers": []}}
 
 
 def conversation(name: str | None = "web-0", *, prefix: str | None = None, key: str | None = None) -> Conversation:
-    """Begin the create of a pod: under its caller's name, or under one that is drawn behind a prefix."""
+    """Begin the create of a pod, under the caller's name, or with a prefix to which the gate adds the rest."""
     metadata = {"name": name} if prefix is None else {"generateName": prefix}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "c"}]}}
     return Conversation(Creation("http://s", "me", "team", "pods", body, key=key), random.Random(7))
 
 
 def sent(machine: Conversation, name: str | None = None) -> Playbook:
-    """Open as they all do: it stood in line, got its ticket, and was sent."""
+    """Play the usual first steps: it joins the line, gets a ticket, and is sent."""
     return Playbook(machine) << line() >> Ticketed() << send(name)
 
 
 def stored(machine: Conversation, **metadata: Any) -> Mapping[str, Any]:
-    """The object as the server would show it: ours."""
+    """Our object as the server would return it."""
     annotations = {CREATE_ID: machine.named.create_id}
     return {
         "kind": "Pod",
@@ -46,11 +46,11 @@ def taken(name: str = "web-0") -> Answered:
 
 
 def may_not_look() -> Answered:
-    """The server's 403 of a look-up."""
+    """The server's 403 to a look-up."""
     text = 'pods "web-0" is forbidden: User "me" cannot get resource "pods" in API group "" in the namespace "team"'
     return status(403, "Forbidden", text, kind="pods")
 
 
 def absent() -> Answered:
-    """The server's 404 of a look-up."""
+    """The server's 404 to a look-up."""
     return status(404, "NotFound", 'pods "web-0" not found', name="web-0", kind="pods")

@@ -1,4 +1,4 @@
-"""What the tests of ``GatedApiClient`` share: a pod, an untyped client, a full quota, and waiting until one waits."""
+"""Shared by the tests of ``GatedApiClient``: a pod, an untyped client, a full quota, and a signal for a waiting one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def pod(name: str | None = None, cpu: str | None = None) -> Any:
-    """A pod's manifest, of a name to be drawn where none is given."""
+    """A pod's manifest; without a name, one with ``generateName``."""
     resources = {} if cpu is None else {"resources": {"requests": {"cpu": cpu}}}
     metadata = {"generateName": "p-"} if name is None else {"name": name}
     return {
@@ -25,20 +25,20 @@ def pod(name: str | None = None, cpu: str | None = None) -> Any:
 
 
 def core_of(api: GatedApiClient) -> Any:
-    """The generated methods of a client; untyped, for the tests pass plain dictionaries."""
+    """The generated methods of a client, untyped because the tests pass plain dictionaries."""
     return client.CoreV1Api(api)
 
 
 class Met(threading.Event):
-    """An ``on_wait`` callback to wait for: set when the create stands in line."""
+    """An ``on_wait`` callback as an event: set when the create waits in line."""
 
     def __call__(self, explanation: object) -> None:
-        """Be told."""
+        """Set the event."""
         self.set()
 
 
 def fill(sandbox: BackgroundSandbox, core: Any, pods: int = 1) -> str:
-    """Fill a quota of so many pods; return one pod's name."""
+    """Create a quota of ``pods`` pods and fill it; return the name of one pod."""
     sandbox.create_quota("team", "q", {"pods": str(pods)})
     names = [core.create_namespaced_pod("team", pod()).metadata.name for _ in range(pods)]
     return str(names[0])

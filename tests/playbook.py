@@ -1,4 +1,4 @@
-"""Tests of a pure machine as one expression: what it is told (``>>``) and what it says (``<<``).
+"""Tests a state machine in one expression: the events it is given (``>>``) and the actions it answers with (``<<``).
 
     assert (
         Playbook(machine)
@@ -9,7 +9,7 @@
         << returns(201, Created)
     )
 
-The idea is mitmproxy's (``test/mitmproxy/proxy/tutils.py``). A playbook that is never asserted fails too.
+The idea comes from mitmproxy (``test/mitmproxy/proxy/tutils.py``). A playbook that is never asserted fails, too.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from backoff_ctrl.k8s.creates.actions import (
     Action,
     Answered,
     Event,
-    Line,
+    JoinLine,
     LookUp,
+    Pause,
     Raise,
     Return,
     Send,
     Unknown,
     Unsent,
-    WaitUntil,
 )
 
 if TYPE_CHECKING:
@@ -40,44 +40,44 @@ if TYPE_CHECKING:
 
 
 class Machine(Protocol):
-    """What a playbook can play."""
+    """A state machine that a playbook can test."""
 
     def start(self) -> Action | None:
-        """Say the first thing."""
+        """Return the first action."""
 
-    def hear(self, event: Event) -> Action | None:
-        """Say the next thing."""
+    def handle(self, event: Event) -> Action | None:
+        """Return the next action."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """An action as a test describes it: ``text`` for the reader, ``matches`` for the machine."""
+    """An expected action: ``text`` describes it in a transcript, ``matches`` checks it."""
 
     text: str
     matches: Callable[[Action | None], bool]
 
 
 class Playbook:
-    """Collects the two sides of a conversation and plays them when it is asserted."""
+    """Collects events and expected actions, and plays them when it is asserted."""
 
     def __init__(self, machine: Machine) -> None:
-        """Begin with the machine's first action still to be expected."""
+        """Nothing is played yet."""
         self._machine = machine
         self._entries: list[Event | Expected] = []
         self._asserted = False
 
     def __lshift__(self, expected: Expected) -> Playbook:
-        """Expect the machine to say this."""
+        """Expect this action."""
         self._entries.append(expected)
         return self
 
     def __rshift__(self, event: Event) -> Playbook:
-        """Tell the machine this."""
+        """Give the machine this event."""
         self._entries.append(event)
         return self
 
     def __bool__(self) -> bool:
-        """Play it. Raises AssertionError with the transcript so far at the first difference."""
+        """Play it. At the first difference, raise AssertionError with the transcript so far."""
         self._asserted = True
         said: Action | None = self._machine.start()
         transcript: list[str] = []
@@ -85,19 +85,19 @@ class Playbook:
             if isinstance(entry, Expected):
                 if not entry.matches(said):
                     lines = "\n".join(transcript)
-                    raise AssertionError(f"{lines}\n<< {entry.text}   expected, but it said\n<< {said}")
+                    raise AssertionError(f"{lines}\n<< {entry.text}   expected, but the action was\n<< {said}")
                 transcript.append(f"<< {entry.text}")
             else:
                 transcript.append(f">> {entry}")
-                said = self._machine.hear(entry)
+                said = self._machine.handle(entry)
         return True
 
     def __del__(self) -> None:
-        """A playbook that nobody asserted would pass in silence."""
+        """Fail if it was never asserted: it would pass silently."""
         assert self._asserted, "a playbook was not asserted"
 
 
-# -- what it is told ---------
+# -- events ---------
 
 
 def answered(
@@ -107,24 +107,24 @@ def answered(
     at: float = 0.0,
     headers: Mapping[str, str] | None = None,
 ) -> Answered:
-    """The server's answer, sent and received at one time."""
+    """An answer of the server, sent and received at the same time."""
     text = body if isinstance(body, str) else json.dumps(body)
     return Answered(Answer(status, headers or {}, text.encode()), at, at)
 
 
 def status(code: int, reason: str, message: str, *, at: float = 0.0, **details: Any) -> Answered:
-    """The server's Status."""
+    """An answer with a Status."""
     return Answered(status_answer(code, reason, message, details), at, at)
 
 
 def full(quota: str = "q", *, at: float = 0.0) -> Answered:
-    """A quota's refusal: no pod more."""
+    """A quota's refusal of one more pod."""
     text = f'pods "web-0" is forbidden: exceeded quota: {quota}, requested: pods=1, used: pods=2, limited: pods=2'
     return status(403, "Forbidden", text, at=at, name="web-0", kind="pods")
 
 
 def lost(*, at: float = 0.0) -> Unknown:
-    """The connection broke after the request had left."""
+    """The connection broke after the request was sent."""
     return Unknown(ConnectionResetError("reset"), at)
 
 
@@ -133,19 +133,19 @@ def never_sent() -> Unsent:
     return Unsent(ConnectionRefusedError("refused"))
 
 
-# -- what it says ---------
+# -- actions ---------
 
 
 def line(outcome: type[Outcome] | None = None, **fields: object) -> Expected:
-    """Stands in line, after ending its ticket with such an outcome."""
+    """Joins the line, after ending its ticket with such an outcome."""
     return Expected(
-        f"Line({_name(outcome)}, {fields})",
-        lambda said: isinstance(said, Line) and _is(said.outcome, outcome, fields),
+        f"JoinLine({_name(outcome)}, {fields})",
+        lambda said: isinstance(said, JoinLine) and _is(said.outcome, outcome, fields),
     )
 
 
 def send(name: str | None = None) -> Expected:
-    """Sends the create, under that name."""
+    """Sends the create under that name (None: any)."""
     return Expected(
         f"Send({name})",
         lambda said: isinstance(said, Send) and name in (None, said.body["metadata"].get("name")),
@@ -153,16 +153,16 @@ def send(name: str | None = None) -> Expected:
 
 
 def look_up(name: str | None = None) -> Expected:
-    """Looks the name up."""
+    """Looks up that name (None: any)."""
     return Expected(f"LookUp({name})", lambda said: isinstance(said, LookUp) and name in (None, said.name))
 
 
 def pause(outcome: type[Outcome] | None = None, then: type[Action] | None = None) -> Expected:
-    """Lets a short time go by, with or without its ticket."""
+    """Pauses for at most 8 s, with or without ending its ticket."""
     return Expected(
-        f"WaitUntil({_name(outcome)}, then={_name(then)})",
+        f"Pause({_name(outcome)}, then={_name(then)})",
         lambda said: (
-            isinstance(said, WaitUntil)
+            isinstance(said, Pause)
             and 0 < said.delay <= 8
             and _is(said.outcome, outcome, {})
             and (then is None or isinstance(said.then, then))
@@ -171,7 +171,7 @@ def pause(outcome: type[Outcome] | None = None, then: type[Action] | None = None
 
 
 def returns(code: int, outcome: type[Outcome] | None = None, *, holding: str = "", teaches: bool = False) -> Expected:
-    """Ends with that answer, whose body has the text ``holding``."""
+    """Ends with such an answer, whose body contains ``holding``."""
     return Expected(
         f"Return({code}, {_name(outcome)}, {holding!r})",
         lambda said: (
@@ -185,7 +185,7 @@ def returns(code: int, outcome: type[Outcome] | None = None, *, holding: str = "
 
 
 def raises(error: type[BaseException], outcome: type[Outcome] | None = None) -> Expected:
-    """Ends with that error."""
+    """Ends with such an error."""
     return Expected(
         f"Raise({error.__name__}, {_name(outcome)})",
         lambda said: isinstance(said, Raise) and isinstance(said.error, error) and _is(said.outcome, outcome, {}),
@@ -193,12 +193,12 @@ def raises(error: type[BaseException], outcome: type[Outcome] | None = None) -> 
 
 
 def says(kind: type[Action]) -> Expected:
-    """Says something of that kind."""
+    """Answers with an action of that kind."""
     return Expected(kind.__name__, lambda said: isinstance(said, kind))
 
 
 def nothing() -> Expected:
-    """Goes on waiting for what it asked before."""
+    """Keeps waiting for the reply to its last action."""
     return Expected("nothing", lambda said: said is None)
 
 

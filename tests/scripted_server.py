@@ -1,4 +1,4 @@
-"""An API server that answers as a test says: for what the sandbox does not do (credentials, permissions)."""
+"""An API server whose answers a test scripts, for what the sandbox lacks (credentials, permissions)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Seen:
-    """A request as it arrived."""
+    """A request as it was received."""
 
     method: str
     path: str
@@ -29,21 +29,21 @@ class Seen:
 
 @dataclass
 class Script:
-    """Where it listens, and what it saw."""
+    """The server's URL and the requests it received."""
 
     url: str
     seen: list[Seen] = field(default_factory=list)
 
     def of(self, method: str) -> list[Seen]:
-        """The requests of one method."""
+        """The requests with this method."""
         return [each for each in self.seen if each.method == method]
 
 
 @contextmanager
 def scripted_server(answer: Callable[[Seen], Reply]) -> Iterator[Script]:
-    """Serve ``answer(request) -> (status, object or bytes)`` from threads of its own.
+    """Serve ``answer(request) -> (status, object or bytes)`` from background threads.
 
-    An iterator of bytes is a body whose pieces go out one by one, and whose end is that of the connection.
+    An iterator of bytes is a body that is sent piece by piece, and ends with the connection.
     """
     script = Script("")
 
@@ -64,7 +64,7 @@ def scripted_server(answer: Callable[[Seen], Reply]) -> Iterator[Script]:
             self.send_header("Content-Type", "application/json")
             if isinstance(body, Iterator):
                 pieces = body
-                self.send_header("Connection", "close")  # which ends it: http.server sees this header, too
+                self.send_header("Connection", "close")  # http.server sees this header, too, and closes the connection
             else:
                 payload = body if isinstance(body, bytes) else json.dumps(body).encode()
                 pieces = iter([payload])
@@ -74,7 +74,7 @@ def scripted_server(answer: Callable[[Seen], Reply]) -> Iterator[Script]:
                 self.wfile.write(piece)
 
         def log_message(self, *_: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = _Server(("127.0.0.1", 0), Handler)
     script.url = f"http://127.0.0.1:{server.server_address[1]}"
@@ -92,11 +92,11 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a client that hung up in the middle: programs are interrupted in tests."""
+        """Ignore clients that hang up in the middle: some tests interrupt programs."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
 
 def failure(code: int, reason: str, message: str) -> Reply:
-    """A Status, to answer with."""
+    """Return a Status to answer with."""
     return code, {"kind": "Status", "status": "Failure", "message": message, "reason": reason, "code": code}

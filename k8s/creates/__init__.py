@@ -1,1 +1,1 @@
-"""One create's life, step by step: name, send, look up, wait. Pure: events in, actions out."""
+"""The life of one create, as pure code: draw a name, send, look up, wait. Events go in, actions come out."""

@@ -1,4 +1,4 @@
-"""What a conversation says (actions) and hears (events): values only."""
+"""The actions a create's state machine asks for, and the events that answer them. Values only."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.answers.answer import Answer
 
 
-# -- actions: each is answered by one event, but for the last two ---------
+# -- actions: each is answered by one event, except the last two ---------
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """Stand in line for a ticket; ``outcome`` first ends the ticket that is held. Answered by Ticketed, Refused."""
+class JoinLine:
+    """Wait in line for a ticket, after ending the held one with ``outcome``. Answered by Ticketed or Declined."""
 
     outcome: Outcome | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send the create. Answered by Answered, Unsent, Unknown."""
+    """Send the create. Answered by Answered, Unsent or Unknown."""
 
     body: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Get the object of that name. Answered by Answered, Unsent, Unknown."""
+    """Get the object of that name. Answered by Answered, Unsent or Unknown."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class WaitUntil:
-    """Let ``delay`` seconds go by, then do ``then``; ``outcome`` first ends the ticket. Answered by Woke."""
+class Pause:
+    """Wait for ``delay`` seconds, then do ``then``; ``outcome`` first ends the held ticket. Answered by Woke."""
 
     delay: float
-    then: Send | LookUp | Line
+    then: Send | LookUp | JoinLine
     outcome: Outcome | None = None
 
 
@@ -51,7 +51,7 @@ class Refresh:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """The end: give this answer to the caller. ``learned`` is a refusal that the answer replaces."""
+    """The end: the caller gets this answer. ``learned`` is a quota refusal that the answer replaces."""
 
     answer: Answer
     outcome: Outcome | None = None
@@ -66,31 +66,40 @@ class Raise:
     outcome: Outcome | None = None
 
 
-Action = Line | Send | LookUp | WaitUntil | Refresh | Return | Raise
+Action = JoinLine | Send | LookUp | Pause | Refresh | Return | Raise
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuotas:
+    """List the quotas of the create's namespace, before the first create there. Answered as LookUp is."""
+
+
+Call = Send | LookUp | Refresh | ListQuotas
+"""What is done through the transport."""
 
 
 class State(StrEnum):
-    """What the conversation waits for."""
+    """What the machine waits for. The values are shown to people."""
 
-    NEW = "new"
-    LINE = "line"
-    SENDING = "sending"
-    LOOKING = "looking"
-    PAUSED = "paused"
-    REFRESHING = "refreshing"
+    NEW = "not begun"
+    LINE = "waiting in line"
+    SENDING = "being sent"
+    LOOKING = "being looked up"
+    PAUSED = "pausing before the next try"
+    REFRESHING = "fetching credentials"
     OVER = "over"
 
 
 NEXT: Final[dict[type[Action], State]] = {
-    Line: State.LINE,
+    JoinLine: State.LINE,
     Send: State.SENDING,
     LookUp: State.LOOKING,
-    WaitUntil: State.PAUSED,
+    Pause: State.PAUSED,
     Refresh: State.REFRESHING,
     Return: State.OVER,
     Raise: State.OVER,
 }
-"""The state is the action whose reply is awaited."""
+"""The state is named for the action whose reply is awaited."""
 
 
 # -- events ---------
@@ -98,12 +107,12 @@ NEXT: Final[dict[type[Action], State]] = {
 
 @dataclass(frozen=True, slots=True)
 class Ticketed:
-    """The engine let us in."""
+    """The engine admitted the create."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """The engine will not have us."""
+class Declined:
+    """The engine will not admit the create: it can never fit, has waited too long, or too many wait already."""
 
     reason: RefusalReason
     detail: str
@@ -111,7 +120,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The server answered; ``sent`` and ``now`` on the gate's clock."""
+    """The server answered. ``sent`` and ``now`` are times of the gate's clock."""
 
     answer: Answer
     sent: float
@@ -120,14 +129,14 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Unsent:
-    """No connection: the server has not seen it."""
+    """No connection was made: the server has not seen the request."""
 
     error: BaseException
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It left and nothing came back."""
+    """The request was sent and no answer came: the object may have been stored."""
 
     error: BaseException
     now: float
@@ -135,33 +144,33 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Woke:
-    """The time has gone by."""
+    """The pause is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """The credentials are as fresh as they get."""
+    """The credentials were fetched, as far as the transport can."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedOut:
-    """The caller's waiting time is over: no more waiting; what is in flight is still answered."""
+    """The caller's time limit has passed: no more waiting, but a request in flight may still be answered."""
 
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """Nobody wants it any more: nothing new is sent; what is in flight still counts."""
+    """The caller has gone: nothing new is sent, but a request in flight still counts."""
 
     error: BaseException
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The means to go on failed in a way of their own: the caller gets that error, whatever was under way."""
+    """The transport failed with an error of its own: the caller gets that error, whatever the state."""
 
     error: BaseException
 
 
-Event = Ticketed | Refused | Answered | Unsent | Unknown | Woke | Refreshed | TimedOut | Cancelled | Broken
+Event = Ticketed | Declined | Answered | Unsent | Unknown | Woke | Refreshed | TimedOut | Cancelled | Broken

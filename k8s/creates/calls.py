@@ -1,4 +1,4 @@
-"""Which calls of a client are creates that a quota may refuse, and what they create. Pure."""
+"""Decides which API calls of a client are creates that a quota may refuse, and describes them. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, quote, unquote
 from backoff_ctrl.k8s.answers.rejections import Lane, read_rejection
 from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint
 
-from .conversation import Creation
+from .creation import Creation
 from .treatments import rejected
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ PATH: Final = re.compile(
     r"/(?:api/v1|apis/(?P<group>[^/]+)/[^/]+)/namespaces/(?P<namespace>[^/]+)/(?P<resource>[^/]+)(?P<rest>(?:/[^/]+)*)"
 )
 UNSTORED: Final = frozenset({"bindings", "localsubjectaccessreviews.authorization.k8s.io"})
-"""Collections whose POST asks or orders something and stores no object: there is nothing to look up or charge."""
+"""Collections whose POST stores no object, so that there is nothing to look up or to charge."""
 URGENT: Final = frozenset({"events", "events.events.k8s.io", "leases.coordination.k8s.io"})
-"""Written by the machinery around the work, and late ones do harm (a lease lost): never behind a full namespace."""
+"""Written by controllers rather than users, and harmful when late (a lost lease): they never wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A namespaced path: ``resource`` with its group (``jobs.batch``), ``rest`` the name and subresource if any."""
+    """A namespaced path: ``resource`` with its group (``jobs.batch``), ``rest`` the name and subresource, if any."""
 
     namespace: str
     resource: str
@@ -43,7 +43,7 @@ class Target:
 
 @lru_cache(maxsize=1024)
 def read_target(host: str, url: str) -> Target | None:
-    """Take a URL apart; nothing if it is not a namespaced path of that host."""
+    """Parse a URL; None if it is not a namespaced path of that host."""
     if not url.startswith(host):
         return None
     path, _, query = url[len(host) :].partition("?")
@@ -57,12 +57,12 @@ def read_target(host: str, url: str) -> Target | None:
 
 
 def quotas_url(host: str, namespace: str) -> str:
-    """Return where a namespace's quotas are listed."""
+    """Return the URL that lists a namespace's quotas."""
     return f"{host}/api/v1/namespaces/{quote(namespace, safe='')}/resourcequotas"
 
 
 def is_gated(method: str, target: Target, body: object) -> bool:
-    """Say whether a call is a create that takes its turn: POST of an object to a namespaced collection."""
+    """Say whether a call is a create that waits its turn: a POST of an object to a namespaced collection."""
     return (
         method.upper() == "POST"
         and not target.rest
@@ -74,7 +74,7 @@ def is_gated(method: str, target: Target, body: object) -> bool:
 
 
 def creation(host: str, target: Target, headers: Mapping[str, str], body: dict[str, Any], options: Options) -> Creation:
-    """Describe the create to the gate."""
+    """Describe a gated call to the gate."""
     return Creation(
         server=host,
         credential=_credential(headers),
@@ -91,7 +91,7 @@ def creation(host: str, target: Target, headers: Mapping[str, str], body: dict[s
 def teaching(
     target: Target, status: int, headers: Mapping[str, str], answer: bytes, body: object
 ) -> tuple[frozenset[str], Rejected] | None:
-    """Read what an ungated call's refusal teaches: the scope facts of what was sent, and the amounts."""
+    """Read a quota refusal of an ungated call: the scope facts of what was sent, and the amounts; else None."""
     if status != 403:
         return None
     rejection = read_rejection(status, headers, answer)
@@ -100,11 +100,11 @@ def teaching(
     try:
         scopes = footprint(body, resource=target.resource).scopes if isinstance(body, dict) else frozenset()
     except FootprintError:
-        scopes = frozenset()  # a patch says too little: most objects have no special scope
+        scopes = frozenset()  # a patch does not show the scopes, and most objects have no special one
     return scopes, rejected(rejection, None)
 
 
 def _credential(headers: Mapping[str, str]) -> str:
-    """Tell two credentials apart without keeping one: the API server limits each user's requests apart."""
+    """Identify a credential without keeping it: the API server limits the requests of each user separately."""
     secret = headers.get("authorization") or headers.get("Authorization") or ""
     return hashlib.sha256(secret.encode()).hexdigest()[:16] if secret else ""

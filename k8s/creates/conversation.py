@@ -1,7 +1,7 @@
-"""One create's life, as a pure machine: it hears events and says what to do next. No I/O, no clock, no threads.
+"""The life of one create as a state machine: events go in, actions come out. No I/O, no clock, no threads.
 
-The state is the action whose reply is awaited; ``TABLE`` says which event each state may hear and who answers it.
-Both gates (asyncio and threads) drive this machine: whatever holds for one holds for the other.
+Each state is named for the action whose reply is awaited. ``TABLE`` lists the events each state accepts and the method
+that handles each. Both gates (asyncio and threads) drive this machine, so what holds for one holds for the other.
 """
 
 from __future__ import annotations
@@ -22,23 +22,20 @@ from backoff_ctrl.k8s.answers.answer import (
     refused_here,
 )  # fmt: skip
 from backoff_ctrl.k8s.answers.rejections import Lane, Rejection, read_rejection
-from backoff_ctrl.k8s.charges.footprint import FootprintError
-from backoff_ctrl.k8s.charges.kinds import PODS
-from backoff_ctrl.k8s.charges.live import ENDED
-from backoff_ctrl.k8s.charges.remembered import remembered_footprint
 
 from .actions import (
     NEXT,
     Action,
     Answered,
     Cancelled,
+    Declined,
     Event,
-    Line,
+    JoinLine,
     LookUp,
+    Pause,
     Raise,
     Refresh,
     Refreshed,
-    Refused,
     Return,
     Send,
     State,
@@ -46,13 +43,13 @@ from .actions import (
     TimedOut,
     Unknown,
     Unsent,
-    WaitUntil,
     Woke,
 )  # fmt: skip
 from .creation import Creation
 from .naming import CREATE_ID, name_create
 from .patience import LOOK_AGAIN, LOOK_TRIES, SERVER_LIMIT, Patience
-from .treatments import TREATMENTS, Step, Treatment, overloaded, rejected
+from .stored import created_as
+from .treatments import TREATMENTS, Reaction, Treatment, overloaded, rejected
 
 if TYPE_CHECKING:
     import random
@@ -63,7 +60,7 @@ __all__ = ["TABLE", "Answer", "Conversation", "Creation", "NotSent", "OutcomeUnk
 
 
 class Why(StrEnum):
-    """Why the name is looked up: it decides what the look-up means."""
+    """Why the name is looked up. It decides what the result means."""
 
     UNKNOWN = "unknown outcome"
     REFUSED = "full quota, and the name may exist"
@@ -71,10 +68,10 @@ class Why(StrEnum):
 
 
 class Conversation:
-    """The machine. ``start()`` gives the first action, ``hear(event)`` the next, until Return or Raise."""
+    """The state machine. ``start()`` gives the first action, ``handle(event)`` the next, until Return or Raise."""
 
     def __init__(self, creation: Creation, rng: random.Random) -> None:
-        """Draw the name and the id before anything is sent."""
+        """Draw the name and the create id, before anything is sent."""
         self.creation = creation
         self.named = name_create(
             creation.body,
@@ -84,65 +81,73 @@ class Conversation:
             rng=rng,
         )
         self.state = State.NEW
-        self.last: Answer | None = None  # the last word of the server on the create itself
-        self.rejection: Rejection | None = None  # the same, read
+        self.last: Answer | None = None  # the server's latest answer to the create itself
+        self.rejection: Rejection | None = None  # the same answer, read
         self.sends = 0
         self._patience = Patience(rng)
-        self._paused: Send | LookUp | Line = Line()
-        self._give_up: Return | Raise | None = None  # what an outcome that stays unknown ends with
+        self._paused: Send | LookUp | JoinLine = JoinLine()  # what follows the pause
+        self._give_up: Return | Raise | None = None  # how it ends if the outcome stays unknown
         self._look_tries = 0
         self._why = Why.UNKNOWN
         self._may_look = bool(self.named.name)
-        self._in_doubt_until = float("-inf")  # an earlier send may still be stored
+        self._in_doubt_until = float("-inf")  # until then an earlier send may still be stored
         self._looked_at = float("-inf")
         self._holding = False  # a ticket is held
-        self._worth: Outcome = Abandoned()  # what the held ticket is worth if we stopped now
+        self._worth: Outcome = Abandoned()  # the outcome of the held ticket if the create stopped now
         self._stopped: TimedOut | Cancelled | None = None
 
     def start(self) -> Action | None:
-        """Begin: stand in line."""
-        return self._say(Line())
+        """Return the first action: join the line."""
+        return self._next(JoinLine())
 
-    def hear(self, event: Event) -> Action | None:
-        """Answer an event with the next action; ``None``: go on waiting for what was asked before."""
-        return self._say(TABLE[self.state][type(event)](self, event))
+    def handle(self, event: Event) -> Action | None:
+        """Return the next action; None: keep waiting for the reply to the last one."""
+        return self._next(TABLE[self.state][type(event)](self, event))
 
     def abandon(self, error: BaseException) -> Action:
-        """End at once, whatever is under way: the means to go on are gone."""
-        return self._over(Raise(error, self._held_worth()))
+        """End at once, whatever the state: there is no way to go on."""
+        self.state = State.OVER
+        return Raise(error, self._held_worth())
 
-    # -- saying ---------
+    # -- the next action ---------
 
-    def _say(self, action: Action | None) -> Action | None:
+    def _next(self, action: Action | None) -> Action | None:
         if action is None:
             return None
-        action = self._within_limits(action)
-        if isinstance(action, Line | WaitUntil) and action.outcome is not None:
-            self._holding = False
+        if self._stopped is not None:
+            action = self._within_limits(action, self._stopped)
         if isinstance(action, Send):
             self.sends += 1
             self._worth = Expired()
-        if isinstance(action, WaitUntil):
-            self._paused = action.then
+        elif isinstance(action, JoinLine | Pause):
+            if action.outcome is not None:
+                self._holding = False
+            if isinstance(action, Pause):
+                self._paused = action.then
         self.state = NEXT[type(action)]
         return action
 
-    def _over(self, action: Raise) -> Action:
-        self.state = State.OVER
-        return action
-
-    def _within_limits(self, action: Action) -> Action:
-        """No waiting after a time-out, and nothing new at all after a cancellation."""
-        stop = self._stopped
-        if stop is None or isinstance(action, Return | Raise):
+    def _within_limits(self, action: Action, stop: TimedOut | Cancelled) -> Action:
+        """Allow no more waiting after a time-out, and nothing new at all after a cancellation."""
+        if isinstance(action, Return | Raise):
             return action
-        if isinstance(stop, TimedOut) and not isinstance(action, Line | WaitUntil):
+        if isinstance(stop, TimedOut) and not isinstance(action, JoinLine | Pause):
             return action
-        outcome = action.outcome if isinstance(action, Line | WaitUntil) else None
+        outcome = action.outcome if isinstance(action, JoinLine | Pause) else None
         return Raise(self._stop_error(stop), outcome or self._held_worth())
 
     def _stop_error(self, stop: TimedOut | Cancelled) -> BaseException:
-        return stop.error if isinstance(stop, Cancelled) else WaitedTooLong(stop.detail, self.last)
+        return stop.error if isinstance(stop, Cancelled) else self._waited_too_long(stop.detail)
+
+    def _waited_too_long(self, detail: str) -> WaitedTooLong:
+        if self.last is not None:
+            said = self.rejection.message if self.rejection is not None else ""
+            detail += f"; the API server's last answer was {self.last.status}{said and f': {said}'}"
+        elif self.sends:
+            detail += "; it was sent, but no answer came: the object may exist"
+        else:
+            detail += "; it was never sent"
+        return WaitedTooLong(detail, self.last)
 
     def _held_worth(self) -> Outcome | None:
         return self._worth if self._holding else None
@@ -153,9 +158,9 @@ class Conversation:
         self._holding, self._worth = True, Abandoned()
         return Send(self.named.body)
 
-    def _refused(self, event: Refused) -> Action:
+    def _declined(self, event: Declined) -> Action:
         if event.reason == "waited-too-long":
-            return Raise(WaitedTooLong(event.detail, self.last))
+            return Raise(self._waited_too_long(event.detail))
         if self.last is not None:
             return Return(self.last)
         retry_after = 1 if event.reason == "too-many-waiting" else None
@@ -168,23 +173,23 @@ class Conversation:
         self.last = event.answer
         if event.answer.ok:
             self.rejection = None
-            return Return(event.answer, self._created(event.answer))
+            return Return(event.answer, created_as(event.answer, self.named.body, self.creation.resource))
         self.rejection = read_rejection(event.answer.status, event.answer.headers, event.answer.body)
         lane = self.rejection.lane
         treatment = TREATMENTS[lane]
         if self._patience.wears_out(lane, treatment):
-            return Return(event.answer, Expired() if treatment.step is Step.LOOK_UP else Failed())
-        return STEPS[treatment.step](self, event, self.rejection, treatment)
+            return Return(event.answer, Expired() if treatment.reaction is Reaction.LOOK_UP else Failed())
+        return REACTIONS[treatment.reaction](self, event, self.rejection, treatment)
 
-    def _learn(self, event: Answered, rejection: Rejection, _: Treatment) -> Action:
+    def _learn(self, event: Answered, rejection: Rejection, *_: object) -> Action:
         self._worth = refusal = rejected(rejection, event.sent)
         if self._may_exist(event.now):
             self._looked_at = event.now
             return self._look(Why.REFUSED)
-        return Line(refusal)
+        return JoinLine(refusal)
 
     def _may_exist(self, now: float) -> bool:
-        """Whether a refusal may hide a 409: quota admission answers before storage does."""
+        """Say whether the refusal may hide a 409: quota admission answers before storage does."""
         if not self._may_look:
             return False
         if now < self._in_doubt_until:
@@ -193,23 +198,23 @@ class Conversation:
         return foreign and now - self._looked_at >= LOOK_AGAIN
 
     def _again(self, _: Answered, rejection: Rejection, treatment: Treatment) -> Action:
-        return Line(overloaded(rejection, treatment))
+        return JoinLine(overloaded(rejection, treatment))
 
-    def _look_first(self, event: Answered, _: Rejection, __: Treatment) -> Action:
+    def _look_first(self, event: Answered, *_: object) -> Action:
         return self._in_doubt(event.now, Return(event.answer, Expired()))
 
-    def _exists(self, _: Answered, __: Rejection, ___: Treatment) -> Action:
+    def _exists(self, *_: object) -> Action:
         self._worth = Failed()
         if self._may_look:
             return self._look(Why.EXISTS)
         self._why = Why.EXISTS
         return self._blind()
 
-    def _refresh(self, _: Answered, __: Rejection, ___: Treatment) -> Action:
+    def _refresh(self, *_: object) -> Action:
         self._worth = Failed()
         return Refresh()
 
-    def _give_back(self, event: Answered, _: Rejection, __: Treatment) -> Action:
+    def _give_back(self, event: Answered, *_: object) -> Action:
         return Return(event.answer, Failed())
 
     def _refreshed(self, _: Refreshed) -> Action:
@@ -221,7 +226,7 @@ class Conversation:
         treatment = TREATMENTS[Lane.NOT_SENT]
         if self._patience.wears_out(Lane.NOT_SENT, treatment):
             return Raise(event.error, Failed())
-        return Line(overloaded(None, treatment))
+        return JoinLine(overloaded(None, treatment))
 
     def _unknown(self, event: Unknown) -> Action:
         give_up = Raise(event.error, Expired())
@@ -231,7 +236,7 @@ class Conversation:
 
     def _in_doubt(self, now: float, give_up: Return | Raise) -> Action:
         if not self.named.name:
-            return give_up  # nothing to recognise it by
+            return give_up  # without a name it cannot be recognised
         self._give_up = give_up
         self._in_doubt_until = now + SERVER_LIMIT
         if self._may_look:
@@ -262,19 +267,19 @@ class Conversation:
             return self._terminating()
         annotations = metadata.get("annotations")
         if isinstance(annotations, dict) and annotations.get(CREATE_ID) == self.named.create_id:
-            return Return(found_as_created(answer), self._created(answer))
+            return Return(found_as_created(answer), created_as(answer, self.named.body, self.creation.resource))
         return self._taken()
 
     def _terminating(self) -> Action:
-        """Wait it out without a ticket: it may take as long as its finalizers please."""
+        """Wait until the object is gone, without a ticket: finalizers may take any time."""
         if isinstance(self._worth, Rejected) and self._holding:
-            return Line(self._worth)  # full anyway: what goes makes the room
+            return JoinLine(self._worth)  # the quota is full anyway, and the object makes room when it goes
         self._look_tries += 1
         outcome = Failed() if self._holding else None
-        return WaitUntil(self._patience.pause(self._look_tries), LookUp(self.named.name), outcome)
+        return Pause(self._patience.pause(self._look_tries), LookUp(self.named.name), outcome)
 
     def _taken(self) -> Action:
-        """A stranger's: the caller's 409, whichever way we came to know it."""
+        """Return a 409: the object belongs to another client, whichever way that was found out."""
         if self._why is Why.EXISTS and self.last is not None and self.last.status == 409:
             return Return(self.last, self._held_worth())
         conflict = already_exists(self.creation.resource, self.named.name)
@@ -283,14 +288,14 @@ class Conversation:
 
     def _absent(self) -> Action:
         if not self._holding:
-            return Line()
+            return JoinLine()
         if self._why is Why.REFUSED:
-            self._in_doubt_until = float("-inf")  # answered, and not there: nothing of ours is under way
-            return Line(self._worth)
+            self._in_doubt_until = float("-inf")  # answered, and not there: none of our sends is in flight
+            return JoinLine(self._worth)
         return self._resend()
 
     def _blind(self) -> Action:
-        """Looking is forbidden: a 409 on a name that only we could draw is our own success."""
+        """Decide without looking up, which is forbidden: a 409 on a name that only we could draw is our success."""
         if self._why is Why.EXISTS:
             if self.named.minted:
                 return Return(assumed_created(self.named.body), Created() if self._holding else None)
@@ -298,10 +303,10 @@ class Conversation:
         return self._absent()
 
     def _resend(self) -> Action:
-        """Send the same name again; the first time at once, then with a pause that grows."""
+        """Send the same name again: the first time at once, then after a growing pause."""
         again = Send(self.named.body)
         done = self._patience.in_a_row
-        return again if done <= 1 else WaitUntil(self._patience.pause(done - 1), again)
+        return again if done <= 1 else Pause(self._patience.pause(done - 1), again)
 
     def _look_failed(self, _: Unsent | Unknown) -> Action:
         return self._look_again()
@@ -309,9 +314,9 @@ class Conversation:
     def _look_again(self) -> Action:
         self._look_tries += 1
         if self._look_tries < LOOK_TRIES:
-            return WaitUntil(self._patience.pause(self._look_tries), LookUp(self.named.name))
+            return Pause(self._patience.pause(self._look_tries), LookUp(self.named.name))
         if self._why is Why.REFUSED:
-            return Line(self._worth)
+            return JoinLine(self._worth)
         if self._why is Why.EXISTS:
             return self._taken()
         assert self._give_up is not None
@@ -330,44 +335,23 @@ class Conversation:
         if not isinstance(self._stopped, Cancelled):
             self._stopped = event
 
-    # -- small things ---------
 
-    def _created(self, answer: Answer) -> Created:
-        """What the stored object is charged: after defaults and webhooks it may differ from what was sent."""
-        stored = answer.json()
-        if stored is None or stored.get("kind") != self.named.body.get("kind"):
-            return Created()  # asked for as a table, or not an object at all
-        metadata = stored.get("metadata")
-        uid = metadata.get("uid") if isinstance(metadata, dict) and self.creation.resource == PODS else None
-        name = uid if isinstance(uid, str) and not _has_ended(stored) else ""  # the ends of pods are told by it
-        try:
-            return Created(remembered_footprint(stored, self.creation.resource), name)
-        except FootprintError:
-            return Created(None, name)  # stored all the same; the engine then keeps to the estimate
-
-
-def _has_ended(pod: Mapping[str, Any]) -> bool:
-    """Say whether a pod that was found has ended: nobody will tell of it any more."""
-    status = pod.get("status")
-    return isinstance(status, dict) and status.get("phase") in ENDED
-
-
-# ruff: noqa: SLF001 - the tables are the machine's own, below it only because Python reads from the top
-STEPS: Final[Mapping[Step, Callable[[Conversation, Answered, Rejection, Treatment], Action]]] = {
-    Step.LEARN: Conversation._learn,
-    Step.AGAIN: Conversation._again,
-    Step.LOOK_UP: Conversation._look_first,
-    Step.EXISTS: Conversation._exists,
-    Step.REFRESH: Conversation._refresh,
-    Step.GIVE_BACK: Conversation._give_back,
+# ruff: noqa: SLF001 - these tables belong to the class, and follow it only because Python reads from the top
+REACTIONS: Final[Mapping[Reaction, Callable[[Conversation, Answered, Rejection, Treatment], Action]]] = {
+    Reaction.LEARN: Conversation._learn,
+    Reaction.AGAIN: Conversation._again,
+    Reaction.LOOK_UP: Conversation._look_first,
+    Reaction.EXISTS: Conversation._exists,
+    Reaction.REFRESH: Conversation._refresh,
+    Reaction.GIVE_BACK: Conversation._give_back,
 }
-"""Who answers each step that the table of lanes names."""
+"""The method for each reaction that the table of treatments names."""
 
 _LATER = {TimedOut: Conversation._stop_later, Cancelled: Conversation._stop_later}
 _AT_ONCE = {TimedOut: Conversation._stop_waiting, Cancelled: Conversation._stop_waiting}
 TABLE: Final[Mapping[State, Mapping[type[Event], Callable[[Conversation, Any], Action | None]]]] = {
     State.NEW: _AT_ONCE,
-    State.LINE: {Ticketed: Conversation._ticketed, Refused: Conversation._refused, **_AT_ONCE},
+    State.LINE: {Ticketed: Conversation._ticketed, Declined: Conversation._declined, **_AT_ONCE},
     State.SENDING: {
         Answered: Conversation._answered,
         Unsent: Conversation._unsent,
@@ -384,4 +368,4 @@ TABLE: Final[Mapping[State, Mapping[type[Event], Callable[[Conversation, Any], A
     State.REFRESHING: {Refreshed: Conversation._refreshed, **_LATER},
     State.OVER: {},
 }
-"""Which event each state may hear, and who answers it. Any other event is a bug of the driver's: KeyError."""
+"""The events each state accepts, and the method for each. Any other event is a bug of the driver: KeyError."""

@@ -1,4 +1,4 @@
-"""What a caller asks of the gate."""
+"""What a caller asks the gate to create, and the options of one create."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class Creation:
-    """What a caller asks for: one POST of ``body`` to a namespaced collection.
+    """One POST of ``body`` to a namespaced collection.
 
-    ``server`` and ``credential`` name the overload window (any strings that tell two of them apart); ``resource``
-    is ``pods`` or ``jobs.batch``. ``timeout`` bounds the waiting, in seconds; ``key`` is an idempotency key: the
-    same key gives the same object, across restarts too. ``on_wait`` is called with the engine's Explanation (or
-    None) whenever the create stands in line.
+    ``server`` and ``credential`` select the overload window (any strings that tell two of them apart); ``resource``
+    is ``pods`` or ``jobs.batch``. ``timeout`` limits the waiting, in seconds. ``key`` is an idempotency key: the
+    same key gives the same object, even after a restart. ``on_wait`` is called with the engine's Explanation (or
+    None) each time the create starts to wait in line.
     """
 
     server: str
@@ -31,10 +31,22 @@ class Creation:
     key: str | None = None
     on_wait: Callable[[Explanation | None], object] | None = field(default=None, repr=False)
 
+    @property
+    def label(self) -> str:
+        """How people know it: resource, namespace and name, ``pods team/web-*`` where the name is still to be drawn."""
+        return f"{self.resource} {self.namespace}/{self.name}"
+
+    @property
+    def name(self) -> str:
+        """The name in the manifest; its ``generateName`` followed by ``*`` where it has none."""
+        metadata = self.body.get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}
+        return metadata.get("name") or f"{metadata.get('generateName') or ''}*"
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What ``waiting`` was given."""
+    """The options of a create that ``waiting`` sets. They have the meanings of the fields of ``Creation``."""
 
     timeout: float | None = None
     priority: int = 0

@@ -1,8 +1,8 @@
-"""Names drawn on the client before the first send, so that a create can be recognised and never doubled.
+"""Draws the name of an object on the client before the first send, so that no create is ever stored twice.
 
-The API server would draw the random part of a ``generateName`` only when it stores the object: after a lost
-answer nobody could say which object was ours. We draw it earlier, of a longer suffix (10 characters of 27 make
-2 x 10^14 names), and mark the object with an annotation that says which create made it.
+The API server draws the random part of a ``generateName`` only when it stores the object, so after a lost answer
+nothing tells which object is ours. The gate draws it earlier, with a longer suffix (10 characters of 27 make
+2 x 10^14 names), and adds an annotation that identifies the create that made the object.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CREATE_ID: Final = "backoff-ctrl.dev/create-id"
-"""The annotation that tells an object of ours from a stranger's of the same name."""
+"""The annotation that identifies our object among objects of the same name."""
 ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Kubernetes' own alphabet for random names: no vowels, no digits that look like letters."""
 SUFFIX_LENGTH: Final = 10
-_PAIRS: Final = [low + high for high in ALPHABET for low in ALPHABET]  # as two divisions would pick them
-NAME_LENGTH: Final = 63  # what every kind accepts: a DNS label
+_PAIRS: Final = [low + high for high in ALPHABET for low in ALPHABET]  # one division draws two characters
+NAME_LENGTH: Final = 63  # a DNS label, which every kind accepts
 NAMES: Final = random.Random()
-"""Where random names come from: seeded by the system once a process (asking it for every name costs more than the rest
-of the name), and nobody's ``random.seed`` reaches it."""
+"""The source of random names: seeded once per process from the operating system (asking it for each name costs more
+than the rest of the naming), and not affected by the caller's ``random.seed``."""
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=NAMES.seed)  # no two forks draw the same names
+    os.register_at_fork(after_in_child=NAMES.seed)  # so that two forks do not draw the same names
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A create with its concrete name. ``name`` is empty where the body asks for none: the server will refuse it."""
+    """A create with its final name. ``name`` is empty if the body names none: the server will refuse that."""
 
     body: dict[str, Any]
     name: str
     create_id: str
-    minted: bool  # the name is ours: a stranger has no reason to hold it
+    minted: bool  # we drew the name: no other client has a reason to use it
     keyed: bool  # derived from an idempotency key: an earlier process may have made it already
 
 
 def name_create(
     body: Mapping[str, Any], *, namespace: str, resource: str, key: str | None, rng: random.Random
 ) -> Named:
-    """Give the create a name and an id, both derived from ``key`` where there is one, else random.
+    """Give the create a name and an id, both derived from ``key`` if there is one, else random.
 
-    The caller's body is not touched: what has to change is copied. A create id that the body already carries is
-    kept: it comes from a gate in front of this one, which must recognise its own object.
+    The caller's body is not modified; the changed parts are copies. A create id that the body already carries is
+    kept: it comes from another gate in front of this one, which must recognise its own object.
     """
     metadata = dict(_mapping(body.get("metadata")))
     annotations = dict(_mapping(metadata.get("annotations")))
@@ -67,7 +67,7 @@ def name_create(
 
 
 def mint(prefix: str, digits: int) -> str:
-    """Append 10 characters drawn from ``digits`` to the prefix, cut so that the name fits."""
+    """Append 10 characters derived from ``digits`` to the prefix, which is cut so that the name fits in 63."""
     suffix = ""
     for _ in range(SUFFIX_LENGTH // 2):
         digits, place = divmod(digits, len(_PAIRS))

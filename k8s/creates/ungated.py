@@ -1,6 +1,6 @@
-"""A create that goes straight through: sent once, as it is, and whatever comes back is the caller's.
+"""A create that passes ungated: it is sent once, as it is, and the caller gets whatever comes back.
 
-This is what shadow mode and an internal error of ours leave of a conversation. Its outcome still teaches.
+Shadow mode and an internal error of the gate both end here. The outcome still teaches the engine.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from backoff_ctrl.engine.tickets import Created, Expired, Failed, Outcome, Overl
 from backoff_ctrl.k8s.answers.rejections import Rejection, read_rejection
 
 from .actions import Action, Answered, Cancelled, Event, Raise, Return, Send, State, Unknown, Unsent
-from .treatments import TREATMENTS, Step, overloaded, rejected
+from .treatments import TREATMENTS, Reaction, overloaded, rejected
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.answers.answer import Answer
 
 
-class Passage:
-    """The shortest machine: it speaks as ``Conversation`` does, so that the same drivers drive it."""
+class Ungated:
+    """The shortest state machine. It has the interface of ``Conversation``, so the same drivers drive it."""
 
     def __init__(self, body: dict[str, Any]) -> None:
-        """Keep the body as the caller gave it."""
+        """Take the body as the caller gave it."""
         self.state = State.NEW
         self.last: Answer | None = None
         self.rejection: Rejection | None = None
         self.sends = 0
         self._body = body
 
-    def start(self) -> Action | None:
-        """Send it."""
+    def start(self) -> Send:
+        """Return the only action: send the body."""
         self.state, self.sends = State.SENDING, 1
         return Send(self._body)
 
-    def hear(self, event: Event) -> Action | None:
-        """End with the first answer; a time limit bounds only waiting, and a cancellation what has not begun."""
+    def handle(self, event: Event) -> Action | None:
+        """End with the first answer. A time limit changes nothing, and only a create not begun can be cancelled."""
         if self.state is State.NEW and isinstance(event, Cancelled):
             self.state = State.OVER
             return Raise(event.error)
@@ -48,7 +48,7 @@ class Passage:
         return Return(event.answer, self._outcome(event))
 
     def abandon(self, error: BaseException) -> Action:
-        """End at once: it may have been stored."""
+        """End at once. The object may have been stored."""
         self.state = State.OVER
         return Raise(error, Expired())
 
@@ -58,8 +58,8 @@ class Passage:
             return Created()
         self.rejection = read_rejection(event.answer.status, event.answer.headers, event.answer.body)
         treatment = TREATMENTS[self.rejection.lane]
-        if treatment.step is Step.LEARN:
+        if treatment.reaction is Reaction.LEARN:
             return rejected(self.rejection, event.sent)
-        if treatment.step is Step.AGAIN:
+        if treatment.reaction is Reaction.AGAIN:
             return overloaded(self.rejection, treatment)
-        return Expired() if treatment.step is Step.LOOK_UP else Failed()
+        return Expired() if treatment.reaction is Reaction.LOOK_UP else Failed()

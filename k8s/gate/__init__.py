@@ -1,1 +1,1 @@
-"""The ledger that all creates of a process share, and what drives creates through it."""
+"""The gate: the ledger that all creates of a process share, and the drivers that take creates through it."""

@@ -1,144 +1,185 @@
-"""Drives one conversation: does what it says with the hands it is given, and tells it what came of it.
+"""Drives one create: does what its state machine says, with the hands it is given, and reports back to the machine.
 
-The same driver serves asyncio and threads. Only the hands differ: they know how to send, and in which thread or
-loop the next step belongs.
+The same driver serves asyncio and threads. Only the hands differ: they know how to call the transport, and in which
+thread or event loop the next step runs.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from backoff_ctrl.engine.quantities import format_quantity
 from backoff_ctrl.engine.tickets import Abandoned, Failed, Outcome
+from backoff_ctrl.k8s.answers.answer import Answer, GateClosed
 from backoff_ctrl.k8s.creates.actions import (
     Action,
     Answered,
     Broken,
+    Call,
     Cancelled,
+    Declined,
     Event,
-    Line,
-    LookUp,
+    JoinLine,
+    ListQuotas,
+    Pause,
     Raise,
-    Refresh,
-    Refused,
     Return,
     Send,
     State,
     Ticketed,
     TimedOut,
-    WaitUntil,
     Woke,
 )
 from backoff_ctrl.k8s.creates.conversation import Conversation
-from backoff_ctrl.k8s.creates.ungated import Passage
+from backoff_ctrl.k8s.creates.ungated import Ungated
 
 from .stories import Tale, tell_refusal
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
-    from typing import Any
 
     from backoff_ctrl.engine.explaining import Explanation
     from backoff_ctrl.engine.tickets import Refusal, Request
-    from backoff_ctrl.k8s.answers.answer import Answer
-    from backoff_ctrl.k8s.creates.conversation import Creation
+    from backoff_ctrl.k8s.creates.creation import Creation
 
-    from .first_list import FirstStep
+    from .first_list import FirstContact, FirstStep
     from .ledger import Desk
     from .waiters import Held
 
 log = logging.getLogger(__name__)
 
+TICKETED: Final = Ticketed()
+
 
 class Hands(Protocol):
-    """What differs between asyncio and threads. Replies are events."""
+    """What differs between asyncio and threads."""
 
-    def post(self, call: Callable[[], None]) -> None:
-        """Run it soon where steps belong; safe from any thread."""
+    lists_quotas: bool
+    """Whether the transport can list the quotas of the create's namespace."""
 
-    def now(self, call: Callable[[], None]) -> None:
-        """Run it before this returns if this thread may run steps, else soon."""
+    def post(self, step: Callable[[], None]) -> None:
+        """Run the step soon, where the create's steps run. Safe from any thread."""
 
-    def send(self, body: dict[str, Any], reply: Callable[[Event], None]) -> None:
-        """Send the create, then reply."""
+    def now(self, step: Callable[[], None]) -> None:
+        """Run the step before this returns, if this thread may run steps, else soon."""
 
-    def look_up(self, name: str, reply: Callable[[Event], None]) -> None:
-        """Get the object, then reply."""
-
-    def refresh(self, reply: Callable[[Event], None]) -> None:
-        """Fetch new credentials, then reply."""
-
-    def can_read_quotas(self) -> bool:
-        """Say whether the transport can list the quotas of the create's namespace."""
-
-    def read_quotas(self, reply: Callable[[Event], None]) -> None:
-        """List them, then reply."""
+    def call(self, call: Call, reply: Callable[[Event], None]) -> None:
+        """Call the transport, then pass what came of it to ``reply``."""
 
 
-class Errand:
-    """One create under way. ``done(answer, error)`` is called exactly once, with one of the two."""
+class Driver:
+    """One create on its way through a gate. Once it has ended it has an ``answer`` or an ``error``."""
 
     def __init__(
-        self,
-        desk: Desk,
-        creation: Creation,
-        hands: Hands,
-        done: Callable[[Answer | None, BaseException | None], None],
-        rng: random.Random,
+        self, gate: object, desk: Desk, creation: Creation, hands: Hands, done: Callable[[], object], rng: random.Random
     ) -> None:
-        """Prepare what the namespace's mode asks for; ``begin`` begins."""
+        """Prepare what the namespace's mode asks for; ``begin`` starts it.
+
+        ``gate`` is the gate whose caller waits for it. ``done`` is called once, when the create has ended.
+        """
+        self.gate: object | None = gate
         self.creation = creation
         self.mode = desk.mode(creation.namespace)
-        self.machine: Conversation | Passage
-        self.machine = Conversation(creation, rng) if self.mode == "enforce" else Passage(creation.body)
+        self.machine: Conversation | Ungated
+        self.machine = Conversation(creation, rng) if self.mode == "enforce" else Ungated(creation.body)
         self.began = desk.timers.now()
+        self.answer: Answer | None = None
+        self.error: BaseException | None = None
         self._desk = desk
         self._hands = hands
         self._done = done
-        self._lock = threading.RLock()  # steps come one after the other, but cancellations from anywhere
+        self._lock = threading.RLock()  # steps come one after the other, but cancellations from any thread
         self._request: Request | None = None
         self._held: Held | None = None
         self._time_limit: Callable[[], object] | None = None
-        self._nap: Callable[[], object] | None = None
-        self._reads = False  # the quotas of its namespace, and others wait for that
-        self._tale: Tale | None = None  # of a create that waits while somebody listens
+        self._alarm: Callable[[], object] | None = None  # ends a pause
+        self._lists = False  # it lists the quotas of its namespace, and others wait for that
+        self._tale: Tale | None = None  # of a create that waits, where events are written
+        desk.track(self)
 
     # -- from outside ---------
 
     def begin(self) -> None:
-        """Begin: in line, or straight through. The first create of a namespace reads its quotas before that."""
+        """Start. The first create in a namespace lists its quotas before it joins the line."""
         with self._lock:
             if self.over:  # cancelled before it began
                 return
-            self._desk.track(self)
-            first = self._first_contact()
+            contact = self._desk.contact
+            first = "go" if contact is None else self._first_step(contact)
         if first == "go":
             self._set_out()
         elif first == "read":
-            self._hands.read_quotas(self._quotas_read)
+            self._hands.call(ListQuotas(), self._quotas_listed)
 
-    def _first_contact(self) -> FirstStep:
-        contact = self._desk.contact
-        if contact is None or self.mode != "enforce" or not self._hands.can_read_quotas():
+    def cancel(self, error: BaseException) -> None:
+        """Cancel: the caller has gone. A request in flight is still answered, and counts. Safe from any thread."""
+        self.gate = None
+        self._hands.now(lambda: self.step(Cancelled(error)))
+
+    def break_off(self, error: BaseException) -> None:
+        """End here with this error, whatever the state: there is no thread left to run the next step."""
+        self.step(Broken(error))
+        if self.answer is None and self.error is None:
+            self.error = error
+
+    def result(self) -> Answer:
+        """Return the answer, or raise the error."""
+        if self.answer is None:
+            raise self.error or GateClosed(f"{self.creation.label} ended without an answer")
+        return self.answer
+
+    @property
+    def seconds(self) -> float:
+        """How long ago it began, in seconds."""
+        return self._desk.timers.now() - self.began
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self.machine.state is State.OVER
+
+    @property
+    def label(self) -> str:
+        """The create's resource, namespace and name."""
+        return self.creation.label
+
+    def describe(self) -> str:
+        """Return one line: the create, its state, since when, and what it waits for."""
+        line = f"{self.label}: {self.machine.state}, {self.seconds:.1f} s after it began"
+        why = self._explanation()
+        if why is None:
+            return line
+        if not why.quota:
+            return f"{line} ({why.reason}; place {why.place} in line)"
+        left = format_quantity(max(0, why.left))  # a probe in flight holds more than there is
+        asks = f"asks {why.resource}={format_quantity(why.asked)}, {left} left in quota {why.quota}"
+        return f"{line} ({why.reason}: {asks}; place {why.place} in line)"
+
+    # -- the beginning ---------
+
+    def _first_step(self, contact: FirstContact) -> FirstStep:
+        if self.mode != "enforce" or not self._hands.lists_quotas:
             return "go"
-        go_on = lambda: self._hands.post(self._set_out)  # noqa: E731 - what others call once they have read
+        go_on = partial(self._hands.post, self._set_out)  # called by the create that lists the quotas
         first = contact.ask(self.creation.namespace, go_on, self._desk.timers.now())
-        self._reads = first == "read"
+        self._lists = first == "read"
         return first
 
-    def _quotas_read(self, event: Event) -> None:
+    def _quotas_listed(self, event: Event) -> None:
         if isinstance(event, Answered):
             self._desk.read(self.creation.namespace, event.answer)
-        self._end_reading()
+        if self._lists:  # not cancelled meanwhile
+            self._release_others()
         self._set_out()
 
-    def _end_reading(self) -> None:
-        """Let those go on that wait for what was read here, whatever came of it."""
-        if self._reads and self._desk.contact is not None:
-            self._reads = False
+    def _release_others(self) -> None:
+        """Let the creates go on that wait for the list, whatever came of it."""
+        if self._desk.contact is not None:
+            self._lists = False
             for go_on in self._desk.contact.done(self.creation.namespace, self._desk.timers.now()):
                 go_on()
 
@@ -154,143 +195,84 @@ class Errand:
             action = self.machine.start()
         self._perform(action)
         if self.creation.timeout is not None and not self.over:
-            # Only now: a ticket that is to be had at once is not refused for want of time.
+            # Set only now: a ticket that is free at once is not refused for want of time.
             limit = self.began + self.creation.timeout
             self._time_limit = self._desk.timers.call_at(limit, self._time_is_over)
 
-    def cancel(self, error: BaseException) -> None:
-        """Nobody waits any more. What is in flight is still answered, and counts. From any thread."""
-        self._hands.now(lambda: self.step(Cancelled(error)))
-
-    def break_off(self, error: BaseException) -> None:
-        """The hands are gone, in the middle of a call perhaps: end here, whatever was under way."""
-        self.step(Broken(error))
-
-    @property
-    def seconds(self) -> float:
-        """Since it began."""
-        return self._desk.timers.now() - self.began
-
-    @property
-    def over(self) -> bool:
-        """Whether the caller has been answered."""
-        return self.machine.state is State.OVER
-
-    def describe(self) -> str:
-        """Say in a line what is waiting, for how long and why."""
-        line = f"{self.label}: {self.machine.state} for {self.seconds:.1f} s"
-        why = self._explanation()
-        if why is None:
-            return line
-        if not why.quota:
-            return f"{line} ({why.reason}), place {why.place}"
-        asked = format_quantity(why.asked)
-        left = format_quantity(max(0, why.left))  # a probe under way holds more than there is
-        return f"{line} ({why.reason} {why.quota}: asks {why.resource}={asked}, {left} left), place {why.place}"
-
-    @property
-    def label(self) -> str:
-        """Which create: resource, namespace and name."""
-        metadata = self.creation.body.get("metadata") or {}
-        name = metadata.get("name") or f"{metadata.get('generateName', '')}*"
-        return f"{self.creation.resource} {self.creation.namespace}/{name}"
-
-    # -- the engine calls (Waiter) ---------
+    # -- called by the ledger (Waiter) ---------
 
     def admitted(self, held: Held) -> None:
-        """Take the ticket; the step follows where steps belong."""
+        """Take the ticket; the next step runs where steps run."""
         self._held = held
-        self._hands.post(lambda: self.step(Ticketed()))
+        self._hands.post(partial(self.step, TICKETED))
 
     def refused(self, refusal: Refusal) -> None:
-        """Hear the engine's no."""
+        """End: the engine will not admit the create."""
         if self._desk.on_story is not None:
             tell_refusal(self._desk.on_story, self.creation, refusal)
-        self._hands.post(lambda: self.step(Refused(refusal.reason, refusal.detail)))
+        self._hands.post(partial(self.step, Declined(refusal.reason, refusal.detail)))
 
     def opened(self) -> None:
-        """The engine failed: this create goes as it is."""
+        """Go on ungated: the engine failed."""
         self._hands.post(self._pass)
 
     # -- steps ---------
 
     def step(self, event: Event) -> None:
-        """Tell the machine, and do what it says."""
+        """Give the machine an event, and do what it says."""
         with self._lock:
             was = self.machine.state
             if was is State.OVER:
                 self._settle(Abandoned())  # a ticket that came after the end
                 return
-            action = self._ask(event)
-            if isinstance(event, Answered) and was is State.SENDING:
+            action = self._next(event)
+            if was is State.SENDING and isinstance(event, Answered):
                 lane = None if self.machine.rejection is None else self.machine.rejection.lane
                 self._desk.saw(self.creation, event.answer, lane)
         self._perform(action)
 
-    def _ask(self, event: Event) -> Action | None:
+    def _next(self, event: Event) -> Action | None:
         if isinstance(event, Broken):
             return self.machine.abandon(event.error)
         try:
-            return self.machine.hear(event)
+            return self.machine.handle(event)
         except Exception as error:  # noqa: BLE001 - law 18: a bug of ours never stops a platform
             self._desk.failed_open(error)
-            if isinstance(event, Answered):  # the server's own word, whatever we failed to make of it
+            if isinstance(event, Answered):  # the server's own answer, whatever we failed to make of it
                 self.machine.state = State.OVER
                 return Return(self.machine.last or event.answer, Failed())
             return self._ungated()
 
     def _perform(self, action: Action | None) -> None:
         try:
-            self._do(action)
+            if isinstance(action, JoinLine):
+                self._join_line(action.outcome)
+            elif isinstance(action, Return | Raise):
+                self._end(action)
+            elif isinstance(action, Pause):
+                self._pause(action)
+            elif action is not None:
+                self._hands.call(action, self.step)
         except Exception as error:  # noqa: BLE001 - law 18
             self._desk.failed_open(error)
-            if isinstance(self.machine, Passage):
+            if isinstance(self.machine, Ungated):
                 self.machine.state = State.OVER
-                self._done(None, error)
+                self._conclude(None, error)
             else:
-                self._do(self._ungated())
+                self._hands.call(self._ungated(), self.step)
 
-    def _do(self, action: Action | None) -> None:
-        match action:
-            case None:
-                return
-            case Line(outcome):
-                self._stand(outcome)
-            case Send(body):
-                self._hands.send(body, self.step)
-            case LookUp(name):
-                self._hands.look_up(name, self.step)
-            case Refresh():
-                self._hands.refresh(self.step)
-            case WaitUntil(delay, _, outcome):
-                if outcome is not None:
-                    self._settle(outcome)
-                when = self._desk.timers.now() + delay
-                self._nap = self._desk.timers.call_at(when, lambda: self._hands.post(self._wake))
-            case Return(answer, outcome, learned):
-                self._finish(outcome, created=answer.ok)
-                if learned is not None and self._request is not None:
-                    scopes, sent = self._request.demand.scopes, learned.sent or self.began
-                    self._desk.learn(self.creation.namespace, scopes, learned, sent)
-                self._done(answer, None)
-            case Raise(error, outcome):
-                self._finish(outcome)
-                self._done(None, error)
-
-    def _stand(self, outcome: Outcome | None) -> None:
+    def _join_line(self, outcome: Outcome | None) -> None:
         held, self._held = self._held, None
-        back = False
-        if held is not None and outcome is not None:
-            back = self._desk.settle(held, outcome, waiter=self)
-        if not back or self._request is None:
+        rejoined = held is not None and outcome is not None and self._desk.settle(held, outcome, waiter=self)
+        if not rejoined or self._request is None:
             self._request = self._desk.request(self.creation)
             self._desk.stand(self._request, self)
-        if self.over:  # cancelled while we were joining
+        if self.over:  # cancelled meanwhile
             self._desk.leave(self._request)
         elif self._request.state == "waiting":
             self._begin_tale(self._request)
             if self.creation.on_wait is not None:
-                self._tell(self.creation.on_wait)
+                self._call_on_wait(self.creation.on_wait)
 
     def _begin_tale(self, request: Request) -> None:
         if self._tale is None and self._desk.on_story is not None:
@@ -298,49 +280,72 @@ class Errand:
         if self._tale is not None:
             self._tale.waits(request)
 
-    def _tell(self, on_wait: Callable[[Any], object]) -> None:
+    def _call_on_wait(self, on_wait: Callable[[Any], object]) -> None:
         try:
             on_wait(self._explanation())
         except Exception:
-            log.exception("on_wait failed; the create waits on")
+            log.exception("the on_wait callback of %s failed; the create goes on waiting", self.label)
+
+    def _pause(self, pause: Pause) -> None:
+        if pause.outcome is not None:
+            self._settle(pause.outcome)
+        when = self._desk.timers.now() + pause.delay
+        self._alarm = self._desk.timers.call_at(when, partial(self._hands.post, self._wake))
 
     def _wake(self) -> None:
         if self.machine.state is State.PAUSED:
             self.step(Woke())
 
     def _time_is_over(self) -> None:
-        event = TimedOut(f"waited {self.creation.timeout} s, the limit given")
-        run = self._hands.now if self._held is None else self._hands.post  # after a ticket that is on its way
-        run(lambda: self.step(event))
+        event = TimedOut(
+            f"gave up waiting for {self.label} after {self.creation.timeout:g} s, the timeout it was given"
+        )
+        run = self._hands.now if self._held is None else self._hands.post  # after a ticket that was just issued
+        run(partial(self.step, event))
 
-    # -- ends ---------
+    # -- the end ---------
 
-    def _finish(self, outcome: Outcome | None, *, created: bool = False) -> None:
-        self._end_reading()
+    def _end(self, action: Return | Raise) -> None:
+        if self._lists:
+            self._release_others()
         if self._tale is not None:
-            self._tale.over(created=created)
-        for cancel in (self._time_limit, self._nap):
+            self._tale.over(created=isinstance(action, Return) and action.answer.ok)
+        for cancel in (self._time_limit, self._alarm):
             if cancel is not None:
                 cancel()
-        self._settle(outcome)
+        self._settle(action.outcome)
         if self._request is not None and self._request.state == "waiting":
             self._desk.leave(self._request)
-        self._desk.untrack(self)
+        if isinstance(action, Raise):
+            self._conclude(None, action.error)
+            return
+        if action.learned is not None and self._request is not None:
+            scopes, sent = self._request.demand.scopes, action.learned.sent or self.began
+            self._desk.learn(self.creation.namespace, scopes, action.learned, sent)
+        self._conclude(action.answer, None)
 
     def _settle(self, outcome: Outcome | None) -> None:
         held, self._held = self._held, None
         if held is not None:
             self._desk.settle(held, outcome or Abandoned())
 
+    def _conclude(self, answer: Answer | None, error: BaseException | None) -> None:
+        self._desk.untrack(self)
+        self.answer, self.error = answer, error
+        self._done()
+
+    # -- without the engine ---------
+
     def _pass(self) -> None:
         if not self.over:
             self._perform(self._ungated())
 
-    def _ungated(self) -> Action | None:
-        """Go straight through, under the name drawn before: it may have been sent already."""
+    def _ungated(self) -> Send:
+        """Send the create ungated, under the name drawn before: it may have been sent already."""
         named = self.machine.named.body if isinstance(self.machine, Conversation) else self.creation.body
-        self.machine, self._held, self._request = Passage(named), None, None
-        return self.machine.start()
+        self.machine = machine = Ungated(named)
+        self._held = self._request = None
+        return machine.start()
 
     def _explanation(self) -> Explanation | None:
         return None if self._request is None else self._desk.explain(self._request)

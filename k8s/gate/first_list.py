@@ -1,7 +1,7 @@
-"""The first create into a namespace reads its quotas before it is sent, so that not even that one is refused.
+"""The first create in a namespace lists its quotas before it is sent, so that not even that one is refused.
 
-Creates that come while the reading is under way wait for it: it takes one round trip. What came of it does not matter
-here: where quotas may not be read, or the answer does not come, creates go on and learn.
+Creates that come meanwhile wait for the list: it takes one round trip. If quotas may not be listed, or no answer comes,
+they go on and learn from refusals.
 """
 
 from __future__ import annotations
@@ -19,61 +19,61 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.answers.answer import Answer
 
 FirstStep: TypeAlias = Literal["go", "read", "wait"]
-"""What a create does first."""
+"""What a create does first: join the line, list the quotas, or wait for another create's list."""
 READ_PATIENCE: Final = 2.0
-"""Seconds that a create waits for the reading: it would be sent unread rather than late."""
+"""Seconds that a create waits for the list: it is sent without it rather than late."""
 NAMESPACES_MAX: Final = 10_000
-"""Beyond this many the namespaces that have been quiet for too long are swept out."""
+"""Above this number, namespaces without a recent create are forgotten."""
 
 
 @dataclass(slots=True)
-class _Reading:
+class _Listing:
     waiting: list[Callable[[], None]] = field(default_factory=list)
 
 
 class FirstContact:
-    """Which namespaces are known, and who waits for the reading of which. Thread-safe.
+    """Knows whose quotas were listed, and which creates wait for which list. Thread-safe.
 
-    A namespace without a create for ``quiet`` seconds is a stranger again: the engine forgets it then, too.
+    A namespace without a create for ``quiet`` seconds is listed again: the engine forgets it by then, too.
     """
 
     def __init__(self, quiet: float) -> None:
-        """Know nobody."""
+        """``quiet`` is in seconds. No namespace is known yet."""
         self._quiet = quiet
         self._lock = threading.Lock()
-        self._met: dict[str, _Reading | float] = {}  # being read, or when it was last spoken of
+        self._met: dict[str, _Listing | float] = {}  # being listed, or the time of its last create
 
     def ask(self, namespace: str, go: Callable[[], None], now: float) -> FirstStep:
-        """Say what a create of this namespace does first; ``go`` is called once the reading it waits for is over.
+        """Say what a create in this namespace does first. For "wait", ``go`` is called once the list is there.
 
-        Who is told to read must call ``done`` in any case.
+        A create that is to list the quotas ("read") must call ``done`` in any case.
         """
         with self._lock:
             met = self._met.get(namespace)
-            if isinstance(met, _Reading):
+            if isinstance(met, _Listing):
                 met.waiting.append(go)
                 return "wait"
             known = met is not None and now - met < self._quiet
-            self._met[namespace] = now if known else _Reading()
+            self._met[namespace] = now if known else _Listing()
             if len(self._met) > NAMESPACES_MAX:
                 self._sweep(now)
             return "go" if known else "read"
 
     def done(self, namespace: str, now: float) -> list[Callable[[], None]]:
-        """Take in that the reading is over, well or not; return whom to let go on, in the order they came."""
+        """Note that the list is over, whatever came of it; return the ``go`` of the waiting creates, oldest first."""
         with self._lock:
             met = self._met.get(namespace)
             self._met[namespace] = now
-            return met.waiting if isinstance(met, _Reading) else []
+            return met.waiting if isinstance(met, _Listing) else []
 
     def _sweep(self, now: float) -> None:
         for namespace, met in list(self._met.items()):
-            if not isinstance(met, _Reading) and now - met >= self._quiet:
+            if not isinstance(met, _Listing) and now - met >= self._quiet:
                 del self._met[namespace]
 
 
 def quotas_of(answer: Answer) -> Iterator[tuple[str, ObservedQuota]]:
-    """Read a list of quotas, by name; nothing of an answer that is no such list, nor quotas that can't be read."""
+    """Yield the quotas of a list by name. An answer that is no such list yields none; malformed quotas are skipped."""
     listed = answer.json() if answer.ok else None
     items = None if listed is None else listed.get("items")
     for item in items if isinstance(items, list) else ():

@@ -1,4 +1,4 @@
-"""Enforce, shadow or off: how much of the gate a namespace gets."""
+"""The modes of a namespace: enforce, shadow (decide and count, but send everything) or off."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ MODES = ("enforce", "shadow", "off")
 
 
 def mode_of(mode: Mode | Mapping[str, Mode] | Callable[[str], Mode]) -> Callable[[str], Mode]:
-    """Turn one mode, modes by namespace (``"*"``: the others) or a function into a function. Raises ValueError."""
+    """Return a function of the namespace, whichever way the mode was given (``"*"``: the other namespaces).
+
+    Raises ``ValueError`` for an unknown mode.
+    """
     if callable(mode):
         return mode
     if isinstance(mode, str):

@@ -1,4 +1,4 @@
-"""What becomes of creates that have to wait, told to whoever listens: values, and the telling of one create."""
+"""Reports on creates that have to wait, for Kubernetes events: when they wait long, are created, or never fit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from backoff_ctrl.engine.quantities import format_quantity
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from backoff_ctrl.engine.tickets import Refusal, Request
     from backoff_ctrl.k8s.creates.creation import Creation
 
-    from .ledger import Desk
+    from .timers import Timers
 
 log = logging.getLogger(__name__)
 
 GRACE: Final = 1.0
-"""Seconds that a create may wait before it is a story: short waits are how a full quota works."""
+"""Seconds that a create may wait before it is reported: short waits are normal under a full quota."""
 AGAIN: Final = 300.0
-"""Seconds after which a create that still waits is told of again: less than a series of events lasts (6 min)."""
+"""Seconds between two reports of a create that still waits: less than a series of events lasts (6 min)."""
 KNOWN_FOR: Final = 5.0
-"""Seconds for which one create's reason stands for all others that ask the same amounts."""
+"""Seconds for which the reason found for one create is used for all others that ask the same amounts."""
 ASKING: Final = 0.1
-"""Seconds between two questions to the engine of one namespace: an answer costs it O(waiters) of that."""
+"""Seconds between two questions about one namespace: the engine's answer costs O(its waiters)."""
 REMEMBERED: Final = 256
-"""Shapes whose reason is kept, and namespaces whose last question is."""
+"""Shapes whose reason is kept, and namespaces whose last question is kept."""
 
 _NEVER: Final = re.compile(r"asks ([^=\s]+)=\S+, but quota (\S+) allows ")
 _WAITS: Final = {
@@ -45,7 +45,7 @@ _NO_ROOM: Final = "but quota {quota} has {left} of {limited} left. It will be cr
 
 
 class Happening(StrEnum):
-    """What is told. The values are the reasons of the events."""
+    """What is reported. The values are the reasons of the events."""
 
     WAITS = "WaitingForQuota"
     NEVER_FITS = "NeverFits"
@@ -54,7 +54,7 @@ class Happening(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The object that made what waits, as an ownerReference names it; ``uid`` is empty where nobody said it."""
+    """The object that owns the waiting one, as an ownerReference names it; ``uid`` is empty if it is not given."""
 
     api_version: str
     kind: str
@@ -64,9 +64,9 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One thing that happened to one create. Stories of equal ``key`` are the same news again.
+    """One report on one create. Stories of equal ``key`` repeat the same news.
 
-    ``note`` is asked at most once, when somebody wants to write it down: it may cost O(waiters).
+    ``note`` is called at most once, when the text is to be written: it may cost O(waiters).
     """
 
     happening: Happening
@@ -78,14 +78,14 @@ class Story:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What it is about, as ``(namespace, owner's uid or kind and name, happening, quota, resource)``."""
+        """The subject: ``(namespace, owner's uid, kind and name, happening, quota, resource)``."""
         owner = self.owner
         who = ("", "", "") if owner is None else (owner.uid, owner.kind, owner.name)
         return (self.namespace, *who, self.happening, self.quota, self.resource)
 
 
 def owner_of(body: Mapping[str, Any]) -> Owner | None:
-    """Return the controller that a manifest names, else its first owner; what is no ownerReference is none."""
+    """Return the controller that a manifest names, else its first owner. Malformed ownerReferences are skipped."""
     metadata = body.get("metadata")
     listed = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
     references = [each for each in listed if _is_reference(each)] if isinstance(listed, list) else []
@@ -104,38 +104,47 @@ def _is_reference(found: object) -> bool:
     )
 
 
-class Listener:
-    """``Desk.on_story``: passes stories to ``hear``, and asks the engine for reasons with measure.
+class Explaining(Protocol):
+    """What is asked of the ledger."""
 
-    ``hear`` must not block. An error of ours or of ``hear`` is logged once and harms no create. Without a lock: a
-    race costs one question more.
+    timers: Timers
+
+    def explain(self, request: Request) -> Explanation | None:
+        """Say why a request waits; None: it does not."""
+
+
+class Listener:
+    """``Desk.on_story``: passes stories to ``hear``, and limits how often the engine is asked for reasons.
+
+    ``hear`` must not block. An error here or in ``hear`` is logged once and harms no create. There is no lock: a race
+    costs one more question.
     """
 
     def __init__(self, hear: Callable[[Story], object]) -> None:
-        """Begin with nothing known."""
+        """``hear`` is called with each story, from any thread."""
         self._hear = hear
         self._failed = False
         self._known: dict[tuple[str, str], tuple[float, Explanation]] = {}
         self._asked: dict[str, float] = {}
 
     def __call__(self, story: Story) -> None:
-        """Tell."""
+        """Pass a story on."""
         with self.unharmed():
             self._hear(story)
 
     @contextmanager
     def unharmed(self) -> Iterator[None]:
-        """Let an error end the telling, not the create."""
+        """Let an error end the report, not the create."""
         try:
             yield
         except Exception:
             if not self._failed:
                 self._failed = True
-                log.exception("telling what waits failed; creates are not concerned (logged once)")
+                log.exception("reporting on waiting creates failed; the creates themselves go on (logged once)")
 
-    def reason(self, desk: Desk, request: Request) -> Explanation | None:
-        """Say why a request waits, or why another did that asks the same; None: nobody knows now, ask later."""
-        now = desk.timers.now()
+    def reason(self, ledger: Explaining, request: Request) -> Explanation | None:
+        """Say why a request waits, or why another with the same demand did; None: not known now, ask later."""
+        now = ledger.timers.now()
         what = (request.namespace, request.demand.key)
         known = self._known.get(what)
         if known is not None and now - known[0] < KNOWN_FOR:
@@ -145,8 +154,8 @@ class Listener:
         if len(self._asked) >= REMEMBERED:
             self._asked.clear()
         self._asked[request.namespace] = now
-        found = desk.explain(request)
-        if found is not None and found.quota:  # what is no quota's doing passes soon, and may become one's
+        found = ledger.explain(request)
+        if found is not None and found.quota:  # other reasons pass soon, and a quota may follow
             if len(self._known) >= REMEMBERED:
                 self._known.clear()
             self._known[what] = (now, found)
@@ -154,11 +163,11 @@ class Listener:
 
 
 class Tale:
-    """What is told of one create that waits: that it does, once it has for a while, and that it got in."""
+    """The reports on one create: that it waits, once it has for a while, and that it was created in the end."""
 
-    def __init__(self, desk: Desk, listener: Listener, creation: Creation, began: float) -> None:
-        """Prepare; ``waits`` begins."""
-        self._desk = desk
+    def __init__(self, ledger: Explaining, listener: Listener, creation: Creation, began: float) -> None:
+        """Prepare. ``began`` is when the create began; nothing is reported before ``waits``."""
+        self._ledger = ledger
         self._listener = listener
         self._creation = creation
         self._began = began
@@ -168,14 +177,14 @@ class Tale:
         self._alarm: Callable[[], object] | None = None
 
     def waits(self, request: Request) -> None:
-        """It stands in line, perhaps again."""
+        """The create waits in line, perhaps again."""
         with self._listener.unharmed():
             self._request = request
             if self._alarm is None:
                 self._set_alarm(GRACE)
 
     def over(self, *, created: bool) -> None:
-        """Nothing more will happen. That it was created is told only where it was told to wait."""
+        """The create has ended. Its creation is reported only if its waiting was."""
         with self._listener.unharmed():
             self._request = None
             if self._alarm is not None:
@@ -183,13 +192,13 @@ class Tale:
             told = self._told
             if told is None or not created:
                 return
-            seconds = self._desk.timers.now() - self._began
+            seconds = self._ledger.timers.now() - self._began
             waited = f"after waiting {seconds:.1f} s for {told.resource} in quota {told.quota}"
             note = f"{_label(self._creation)} was created {waited}"
             self._listener(replace(told, happening=Happening.ADMITTED, note=lambda: note))
 
     def _set_alarm(self, seconds: float) -> None:
-        self._alarm = self._desk.timers.call_at(self._desk.timers.now() + seconds, self._look)
+        self._alarm = self._ledger.timers.call_at(self._ledger.timers.now() + seconds, self._look)
 
     def _look(self) -> None:
         with self._listener.unharmed():
@@ -198,8 +207,8 @@ class Tale:
                 self._look_at(request)
 
     def _look_at(self, request: Request) -> None:
-        """Tell that it waits, if a quota is the reason; else look again later."""
-        why = self._listener.reason(self._desk, request) if request.state == "waiting" else None
+        """Report that it waits, if a quota is the reason; else look again later."""
+        why = self._listener.reason(self._ledger, request) if request.state == "waiting" else None
         if why is None or not why.quota:
             self._pause = min(2 * self._pause, AGAIN)
             self._set_alarm(self._pause)
@@ -213,7 +222,7 @@ class Tale:
         label = _label(self._creation)
 
         def note() -> str:
-            mine = self._desk.explain(request)
+            mine = self._ledger.explain(request)
             return waiting_note(label, mine if mine is not None and mine.quota else why)
 
         owner = owner_of(self._creation.body)
@@ -221,7 +230,7 @@ class Tale:
 
 
 def tell_refusal(listener: Listener, creation: Creation, refusal: Refusal) -> None:
-    """Tell that the engine refuses a create for good, if that is what it does."""
+    """Report a create that the engine refuses because it can never fit."""
     if refusal.reason != "never-fits":
         return
     with listener.unharmed():
@@ -235,14 +244,11 @@ def tell_refusal(listener: Listener, creation: Creation, refusal: Refusal) -> No
 def waiting_note(label: str, why: Explanation) -> str:
     """Return an event's note: what a create waits for, how much it requests and how much is left, what happens next."""
     binary = "memory" in why.resource or "storage" in why.resource
-    amounts = (why.asked, max(0, why.left), why.limited)  # a probe under way holds more than there is
+    amounts = (why.asked, max(0, why.left), why.limited)  # a probe in flight holds more than there is
     asked, left, limited = (format_quantity(amount, binary=binary) for amount in amounts)
     cause = _WAITS.get(why.reason, _NO_ROOM).format(quota=why.quota, left=left, limited=limited)
     return f"{label} is waiting: it requests {why.resource}={asked}, {cause} (place {why.place} in line)."
 
 
 def _label(creation: Creation) -> str:
-    metadata = creation.body.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
-    name = metadata.get("name") or f"{metadata.get('generateName') or ''}*"
-    return f"{creation.resource} {name}"
+    return f"{creation.resource} {creation.name}"

@@ -1,170 +1,106 @@
-"""``Gate``: creates wait their turn on threads. A waiting create that was asked for asynchronously holds none."""
+"""``Gate``: creates wait their turn on threads. A create with ``async_req`` holds no thread while it waits."""
 
 from __future__ import annotations
 
 import queue
-import time
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
-from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, NotSent, OutcomeUnknown
-from backoff_ctrl.k8s.creates.actions import Answered, Broken, Event, Refreshed, Unknown, Unsent
-from backoff_ctrl.k8s.creates.naming import NAMES
+from backoff_ctrl.k8s.creates.actions import Answered, Event, Refresh, Refreshed
 
-from .driver import Errand
-from .ledger import Desk
+from .door import Door
+from .driver import Driver
 from .timers import ThreadTimers
+from .transport import Transport, ask, failed
 
 if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from backoff_ctrl.engine.controller import Controller
-    from backoff_ctrl.k8s.creates.conversation import Creation
+    from backoff_ctrl.k8s.answers.answer import Answer
+    from backoff_ctrl.k8s.creates.actions import Call
+    from backoff_ctrl.k8s.creates.creation import Creation
 
-    from .modes import Mode
-    from .waiters import Counts
+    from .ledger import Desk
 
-    Call = Callable[[], None]
-    Done = Callable[[Answer | None, BaseException | None], None]
+    Step = Callable[[], None]
 
-
-class Transport(Protocol):
-    """How one create reaches its server, blocking. Each call takes fresh credentials."""
-
-    def send(self, body: dict[str, Any]) -> Answer:
-        """POST the body. Raises ``NotSent`` (it never left) or ``OutcomeUnknown`` (it left, and no answer came)."""
-
-    def look_up(self, name: str) -> Answer:
-        """GET the object of that name. Raises as ``send`` does."""
+__all__ = ["BlockingDriver", "Gate", "Transport"]
 
 
-@runtime_checkable
-class Refreshing(Protocol):
-    """A transport that can fetch new credentials on demand, when the server has refused the old ones."""
+class Gate(Door):
+    """Lets creates through in the engine's order, for threads. Thread-safe.
 
-    def refresh(self) -> None:
-        """Fetch them."""
-
-
-@runtime_checkable
-class Reading(Protocol):
-    """A transport that can list the quotas of the create's namespace, so that not even the first is refused."""
-
-    def read_quotas(self) -> Answer:
-        """GET them, with little patience. Raises as ``send`` does."""
-
-
-class Gate:
-    """Lets creates through in the engine's order, for threads. The arguments are those of ``AsyncGate``.
-
-    Thread-safe. One daemon thread, started with the first alarm, keeps the time.
+    The arguments are those of ``AsyncGate``; ``clock`` defaults to ``time.monotonic``. One daemon thread keeps the
+    time. It is started with the first alarm.
     """
 
-    def __init__(
-        self,
-        *,
-        policy: Policy | None = None,
-        mode: Mode | Mapping[str, Mode] | Callable[[str], Mode] = "enforce",
-        clock: Callable[[], float] = time.monotonic,
-        rng: random.Random | None = None,
-        desk: Desk | None = None,
-    ) -> None:
-        """Open. Nothing is started before the first create."""
-        self.desk = desk if desk is not None else Desk(ThreadTimers(clock), policy or Policy(), mode, rng)
-        self._names = rng if rng is not None else NAMES
+    _timers = ThreadTimers
 
-    @property
-    def controller(self) -> Controller:
-        """Return the engine, to look at. It is not thread-safe: tell it news through ``desk``."""
-        return self.desk.controller
+    def create(self, creation: Creation, transport: Transport) -> Answer:
+        """Wait for a turn, send, and return the server's last answer, whatever its status; all in this thread.
 
-    @property
-    def counts(self) -> Counts:
-        """Return what was done so far."""
-        return self.desk.counts
-
-    def create(
-        self, creation: Creation, transport: Transport, *, begun: Callable[[Errand], object] | None = None
-    ) -> Answer:
-        """Wait for a turn, send, and return the server's last word, whatever its status; all in this thread.
-
-        Raises ``WaitedTooLong``, ``GateClosed``, or the transport's ``NotSent`` and ``OutcomeUnknown`` once
-        patience is at its end. ``begun`` is given the errand, which knows what happens on the way.
+        Raises ``WaitedTooLong`` when the time limit has passed, ``GateClosed`` when the gate is closed, and the
+        transport's ``NotSent`` or ``OutcomeUnknown`` after some tries.
         """
-        steps: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
-        ends: list[tuple[Answer | None, BaseException | None]] = []
+        driver = self.prepare(creation, transport)
+        driver.run()
+        return driver.result()
 
-        def done(answer: Answer | None, error: BaseException | None) -> None:
-            ends.append((answer, error))
-            steps.put(None)  # it may have ended in another thread
+    def prepare(self, creation: Creation, transport: Transport) -> BlockingDriver:
+        """Prepare a create that ``run()`` drives in the thread that calls it."""
+        return BlockingDriver(self, creation, transport)
 
-        errand = self.prepare(creation, transport, steps.put, done)
-        if begun is not None:
-            begun(errand)
-        try:
-            errand.begin()
-            while (step := steps.get()) is not None:
-                step()
-        except BaseException as error:  # Ctrl-C, or a transport that fails in a way of its own
-            errand.break_off(error)
-            raise
-        answer, failure = ends[0]
-        if answer is None:
-            raise failure or GateClosed("no answer")
-        return answer
-
-    def prepare(self, creation: Creation, transport: Transport, post: Callable[[Call], None], done: Done) -> Errand:
-        """Make the errand of a create; its steps go to ``post``. ``begin()`` starts it."""
-        return Errand(self.desk, creation, _ThreadHands(transport, self.desk, post), done, self._names)
-
-    def waiting(self) -> list[str]:
-        """Say of each create under way what it waits for, a line each."""
-        return [errand.describe() for errand in self.desk.under_way()]
+    def prepare_on(self, post: Callable[[Step], None], creation: Creation, transport: Transport, done: Step) -> Driver:
+        """Prepare a create whose steps run where ``post`` runs them. ``begin`` starts it, ``done`` ends it."""
+        return Driver(self, self.desk, creation, _ThreadHands(transport, self.desk, post), done, self._names)
 
     def close(self) -> None:
-        """Cancel what waits, and say what that was; what was sent is still answered."""
+        """Cancel what waits in this ledger, and log what that was; what was sent is still answered."""
         self.desk.close()
+
+
+class BlockingDriver(Driver):
+    """A create whose steps run in the thread that waits for it."""
+
+    def __init__(self, gate: Gate, creation: Creation, transport: Transport) -> None:
+        """Prepare; ``run`` starts it."""
+        self._steps: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
+        hands = _ThreadHands(transport, gate.desk, self._steps.put)
+        super().__init__(gate, gate.desk, creation, hands, self._stop, gate._names)  # noqa: SLF001 - its own driver
+
+    def run(self) -> None:
+        """Drive the create to its end, when it has an ``answer`` or an ``error``. Raises only Ctrl-C and its like."""
+        try:
+            self.begin()
+            while (step := self._steps.get()) is not None:
+                step()
+        except BaseException as error:  # Ctrl-C, or a bug of ours
+            self.break_off(error)
+            if not isinstance(error, Exception):
+                raise
+
+    def _stop(self) -> None:
+        self._steps.put(None)  # it may have ended in another thread
 
 
 class _ThreadHands:
     """Steps run wherever ``post`` takes them, and the transport is called right there."""
 
-    def __init__(self, transport: Transport, desk: Desk, post: Callable[[Call], None]) -> None:
+    def __init__(self, transport: Transport, desk: Desk, post: Callable[[Step], None]) -> None:
+        self.lists_quotas = hasattr(transport, "list_quotas")  # a runtime-checkable protocol would take 3.5 us
         self._transport = transport
         self._clock = desk.timers.now
         self.post = post
 
-    def now(self, call: Call) -> None:
-        call()  # steps are safe in any thread; only what sends has one of its own
+    def now(self, step: Step) -> None:
+        step()  # steps are safe in any thread; only sending has a thread of its own
 
-    def send(self, body: dict[str, Any], reply: Callable[[Event], None]) -> None:
-        self._call(lambda: self._transport.send(body), reply)
-
-    def look_up(self, name: str, reply: Callable[[Event], None]) -> None:
-        self._call(lambda: self._transport.look_up(name), reply)
-
-    def refresh(self, reply: Callable[[Event], None]) -> None:
-        if isinstance(self._transport, Refreshing):
-            self._transport.refresh()
-        reply(Refreshed())
-
-    def can_read_quotas(self) -> bool:
-        return hasattr(self._transport, "read_quotas")
-
-    def read_quotas(self, reply: Callable[[Event], None]) -> None:
-        assert isinstance(self._transport, Reading)
-        self._call(self._transport.read_quotas, reply)
-
-    def _call(self, call: Callable[[], Answer], reply: Callable[[Event], None]) -> None:
+    def call(self, call: Call, reply: Callable[[Event], None]) -> None:
+        event: Event
         sent = self._clock()
         try:
-            answer = call()
-        except NotSent as error:
-            reply(Unsent(error))
-        except OutcomeUnknown as error:
-            reply(Unknown(error, self._clock()))
-        except Exception as error:  # noqa: BLE001 - the transport's own: the caller's to see
-            reply(Broken(error))
+            answer = ask(self._transport, call)
+        except Exception as error:  # noqa: BLE001 - whatever the transport raises ends the create
+            event = failed(error, self._clock())
         else:
-            reply(Answered(answer, sent, self._clock()))
+            event = Refreshed() if isinstance(call, Refresh) else Answered(answer, sent, self._clock())
+        reply(event)

@@ -1,4 +1,4 @@
-"""Clocks with alarms: on an event loop, whose time may be virtual, or on a thread of our own."""
+"""Clocks with alarms: on an event loop, whose time may be virtual, or on a daemon thread."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-EXIT_CHECK = 0.5  # how long Ctrl-C may go unnoticed by creates that wait on other threads, in seconds
-LOOK_AGAIN = 0.5  # seconds after which a given clock is looked at again: it may have jumped over an alarm
+EXIT_CHECK = 0.5  # seconds until creates that wait on other threads notice a Ctrl-C
+LOOK_AGAIN = 0.5  # seconds after which the caller's clock is read again: it may have jumped over an alarm
 
 
 class Timers(Protocol):
@@ -28,27 +28,27 @@ class Timers(Protocol):
     on_exit: Call | None
 
     def now(self) -> float:
-        """Return seconds on a clock that never goes back."""
+        """Return seconds, on a clock that never goes back."""
 
     def renew(self) -> None:
-        """Begin anew: after a fork the child has neither thread nor loop."""
+        """Begin anew in a forked child, which has neither the thread nor the loop."""
 
     def call_at(self, when: float, call: Call) -> Call:
-        """Call at that time, in whatever thread; return what cancels it."""
+        """Call at that time, in any thread. Return a function that cancels it."""
 
 
 class Forward:
-    """A given clock that may jump: where it goes back, time goes on from where it was."""
+    """A caller's clock that may jump: when it goes back, time goes on from where it was."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Begin where the clock is."""
+        """Start at the time that ``clock`` shows."""
         self._clock = clock
         self._ahead = 0.0
         self._last = float("-inf")
         self.renew()
 
     def renew(self) -> None:
-        """Begin anew: after a fork another thread of the parent may hold the lock for ever."""
+        """Begin anew in a forked child, where the lock may be held for ever."""
         self._lock = threading.Lock()
 
     def __call__(self) -> float:
@@ -63,10 +63,10 @@ class Forward:
 
 
 class LoopTimers:
-    """The clock of the event loop that first asks (of the next one, once that is closed), or ``clock``."""
+    """The clock of the event loop that uses it first (of the next one, once that is closed), or ``clock``."""
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
-        """Wait for the first use to learn the loop."""
+        """``clock`` returns seconds; None: the time of the loop. The loop is the one running at the first use."""
         self._clock = None if clock is None else Forward(clock)
         self.on_exit: Call | None = None  # a loop that ends cancels its tasks by itself
         self.renew()
@@ -79,8 +79,11 @@ class LoopTimers:
         self._thread = 0
 
     def now(self) -> float:
-        """Return the loop's time, or the given clock's."""
-        return self._bound().time() if self._clock is None else self._clock()
+        """Return the time of the loop, or of the caller's clock."""
+        if self._clock is not None:
+            return self._clock()
+        loop = self._loop
+        return loop.time() if loop is not None and not loop.is_closed() else self._bound().time()
 
     def call_at(self, when: float, call: Call) -> Call:
         """Call in the loop's thread."""
@@ -115,22 +118,18 @@ class LoopTimers:
 
 
 class ThreadTimers:
-    """A daemon thread, started by the first alarm. Calls ``on_exit`` when the main thread has failed."""
+    """A daemon thread, started by the first alarm. It calls ``on_exit`` once the main thread has failed."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start nothing yet: most creates never wait."""
-        self._clock = clock if clock is time.monotonic else Forward(clock)
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        """``clock`` returns seconds; None: ``time.monotonic``. No thread is started yet: most creates never wait."""
+        self.now: Callable[[], float] = time.monotonic if clock is None else Forward(clock)
         self.on_exit: Call | None = None
         self.renew()
 
-    def now(self) -> float:
-        """Return the given clock's time."""
-        return self._clock()
-
     def renew(self) -> None:
         """Forget the thread and its alarms."""
-        if isinstance(self._clock, Forward):
-            self._clock.renew()
+        if isinstance(self.now, Forward):
+            self.now.renew()
         self._wake = threading.Condition()
         self._heap: list[tuple[float, int, list[Call]]] = []
         self._count = itertools.count()
@@ -153,13 +152,13 @@ class ThreadTimers:
             for call in self._due():
                 try:
                     call()
-                except Exception:  # as an event loop does: one that fails must not stop the clock of all others
-                    log.exception("a timer's call failed")
+                except Exception:  # as an event loop does: one that fails must not stop the others
+                    log.exception("an alarm of the gate failed; the others go on")
         if self.on_exit is not None:
             self.on_exit()
 
     def _due(self) -> list[Call]:
-        """Return what is due, after waiting for it for a while."""
+        """Wait for the next alarm, at most ``EXIT_CHECK`` seconds; return what is due."""
         with self._wake:
             wait = self._heap[0][0] - self.now() if self._heap else EXIT_CHECK
             if wait > 0:
@@ -171,10 +170,10 @@ class ThreadTimers:
 
 
 def main_thread_has_failed() -> bool:
-    """Whether the main thread ended by an exception, as by Ctrl-C: Python then joins the other threads.
+    """Say whether an exception such as Ctrl-C ended the main thread: Python then joins the other threads.
 
-    None of ours may wait on in that case. A main thread that just returned leaves the work to its other threads,
-    and their creates may wait as long as they like.
+    No create may go on waiting in that case. If the main thread simply returned, the other threads go on working, and
+    their creates may wait as long as they like.
     """
     # The first flag is private, but the only sign while concurrent.futures joins its workers (threading.py);
     # the second is set when a traceback of the main thread is printed (sys.last_exc since Python 3.12).

@@ -1,4 +1,4 @@
-"""Who stands in line, with what in hand, and what a gate counts of them."""
+"""Who waits in the line, the tickets they hold, and what a gate counts."""
 
 from __future__ import annotations
 
@@ -6,30 +6,29 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from backoff_ctrl.engine.tickets import Abandoned, Refusal, Ticket
-
 if TYPE_CHECKING:
-    from backoff_ctrl.engine.controller import Controller
+    from collections.abc import Callable
 
-    from .ledger import Desk
+    from backoff_ctrl.engine.controller import Controller
+    from backoff_ctrl.engine.tickets import Refusal, Ticket
 
 
 class Waiter(Protocol):
-    """Who stands in line. The calls come from any thread, without the lock, and must not block."""
+    """Something that waits in line. It is called from any thread, without the ledger's lock, and must not block."""
 
     def admitted(self, held: Held) -> None:
         """Take the ticket."""
 
     def refused(self, refusal: Refusal) -> None:
-        """Hear the engine's no."""
+        """Learn that the engine will not admit the request."""
 
     def opened(self) -> None:
-        """Go ungated: the engine failed."""
+        """Go on ungated, because the engine failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A ticket and the engine that gave it: after a failure there is a new engine, which does not know it."""
+    """A ticket and the engine that issued it: after a failure there is a new engine, which does not know the ticket."""
 
     ticket: Ticket
     engine: Controller
@@ -37,7 +36,12 @@ class Held:
 
 @dataclass
 class Counts:
-    """What the gate did so far. ``waiting`` is how it stands now."""
+    """What the gate has done since it opened; ``waiting`` is the number of creates in line now.
+
+    ``refused`` counts the server's refusals by lane, ``passed`` creates let through by their namespace's mode,
+    ``failed_open`` internal errors, ``late`` tickets that the engine had given up (``Policy.ticket_max``) before
+    they ended.
+    """
 
     sent: int = 0
     admitted: int = 0
@@ -50,24 +54,26 @@ class Counts:
 
 
 class Trial:
-    """Stands in line for a moment, to see whether the engine would have let the create in."""
+    """Waits in line for a moment, to find out whether the engine would admit a create in shadow mode."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, give_back: Callable[[Held], None]) -> None:
+        """``give_back`` ends a ticket that comes too late."""
+        self._give_back = give_back
         self._held: Held | None = None
         self._closed = False
 
     def admitted(self, held: Held) -> None:
-        if self._closed:  # by another thread, a moment too late
-            self._desk.settle(held, Abandoned())
+        if self._closed:  # another thread was slower by a moment
+            self._give_back(held)
         self._held = held
 
     def refused(self, refusal: Refusal) -> None:
-        """It would have been refused: counted with those that would have waited."""
+        """Do nothing: enforced, it would be refused, which is counted like a wait."""
 
     def opened(self) -> None:
-        """The engine failed, and counted it."""
+        """Do nothing: the ledger has counted the engine's failure."""
 
     def close(self) -> Held | None:
+        """Return the ticket, if there is one by now."""
         self._closed = True
         return self._held

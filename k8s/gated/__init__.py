@@ -1,1 +1,5 @@
-"""The official Python clients, with creates that wait their turn."""
+"""The official Python clients, with creates that wait their turn.
+
+What is particular to a generation of the client is in one adapter each for threads (``since_37``) and asyncio
+(``aio_since_37``); everything else here serves any generation.
+"""

@@ -1,8 +1,8 @@
-"""An HTTP session of the aio client that does not ask the environment again at every request.
+"""An HTTP session of the aio client that does not consult the environment at every request.
 
-aiohttp with ``trust_env``, as the client sets it, looks for a proxy and for a netrc file at each request, in two other
-threads (``ClientSession._request``): a tenth of what a create costs the client. Where neither is there when the
-session is made, this one does without.
+With ``trust_env``, which the client sets, aiohttp looks for a proxy and a netrc file at each request, in two other
+threads (``ClientSession._request``): a tenth of the client's cost of a create. If there is neither when the session is
+made, this session does not look again.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class SparingRestClient(RESTClientObject):
-    """The client's own, but for its session."""
+    """The client's own ``RESTClientObject``, with another session."""
 
     def __init__(self, made: RESTClientObject) -> None:
-        """Take over what the client has made: reading certificates is what takes long in it."""
+        """Take over the state of the one that the client made: reading certificates a second time would take long."""
         vars(self).update(vars(made))
 
     def _create_pool_manager(self) -> aiohttp.ClientSession:
-        """Make the session, as the client does (its hook for subclasses)."""
+        """Make the session. (This is the client's hook for subclasses.)"""
         given = self.configuration
         if not environment_matters(given.host):
             self.configuration = copy.copy(given)
@@ -41,7 +41,7 @@ class SparingRestClient(RESTClientObject):
 
 
 def environment_matters(host: str) -> bool:
-    """Say whether the environment names a proxy for this URL, or credentials in a netrc file for any."""
+    """Say whether the environment has a proxy for this URL, or a netrc file with credentials."""
     netrc = os.environ.get("NETRC")
     if netrc or any((Path.home() / name).exists() for name in (".netrc", "_netrc")):
         return True

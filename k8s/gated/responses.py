@@ -1,4 +1,4 @@
-"""Answers as the HTTP responses that the clients expect, with their bytes still to be read."""
+"""Answers as the responses that the client for threads expects, with their bytes still to be read."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from kubernetes.client.rest import RESTResponse
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.answers.answer import Answer
+    from backoff_ctrl.k8s.gate.driver import Driver
 
 _OF_THE_WIRE = frozenset({"content-encoding", "transfer-encoding", "content-length"})
 
 
 def rewrapped(answer: Answer) -> urllib3.HTTPResponse:
-    """Return a response that has not been read, also where we have read the server's: ``read()`` works once more."""
+    """Return an unread response with the answer's bytes, so that ``read()`` works although the gate has read them."""
     headers = [(name, value) for name, value in answer.headers.items() if name.lower() not in _OF_THE_WIRE]
     headers.append(("Content-Length", str(len(answer.body))))
     return urllib3.HTTPResponse(
@@ -30,13 +31,14 @@ def rewrapped(answer: Answer) -> urllib3.HTTPResponse:
 
 
 class UnreadResponse(RESTResponse):
-    """An answer as the client's own response. What is under it, for callers that read by themselves, is made on demand.
+    """An answer as the client's own response. The HTTP response below it is made only for callers that ask for it.
 
-    (Most callers want the object alone: to make the HTTP response for each is a tenth of what the gate costs.)
+    (Most callers want the object alone, and the HTTP response is a tenth of the gate's cost.)
     """
 
-    def __init__(self, answer: Answer) -> None:
-        """Look like a response that came just now."""
+    def __init__(self, answer: Answer, driver: Driver | None = None) -> None:
+        """Look like a response that was just received. ``driver`` is the create that it answers."""
+        self.driver = driver
         self._answer = answer
         self._response: urllib3.HTTPResponse | None = None
         self.status = answer.status
@@ -44,27 +46,27 @@ class UnreadResponse(RESTResponse):
         self.data = answer.body  # type: ignore[assignment]  # the client's own begins with None
 
     def take(self) -> dict[str, Any] | None:
-        """Hand out the JSON object in it, once, if the gate has read it as the client would."""
+        """Return the JSON object in it, once, if the gate has parsed it as the client would; else None."""
         read = self._answer.read
         return read.pop() if read and self.headers.get("content-type") == "application/json" else None
 
     @property
     def response(self) -> urllib3.HTTPResponse:
-        """Return the HTTP response, unread."""
+        """The HTTP response, unread."""
         if self._response is None:
             self._response = rewrapped(self._answer)
         return self._response
 
     @property
     def headers(self) -> urllib3.HTTPHeaderDict:
-        """Return the headers as they came."""
+        """The headers as they were received."""
         given = self._answer.headers
         return given if isinstance(given, urllib3.HTTPHeaderDict) else self.response.headers
 
     def getheaders(self) -> urllib3.HTTPHeaderDict:
-        """Return ``headers``: the client's older name for them."""
+        """Return ``headers`` (the older name)."""
         return self.headers
 
     def getheader(self, name: str, default: str | None = None) -> str | None:
-        """Return one of them: the client's older way."""
+        """Return one header (the older way)."""
         return self.headers.get(name, default)

@@ -1,4 +1,4 @@
-"""Credentials: whether they are the configuration's or one request's own, and for how long they are good."""
+"""Bearer tokens: whether one came from the configuration or from one request, and for how long it is used."""
 
 from __future__ import annotations
 
@@ -11,32 +11,34 @@ if TYPE_CHECKING:
     from kubernetes.client import Configuration
 
 FRESH: Final = 0.05
-"""Seconds for which a token that was asked for is that of this moment: a create that did not wait asks only once."""
+"""Seconds for which a token counts as current, so that a create that does not wait asks for it only once."""
 
 ASKED_EVERY: Final = 1.0
-"""Seconds for which the token of a configuration is taken to be good: its owner renews it minutes before it expires."""
+"""Seconds for which the token of a configuration is reused: it is renewed minutes before it expires."""
 
 
 class ConfiguredToken(str):
-    """An authorization header that came from the configuration: taken anew before each send."""
+    """An authorization header that came from the configuration, which is asked for it again before each send."""
 
     __slots__ = ()
 
 
 class LastToken:
-    """The authorization header that a configuration gave last.
+    """The authorization header that a configuration returned last.
 
-    A kubeconfig's hook writes all its settings again each time that it is asked for the token: a tenth of what a
-    create costs the client.
+    A kubeconfig's hook rewrites all settings each time it is asked for the token, which is a tenth of the client's
+    cost of a create.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Remember none."""
+        """``clock`` returns seconds. No header is known yet."""
         self._clock = clock
-        self._given: tuple[float, object, object, ConfiguredToken] | None = None  # replaced whole: threads come and go
+        self._given: tuple[float, object, object, ConfiguredToken] | None = (
+            None  # replaced as a whole, so that threads need no lock
+        )
 
     def of(self, configuration: Configuration) -> ConfiguredToken | None:
-        """Return it, if it was given a moment ago and the configuration has the same token and prefix as then."""
+        """Return it, if it is recent and the configuration still has the token and prefix of then."""
         given = self._given
         if given is None:
             return None
@@ -46,18 +48,18 @@ class LastToken:
         return header if fresh else None
 
     def note(self, configuration: Configuration, header: ConfiguredToken) -> None:
-        """Remember it, if the configuration's token explains it: that may be another already, or a subclass's own."""
+        """Remember it, if it is the configuration's token: that may have changed, or a subclass made the header."""
         token, prefix = _token(configuration)
         explained = token is not None and header == (f"{prefix} {token}" if prefix else token)
         self._given = (self._clock(), token, prefix, header) if explained else None
 
     def forget(self) -> None:
-        """Have the configuration asked for the next one: the server refused this."""
+        """Ask the configuration next time: the server has refused this header."""
         self._given = None
 
 
 def _token(configuration: Configuration) -> tuple[object, object]:
-    """Return what a caller who sets another token replaces: itself, and the word before it."""
+    """Return the objects that a caller replaces to set another token: the token and its prefix."""
     keys, prefixes = configuration.api_key, configuration.api_key_prefix
     return (
         keys.get("BearerToken", keys.get("authorization")),

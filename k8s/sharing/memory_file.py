@@ -1,7 +1,7 @@
-"""What a gate learned, in a small file over a restart: written whole or not at all, versioned, bounded.
+"""The file that carries what a gate has learned over a restart: written atomically, versioned, limited in size.
 
-Amounts are Quantity texts, exact. Ages grow by the time between saving and loading on the wall clock; a clock that
-went back adds nothing. A file that cannot be read is set aside under another name, with a sentence, and forgotten.
+Amounts are exact Quantity strings. Loading adds the time since saving, by the wall clock, to every age; a clock that
+went back adds nothing. A damaged file is renamed, which is logged, and the gate learns from scratch.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ log = logging.getLogger(__name__)
 
 VERSION: Final = 1
 LARGEST: Final = 16 * 1024 * 1024
-"""Bytes that are read at most: 16 MiB hold about 40,000 quotas of four resources."""
+"""The largest file that is read, in bytes: 16 MiB hold about 40,000 quotas of four resources."""
 MOST_QUOTAS: Final = 20_000
-"""The newest of them are saved, no more, and a file that has more was not written here."""
+"""The number of quotas that are saved, newest first. A file with more was not written by this code."""
 STRAY: Final = 3600.0
-"""Seconds after which what was begun beside the file is nobody's any more: its writer was killed."""
+"""Seconds after which a temporary file is deleted: its writer was killed."""
 
 
 class MemoryFile:
     """One file for one API server. ``clock`` is the wall clock, in seconds."""
 
     def __init__(self, path: Path, server: str, *, clock: Callable[[], float] = time.time) -> None:
-        """Touch nothing yet."""
+        """``server`` is the URL that a file must be for. Nothing is read yet."""
         self.path = path
         self._server = server
         self._clock = clock
         self._complaint = ""
 
     def load(self) -> Memory | None:
-        """Return what was saved, aged; None if there is nothing to be had. Never raises."""
+        """Return what was saved, with ages as of now; None if there is nothing to use. Never raises."""
         self._sweep()
         try:
             with open(self.path, "rb", opener=_open_file) as file:
@@ -53,7 +53,11 @@ class MemoryFile:
         except FileNotFoundError:
             return None
         except OSError as error:
-            log.warning("the memory file %s can't be read (%s): the gate learns anew", self.path, error.strerror)
+            log.warning(
+                "cannot read the memory file %s (%s): the gate starts without it and learns from refusals",
+                self.path,
+                error.strerror,
+            )
             return None
         try:
             return self._read(text)
@@ -62,26 +66,30 @@ class MemoryFile:
             return None
 
     def save(self, memory: Memory) -> bool:
-        """Replace the file by this memory; say whether that went well. A full disk is logged, once, not raised."""
+        """Replace the file; return whether that succeeded. Errors, as of a full disk, are logged once, not raised."""
         text = self._text(memory, most := MOST_QUOTAS)
-        while len(text) > LARGEST and most:  # many resources each
+        while len(text) > LARGEST and most:  # quotas of many resources
             text = self._text(memory, most := most // 2)
         beside = None
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            # A name of its own: in containers that share a volume all are process 1.
+            # A unique name: in containers that share a volume, every process has id 1.
             with tempfile.NamedTemporaryFile(
                 "w", encoding="utf-8", dir=self.path.parent, prefix=f"{self.path.name}.", suffix=".new", delete=False
             ) as file:
                 beside = Path(file.name)
                 file.write(text)
                 file.flush()
-                os.fsync(file.fileno())  # else a power cut may leave the new name with nothing in it
+                os.fsync(file.fileno())  # otherwise a power failure may leave an empty file
             beside.replace(self.path)
         except OSError as error:
             complaint = error.strerror or str(error)
             if complaint != self._complaint:
-                log.warning("the memory file %s can't be written (%s): logged once", self.path, complaint)
+                log.warning(
+                    "cannot write the memory file %s (%s): the gate will not remember over a restart (logged once)",
+                    self.path,
+                    complaint,
+                )
             self._complaint = complaint
             if beside is not None:
                 with contextlib.suppress(OSError):
@@ -94,7 +102,7 @@ class MemoryFile:
         return json.dumps(self._written(memory, most), separators=(",", ":"))
 
     def _sweep(self) -> None:
-        """Take away what killed processes had begun to write."""
+        """Delete the temporary files of killed processes."""
         strays: list[Path] = []
         with contextlib.suppress(OSError):
             strays += self.path.parent.glob(f"{self.path.name}.*.new")
@@ -109,7 +117,7 @@ class MemoryFile:
         found = json.loads(text)
         if found["version"] != VERSION or found["server"] != self._server:
             log.warning(
-                "the memory file %s is of version %s for %s, not of version %d for %s: the gate learns anew",
+                "the memory file %s has version %s for %s, not version %d for %s: the gate learns from refusals",
                 self.path, found["version"], found["server"], VERSION, self._server,
             )  # fmt: skip
             return None
@@ -141,25 +149,25 @@ class MemoryFile:
     def _set_aside(self, error: Exception) -> None:
         aside = self.path.with_name(f"{self.path.name}.damaged")
         log.warning(
-            "the memory file %s is damaged (%s): set aside as %s; the gate learns anew", self.path, error, aside
+            "the memory file %s is damaged (%s): renamed to %s; the gate learns from refusals", self.path, error, aside
         )
         try:
             self.path.replace(aside)
         except OSError as failure:
-            log.warning("it could not be set aside (%s)", failure.strerror)
+            log.warning("cannot rename the memory file %s (%s)", self.path, failure.strerror)
 
 
 def _open_file(path: str, flags: int) -> int:
-    """Open what is a file: a pipe that nobody writes into would be waited for."""
+    """Open a regular file only: opening a pipe without a writer would block."""
     number = os.open(path, flags | os.O_NONBLOCK)
     if stat.S_ISREG(os.fstat(number).st_mode):
         return number
     os.close(number)
-    raise OSError(errno.EINVAL, "it is no regular file")
+    raise OSError(errno.EINVAL, "not a regular file")
 
 
 def _newest(memory: Memory) -> list[tuple[str, str, RememberedQuota]]:
-    """List the quotas, the newest first."""
+    """List the quotas, newest first."""
     every = [(ns, name, quota) for ns, named in memory.quotas.items() for name, quota in named.items()]
     every.sort(key=lambda each: min((ceiling.age for ceiling in each[2].ceilings.values()), default=0.0))
     return every

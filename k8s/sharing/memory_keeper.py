@@ -1,4 +1,4 @@
-"""Keeps what a ledger learned in a file: recalled when it opens, saved from time to time and when it closes."""
+"""Keeps what a ledger has learned in a file: read when the ledger opens, saved now and then and when it closes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.gate.ledger import Desk
 
 ENVIRONMENT: Final = "BACKOFF_CTRL_MEMORY"
-"""Names the directory of the memory files, one for each API server; without it nothing is kept."""
+"""The environment variable with the directory of the memory files, one per API server. Unset: nothing is kept."""
 SAVE_EVERY: Final = 30.0
-"""Seconds between saves: what a killed process learned in the last of them is learned anew."""
+"""Seconds between saves. What a process learned since the last one is lost if it is killed."""
 
 
 class MemoryKeeper:
     """One ledger's memory. A daemon thread saves, so that a slow disk delays no create."""
 
     def __init__(self, desk: Desk, file: MemoryFile, *, every: float = SAVE_EVERY) -> None:
-        """Recall what there is, and begin to save."""
+        """Give the ledger what the file holds, and start to save every ``every`` seconds."""
         self._desk = desk
         self._file = file
         self._every = every
@@ -36,10 +36,10 @@ class MemoryKeeper:
         self._thread.start()
 
     def close(self) -> None:
-        """Save for the last time; twice does no harm."""
+        """Save for the last time. A second call does nothing."""
         if not self._closed.is_set():
             self._closed.set()
-            self._thread.join()  # so that what is written last is what was known last; a forked child has no thread
+            self._thread.join()  # so that the last save is the newest; a forked child has no thread
             self._save()
 
     def _run(self) -> None:
@@ -51,15 +51,15 @@ class MemoryKeeper:
             memory = self._desk.remember()
             if memory is not None and memory.quotas:
                 self._file.save(memory)
-        except Exception as error:  # noqa: BLE001 - law 18: what only helps must not stop anything
+        except Exception as error:  # noqa: BLE001 - law 18: memory only helps, and must not stop anything
             self._desk.failed_open(error)
 
 
 def memory_file_of(server: str) -> MemoryFile | None:
-    """Return the file that the environment asks for; its name tells servers apart without saying which."""
+    """Return the file that the environment asks for, or None. Its name is a hash, which does not reveal the server."""
     directory = os.environ.get(ENVIRONMENT)
     if not directory:
         return None
-    with contextlib.suppress(RuntimeError):  # nobody's home is known: the name stands as it is
+    with contextlib.suppress(RuntimeError):  # the home directory is unknown: take the name literally
         directory = str(Path(directory).expanduser())
     return MemoryFile(Path(directory) / f"{hashlib.sha256(server.encode()).hexdigest()[:16]}.json", server)

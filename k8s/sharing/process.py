@@ -1,4 +1,4 @@
-"""One ledger per process and API server, whichever clients are made: two would promise the same room twice."""
+"""One ledger per process and API server, however many clients there are: two would promise the same room twice."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from backoff_ctrl.k8s.watching.thread import WatchThread
 from .memory_keeper import MemoryKeeper, memory_file_of
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.gate.aio import AsyncGate
-    from backoff_ctrl.k8s.gate.threads import Gate
+    from backoff_ctrl.k8s.gate.door import Door
     from backoff_ctrl.k8s.watching.status import WatchBook
 
 
 class _Shared:
-    """The ledger of one server, its users, and the watch that runs while it has any."""
+    """The ledger of one server, the number of its users, and the watch that runs while there are any."""
 
     def __init__(self) -> None:
         self.desk = Desk(ThreadTimers(), Policy(), "enforce", None)
@@ -42,7 +41,7 @@ class _Shared:
             self.desk.on_renew = lambda: self._begin(configuration)  # a forked child has no threads
 
     def leave(self) -> MemoryKeeper | None:
-        """Return what is to be closed, outside the lock: a slow disk must not hold up others."""
+        """Leave. Return the memory to close outside the lock, if this was the last user: a disk may be slow."""
         self.users -= 1
         if self.users == 0 and self._watch is not None:
             self._watch.stop()
@@ -66,17 +65,16 @@ _SHARED: dict[str, _Shared] = {}
 
 
 class Share:
-    """A client's part in a ledger: the given gate's, else the one that this process shares for the server.
+    """A client's part in a ledger: that of the given gate, else the one that this process shares for the server.
 
-    A shared ledger reads the quotas of a namespace before its first create, and observes them once a create has to
-    wait for one, with the credentials of the client that came first; where that is forbidden it learns. A gate of
-    the caller's own does neither unless it is told to. What was learned outlives the clients, and the process where
-    ``BACKOFF_CTRL_MEMORY`` names a directory for it.
-    ``events``: whether Kubernetes events are written of what waits; None: as the environment says.
+    A shared ledger lists the quotas of a namespace before the first create there, and watches them once a create has
+    to wait for one, with the credentials of the client that came first; where that is forbidden it learns from
+    refusals. The ledger of a caller's own gate does neither unless it is set up so. What was learned outlives the
+    clients, and also the process if ``BACKOFF_CTRL_MEMORY`` names a directory for it.
     """
 
-    def __init__(self, configuration: Any, gate: Gate | AsyncGate | None, events: bool | None = None) -> None:
-        """Join."""
+    def __init__(self, configuration: Any, gate: Door | None, events: bool | None = None) -> None:
+        """Join. ``events``: whether to write Kubernetes events of waiting creates; None: as the environment says."""
         self._shared: _Shared | None = None
         if gate is not None:
             self.desk = gate.desk
@@ -91,12 +89,12 @@ class Share:
 
     @property
     def sight(self) -> WatchBook | None:
-        """How well each namespace's quotas are seen; None: nobody watches them."""
+        """How well the quotas of each namespace are watched; None: they are not."""
         shared = self._shared
         return None if shared is None else shared.sight
 
     def release(self) -> None:
-        """Leave; twice does no harm. The last one to leave ends the watch and the events."""
+        """Leave. The last client to leave ends the watch and the events. A second call does nothing."""
         with _LOCK:
             shared, self._shared = self._shared, None
             memory = shared.leave() if shared is not None else None
@@ -109,7 +107,7 @@ class Share:
 
 
 def _after_fork() -> None:
-    """The child's ledgers renew themselves; only this lock may have been held."""
+    """Replace the lock, which may be held for ever in the child. The ledgers renew themselves."""
     global _LOCK  # noqa: PLW0603 - a lock cannot be reset otherwise
     _LOCK = threading.Lock()
 

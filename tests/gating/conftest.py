@@ -1,4 +1,4 @@
-"""A real HTTP server for the tests of clients, of any kind since it has a thread of its own; creates for the others."""
+"""Fixtures: a real HTTP server in a background thread for the tests of clients, and conversations for the others."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def sandbox() -> Iterator[BackgroundSandbox]:
 
 @pytest.fixture
 def core(sandbox: BackgroundSandbox) -> Iterator[Any]:
-    """A ``CoreV1Api`` through a gated client with a gate of its own (it learns; nothing is watched)."""
+    """A ``CoreV1Api`` on a gated client with its own gate, which learns from refusals and watches nothing."""
     with GatedApiClient(client.Configuration(host=sandbox.url), gate=Gate()) as api:
         yield client.CoreV1Api(api)
 
 
 @pytest.fixture
 def callers() -> Conversation:
-    """A create under a name of its caller's, which may be anybody's."""
+    """A create under a name that its caller chose, and that another client may use."""
     return conversation()
 
 
 @pytest.fixture
 def minted() -> Conversation:
-    """A create whose name we drew, so that nobody else can have it."""
+    """A create under a name that the gate drew, so that no other client can use it."""
     return conversation(prefix="web-")

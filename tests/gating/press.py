@@ -1,4 +1,4 @@
-"""Press: an event book with a clock and a server that keeps the events, for tests."""
+"""For tests of events: an event book with a clock, and a server that stores the events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def story(
 
 @dataclass
 class Press:
-    """A book, a clock, and a server that keeps the events; writes go out as soon as they may."""
+    """An event book, a clock, and a server that stores the events. Writes are sent as soon as they are due."""
 
     limits: Limits = field(default_factory=Limits)
     now: float = 100.0
@@ -41,13 +41,13 @@ class Press:
         self.book = EventBook("host-1", lambda: EPOCH, random.Random(3), self.limits)
 
     def tell(self, *told: Story) -> None:
-        """Tell, and write what is due at once."""
+        """Report a story, and write what is due at once."""
         for each in told:
             self.book.tell(each, self.now)
             self.write_all()
 
     def wait(self, seconds: float) -> None:
-        """Let time go by; what becomes due on the way is written then."""
+        """Advance the clock, writing each event when it becomes due."""
         until = self.now + seconds
         while (due := self.book.next_due()) is not None and due <= until:
             self.now = max(self.now, due)
@@ -59,7 +59,7 @@ class Press:
             pass
 
     def write(self, answer: Callable[[Write], Ended]) -> bool:
-        """Write what is due, one request; False: nothing is."""
+        """Write what is due in one request; False: nothing is due."""
         write = self.begin()
         if write is None:
             return False
@@ -67,14 +67,14 @@ class Press:
         return True
 
     def begin(self) -> Write | None:
-        """Send a request."""
+        """Start a request."""
         write = self.book.next(self.now)
         if write is not None:
             self.writes.append((self.now, write))
         return write
 
     def end(self, write: Write, how: Ended) -> None:
-        """Answer it."""
+        """Answer the request."""
         if how is Ended.DONE and write.verb == "create":
             assert write.name not in self.events
             self.events[write.name] = write.body
@@ -88,7 +88,7 @@ class Press:
         return [event for event in self.events.values() if event["reason"] == reason]
 
     def drain(self) -> None:
-        """Go on until nothing is left to be written."""
+        """Continue until there is nothing left to write."""
         self.answer = lambda write: Ended.DONE
         while (due := self.book.next_due()) is not None:
             self.now = max(self.now, due)

@@ -1,4 +1,4 @@
-"""Whatever a server says, in whatever order: what holds for every conversation."""
+"""What holds for every conversation, whatever the server answers and in whatever order."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from backoff_ctrl.k8s.answers.answer import GateClosed
 from backoff_ctrl.k8s.creates.actions import (
     Answered,
     Cancelled,
-    Line,
+    Declined,
+    JoinLine,
     LookUp,
+    Pause,
     Raise,
     Refreshed,
-    Refused,
     Return,
     Send,
     State,
@@ -25,7 +26,6 @@ from backoff_ctrl.k8s.creates.actions import (
     TimedOut,
     Unknown,
     Unsent,
-    WaitUntil,
     Woke,
 )
 from backoff_ctrl.k8s.creates.conversation import TABLE, Conversation, Creation
@@ -69,7 +69,7 @@ def next_event(machine: Conversation, data: st.DataObject, at: float) -> Any:
         return draw(st.sampled_from(stops))
     match machine.state:
         case State.LINE:
-            return draw(st.sampled_from([Ticketed(), Ticketed(), Ticketed(), Refused("never-fits", "too large")]))
+            return draw(st.sampled_from([Ticketed(), Ticketed(), Ticketed(), Declined("never-fits", "too large")]))
         case State.PAUSED:
             return Woke()
         case State.REFRESHING:
@@ -83,7 +83,7 @@ def next_event(machine: Conversation, data: st.DataObject, at: float) -> Any:
 @settings(max_examples=examples(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), minted=st.booleans(), keyed=st.booleans())
 def test_every_conversation_ends_its_tickets_and_keeps_its_name(data: st.DataObject, minted: bool, keyed: bool) -> None:
-    """No send without a ticket, none after a cancellation, one name for all, and no ticket is left at the end."""
+    """It never sends without a ticket or after a cancellation, uses one name, and holds no ticket at the end."""
     metadata = {"generateName": "w-"} if minted else {"name": "x"}
     creation = Creation("s", "c", "team", "pods", {"kind": "Pod", "metadata": metadata}, key="k" if keyed else None)
     machine = Conversation(creation, random.Random(3))
@@ -98,17 +98,17 @@ def test_every_conversation_ends_its_tickets_and_keeps_its_name(data: st.DataObj
         holding = holding or isinstance(event, Ticketed)
         cancelled = cancelled or isinstance(event, Cancelled)
         at += data.draw(st.sampled_from([0.0, 1.0, 45.0]))
-        action = machine.hear(event)
+        action = machine.handle(event)
         if isinstance(action, Send):
             assert holding
             assert not cancelled
             names.add(action.body["metadata"]["name"])
         if isinstance(action, LookUp):
             names.add(action.name)
-        if isinstance(action, Line | WaitUntil) and action.outcome is not None:
+        if isinstance(action, JoinLine | Pause) and action.outcome is not None:
             assert holding
             holding = False
-        if isinstance(action, Line):
+        if isinstance(action, JoinLine):
             assert not holding
 
     assert len(names) <= 1
@@ -120,7 +120,7 @@ def test_every_conversation_ends_its_tickets_and_keeps_its_name(data: st.DataObj
 
 
 def test_the_events_of_the_property_are_all_there_are() -> None:
-    """A new event must be played too."""
-    heard = {kind for row in TABLE.values() for kind in row}
+    """The property must play every kind of event, including new ones."""
+    accepted = {kind for row in TABLE.values() for kind in row}
 
-    assert heard == {Ticketed, Refused, Answered, Unsent, Unknown, Woke, Refreshed, TimedOut, Cancelled}
+    assert accepted == {Ticketed, Declined, Answered, Unsent, Unknown, Woke, Refreshed, TimedOut, Cancelled}

@@ -1,4 +1,4 @@
-"""Gentle where nothing is known, counted at the server; and every create exactly once, whatever goes wrong."""
+"""Many creates at once: few in flight where nothing is known, and each stored exactly once, whatever goes wrong."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pod(number: int) -> Any:
 async def test_a_thousand_creates_into_an_unknown_namespace_keep_at_most_16_in_flight(
     sandbox: BackgroundSandbox, room: str | None
 ) -> None:
-    """Answers take 300 ms: a herd would be seen at the server as a thousand in flight."""
+    """Answers take 300 ms, so that the server would see a thousand in flight if all were sent at once."""
     if room is not None:
         sandbox.create_quota("team", "q", {"pods": room})
     sandbox.faults.answer_delay_s = DELAY
@@ -42,7 +42,7 @@ async def test_a_thousand_creates_into_an_unknown_namespace_keep_at_most_16_in_f
         tasks = [asyncio.ensure_future(core.create_namespaced_pod("team", pod(n))) for n in range(CREATES)]
         if room == "4":
             await until_in(tasks, lambda: counts.created == 4)
-            await asyncio.wait(tasks, timeout=2)  # in which nobody else gets in, and few ask
+            await asyncio.wait(tasks, timeout=2)  # meanwhile nothing else is created, and few are sent
         else:
             await until_in(tasks, lambda: counts.created > 50 and counts.max_in_flight > 8)
     ends = await asyncio.gather(*tasks, return_exceptions=True)
@@ -60,7 +60,7 @@ async def test_a_thousand_creates_into_an_unknown_namespace_keep_at_most_16_in_f
 
 
 async def until_in(tasks: list[asyncio.Task[Any]], enough: Callable[[], bool]) -> None:
-    """Wait for creates that get in, one after the other, until that is enough."""
+    """Wait until so many creates have succeeded."""
     async with asyncio.timeout(45):
         for made in asyncio.as_completed(tasks):
             await made
@@ -69,7 +69,7 @@ async def until_in(tasks: list[asyncio.Task[Any]], enough: Callable[[], bool]) -
 
 
 async def test_every_create_is_made_exactly_once_under_all_faults(sandbox: BackgroundSandbox) -> None:
-    """Lost answers, resets after storing, conflicts on quotas and overload: 150 asked for, 150 there, none twice."""
+    """Lost answers, resets after storing, quota conflicts and overload: of 150 creates 150 exist, none twice."""
     sandbox.create_quota("team", "q", {"pods": "1000"})
     faults = sandbox.faults
     faults.reset_share = faults.unknown_outcome_share = faults.quota_conflict_share = 0.1
@@ -83,11 +83,11 @@ async def test_every_create_is_made_exactly_once_under_all_faults(sandbox: Backg
     assert len({each.metadata.uid for each in made}) == 150
     assert {each.metadata.uid for each in there} == {each.metadata.uid for each in made}
     assert all(CREATE_ID in each.metadata.annotations for each in there)
-    assert gate.counts.refused.total() > 10  # the faults did strike
+    assert gate.counts.refused.total() > 10  # faults did occur
 
 
 async def test_overload_is_waited_out_as_the_server_asks(sandbox: BackgroundSandbox) -> None:
-    """429 in plain text with Retry-After: nobody fails, and few are sent while it lasts."""
+    """A 429 in plain text with Retry-After: no create fails, and few are sent while it lasts."""
     sandbox.faults.overload_share, sandbox.faults.retry_after_s = 1.0, 0
     gate = AsyncGate(policy=Policy(base=0.05, cap=0.2, retry_after_window=0.05))
     async with AsyncGatedApiClient(client.Configuration(host=sandbox.url), gate=gate) as api:

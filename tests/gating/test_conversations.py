@@ -1,4 +1,4 @@
-"""One create's life, conversation by conversation: what is said to each kind of answer."""
+"""One create's life: the action that follows each kind of answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from backoff_ctrl.engine.tickets import Created, Failed, Overloaded, Rejected
 from backoff_ctrl.k8s.answers.rejections import Lane
-from backoff_ctrl.k8s.creates.actions import Refresh, Refreshed, Refused, Ticketed
+from backoff_ctrl.k8s.creates.actions import Declined, Refresh, Refreshed, Ticketed
 from backoff_ctrl.k8s.creates.treatments import TREATMENTS
 from tests.conversing import sent, stored
 from tests.playbook import Playbook, answered, full, line, never_sent, raises, returns, says, send, status
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def test_a_create_with_room_is_sent_once(callers: Conversation) -> None:
-    """A ticket, a send, a 201: nothing else."""
+    """A ticket, a send, a 201, and nothing else."""
     assert sent(callers, "web-0") >> answered(201, stored(callers)) << returns(201, Created)
 
 
 def test_a_minted_name_goes_back_in_line_without_a_look_up(minted: Conversation) -> None:
-    """Nobody else can have drawn our name: a full quota means refused, and the ticket teaches when it was sent."""
+    """No other client can use our name, so a full quota means refused. The outcome carries the time of the send."""
     assert (
         sent(minted, minted.named.name)
         >> full("team", at=3.5)
@@ -37,7 +37,7 @@ def test_a_minted_name_goes_back_in_line_without_a_look_up(minted: Conversation)
 
 
 def test_refused_credentials_are_refreshed_once(callers: Conversation) -> None:
-    """The second 401 in a row is the caller's."""
+    """The caller gets the second 401 in a row."""
     refused = status(401, "Unauthorized", "Unauthorized")
 
     assert sent(callers) >> refused << says(Refresh) >> Refreshed() << send() >> refused << returns(401, Failed)
@@ -61,13 +61,15 @@ def test_refused_credentials_are_refreshed_once(callers: Conversation) -> None:
         ),
     ],
 )  # fmt: skip
-def test_answers_that_ask_for_patience_go_back_in_line(answer: Answered, scope: str, callers: Conversation) -> None:
-    """Not stored, and nobody's fault: the engine decides when to try again."""
+def test_a_create_that_should_be_tried_later_rejoins_the_line(
+    answer: Answered, scope: str, callers: Conversation
+) -> None:
+    """It was not stored, and the cause passes by itself: the engine decides when to try again."""
     assert sent(callers) >> answer << line(Overloaded, scope=scope) >> Ticketed() << send()
 
 
 def test_a_connection_never_made_is_sent_again_without_a_look_up_and_given_up_in_the_end(callers: Conversation) -> None:
-    """A wrong address must not hang for ever: after six tries in a row the caller sees the transport's error."""
+    """A wrong address must not wait for ever: after six tries in a row the caller gets the transport's error."""
     playbook = Playbook(callers) << line()
     for _ in range(6):
         playbook = playbook >> Ticketed() << send() >> never_sent() << line(Overloaded, scope="flow")
@@ -90,32 +92,32 @@ def test_a_connection_never_made_is_sent_again_without_a_look_up_and_given_up_in
     ],
 )
 def test_permanent_answers_are_given_back_at_once(answer: Answered, callers: Conversation) -> None:
-    """Asking again would not help, and no hold stays behind."""
+    """Trying again would not help. No hold is left."""
     assert sent(callers) >> answer << returns(answer.answer.status, Failed)
 
 
 def test_never_fits_gives_back_the_refusal_that_proved_it(minted: Conversation) -> None:
-    """The engine's verdict comes with the server's own words."""
+    """The caller gets the server's own refusal with the engine's verdict."""
     assert (
         sent(minted)
         >> full("small")
         << line(Rejected)
-        >> Refused("never-fits", "asks more than small allows")
+        >> Declined("never-fits", "asks more than small allows")
         << returns(403, holding="exceeded quota: small")
     )
 
 
 @pytest.mark.parametrize(("reason", "code"), [("never-fits", 403), ("too-many-waiting", 429)])
 def test_a_refusal_before_anything_was_sent_is_worded_here(reason: Any, code: int, callers: Conversation) -> None:
-    """The client raises it as it would raise the server's."""
-    assert Playbook(callers) << line() >> Refused(reason, "because") << returns(code, holding="because")
+    """The client raises it as it would raise the server's answer."""
+    assert Playbook(callers) << line() >> Declined(reason, "because") << returns(code, holding="because")
 
 
 def test_every_lane_has_its_treatment() -> None:
-    """A new lane without a row would be an internal error at the worst moment."""
+    """A new lane without a row would be an internal error."""
     assert set(TREATMENTS) == set(Lane)
 
 
 def test_an_unreadable_object_in_a_201_is_a_success_all_the_same(callers: Conversation) -> None:
-    """The charge is then the estimate."""
+    """The engine then keeps its estimate of the charge."""
     assert sent(callers) >> answered(201, "not json") << returns(201, Created)

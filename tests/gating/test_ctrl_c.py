@@ -1,4 +1,4 @@
-"""Ctrl-C, and the end of Python: nothing hangs, and what was still waiting is said."""
+"""Ctrl-C and the end of a program: nothing hangs, and the creates that still waited are logged."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ LEAVING = """
 def test_ctrl_c_ends_at_once_and_says_what_was_waiting(
     sandbox: BackgroundSandbox, ending: str, said: list[str]
 ) -> None:
-    """The quota is full and stays so: without care each of these would wait for ever."""
+    """The quota stays full, so each of these programs would otherwise wait for ever."""
     sandbox.create_quota("team", "q", {"pods": "1"})
     program = start(sandbox, BEGINNING + ending)
     assert program.stdout is not None
@@ -111,7 +111,7 @@ def test_ctrl_c_ends_at_once_and_says_what_was_waiting(
 
 
 def test_a_program_that_ends_with_creates_waiting_ends(sandbox: BackgroundSandbox) -> None:
-    """The end of the program is no reason to wait for the quota."""
+    """A program that ends does not wait for the quota."""
     sandbox.create_quota("team", "q", {"pods": "1"})
     program = start(sandbox, BEGINNING + LEAVING)
 
@@ -124,10 +124,10 @@ def test_a_program_that_ends_with_creates_waiting_ends(sandbox: BackgroundSandbo
 
 
 def interrupted(program: subprocess.Popen[str]) -> str:
-    """Press Ctrl-C, and once more where Python missed it; return what the program said.
+    """Press Ctrl-C, again if Python missed it; return what the program wrote to stderr.
 
-    A signal that comes between Python's last look for signals and the system call in which the main thread then
-    waits interrupts nothing: 2 of 500 runs of a bare `Event().wait()` beside a busy thread showed it.
+    A signal between Python's last check for signals and the system call in which the main thread then waits does
+    not interrupt it: seen in 2 of 500 runs of a bare `Event().wait()` beside a busy thread.
     """
     with program:
         for patience in (30, 40):
@@ -150,7 +150,7 @@ def start(sandbox: BackgroundSandbox, source: str) -> subprocess.Popen[str]:
 
 
 def test_a_main_thread_that_returns_leaves_other_threads_their_waits(sandbox: BackgroundSandbox) -> None:
-    """A program may do all its work in threads: their creates still get their turn."""
+    """A program may do all its work in threads: their creates still wait for their turn."""
     sandbox.create_quota("team", "q", {"pods": "1"})
     program = start(sandbox, BEGINNING + RETURNING)
     assert program.stdout is not None

@@ -1,4 +1,4 @@
-"""First contact: who reads a namespace's quotas, and who waits for it."""
+"""The first create in a namespace: which create lists the quotas, and which wait for the list."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ JUNK = st.recursive(
 
 
 def nothing() -> None:
-    """A create that goes on."""
+    """Stand for a create that goes on."""
 
 
-def test_the_first_reads_and_the_others_wait_for_it() -> None:
-    """A thousand creates into a new namespace cost one reading, and go on in their order."""
+def test_the_first_create_lists_the_quotas_and_the_others_wait() -> None:
+    """A thousand creates into a new namespace cost one list, and go on in their order."""
     contact = FirstContact(QUIET)
     went: list[int] = []
     assert contact.ask("team", nothing, 0.0) == "read"
@@ -57,8 +57,8 @@ def test_the_first_reads_and_the_others_wait_for_it() -> None:
     assert contact.ask("team", nothing, 0.2) == "go"
 
 
-def test_a_quiet_namespace_is_read_again() -> None:
-    """Each create keeps the acquaintance alive; after a long silence what was read is forgotten."""
+def test_a_quiet_namespace_is_listed_again() -> None:
+    """Each create keeps the list valid; after a long pause it is forgotten."""
     contact = FirstContact(QUIET)
     contact.ask("team", nothing, 0.0)
     contact.done("team", 1.0)
@@ -68,7 +68,7 @@ def test_a_quiet_namespace_is_read_again() -> None:
 
 
 def test_namespaces_that_come_and_go_leave_no_trace() -> None:
-    """A CI that makes a namespace for each run does not fill the memory; those being read stay."""
+    """A CI that makes a namespace for each run does not fill the memory. Namespaces that are being listed stay."""
     contact = FirstContact(QUIET)
     contact.ask("slow", nothing, 0.0)
     for number in range(2 * first_contact.NAMESPACES_MAX):
@@ -79,8 +79,8 @@ def test_namespaces_that_come_and_go_leave_no_trace() -> None:
     assert contact.ask("slow", nothing, 1e6) == "wait"
 
 
-def test_a_reading_that_is_told_done_twice_does_no_harm() -> None:
-    """A reader that is cancelled and answered both says so twice."""
+def test_a_list_reported_done_twice_does_no_harm() -> None:
+    """This happens when a create is cancelled while its list is answered."""
     contact = FirstContact(QUIET)
     contact.ask("team", nothing, 0.0)
     contact.ask("team", nothing, 0.0)
@@ -89,12 +89,14 @@ def test_a_reading_that_is_told_done_twice_does_no_harm() -> None:
 
 
 class Interrupted:
-    """A transport whose reading is stopped by Ctrl-C while others wait for it."""
+    """A transport whose list is interrupted by Ctrl-C while another create waits for it."""
 
     def __init__(self, others_wait: threading.Event) -> None:
+        self.asked = threading.Event()
         self._others_wait = others_wait
 
-    def read_quotas(self) -> Answer:
+    def list_quotas(self) -> Answer:
+        self.asked.set()
         assert self._others_wait.wait(45)
         raise KeyboardInterrupt
 
@@ -105,8 +107,8 @@ class Interrupted:
         return Answer(404, {}, b"")
 
 
-def test_a_reader_that_is_stopped_lets_the_others_go() -> None:
-    """Ctrl-C ends the one that reads; who waits for it goes on unread instead of waiting for ever."""
+def test_a_create_interrupted_while_listing_lets_the_others_go_on() -> None:
+    """Ctrl-C ends the create that lists; one that waits for it goes on without the list instead of waiting for ever."""
     gate = Gate()
     gate.desk.contact = FirstContact(QUIET)
     others_wait = threading.Event()
@@ -119,27 +121,28 @@ def test_a_reader_that_is_stopped_lets_the_others_go() -> None:
 
     reader = threading.Thread(target=first)
     reader.start()
-    while not gate.desk.under_way():
-        pass
-    answer = gate.create(creation, transport, begun=lambda _: threading.Timer(0.1, others_wait.set).start())
+    assert transport.asked.wait(45)
+    second = gate.prepare(creation, transport)
+    threading.Timer(0.1, others_wait.set).start()
+    second.run()
     reader.join(45)
-    assert answer.status == 201
+    assert second.result().status == 201
 
 
 # -- through the clients ---------
 
 
-def gate_that_reads() -> Gate:
-    """A gate that reads quotas as the shared one does, and asks in vain only after half a minute."""
+def gate_that_lists() -> Gate:
+    """A gate that lists quotas as the shared one does, and sends no probe for at least half a minute."""
     gate = Gate(policy=Policy(base=60, cap=60))
     gate.desk.contact = FirstContact(QUIET)
     return gate
 
 
 def test_not_even_the_first_create_is_refused(sandbox: BackgroundSandbox) -> None:
-    """A full quota that nobody has met yet: twenty creates wait, and the server refuses none."""
+    """Twenty creates wait for a full quota that the gate has not met before, and the server refuses none."""
     sandbox.create_quota("team", "q", {"pods": "0"})
-    with GatedApiClient(client.Configuration(host=sandbox.url), gate=gate_that_reads()) as api:
+    with GatedApiClient(client.Configuration(host=sandbox.url), gate=gate_that_lists()) as api:
         core: Any = client.CoreV1Api(api)
 
         def create(_: int) -> None:
@@ -152,7 +155,7 @@ def test_not_even_the_first_create_is_refused(sandbox: BackgroundSandbox) -> Non
     assert (counts.refused, counts.created) == (0, 0)
 
 
-async def test_nor_on_an_event_loop(sandbox: BackgroundSandbox) -> None:
+async def test_not_even_the_first_create_is_refused_on_an_event_loop(sandbox: BackgroundSandbox) -> None:
     """The same for the aio client."""
     sandbox.create_quota("team", "q", {"pods": "0"})
     async with AsyncGatedApiClient(aio.Configuration(host=sandbox.url)) as api:
@@ -161,10 +164,10 @@ async def test_nor_on_an_event_loop(sandbox: BackgroundSandbox) -> None:
     assert sandbox.counters.creates.refused == 0
 
 
-def test_what_fits_by_the_reading_goes_at_once(sandbox: BackgroundSandbox) -> None:
-    """The reading shows room: of thirty creates twenty go, and ten wait without having asked."""
+def test_creates_that_fit_by_the_list_are_sent_at_once(sandbox: BackgroundSandbox) -> None:
+    """The list shows room: of thirty creates twenty are sent, and ten wait without having been sent."""
     sandbox.create_quota("team", "q", {"pods": "20"})
-    with GatedApiClient(client.Configuration(host=sandbox.url), gate=gate_that_reads()) as api:
+    with GatedApiClient(client.Configuration(host=sandbox.url), gate=gate_that_lists()) as api:
         core: Any = client.CoreV1Api(api)
         made, late = [], []
         all_there = threading.Barrier(30)
@@ -183,8 +186,8 @@ def test_what_fits_by_the_reading_goes_at_once(sandbox: BackgroundSandbox) -> No
     assert sandbox.counters.creates.refused == 0
 
 
-def test_where_quotas_cannot_be_read_creates_go_on(sandbox: BackgroundSandbox) -> None:
-    """A namespace that is not there answers the reading and the create alike: the caller gets the create's answer."""
+def test_where_quotas_cannot_be_listed_creates_go_on(sandbox: BackgroundSandbox) -> None:
+    """A missing namespace gives 404 to the list and to the create: the caller gets the create's answer."""
     with GatedApiClient(client.Configuration(host=sandbox.url)) as api:
         core: Any = client.CoreV1Api(api)
         with pytest.raises(client.ApiException) as caught:
@@ -194,12 +197,12 @@ def test_where_quotas_cannot_be_read_creates_go_on(sandbox: BackgroundSandbox) -
 
 @given(items=JUNK)
 def test_a_list_of_anything_does_no_harm(items: object) -> None:
-    """Whatever the answer holds: what can be read is read, nothing is raised."""
+    """Whatever the answer holds, valid quotas are read and nothing is raised."""
     answer = Answer(200, {}, json.dumps({"items": items}).encode())
     assert all(name for name, _ in quotas_of(answer))
 
 
 @pytest.mark.parametrize("answer", [Answer(403, {}, b'{"items": []}'), Answer(200, {}, b"["), Answer(200, {}, b"[]")])
-def test_an_answer_that_is_no_list_tells_nothing(answer: Answer) -> None:
-    """Forbidden, cut off, or something else."""
+def test_an_answer_that_is_no_list_yields_no_quotas(answer: Answer) -> None:
+    """It may be forbidden, cut off, or something else."""
     assert list(quotas_of(answer)) == []

@@ -1,4 +1,4 @@
-"""Law 17, the wait never harms the waiter: time limits, cancellation, and what is in flight meanwhile."""
+"""Law 17, the wait never harms the waiter: time limits, cancellation, and requests in flight meanwhile."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def test_a_time_limit_ends_the_wait_with_the_last_answer(minted: Conversation) -> None:
-    """In line nothing is lost: the request leaves."""
+    """While it waits in line, nothing is in flight: the request leaves."""
     assert sent(minted) >> full("team") << line(Rejected) >> TimedOut("waited 5 s") << raises(WaitedTooLong)
     assert minted.last is not None
     assert minted.last.status == 403
 
 
 def test_a_time_limit_in_the_middle_of_a_send_waits_for_the_answer() -> None:
-    """It limits waiting: what is in flight may still succeed, and if refused it does not line up again."""
+    """The limit is for waiting: a request in flight may still succeed, but if refused it does not rejoin the line."""
 
     def late() -> Playbook:
         machine = conversation(prefix="web-")
@@ -36,7 +36,7 @@ def test_a_time_limit_in_the_middle_of_a_send_waits_for_the_answer() -> None:
 
 
 def test_a_cancelled_create_leaves_the_line(callers: Conversation) -> None:
-    """Nothing was sent; nothing stays."""
+    """Nothing was sent, and no hold is left."""
     assert Playbook(callers) << line() >> Cancelled(GateClosed()) << raises(GateClosed)
 
 
@@ -52,14 +52,14 @@ def test_a_cancelled_create_leaves_the_line(callers: Conversation) -> None:
 def test_a_create_cancelled_after_it_was_sent_keeps_its_hold_until_the_answer(
     answer: Any, ends: Any, callers: Conversation
 ) -> None:
-    """And asks for nothing new, whatever the answer is."""
+    """Whatever the answer is, nothing new is sent."""
     assert sent(callers) >> Cancelled(GateClosed()) << nothing() >> answer << ends
 
 
 def test_a_create_cut_off_in_the_middle_of_its_send_ends_as_expired(callers: Conversation) -> None:
-    """Ctrl-C in a blocking call: nobody will read the answer, so whether it was stored stays unknown."""
+    """After Ctrl-C in a blocking call no answer will be read: whether the object was stored stays unknown."""
     callers.start()
-    callers.hear(Ticketed())
+    callers.handle(Ticketed())
 
     action = callers.abandon(KeyboardInterrupt())
 
@@ -69,8 +69,10 @@ def test_a_create_cut_off_in_the_middle_of_its_send_ends_as_expired(callers: Con
 
 
 def test_every_state_can_be_stopped() -> None:
-    """Whatever it is doing, a create can be cancelled and timed out."""
-    deaf = [state for state, row in TABLE.items() if state is not State.OVER and not {Cancelled, TimedOut} <= set(row)]
+    """A create can be cancelled and time out in any state."""
+    unstoppable = [
+        state for state, row in TABLE.items() if state is not State.OVER and not {Cancelled, TimedOut} <= set(row)
+    ]
 
-    assert deaf == []
+    assert unstoppable == []
     assert set(TABLE) == set(State)

@@ -28,7 +28,7 @@ def creation(namespace: str = "team", body: dict[str, Any] | None = None) -> Cre
 
 
 class Server:
-    """A transport whose server has room for so many pods, and remembers what it was sent."""
+    """A transport to a server with room for so many pods, which records what was sent."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -63,7 +63,7 @@ class Blocking:
 
 
 class Defective(random.Random):
-    """A part that breaks inside the engine: the first jitter it draws raises. (Names need other draws.)"""
+    """A generator that breaks the engine: the first jitter drawn raises. (Names use other methods.)"""
 
     def __init__(self, breaks: Callable[[], bool] = lambda: True) -> None:
         super().__init__(1)
@@ -79,19 +79,19 @@ class Defective(random.Random):
 
 
 async def test_shadow_sends_everything_and_counts_what_would_have_waited() -> None:
-    """Five creates, room for two: all five are sent as they are, refusals reach the caller."""
+    """Of five creates two fit: all five are sent unchanged, and the caller gets the refusals."""
     gate, server = AsyncGate(mode="shadow"), Server(room=2)
 
     answers = [await gate.create(creation(), server) for _ in range(5)]
 
     assert [answer.status for answer in answers] == [201, 201, 403, 403, 403]
     assert all(body is POD for body in server.sent)
-    assert gate.counts.shadow_waits == 2  # the third taught it
+    assert gate.counts.shadow_waits == 2  # it learned from the third
     assert gate.counts.passed == 5
 
 
-async def test_shadow_leaves_no_hold_and_nobody_in_line() -> None:
-    """Its tickets end as any others."""
+async def test_shadow_leaves_no_hold_and_no_waiter() -> None:
+    """Its tickets end like all others."""
     gate, server = AsyncGate(mode="shadow"), Server(room=2)
     await asyncio.gather(*[gate.create(creation(), server) for _ in range(20)])
 
@@ -100,7 +100,7 @@ async def test_shadow_leaves_no_hold_and_nobody_in_line() -> None:
 
 
 async def test_off_sends_and_learns_nothing() -> None:
-    """As if we were not there."""
+    """The gate does nothing."""
     gate, server = AsyncGate(mode="off"), Server(room=0)
 
     answer = await gate.create(creation(), server)
@@ -110,7 +110,7 @@ async def test_off_sends_and_learns_nothing() -> None:
 
 
 async def test_modes_are_per_namespace() -> None:
-    """With a mode for the others."""
+    """ "*" sets the mode of the other namespaces."""
     gate, server = AsyncGate(mode={"lab": "shadow", "*": "off"}), Server(room=9)
     await gate.create(creation("lab"), server)
     await gate.create(creation("team"), server)
@@ -120,7 +120,7 @@ async def test_modes_are_per_namespace() -> None:
 
 @pytest.mark.parametrize("mode", ["on", {"team": "enforced"}])
 def test_an_unknown_mode_is_refused_at_once(mode: Any) -> None:
-    """Not when the first create comes."""
+    """The error comes when the gate is made, not at the first create."""
     with pytest.raises(ValueError, match="enforce, shadow, off"):
         AsyncGate(mode=mode)
 
@@ -128,7 +128,7 @@ def test_an_unknown_mode_is_refused_at_once(mode: Any) -> None:
 async def test_an_error_in_the_engine_lets_creates_through_is_counted_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Refused creates make the engine draw jitter, which breaks: each gets the server's own word."""
+    """Refused creates make the engine draw jitter, which breaks it: each caller gets the server's own answer."""
     gate, server = AsyncGate(rng=Defective()), Server(room=1)
 
     answers = await asyncio.wait_for(asyncio.gather(*[gate.create(creation(), server) for _ in range(6)]), 45)
@@ -139,7 +139,7 @@ async def test_an_error_in_the_engine_lets_creates_through_is_counted_and_logged
 
 
 def test_an_error_in_the_engine_lets_blocking_creates_through() -> None:
-    """The same for threads: the conversation and its driver are one."""
+    """The same holds for threads."""
     gate, server = Gate(rng=Defective()), Server(room=1)
 
     statuses = [gate.create(creation(), Blocking(server)).status for _ in range(3)]
@@ -148,8 +148,8 @@ def test_an_error_in_the_engine_lets_blocking_creates_through() -> None:
     assert gate.counts.failed_open >= 1
 
 
-async def test_after_an_error_the_gate_starts_anew() -> None:
-    """One bad moment does not switch it off for good."""
+async def test_after_an_error_the_gate_gates_again() -> None:
+    """One error does not switch the gate off for good."""
     bad = [True]
     gate, server = AsyncGate(rng=Defective(lambda: bad[0]), policy=Policy(base=0.01, cap=0.02)), Server(room=1)
     await gate.create(creation(), server)
@@ -165,7 +165,7 @@ async def test_after_an_error_the_gate_starts_anew() -> None:
 
 
 async def test_a_create_let_through_keeps_the_name_that_it_may_have_been_sent_under() -> None:
-    """Never twice holds for a gate that fails open too."""
+    """A gate that fails open never stores a create twice, either."""
     gate, server = AsyncGate(rng=Defective()), Server(room=0)
     answer = await gate.create(creation(), server)
 
@@ -175,7 +175,7 @@ async def test_a_create_let_through_keeps_the_name_that_it_may_have_been_sent_un
 
 
 async def test_a_manifest_that_cannot_be_read_goes_to_the_server() -> None:
-    """It will say what is wrong with it, in its own words."""
+    """The server says what is wrong with it."""
     gate, server = AsyncGate(), Server(room=5)
     answer = await gate.create(creation(body={"metadata": {"name": "x"}, "spec": {"containers": "none"}}), server)
 
@@ -184,7 +184,7 @@ async def test_a_manifest_that_cannot_be_read_goes_to_the_server() -> None:
 
 
 async def test_a_failing_callback_of_the_callers_does_no_harm(caplog: pytest.LogCaptureFixture) -> None:
-    """``on_wait`` is theirs: logged, and the wait goes on."""
+    """An error in ``on_wait`` is logged, and the create goes on waiting."""
     gate, server = AsyncGate(policy=Policy(base=0.01, cap=0.02)), Server(room=0)
 
     def broken(_: Any) -> None:
@@ -195,11 +195,11 @@ async def test_a_failing_callback_of_the_callers_does_no_harm(caplog: pytest.Log
     asked.on_wait = broken
 
     assert (await asyncio.wait_for(gate.create(asked, server), 45)).status == 201
-    assert "on_wait failed" in caplog.text
+    assert "the on_wait callback of pods team/p-* failed" in caplog.text
 
 
-async def test_a_cancelled_create_that_is_then_refused_does_not_line_up_again() -> None:
-    """It was in flight, so its refusal still teaches; but nobody wants it any more."""
+async def test_a_cancelled_create_that_is_then_refused_does_not_rejoin_the_line() -> None:
+    """It was in flight, so its refusal still teaches, but it is not sent again."""
     gate, server = AsyncGate(), Server(room=0)
     sent, go_on = asyncio.Event(), asyncio.Event()
 
@@ -217,7 +217,7 @@ async def test_a_cancelled_create_that_is_then_refused_does_not_line_up_again() 
     with pytest.raises(asyncio.CancelledError):
         await task
     go_on.set()
-    await gate.settled()
+    await gate.drain()
 
     namespace = gate.desk.snapshot().namespaces["team"]
     assert (namespace.waiting, namespace.outstanding) == (0, 0)
@@ -225,8 +225,8 @@ async def test_a_cancelled_create_that_is_then_refused_does_not_line_up_again() 
     assert len(server.sent) == 1
 
 
-async def test_too_many_waiting_is_said_as_429() -> None:
-    """The limit on waiters has a stated outcome."""
+async def test_too_many_waiting_is_answered_429() -> None:
+    """This is the outcome of ``Policy.waiters_max``."""
     gate, server = AsyncGate(policy=Policy(waiters_max=1)), Server(room=0)
     waits = asyncio.Event()
     first = creation()
@@ -242,15 +242,15 @@ async def test_too_many_waiting_is_said_as_429() -> None:
 
 
 async def test_the_longest_wait_of_the_policy_is_a_time_out() -> None:
-    """The limit on waiting time has one too."""
+    """This is the outcome of ``Policy.wait_max``."""
     gate, server = AsyncGate(policy=Policy(wait_max=0.1)), Server(room=0)
 
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(gate.create(creation(), server), 45)
 
 
-async def test_an_engine_made_anew_knows_what_the_watch_had_told() -> None:
-    """The watch goes on in good order after a bug of ours and says nothing twice: the new engine is told again."""
+async def test_a_new_engine_knows_what_the_watch_has_reported() -> None:
+    """The watch goes on after an internal error and repeats nothing: the ledger repeats its news to the new engine."""
     gate = AsyncGate()
     full = ObservedQuota(spec={"pods": 5}, hard={"pods": 5}, used={"pods": 5})
     gate.desk.observe_quota("team", "gone", full)
@@ -265,8 +265,8 @@ async def test_an_engine_made_anew_knows_what_the_watch_had_told() -> None:
     await gate.aclose()
 
 
-async def test_news_that_an_engine_fails_on_is_not_told_again() -> None:
-    """What broke the last engine would break the next: it learns from rejections instead."""
+async def test_news_that_an_engine_fails_on_is_not_repeated() -> None:
+    """It would break the next engine, too, which learns from refusals instead."""
     gate = AsyncGate()
     gate.desk.observe_quota("team", "q", None)  # type: ignore[arg-type]  # a bug of ours
 
@@ -275,14 +275,14 @@ async def test_news_that_an_engine_fails_on_is_not_told_again() -> None:
     await gate.aclose()
 
 
-def test_a_mode_that_cannot_be_told_is_the_callers_error() -> None:
-    """The function that tells the mode is the user's: its error reaches them as it is, and nothing is sent."""
+def test_an_error_in_the_mode_function_is_raised_to_the_caller() -> None:
+    """The function is the user's own: the caller gets its error unchanged, and nothing is sent."""
 
     def confused(namespace: str) -> Any:
         raise LookupError(f"no mode for {namespace}")
 
     configuration = client.Configuration()
-    configuration.host = "http://127.0.0.1:9"  # nobody is asked
+    configuration.host = "http://127.0.0.1:9"  # no request is made
     api: Any = client.CoreV1Api(GatedApiClient(configuration, gate=Gate(mode=confused)))
     with pytest.raises(LookupError, match="no mode for team"):
         api.create_namespaced_pod("team", {"metadata": {"name": "p"}})

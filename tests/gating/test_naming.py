@@ -1,4 +1,4 @@
-"""Names drawn before sending: they fit, they are recognised, and a key gives the same ones again."""
+"""Names drawn before sending: they fit, they are recognised, and a key gives the same name again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def named(body: dict[str, Any], key: str | None = None, seed: int = 1, **kind: s
 @example(prefix="p" * 90, seed=1)
 @given(prefix=st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=80), seed=st.integers())
 def test_a_minted_name_fits_and_shows_its_prefix(prefix: str, seed: int) -> None:
-    """63 characters at most; the prefix is cut, never the ten drawn ones."""
+    """It has 63 characters at most; the prefix is cut, never the ten drawn characters."""
     name = named({"metadata": {"generateName": prefix}}, seed=seed).name
 
     assert len(name) <= 63
@@ -31,7 +31,7 @@ def test_a_minted_name_fits_and_shows_its_prefix(prefix: str, seed: int) -> None
 
 
 def test_generate_name_and_the_rest_of_the_object_stay() -> None:
-    """Only name and annotation are added."""
+    """Only the name and the annotation are added."""
     body = {"kind": "Pod", "metadata": {"generateName": "w-", "labels": {"a": "b"}, "annotations": {"c": "d"}}}
     made = named(body)
 
@@ -41,22 +41,22 @@ def test_generate_name_and_the_rest_of_the_object_stay() -> None:
     assert body["metadata"] == {"generateName": "w-", "labels": {"a": "b"}, "annotations": {"c": "d"}}
 
 
-def test_a_name_of_the_callers_is_kept_and_not_ours() -> None:
-    """A given name may exist already."""
+def test_a_name_of_the_callers_is_kept_and_not_marked_as_minted() -> None:
+    """Such a name may exist already."""
     made = named({"metadata": {"name": "mine", "generateName": "w-"}})
 
     assert (made.name, made.minted) == ("mine", False)
 
 
 def test_a_key_gives_the_same_name_and_id_everywhere() -> None:
-    """Another process, another seed: the same object."""
+    """Another process with another seed finds the same object."""
     body = {"metadata": {"generateName": "w-"}}
 
     assert named(body, "k", seed=1) == named(body, "k", seed=2)
 
 
-def test_a_key_is_a_matter_of_place_and_kind() -> None:
-    """The same key for another namespace, kind or prefix is another create."""
+def test_a_key_is_separate_for_each_namespace_kind_and_prefix() -> None:
+    """The same key with another namespace, kind or prefix is another create."""
     body = {"metadata": {"generateName": "w-"}}
     all_of_them = [
         named(body, "k"),
@@ -71,7 +71,7 @@ def test_a_key_is_a_matter_of_place_and_kind() -> None:
 
 
 def test_without_a_key_each_create_is_another() -> None:
-    """Random name and random id."""
+    """Name and id are random."""
     body = {"metadata": {"generateName": "w-"}}
 
     assert named(body, seed=1).name != named(body, seed=2).name
@@ -79,14 +79,14 @@ def test_without_a_key_each_create_is_another() -> None:
 
 
 def test_the_id_of_a_gate_in_front_is_kept() -> None:
-    """A client's gate behind a proxy's gate must recognise its own object."""
+    """The gate of a client behind a proxy with a gate must recognise its own object."""
     made = named({"metadata": {"generateName": "w-", "annotations": {CREATE_ID: "theirs"}}})
 
     assert made.create_id == "theirs"
 
 
 def test_names_are_valid_object_names() -> None:
-    """A DNS label, as every kind accepts."""
+    """Each is a DNS label, which every kind accepts."""
     name = named({"metadata": {"generateName": "a" * 90}}).name
 
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", name)

@@ -1,4 +1,4 @@
-"""Law 16, never twice: whatever gets lost between us and the server, one create makes one object at most."""
+"""Law 16, never twice: whatever is lost between the gate and the server, one create makes at most one object."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from backoff_ctrl.engine.tickets import Created, Expired, Failed, Rejected
 from backoff_ctrl.k8s.creates.actions import LookUp, Send, Ticketed, Woke
 from backoff_ctrl.k8s.creates.conversation import Conversation, Creation
 from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
-from tests.conversing import STRANGERS, absent, conversation, may_not_look, sent, stored, taken
+from tests.conversing import FOREIGN, absent, conversation, may_not_look, sent, stored, taken
 from tests.playbook import answered, full, line, look_up, lost, pause, raises, returns, send, status
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def test_a_full_quota_on_a_name_of_the_callers_is_looked_up_first(callers: Conversation) -> None:
-    """A 403 may hide a 409: absent means refused, and it is not looked up again at once."""
+    """A 403 may hide a 409. If the name is absent, the create was refused, and is not looked up again soon."""
     assert (
         sent(callers)
         >> full(at=1)
@@ -37,19 +37,19 @@ def test_a_full_quota_on_a_name_of_the_callers_is_looked_up_first(callers: Conve
     )
 
 
-def test_a_full_quota_that_hides_a_strangers_object_is_the_callers_409(callers: Conversation) -> None:
-    """Waiting would never end: the caller gets the 409 that the server would say with room, and we learn."""
+def test_a_full_quota_that_hides_a_foreign_object_is_the_callers_409(callers: Conversation) -> None:
+    """Waiting would be useless: the caller gets the 409 that the server would give with room, and the engine learns."""
     assert (
         sent(callers)
         >> full()
         << look_up()
-        >> answered(200, STRANGERS)
+        >> answered(200, FOREIGN)
         << returns(409, Failed, holding="already exists", teaches=True)
     )
 
 
-def test_a_full_quota_with_our_object_there_is_a_success() -> None:
-    """With an idempotency key an earlier process may have made it."""
+def test_a_full_quota_is_a_success_if_our_object_exists() -> None:
+    """With an idempotency key an earlier process may have created it."""
     machine = conversation(prefix="web-", key="order-17")
 
     assert (
@@ -72,7 +72,7 @@ def test_a_full_quota_with_our_object_there_is_a_success() -> None:
 def test_an_unknown_outcome_is_looked_up_and_sent_again_under_the_same_name(
     unknown: Answered, minted: Conversation
 ) -> None:
-    """The name was drawn before the first send, so that the second cannot make a second object."""
+    """The name was drawn before the first send, so that the second send cannot make a second object."""
     name = minted.named.name
 
     assert (
@@ -87,7 +87,7 @@ def test_an_unknown_outcome_is_looked_up_and_sent_again_under_the_same_name(
 
 
 def test_an_unknown_outcome_that_was_stored_is_a_success(minted: Conversation) -> None:
-    """The object that carries our id is our 201."""
+    """An object with our create id is returned as a 201."""
     assert (
         sent(minted)
         >> lost()
@@ -98,7 +98,7 @@ def test_an_unknown_outcome_that_was_stored_is_a_success(minted: Conversation) -
 
 
 def test_a_resend_that_meets_a_full_quota_is_looked_up_first(minted: Conversation) -> None:
-    """The first send may have been stored meanwhile, and may be what fills the quota."""
+    """The first send may have been stored meanwhile, and may itself fill the quota."""
     assert (
         sent(minted)
         >> lost(at=10)
@@ -113,33 +113,33 @@ def test_a_resend_that_meets_a_full_quota_is_looked_up_first(minted: Conversatio
 
 
 def test_once_the_server_must_have_ended_the_lost_send_a_refusal_is_a_refusal(minted: Conversation) -> None:
-    """A create ends on the server at 34 s: after that nothing of ours can be under way."""
+    """The server ends each create at 34 s: after that, none of our sends can be in flight."""
     assert (
         sent(minted) >> lost(at=10) << look_up() >> absent() << send() >> full(at=11 + SERVER_LIMIT) << line(Rejected)
     )
 
 
 def test_a_conflict_with_our_own_object_is_a_success(minted: Conversation) -> None:
-    """409 AlreadyExists after a resend: looked at, it is ours."""
+    """A 409 AlreadyExists after a resend: the look-up shows that the object is ours."""
     assert (
         sent(minted) >> taken(minted.named.name) << look_up() >> answered(200, stored(minted)) << returns(201, Created)
     )
 
 
-def test_a_conflict_with_a_strangers_object_is_the_callers(callers: Conversation) -> None:
-    """Their name, their 409: the server's own answer, and no hold."""
+def test_a_conflict_with_a_foreign_object_is_the_callers(callers: Conversation) -> None:
+    """The caller gets the server's own 409, and no hold is left."""
     assert (
         sent(callers)
         >> taken()
         << look_up()
-        >> answered(200, STRANGERS)
+        >> answered(200, FOREIGN)
         << returns(409, Failed, holding="already exists")
     )
 
 
 def test_a_terminating_object_of_the_name_is_waited_out_without_a_ticket(callers: Conversation) -> None:
-    """It may hang on a finalizer for hours: no hold stands meanwhile, and it lines up again when it is gone."""
-    going = {**STRANGERS, "metadata": {"name": "web-0", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    """Finalizers may take hours: the create holds nothing meanwhile, and rejoins the line when the object is gone."""
+    going = {**FOREIGN, "metadata": {"name": "web-0", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
 
     assert (
         sent(callers)
@@ -163,17 +163,17 @@ def test_a_terminating_object_of_the_name_is_waited_out_without_a_ticket(callers
 
 
 def test_without_permission_to_look_a_conflict_on_our_own_name_is_a_success(minted: Conversation) -> None:
-    """Only we could have drawn that name."""
+    """No other client could have drawn that name."""
     assert sent(minted) >> taken() << look_up() >> may_not_look() << returns(201, Created, holding=minted.named.name)
 
 
 def test_without_permission_to_look_a_conflict_on_the_callers_name_is_the_callers(callers: Conversation) -> None:
-    """A name that the caller gave may be anybody's."""
+    """Another client may use a name that the caller chose."""
     assert sent(callers) >> taken() << look_up() >> may_not_look() << returns(409, Failed)
 
 
-def test_without_permission_to_look_it_is_not_asked_twice(minted: Conversation) -> None:
-    """The first 403 of a look-up settles it: an unknown outcome then is simply sent again, under its name."""
+def test_without_permission_to_look_there_is_no_second_look_up(minted: Conversation) -> None:
+    """After the first 403 to a look-up, a create with an unknown outcome is simply sent again under its name."""
     assert (
         sent(minted)
         >> lost()
@@ -190,7 +190,7 @@ def test_without_permission_to_look_it_is_not_asked_twice(minted: Conversation) 
 
 
 def test_an_outcome_that_stays_unknown_ends_as_expired(callers: Conversation) -> None:
-    """After five lost answers in a row the last one is the caller's, and the hold ends as unknown."""
+    """After five lost answers in a row the caller gets the last error, and the hold ends as expired."""
     playbook = sent(callers) >> lost() << look_up() >> absent() << send()
     for _ in range(4):
         playbook = playbook >> lost() << look_up() >> absent() << pause(then=Send) >> Woke() << send()
@@ -199,7 +199,7 @@ def test_an_outcome_that_stays_unknown_ends_as_expired(callers: Conversation) ->
 
 
 def test_a_look_up_that_fails_is_tried_again_and_then_given_up(callers: Conversation) -> None:
-    """The object may exist: the ticket ends as expired, never as failed."""
+    """The object may exist, so the ticket ends as expired, never as failed."""
     gone = answered(503, "unavailable")
     playbook = sent(callers) >> answered(504, "x") << look_up()
     for _ in range(5):
@@ -209,14 +209,14 @@ def test_a_look_up_that_fails_is_tried_again_and_then_given_up(callers: Conversa
 
 
 def test_a_create_without_a_name_is_left_to_the_server() -> None:
-    """Neither name nor generateName: the server words the error, and a lost answer cannot be looked up."""
+    """With neither name nor generateName the server reports the error, and a lost answer cannot be looked up."""
     machine = Conversation(Creation("s", "c", "team", "pods", {"metadata": {}}), random.Random(1))
 
     assert sent(machine) >> lost() << raises(ConnectionResetError, Expired)
 
 
-def test_a_lost_answer_that_nobody_can_look_up_is_never_told_as_an_older_refusal(minted: Conversation) -> None:
-    """Refused once, sent again, lost, and the look-ups fail: it may exist, so the caller sees the loss, no 403."""
+def test_a_lost_answer_is_never_reported_as_an_older_refusal(minted: Conversation) -> None:
+    """Refused once, sent again, lost, and the look-ups fail: it may exist, so the caller gets the loss, not the 403."""
     gone = answered(503, "unavailable")
     playbook = sent(minted) >> full() << line(Rejected)
     playbook = playbook >> Ticketed() << send() >> lost(at=50) << look_up()

@@ -1,4 +1,4 @@
-"""What a command prints of a kubeconfig or an environment that cannot be used: never a secret that is in there."""
+"""Commands never print a secret from a kubeconfig or an environment, even if they can't use it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OIDC = {"name": "oidc", "config": {"refresh-token": SECRET, "client-secret": SEC
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Return the one sentence that a command ends with."""
+    """Run a command; return the one sentence it ends with."""
     code = run(list(arguments))
     said = capsys.readouterr()
     lines = said.err.splitlines()
@@ -28,8 +28,8 @@ def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return lines[0]
 
 
-def test_of_a_kubeconfig_only_the_place_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The client's own sentence has all of the user that it misses something of."""
+def test_of_a_kubeconfig_only_the_path_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The client's own error shows the whole user entry in which something is missing."""
     path = write_kubeconfig(tmp_path / "k", "https://127.0.0.1:1", {"token": SECRET, "auth-provider": OIDC})
     assert "id-token" in complaint(capsys, "doctor", "--kubeconfig", path)
 
@@ -38,7 +38,7 @@ def test_of_a_kubeconfig_only_the_place_is_shown(tmp_path: Path, capsys: pytest.
     "server", [f"https://u:{SECRET}@127.0.0.1:1", f"https://u:{SECRET}@127.0.0.1:x", f"u//u:{SECRET}@127.0.0.1"]
 )
 def test_of_an_address_no_password_is_shown(server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whether it can't be reached or is no address at all, of a kubeconfig or as given."""
+    """The address can't be reached or is invalid, and comes from a kubeconfig or an option."""
     assert "127.0.0.1" in complaint(capsys, "doctor", "--kubeconfig", write_kubeconfig(tmp_path / "k", server))
     assert "127.0.0.1" in complaint(capsys, "doctor", "--server", server)
 
@@ -51,10 +51,10 @@ def test_of_an_address_no_password_is_shown(server: str, tmp_path: Path, capsys:
         ("foo", "foo"),
     ],
 )
-def test_a_proxy_that_is_none_is_named(
+def test_an_invalid_proxy_is_named(
     proxy: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It need not be the kubeconfig's: the sentence says where else to look, and has no password."""
+    """It may come from the environment: the sentence says where else to look, and shows no password."""
     monkeypatch.setenv("HTTPS_PROXY", proxy)
     sentence = complaint(capsys, "doctor", "--kubeconfig", write_kubeconfig(tmp_path / "k", "https://127.0.0.1:1"))
 
@@ -62,8 +62,10 @@ def test_a_proxy_that_is_none_is_named(
     assert "HTTPS_PROXY" in sentence
 
 
-def test_a_token_of_other_letters_is_said_and_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """No header can carry it: it is the token, not the network."""
+def test_a_token_with_invalid_characters_is_reported_and_not_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No header can carry it: the sentence blames the token, not the network."""
     assert "the token of context here" in complaint(
         capsys,
         "doctor",
@@ -73,13 +75,13 @@ def test_a_token_of_other_letters_is_said_and_not_shown(tmp_path: Path, capsys: 
 
 
 def test_passwords_with_odd_letters_are_left_out_too() -> None:
-    """Up to the last @ of what stands before the path; a text without a user stays as it is."""
+    """Everything up to the last @ before the path is removed; a text without a user stays unchanged."""
     assert without_passwords("see https://u:p@ss@host:1/a@b and http://v@w") == "see https://host:1/a@b and http://w"
     assert without_passwords("mail a@b // c@d https://host/a@b") == "mail a@b // c@d https://host/a@b"
 
 
 def test_a_server_as_given_is_shown_without_its_password(capsys: pytest.CaptureFixture[str]) -> None:
-    """Also where all goes well: a doctor's answer is pasted into tickets."""
+    """This holds for a successful check, too: people paste its output into tickets."""
     with scripted_server(lambda _: (200, {"gitVersion": "v1.36.3"})) as script:
         run(["doctor", "--server", script.url.replace("//", f"//u:{SECRET}@")])
     said = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""The clocks of the gates."""
+"""The clocks of the gates, and their alarms."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def test_a_call_that_fails_does_not_stop_the_clock(caplog: pytest.LogCaptureFixture) -> None:
-    """Every waiting create hangs on one timer thread: a bug in one call is logged, and the next call comes."""
+    """Every waiting create depends on one timer thread: an error in one call is logged, and the next is made."""
     timers = ThreadTimers()
     came = threading.Event()
 
@@ -24,11 +24,11 @@ def test_a_call_that_fails_does_not_stop_the_clock(caplog: pytest.LogCaptureFixt
     timers.call_at(timers.now(), fails)
     timers.call_at(timers.now(), came.set)
     assert came.wait(45)
-    assert "a timer's call failed" in caplog.text
+    assert "an alarm of the gate failed" in caplog.text
 
 
 def test_what_is_cancelled_is_not_called() -> None:
-    """A cancelled call stays away, also when its time has come."""
+    """A cancelled call is not made when its time comes."""
     now = 0.0
     timers = ThreadTimers(lambda: now)
     called: list[str] = []
@@ -42,7 +42,7 @@ def test_what_is_cancelled_is_not_called() -> None:
 
 
 async def test_an_alarm_that_a_clock_jumped_over_rings_soon() -> None:
-    """An hour ahead: what was due in the hour is due now, not after an hour of the event loop."""
+    """The clock jumps an hour ahead: alarms due within that hour ring now, not after an hour of the event loop."""
     offset = 0.0
     timers = LoopTimers(lambda: time.monotonic() + offset)
     came = asyncio.Event()
@@ -54,7 +54,7 @@ async def test_an_alarm_that_a_clock_jumped_over_rings_soon() -> None:
 
 
 async def test_a_clock_that_goes_back_does_not_stop_time() -> None:
-    """An hour back: time goes on from where it was, and alarms ring as if nothing had happened."""
+    """The clock jumps an hour back: time goes on from where it was, and alarms ring as if nothing had happened."""
     offset = 0.0
     timers = LoopTimers(lambda: time.monotonic() + offset)
     started, before = time.monotonic(), timers.now()
@@ -68,7 +68,7 @@ async def test_a_clock_that_goes_back_does_not_stop_time() -> None:
 
 
 def test_threads_see_a_clock_that_went_back_go_on() -> None:
-    """The same for the clock that threads share."""
+    """The same holds for the clock that threads share."""
     offset = 0.0
     timers = ThreadTimers(lambda: time.monotonic() + offset)
     started, before = time.monotonic(), timers.now()

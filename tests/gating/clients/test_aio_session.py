@@ -1,4 +1,4 @@
-"""The aio client's session: whom it asks the environment for, and a server that never answers."""
+"""The aio client's session: when it consults the environment, and a server that never answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOST = "http://api.example:8080"
 
 @pytest.fixture(autouse=True)
 def _bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nothing in the environment names a proxy or credentials."""
+    """Remove proxies and credentials from the environment."""
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "netrc"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
@@ -31,7 +31,7 @@ def _bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 async def trusts(**given: Any) -> bool:
-    """Whether the session of a client asks the environment at each request; the configuration is left as it was."""
+    """Return whether a client's session consults the environment at each request. The configuration is not changed."""
     configuration = client.Configuration(host=HOST)
     for name, value in given.items():
         setattr(configuration, name, value)
@@ -42,11 +42,11 @@ async def trusts(**given: Any) -> bool:
         return bool(session.trust_env)
 
 
-async def test_nothing_there_is_not_asked_for_again() -> None:
+async def test_an_environment_without_proxy_or_netrc_is_not_consulted() -> None:
     assert not await trusts()
 
 
-async def test_a_proxy_is_taken_from_the_environment_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     assert await trusts()
     monkeypatch.setenv("no_proxy", "api.example")
@@ -54,17 +54,19 @@ async def test_a_proxy_is_taken_from_the_environment_as_ever(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("name", [".netrc", "_netrc"])
-async def test_so_are_credentials_of_a_netrc_file(name: str, tmp_path: Path) -> None:
+async def test_credentials_are_taken_from_a_netrc_file(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("machine api.example login a password b\n", "utf-8")
     assert await trusts()
 
 
-async def test_and_of_one_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_credentials_are_taken_from_a_netrc_file_that_the_environment_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("NETRC", "/somewhere/else")
     assert await trusts()
 
 
-async def test_what_the_caller_says_of_sessions_counts() -> None:
+async def test_the_callers_options_of_the_session_are_kept() -> None:
     assert await trusts(client_session_kwargs={"trust_env": True})
     assert not await trusts(client_session_kwargs={"read_bufsize": 2**20})
 
@@ -77,7 +79,7 @@ class Mute:
 
     async def send(self, body: dict[str, Any]) -> Answer:
         await asyncio.Event().wait()
-        raise AssertionError("nobody sets it")
+        raise AssertionError("never set")
 
     async def look_up(self, name: str) -> Answer:
         self.looked_at.append(asyncio.get_running_loop().time())
@@ -85,7 +87,7 @@ class Mute:
         return Answer(200, {}, found)
 
 
-def test_a_send_without_an_answer_is_looked_up_when_the_server_is_over_with_it() -> None:
+def test_a_send_without_an_answer_is_looked_up_once_the_server_has_ended_it() -> None:
     transport = Mute()
     metadata = {"name": "a", "annotations": {"backoff-ctrl.dev/create-id": "mine"}}
     creation = Creation("here", "me", "team", "pods", {"kind": "Pod", "metadata": metadata, "spec": {"containers": []}})

@@ -1,4 +1,4 @@
-"""The gate reads a create's answer before the client does: the client makes of it what it would have made."""
+"""The gate reads a create's answer before the client does; the caller gets what a plain client would return."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from kubernetes import client
 
 from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.gate.threads import Gate
-from backoff_ctrl.k8s.gated.client import _BUILD, GatedApiClient
+from backoff_ctrl.k8s.gated.client import GatedApiClient
 from backoff_ctrl.k8s.gated.responses import UnreadResponse
+from backoff_ctrl.k8s.gated.since_37 import _BUILD
 from tests.gated_creates import core_of, pod
 from tests.scripted_server import scripted_server
 
@@ -19,10 +20,10 @@ STORED = {**pod("x"), "apiVersion": "v1", "kind": "Pod", "status": {"phase": "Pe
 
 
 def outcome(api: Any) -> tuple[str, Any]:
-    """What a caller gets of a create: the object, or the error."""
+    """Create a pod; return what the caller gets: the object, or the error."""
     try:
         made = core_of(api).create_namespaced_pod("team", pod("x"))
-    except Exception as error:  # noqa: BLE001 - whatever it is, it must be the same
+    except Exception as error:  # noqa: BLE001 - any error must be the same
         return type(error).__name__, str(error)
     return type(made).__name__, made and made.to_dict()
 
@@ -43,15 +44,15 @@ def outcome(api: Any) -> tuple[str, Any]:
     ids=["pod", "unicode", "table", "empty", "list", "null", "no JSON", "refusal", "refusal, no JSON"],
 )
 def test_a_gated_create_gives_what_a_plain_one_gives(status: int, body: Any) -> None:
-    """Objects and errors, whatever the server answers."""
+    """Objects and errors are the same, whatever the server answers."""
     with scripted_server(lambda _: (status, body)) as server:
         configuration = client.Configuration(host=server.url)
         with client.ApiClient(configuration) as plain, GatedApiClient(configuration, gate=Gate()) as gated:
             assert outcome(gated) == outcome(plain)
 
 
-def test_what_was_read_is_not_read_again() -> None:
-    """The client has the way that is taken then; and only what it would read as JSON is taken for it."""
+def test_parsed_json_is_not_parsed_again() -> None:
+    """The client has the method that is used for it, and only answers that it would parse as JSON are passed on."""
     assert _BUILD is not None
     for content_type, shared in (("application/json", True), ("application/json;charset=latin-1", False), ("", False)):
         answer = Answer(201, {"content-type": content_type}, json.dumps(STORED).encode())
@@ -60,11 +61,11 @@ def test_what_was_read_is_not_read_again() -> None:
         read = answer.json()
         assert answer.json() is read
         assert (response.take() is read) is shared
-        assert response.take() is None or not shared  # the caller's own now
+        assert response.take() is None or not shared  # the caller has it now
 
 
-def test_a_text_that_somebody_has_read_elsewhere_is_taken_as_it_is() -> None:
-    """Watches and the DynamicClient read for themselves: the last create's object is none of theirs."""
+def test_a_text_from_elsewhere_is_parsed_as_usual() -> None:
+    """Watches and the DynamicClient read their own answers, and must not get the last create's object."""
     with (
         scripted_server(lambda _: (201, STORED)) as server,
         GatedApiClient(client.Configuration(host=server.url), gate=Gate()) as gated,
@@ -74,8 +75,8 @@ def test_a_text_that_somebody_has_read_elsewhere_is_taken_as_it_is() -> None:
     assert other.metadata.name == "other"
 
 
-def test_a_subclass_that_reads_texts_in_its_own_way_is_asked() -> None:
-    """As ``ApiClient`` asks it."""
+def test_a_subclass_with_its_own_deserialize_is_called() -> None:
+    """It is called as by ``ApiClient``."""
 
     class Hiding(GatedApiClient):
         def deserialize(self, response_text: str, response_type: str, content_type: str | None) -> Any:

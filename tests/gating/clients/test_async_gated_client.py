@@ -1,4 +1,4 @@
-"""``AsyncGatedApiClient`` and ``AsyncGate``: the same for asyncio, and what cancellation may and may not do."""
+"""``AsyncGatedApiClient`` and ``AsyncGate``: gated creates on asyncio, and what cancellation does to them."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def pod(name: str | None = None) -> Any:
 
 
 def core_of(api: Any) -> Any:
-    """The generated methods of a client of either kind; untyped, for the tests pass plain dictionaries."""
+    """The generated methods of a client of either kind, untyped because the tests pass plain dictionaries."""
     kind = sync_client if isinstance(api, GatedApiClient) else client
     return kind.CoreV1Api(api)
 
 
 class Met(asyncio.Event):
-    """An ``on_wait`` callback to wait for."""
+    """An ``on_wait`` callback as an event: set when the create waits in line."""
 
     def __call__(self, explanation: object) -> None:
         self.set()
@@ -46,7 +46,7 @@ class Met(asyncio.Event):
 
 @pytest.fixture
 async def api(sandbox: BackgroundSandbox) -> AsyncIterator[AsyncGatedApiClient]:
-    """A gated aio client with a gate of its own (it learns; nothing is watched)."""
+    """A gated aio client with its own gate, which learns from refusals and watches nothing."""
     async with AsyncGatedApiClient(client.Configuration(host=sandbox.url), gate=AsyncGate()) as made:
         yield made
 
@@ -60,7 +60,7 @@ async def fill(sandbox: BackgroundSandbox, api: AsyncGatedApiClient) -> str:
 async def test_a_create_waits_for_the_delete_that_makes_room(
     sandbox: BackgroundSandbox, api: AsyncGatedApiClient
 ) -> None:
-    """And then returns the typed object, as ever."""
+    """Then it returns the typed object as usual."""
     core, met = core_of(api), Met()
     name = await fill(sandbox, api)
     with waiting(on_wait=met):
@@ -76,7 +76,7 @@ async def test_a_create_waits_for_the_delete_that_makes_room(
 async def test_a_time_limit_raises_what_both_kinds_of_callers_catch(
     sandbox: BackgroundSandbox, api: AsyncGatedApiClient
 ) -> None:
-    """The aio client's ApiException, which is not the sync one's, and a TimeoutError."""
+    """It is the aio client's ApiException, which is not the sync client's, and a TimeoutError."""
     await fill(sandbox, api)
 
     with pytest.raises(AsyncWaitTimeout) as caught, waiting(timeout=0.2):
@@ -89,7 +89,7 @@ async def test_a_time_limit_raises_what_both_kinds_of_callers_catch(
 
 
 async def test_cancelled_in_line_a_create_leaves_it(sandbox: BackgroundSandbox, api: AsyncGatedApiClient) -> None:
-    """Nothing is sent any more, and nobody stands there."""
+    """Nothing more is sent, and the line is empty."""
     await fill(sandbox, api)
     met = Met()
     with waiting(on_wait=met):
@@ -104,7 +104,7 @@ async def test_cancelled_in_line_a_create_leaves_it(sandbox: BackgroundSandbox, 
 
 
 async def test_cancelled_after_it_was_sent_a_create_goes_on_and_keeps_its_hold() -> None:
-    """The server will store it: only the answer ends the hold."""
+    """The server may store it: only the answer ends the hold."""
     arrived, go_on = threading.Event(), threading.Event()
 
     def answer(seen: Seen) -> Any:
@@ -121,7 +121,7 @@ async def test_cancelled_after_it_was_sent_a_create_goes_on_and_keeps_its_hold()
                 await task
             outstanding = api.gate.desk.snapshot().namespaces["team"].outstanding
             go_on.set()
-            await api.gate.settled()
+            await api.gate.drain()
 
     assert outstanding == 1
     assert api.gate.desk.snapshot().namespaces["team"].outstanding == 0
@@ -129,7 +129,7 @@ async def test_cancelled_after_it_was_sent_a_create_goes_on_and_keeps_its_hold()
 
 
 async def test_closing_cancels_what_waits(sandbox: BackgroundSandbox, api: AsyncGatedApiClient) -> None:
-    """With an error that says so."""
+    """The error says so."""
     await fill(sandbox, api)
     met = Met()
     with waiting(on_wait=met):
@@ -143,14 +143,14 @@ async def test_closing_cancels_what_waits(sandbox: BackgroundSandbox, api: Async
 
 
 async def test_sync_and_async_clients_share_one_ledger(sandbox: BackgroundSandbox) -> None:
-    """Room that one of them promised is not promised by the other."""
+    """Room that one of them has given away is not given away again by the other."""
     async with AsyncGatedApiClient(client.Configuration(host=sandbox.url)) as one:
         with GatedApiClient(sync_client.Configuration(host=sandbox.url)) as two:
             assert one.gate.desk is two.gate.desk
 
 
 async def test_an_async_client_on_a_gate_for_threads_is_woken_in_its_loop(sandbox: BackgroundSandbox) -> None:
-    """A delete by a sync client in a thread lets an aio create in."""
+    """A sync client's delete, in a thread, makes room for an aio create."""
     gate = Gate(policy=Policy(base=0.05, cap=0.1))
     configuration = client.Configuration(host=sandbox.url)
     async with AsyncGatedApiClient(configuration, gate=gate) as api:
@@ -166,7 +166,7 @@ async def test_an_async_client_on_a_gate_for_threads_is_woken_in_its_loop(sandbo
 
 
 async def test_the_async_dynamic_client_works(api: AsyncGatedApiClient) -> None:
-    """It reads the raw response itself."""
+    """It reads the raw response."""
     dynamic = await DynamicClient(api)
     pods = await dynamic.resources.get(api_version="v1", kind="Pod")
 
@@ -176,7 +176,7 @@ async def test_the_async_dynamic_client_works(api: AsyncGatedApiClient) -> None:
 
 
 async def test_an_answer_that_was_looked_up_reads_like_one_that_was_sent(sandbox: BackgroundSandbox) -> None:
-    """Typed method, raw method and DynamicClient all read it."""
+    """The typed method, the raw method and the DynamicClient can all read it."""
     configuration = client.Configuration(host=sandbox.url)
     async with AsyncGatedApiClient(configuration, gate=AsyncGate()) as api:
         core = core_of(api)
@@ -193,7 +193,7 @@ async def test_an_answer_that_was_looked_up_reads_like_one_that_was_sent(sandbox
 
 
 async def test_each_send_takes_a_fresh_token() -> None:
-    """The aio configuration is asked again, awaiting its hook."""
+    """The aio configuration is asked again, and its hook awaited."""
     answers = [
         failure(
             403,
@@ -218,19 +218,19 @@ async def test_each_send_takes_a_fresh_token() -> None:
 
 
 async def test_errors_carry_what_the_gate_knows(sandbox: BackgroundSandbox, api: AsyncGatedApiClient) -> None:
-    """A note on the client's own exception."""
+    """The client's own exception has a note."""
     sandbox.create_quota("team", "q", {"requests.cpu": "1"})
 
     with pytest.raises(ApiException) as caught:
         await core_of(api).create_namespaced_pod("team", pod())
 
     assert caught.value.status == 403
-    assert caught.value.__notes__[0].startswith("backoff-ctrl: must-specify, after 1 sends in ")
+    assert caught.value.__notes__[0].startswith("backoff-ctrl: must-specify, after 1 send in ")
     assert caught.value.quota_rejection is None  # type: ignore[attr-defined]
 
 
 async def test_a_forbidden_look_up_makes_a_conflict_on_our_own_name_a_success() -> None:
-    """Without ``get`` permission, a lost answer and then a 409 on the name that only we could draw."""
+    """There is no ``get`` permission: a lost answer, then a 409 on a name that only we could draw."""
     posts: list[Seen] = []
 
     def answer(seen: Seen) -> Any:

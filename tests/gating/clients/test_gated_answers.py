@@ -1,4 +1,4 @@
-"""What a caller of ``GatedApiClient`` gets back: raw responses and errors as ever, on credentials that are fresh."""
+"""What a caller of ``GatedApiClient`` gets: raw responses and errors as usual, with current credentials."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ QUICK = Policy(base=0.05, cap=0.2)
 
 
 def test_a_raw_response_can_still_be_read(sandbox: BackgroundSandbox, core: Any) -> None:
-    """We read the 201 to learn the charge; the caller's ``read()`` gets the bytes all the same."""
+    """The gate reads the 201 to learn the charge; the caller's ``read()`` still returns the bytes."""
     raw = core.create_namespaced_pod("team", pod("raw"), _preload_content=False)
 
     assert json.loads(raw.read())["metadata"]["name"] == "raw"
     assert raw.status == 201
 
 
-def test_a_raw_response_of_a_refused_create_raises_as_ever(sandbox: BackgroundSandbox, core: Any) -> None:
-    """With the reason attached."""
+def test_a_raw_response_of_a_refused_create_raises_as_usual(sandbox: BackgroundSandbox, core: Any) -> None:
+    """The error has a note with the reason."""
     sandbox.create_quota("team", "q", {"requests.cpu": "1"})
 
     with pytest.raises(ApiException) as caught:
@@ -50,7 +50,7 @@ def test_a_raw_response_of_a_refused_create_raises_as_ever(sandbox: BackgroundSa
 
 
 def quota_once(answers: list[Any]) -> Any:
-    """Refuse by quota, then accept: the token may change in between."""
+    """Refuse the first creates, then accept: the token may change in between."""
 
     def answer(seen: Seen) -> Any:
         if seen.method == "GET":
@@ -77,8 +77,8 @@ FULL = failure(
     ],
 )
 def test_each_send_takes_a_fresh_token_unless_the_caller_gave_one(request_auth: Any, want: list[str]) -> None:
-    """A token put into the header before a long wait has expired after it."""
-    policy = Policy(base=0.2, cap=0.2)  # a token is asked for anew after 50 ms
+    """A token that was put into the header before a long wait may have expired after it."""
+    policy = Policy(base=0.2, cap=0.2)  # the token is asked for again after 50 ms
     with scripted_server(quota_once([FULL])) as server:
         configuration = client.Configuration(host=server.url, api_key={"authorization": "Bearer token-1"})
         with GatedApiClient(configuration, gate=Gate(policy=policy)) as api:
@@ -91,7 +91,7 @@ def test_each_send_takes_a_fresh_token_unless_the_caller_gave_one(request_auth: 
 
 
 def test_a_refused_token_is_renewed_once_by_the_configurations_hook() -> None:
-    """401: the hook runs, the create is sent again; a second 401 is the caller's."""
+    """After a 401 the hook runs and the create is sent again; the caller would get a second 401."""
     with scripted_server(quota_once([failure(401, "Unauthorized", "Unauthorized")])) as server:
         configuration = client.Configuration(host=server.url, api_key={"authorization": "Bearer old"})
         with GatedApiClient(configuration, gate=Gate()) as api:
@@ -116,7 +116,7 @@ def test_a_refused_token_is_renewed_once_by_the_configurations_hook() -> None:
 def test_a_create_that_never_fits_raises_the_clients_error_with_what_the_gate_knows(
     sandbox: BackgroundSandbox,
 ) -> None:
-    """``ApiException`` of the client, a note, and the rejection as data."""
+    """It is the client's ``ApiException``, with a note and the rejection as data."""
     sandbox.create_quota("team", "small", {"requests.cpu": "1"})
     policy = Policy(base=0.05, cap=0.1, never_confirm=0.1)
     with GatedApiClient(client.Configuration(host=sandbox.url), gate=Gate(policy=policy)) as api:
@@ -133,7 +133,7 @@ def test_a_create_that_never_fits_raises_the_clients_error_with_what_the_gate_kn
 
 
 def test_the_dynamic_client_works_and_shows_the_reason_in_its_context(sandbox: BackgroundSandbox, core: Any) -> None:
-    """It re-wraps errors and drops attributes; ours is one step behind."""
+    """It re-wraps errors and drops attributes; ours is in the context."""
     dynamic = DynamicClient(core.api_client)
     pods = dynamic.resources.get(api_version="v1", kind="Pod")
     made = pods.create(body=pod("dyn"), namespace="team")
@@ -147,7 +147,7 @@ def test_the_dynamic_client_works_and_shows_the_reason_in_its_context(sandbox: B
 
 
 def test_a_connection_that_cannot_be_made_raises_the_transports_own_error() -> None:
-    """After some patience, what callers always caught."""
+    """After some tries the caller gets the error that a plain client raises."""
     import urllib3  # noqa: PLC0415
 
     gate = Gate(policy=Policy(base=0.001, cap=0.01))

@@ -1,4 +1,4 @@
-"""``GatedApiClient`` in existing code: how a create waits there, with which options, and what passes ungated."""
+"""``GatedApiClient`` in existing code: how a create waits, its options, and what passes ungated."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def test_a_waiting_asynchronous_create_leaves_the_pool_to_the_delete_that_makes_room(
     sandbox: BackgroundSandbox, core: Any
 ) -> None:
-    """The client's pool has one thread: a create that waited on it would wait for ever."""
+    """The client's pool has one thread: a create that waited in it would block the delete, and wait for ever."""
     name = fill(sandbox, core)
     met = Met()
     with waiting(on_wait=met):
@@ -43,21 +43,21 @@ def test_a_waiting_asynchronous_create_leaves_the_pool_to_the_delete_that_makes_
 
 
 def test_many_waiting_asynchronous_creates_need_no_threads(sandbox: BackgroundSandbox, core: Any) -> None:
-    """Two hundred of them: the pool's one thread, and the timers'."""
+    """Two hundred creates need the pool's one thread and the timers' thread."""
     fill(sandbox, core)
     before = threading.active_count()
     pending = [core.create_namespaced_pod("team", pod(), async_req=True) for _ in range(200)]
 
     core.list_namespaced_pod("team", async_req=True).get(45)
 
-    assert threading.active_count() <= before + 4  # multiprocessing's pool has three handlers of its own
+    assert threading.active_count() <= before + 4  # multiprocessing's pool adds three threads
     assert not any(each.ready() for each in pending)
 
 
 def test_closing_a_client_cancels_its_waiting_creates_and_names_them(
     sandbox: BackgroundSandbox, core: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """``close`` joins the pool and is the atexit hook: it must not wait for what never comes."""
+    """``close`` joins the pool and is the atexit hook: it must not wait for ever."""
     fill(sandbox, core)
     met = Met()
     with waiting(on_wait=met):
@@ -74,7 +74,7 @@ def test_closing_a_client_cancels_its_waiting_creates_and_names_them(
 
 
 def test_closing_a_client_ends_creates_that_wait_in_other_threads(sandbox: BackgroundSandbox, core: Any) -> None:
-    """A blocking create in a worker thread gets ``GateClosed`` too."""
+    """A blocking create in a worker thread gets ``GateClosed``, too."""
     fill(sandbox, core)
     met, ends = Met(), []
 
@@ -96,7 +96,7 @@ def test_closing_a_client_ends_creates_that_wait_in_other_threads(sandbox: Backg
 
 
 def test_a_time_limit_raises_what_both_kinds_of_callers_catch(sandbox: BackgroundSandbox, core: Any) -> None:
-    """An ApiException with the last answer, and a TimeoutError."""
+    """It is an ApiException with the last answer, and a TimeoutError."""
     fill(sandbox, core)
 
     with pytest.raises(WaitTimeout) as caught, waiting(timeout=0.2):
@@ -108,8 +108,8 @@ def test_a_time_limit_raises_what_both_kinds_of_callers_catch(sandbox: Backgroun
     assert "exceeded quota: q" in str(caught.value.body)
 
 
-def test_options_are_taken_in_the_call_not_in_the_pool(sandbox: BackgroundSandbox, core: Any) -> None:
-    """The pool's thread has another context: the asynchronous create keeps the caller's time limit."""
+def test_options_are_read_in_the_callers_thread_not_in_the_pool(sandbox: BackgroundSandbox, core: Any) -> None:
+    """The pool's thread has another context; the create keeps the caller's time limit."""
     fill(sandbox, core)
     with waiting(timeout=0.2):
         pending = core.create_namespaced_pod("team", pod(), async_req=True)
@@ -119,7 +119,7 @@ def test_options_are_taken_in_the_call_not_in_the_pool(sandbox: BackgroundSandbo
 
 
 def test_a_higher_priority_goes_first(sandbox: BackgroundSandbox, core: Any) -> None:
-    """Of two that wait, the later one with priority gets the room."""
+    """Of two waiting creates, the later one with the higher priority gets the room."""
     name = fill(sandbox, core)
     pending = {}
     for title, priority in (("low", 0), ("high", 5)):
@@ -148,16 +148,16 @@ def test_the_same_key_gives_the_same_object(sandbox: BackgroundSandbox, core: An
 
 @pytest.mark.parametrize("wrong", [{"timeout": -1}, {"priority": 1.5}, {"priority": True}])
 def test_wrong_options_are_refused_at_once(wrong: Any) -> None:
-    """Not after an hour in line."""
+    """The error does not come after an hour in line."""
     with pytest.raises((ValueError, TypeError), match="must be"), waiting(**wrong):
         pass
 
 
-# -- one ledger, and what passes ---------
+# -- one ledger, and what passes ungated ---------
 
 
 def test_clients_of_one_server_share_one_ledger(sandbox: BackgroundSandbox) -> None:
-    """``CoreV1Api(GatedApiClient())`` beside ``BatchV1Api(GatedApiClient())`` must not promise one room twice."""
+    """``CoreV1Api(GatedApiClient())`` beside ``BatchV1Api(GatedApiClient())`` must not give away room twice."""
     configuration = client.Configuration(host=sandbox.url)
     with GatedApiClient(configuration) as one, GatedApiClient(configuration) as two:
         assert one.gate.desk is two.gate.desk
@@ -167,7 +167,7 @@ def test_clients_of_one_server_share_one_ledger(sandbox: BackgroundSandbox) -> N
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # fork beside threads: Python 3.12 warns
 def test_a_forked_child_has_a_ledger_of_its_own(sandbox: BackgroundSandbox) -> None:
-    """The parent's lock may be held in the moment of the fork, and its waiters are not the child's."""
+    """The parent's lock may be held at the time of the fork, and the child has none of its waiters."""
     gate = Gate()
     gate.desk.count_passed()
     gate.desk._lock.acquire()
@@ -184,7 +184,7 @@ def test_a_forked_child_has_a_ledger_of_its_own(sandbox: BackgroundSandbox) -> N
 
 
 def test_dry_runs_patches_and_subresources_pass_ungated(sandbox: BackgroundSandbox, core: Any) -> None:
-    """They charge nothing, or not as a create does: no turn is waited for."""
+    """They are not charged, or not like a create, so they do not wait."""
     fill(sandbox, core)
     sent = core.api_client.gate.counts.sent
 
@@ -196,7 +196,7 @@ def test_dry_runs_patches_and_subresources_pass_ungated(sandbox: BackgroundSandb
 
 
 def test_an_ungated_refusal_teaches(sandbox: BackgroundSandbox) -> None:
-    """After a refused dry run the gate knows the quota: the next create is not sent in vain."""
+    """After a refused dry run the gate knows the quota: the next create waits without being sent."""
     with GatedApiClient(client.Configuration(host=sandbox.url)) as plain:
         fill(sandbox, core_of(plain))
     patient = Gate(policy=Policy(base=60, cap=60))
@@ -213,7 +213,7 @@ def test_an_ungated_refusal_teaches(sandbox: BackgroundSandbox) -> None:
 
 
 def test_a_failed_create_leaves_no_hold(sandbox: BackgroundSandbox, core: Any) -> None:
-    """Invalid, forbidden or timed out: the ledger is as before."""
+    """The ledger is as before."""
     sandbox.create_quota("team", "q", {"pods": "10"})
     for body in (pod("Not A Name"), {**pod(), "spec": {"containers": []}}):
         with pytest.raises(ApiException):
@@ -224,7 +224,7 @@ def test_a_failed_create_leaves_no_hold(sandbox: BackgroundSandbox, core: Any) -
 
 
 def test_the_callers_object_is_not_touched(core: Any) -> None:
-    """Name and annotation are put into a copy."""
+    """The name and the annotation are added to a copy."""
     body = pod()
     before = json.dumps(body)
     core.create_namespaced_pod("team", body)
@@ -233,7 +233,7 @@ def test_the_callers_object_is_not_touched(core: Any) -> None:
 
 
 def test_every_refusal_is_counted_by_its_lane(sandbox: BackgroundSandbox, core: Any) -> None:
-    """Counters say what happened: sent, admitted, refused by lane."""
+    """The counters show what was sent, admitted, and refused by lane."""
     fill(sandbox, core)
     with pytest.raises(WaitTimeout), waiting(timeout=0.05):
         core.create_namespaced_pod("team", pod())
@@ -255,5 +255,5 @@ def test_overload_windows_are_apart_by_credential_and_priority_level(sandbox: Ba
     flows = [name.split("|") for name in gate.desk.snapshot().flows]
     assert {server for server, _, _ in flows} == {sandbox.url}
     assert len({credential for _, credential, _ in flows}) == 2
-    assert {bool(level) for _, _, level in flows} == {False, True}  # unknown at first, then as the answer said
+    assert {bool(level) for _, _, level in flows} == {False, True}  # unknown at first, then known from the answer
     assert "one" not in str(flows)

@@ -1,4 +1,4 @@
-"""One gate under all kinds of callers at once: threads, asynchronous requests and asyncio, in one line."""
+"""All kinds of callers at one gate: threads, asynchronous requests and asyncio wait in one line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pod(name: str) -> Any:
 
 
 async def test_callers_of_all_kinds_get_their_turn_through_one_gate(sandbox: BackgroundSandbox) -> None:
-    """120 creates through room for 4, each deleted when it is in: all are made once, and no hold is left."""
+    """120 creates with room for 4, each deleted once created: all are made exactly once, and no hold is left."""
     sandbox.create_quota("team", "q", {"pods": "4"})
     gate = Gate(policy=Policy(base=0.02, cap=0.1))
     with GatedApiClient(sync.Configuration(host=sandbox.url), gate=gate, pool_threads=4) as blocking:
@@ -60,7 +60,7 @@ def from_threads(core: Any) -> list[str]:
 
 
 def asynchronously(core: Any) -> list[str]:
-    """Each is deleted by whoever finds it ready; the waiting ones hold no thread of the four."""
+    """Each is deleted once it is ready; the waiting ones hold none of the four threads."""
     pending = [core.create_namespaced_pod("team", pod(f"pool-{number}"), async_req=True) for number in range(EACH)]
 
     def end(each: Any) -> str:
@@ -82,7 +82,7 @@ async def from_the_loop(core: Any) -> list[str]:
 
 
 def test_a_shared_ledger_watches_where_a_create_waits(sandbox: BackgroundSandbox) -> None:
-    """By default: the first wait in a namespace starts the watch there, and from then on room is seen."""
+    """By default, the first create that waits in a namespace starts the watch there."""
     sandbox.create_quota("team", "q", {"pods": "1"})
     met = threading.Event()
     with GatedApiClient(sync.Configuration(host=sandbox.url)) as api:
@@ -95,7 +95,7 @@ def test_a_shared_ledger_watches_where_a_create_waits(sandbox: BackgroundSandbox
             tell(namespace)
             observed.set()
 
-        desk.watching = watching  # the real one, and then the test knows
+        desk.watching = watching  # the real method, which now also signals the test
         first = core.create_namespaced_pod("team", pod("first"))
         with waiting(on_wait=lambda _: met.set()):
             second = core.create_namespaced_pod("team", pod("second"), async_req=True)
@@ -114,7 +114,7 @@ def test_a_shared_ledger_watches_where_a_create_waits(sandbox: BackgroundSandbox
 
 
 def test_a_watch_that_cannot_begin_stops_no_create(sandbox: BackgroundSandbox) -> None:
-    """It only helps: the create waits for its turn all the same, and the failure is counted."""
+    """The watch only helps: the create still waits for its turn, and the failure is counted."""
     sandbox.create_quota("team", "q", {"pods": "1"})
     asked: list[str] = []
     told = threading.Event()

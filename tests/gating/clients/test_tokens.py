@@ -1,4 +1,4 @@
-"""The token of a configuration: asked for once a second, and never an older one than the caller has set."""
+"""The token of a configuration: asked for at most once a second, and never older than the one the caller has set."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ HEADER = ConfiguredToken("Bearer a")
 
 
 def configuration(token: str = "a") -> client.Configuration:
-    """With a token."""
+    """A configuration with a token."""
     return client.Configuration(api_key={"BearerToken": token}, api_key_prefix={"BearerToken": "Bearer"})
 
 
 def test_a_header_is_remembered_for_a_second() -> None:
-    """Not before it was noted, nor after."""
+    """It is not known before it was noted, nor after a second."""
     now = [10.0]
     last, asked = LastToken(lambda: now[0]), configuration()
     assert last.of(asked) is None
@@ -35,7 +35,7 @@ def test_a_header_is_remembered_for_a_second() -> None:
 
 
 def test_another_token_or_prefix_counts_at_once() -> None:
-    """Whatever its text: it is the object that was set."""
+    """The objects are compared, whatever their text."""
     last, asked = LastToken(), configuration()
     last.note(asked, HEADER)
     asked.api_key["BearerToken"] = "b"
@@ -47,7 +47,7 @@ def test_another_token_or_prefix_counts_at_once() -> None:
 
 
 def test_a_header_that_is_not_of_the_configured_token_is_not_remembered() -> None:
-    """Set by another thread meanwhile, or made by a subclass in its own way."""
+    """Another thread may have set a token meanwhile, or a subclass made the header."""
     last, asked = LastToken(), configuration("b")
     last.note(asked, HEADER)
 
@@ -55,7 +55,7 @@ def test_a_header_that_is_not_of_the_configured_token_is_not_remembered() -> Non
 
 
 def test_the_token_of_one_call_stays_with_that_call() -> None:
-    """A raw call as somebody else, made with a header of its own, lends it to nobody."""
+    """A raw call with its own header, as another user, does not pass the header on to later calls."""
     with scripted_server(lambda _: (200, {})) as server:
         made = configuration("mine")
         made.host = server.url
@@ -69,7 +69,7 @@ def test_the_token_of_one_call_stays_with_that_call() -> None:
 
 
 def test_a_refused_token_is_not_sent_again() -> None:
-    """Who tries again after a 401 has the configuration asked first, as with the plain client."""
+    """After a 401 the configuration is asked first, as by the plain client."""
     with scripted_server(lambda seen: (401 if seen.headers["authorization"] == "Bearer old" else 200, {})) as server:
         made = configuration("old")
         made.host = server.url
@@ -89,7 +89,7 @@ def test_a_refused_token_is_not_sent_again() -> None:
 
 
 def test_where_no_token_is_configured_nothing_is_remembered() -> None:
-    """A header of the caller's own is not the configuration's."""
+    """A caller's own header is not the configuration's."""
     last, bare = LastToken(), client.Configuration()
     last.note(bare, HEADER)
 
@@ -97,7 +97,7 @@ def test_where_no_token_is_configured_nothing_is_remembered() -> None:
 
 
 def test_the_hook_of_a_configuration_is_asked_once_for_many_creates() -> None:
-    """What it gave goes with each; what somebody sets meanwhile goes with the next."""
+    """Its token is sent with each create; a token that is set meanwhile is sent with the next."""
     asked: list[Any] = []
     with scripted_server(lambda seen: (201, {**seen.body, "status": {}})) as server:
         made = configuration("first")

@@ -256,7 +256,7 @@ def test_a_listener_that_fails_harms_no_create(caplog: pytest.LogCaptureFixture)
         assert [answer.status for answer in await asyncio.gather(*tasks)] == [201] * 3
 
     play(stage, run)
-    assert len([message for message in caplog.messages if "telling what waits failed" in message]) == 1
+    assert len([message for message in caplog.messages if "reporting on waiting creates failed" in message]) == 1
     assert stage.gate.counts.failed_open == 0
 
 

@@ -1,4 +1,4 @@
-"""The memory file: what a gate learned survives a restart, and no damage to it can hurt."""
+"""The memory file: what a gate has learned survives a restart, and a damaged file does no harm."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def loaded(path: Path, *, at: float = 1000.0, server: str = SERVER) -> Memory | 
 
 @settings(max_examples=40)
 @given(what=MEMORIES)
-def test_what_is_saved_is_what_is_loaded(tmp_path_factory: pytest.TempPathFactory, what: Memory) -> None:
-    """Every name, amount, age and scope class comes back as it was, to the last nano-unit."""
+def test_a_saved_memory_is_loaded_unchanged(tmp_path_factory: pytest.TempPathFactory, what: Memory) -> None:
+    """Every name, amount, age and scope class is restored, to the last nano-unit."""
     assert loaded(saved(tmp_path_factory.mktemp("memory") / "gate.json", what)) == what
 
 
 def test_facts_age_while_the_process_is_gone(tmp_path: Path) -> None:
-    """A minute between the processes is a minute more of age; a clock that was set back adds nothing."""
+    """A minute between the processes adds a minute of age; a clock that was set back adds nothing."""
     path = saved(tmp_path / "gate.json", memory(age=5.0), at=1000.0)
     ages = []
     for at in (1060.0, 400.0):
@@ -67,7 +67,7 @@ def test_facts_age_while_the_process_is_gone(tmp_path: Path) -> None:
 
 
 def test_the_first_start_has_no_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """No file is the usual beginning and nothing to be told of."""
+    """A missing file is normal, and not logged."""
     assert loaded(tmp_path / "gate.json") is None
     assert not caplog.records
 
@@ -87,36 +87,36 @@ def test_the_first_start_has_no_memory(tmp_path: Path, caplog: pytest.LogCapture
         "\x00\xff",
     ],
 )
-def test_a_damaged_file_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str) -> None:
-    """The gate says so in one sentence, keeps the file for whoever wants to look, and learns anew."""
+def test_a_damaged_file_is_renamed(tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str) -> None:
+    """The gate logs one sentence, keeps the file for inspection, and learns from refusals."""
     path = tmp_path / "gate.json"
     path.write_text(text, encoding="latin-1")
     assert loaded(path) is None
     assert not path.exists()
     assert (tmp_path / "gate.json.damaged").read_text(encoding="latin-1") == text
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert "set aside" in caplog.text
+    assert "renamed to" in caplog.text
 
 
 @settings(max_examples=25)
 @given(what=MEMORIES, cut=st.floats(0, 1))
-def test_a_file_that_was_cut_is_no_memory(tmp_path_factory: pytest.TempPathFactory, what: Memory, cut: float) -> None:
-    """A disk that was full, or a copy that broke off: never half of a truth."""
+def test_a_truncated_file_is_not_used(tmp_path_factory: pytest.TempPathFactory, what: Memory, cut: float) -> None:
+    """After a full disk or an interrupted copy, no part of the file is used."""
     path = saved(tmp_path_factory.mktemp("memory") / "gate.json", what)
     text = path.read_bytes()
     path.write_bytes(text[: int(len(text) * cut * 0.999)])
     assert loaded(path) is None
 
 
-def test_a_pipe_is_no_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody writes into it: it is not waited for."""
+def test_a_pipe_is_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing writes into it: the gate does not wait for it."""
     os.mkfifo(tmp_path / "gate.json")
     assert loaded(tmp_path / "gate.json") is None
-    assert "no regular file" in caplog.text
+    assert "not a regular file" in caplog.text
 
 
-def test_a_save_writes_into_no_file_that_is_there(tmp_path: Path) -> None:
-    """Not into one that another process of the same number writes, nor where somebody laid a link."""
+def test_a_save_overwrites_no_other_file(tmp_path: Path) -> None:
+    """Neither the file of another process with the same id, nor the target of a link."""
     victim = tmp_path / "victim"
     victim.write_text("whole")
     (tmp_path / f"gate.json.{os.getpid()}.new").symlink_to(victim)
@@ -128,14 +128,16 @@ def test_a_save_writes_into_no_file_that_is_there(tmp_path: Path) -> None:
 
 
 def test_a_huge_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever put it there: the gate's memory is small, and so is the time that it takes to start."""
+    """The gate's memory is small, so that it starts quickly."""
     path = saved(tmp_path / "gate.json")
     monkeypatch.setattr(memory_file, "LARGEST", 100)
     assert loaded(path) is None
 
 
-def test_what_is_saved_can_be_loaded_however_long_names_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of too many bytes the older half is left out, and again."""
+def test_a_memory_that_is_too_large_is_shortened_until_it_can_be_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it has too many bytes, the older half is left out."""
     ceilings = {f"{age}-{'x' * 100}": RememberedCeiling(1, 1, float(age)) for age in range(9)}
     many = Memory({"team": {name: RememberedQuota({"pods": ceiling}, {}) for name, ceiling in ceilings.items()}}, 0.0)
     monkeypatch.setattr(memory_file, "MOST_QUOTAS", 8)
@@ -148,36 +150,36 @@ def test_what_is_saved_can_be_loaded_however_long_names_are(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("change", [{"version": 2}, {"server": "https://elsewhere"}])
-def test_another_versions_or_servers_file_stays(
+def test_a_file_of_another_version_or_server_stays(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, change: dict[str, Any]
 ) -> None:
-    """It is no damage: after a downgrade, or with a wrong path, the file is left to whom it belongs."""
+    """After a downgrade, or with a wrong path, the file is not damaged and is left alone."""
     path = saved(tmp_path / "gate.json")
     text = json.dumps(json.loads(path.read_text()) | change)
     path.write_text(text)
     assert loaded(path) is None
     assert path.read_text() == text
-    assert "learns anew" in caplog.text
+    assert "learns from refusals" in caplog.text
 
 
 def test_a_save_that_fails_leaves_the_old_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A full or forbidden disk is told in the log and costs nothing but the memory."""
+    """A full or read-only disk is logged, and costs nothing but the memory."""
     path = saved(tmp_path / "gate.json", memory(used=1))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))  # as full as a disk can be: ten bytes are left
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))  # like a full disk: ten bytes are left
     try:
         assert not MemoryFile(path, SERVER).save(memory(used=2))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert [each.name for each in tmp_path.iterdir()] == ["gate.json"]
-    assert "can't be written" in caplog.text
+    assert "cannot write" in caplog.text
     found = loaded(path)
     assert found is not None
     assert found.quotas["team"]["compute"].ceilings["requests.cpu"].used == 10**9
 
 
-def test_a_disk_that_stays_full_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Twice a minute would be the whole log; once it went well again, the next failure is news."""
+def test_a_disk_that_stays_full_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Twice a minute would flood the log; after a successful save the next failure is logged again."""
     file = MemoryFile(tmp_path / "to" / "gate.json", SERVER)
     (tmp_path / "to").touch()
     assert [file.save(memory()) for _ in range(3)] == [False] * 3
@@ -190,8 +192,8 @@ def test_a_disk_that_stays_full_is_said_once(tmp_path: Path, caplog: pytest.LogC
     assert len(caplog.records) == 2
 
 
-def test_what_a_killed_process_had_begun_is_taken_away(tmp_path: Path) -> None:
-    """An hour later: what is younger may be somebody's who shares the directory."""
+def test_temporary_files_of_killed_processes_are_deleted(tmp_path: Path) -> None:
+    """They are deleted after an hour: younger ones may belong to a process that shares the directory."""
     old, young, others = (tmp_path / name for name in ("gate.json.a1b2.new", "gate.json.c3d4.new", "else.json.e5.new"))
     for path in (old, young, others):
         path.write_text("half")
@@ -203,8 +205,10 @@ def test_what_a_killed_process_had_begun_is_taken_away(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"gate.json.0.new", young.name, others.name}
 
 
-def test_a_file_of_more_than_is_saved_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each quota and namespace costs its share of a start: what has nothing in it is not taken in."""
+def test_a_file_with_more_quotas_than_are_saved_counts_as_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each quota costs time at the start; empty namespaces are skipped."""
     path = saved(tmp_path / "gate.json")
     found = json.loads(path.read_text())
     found["namespaces"] |= {f"empty-{number}": {} for number in range(9)}
@@ -218,7 +222,7 @@ def test_a_file_of_more_than_is_saved_is_damaged(tmp_path: Path, monkeypatch: py
 
 
 def test_only_the_newest_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is bounded: of too many quotas those last heard of are saved."""
+    """The file is limited: of too many quotas the most recent are saved."""
     monkeypatch.setattr(memory_file, "MOST_QUOTAS", 2)
     ceilings = {name: RememberedCeiling(1, 1, age) for name, age in (("old", 9.0), ("new", 1.0), ("mid", 5.0))}
     many = Memory({"team": {name: RememberedQuota({"pods": ceiling}, {}) for name, ceiling in ceilings.items()}}, 0.0)

@@ -49,7 +49,7 @@ def learn(desk: Desk) -> None:
 
 
 def test_the_next_ledger_knows_what_the_last_one_learned(tmp_path: Path) -> None:
-    """Closed and opened again: the ceiling is there, learned, with its age."""
+    """The ceiling is there again, as learned, with its age."""
     path = tmp_path / "deep" / "gate.json"
     first = ledger()
     keeper = MemoryKeeper(first, MemoryFile(path, SERVER))
@@ -63,7 +63,7 @@ def test_the_next_ledger_knows_what_the_last_one_learned(tmp_path: Path) -> None
 
 
 def test_a_killed_process_loses_little(tmp_path: Path) -> None:
-    """It is saved from time to time, not only at the end."""
+    """The memory is saved now and then, not only at the end."""
     path = tmp_path / "gate.json"
     desk = ledger()
     learn(desk)
@@ -77,14 +77,14 @@ def test_a_killed_process_loses_little(tmp_path: Path) -> None:
     assert set(found.quotas) == {"team"}
 
 
-def test_nothing_learned_is_no_file(tmp_path: Path) -> None:
-    """A gate that met no quota leaves nothing behind."""
+def test_a_gate_that_learned_nothing_writes_no_file(tmp_path: Path) -> None:
+    """A gate that met no quota leaves no file."""
     MemoryKeeper(ledger(), MemoryFile(tmp_path / "gate.json", SERVER)).close()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_ledger_that_fails_to_remember_says_so_and_goes_on(tmp_path: Path) -> None:
-    """Law 18: an error of ours is counted; no file is written from half a truth."""
+def test_a_ledger_that_fails_to_remember_counts_the_error_and_goes_on(tmp_path: Path) -> None:
+    """Law 18: an internal error is counted, and no incomplete file is written."""
     desk = ledger()
     learn(desk)
     handlers: Any = desk.controller._handlers
@@ -95,7 +95,7 @@ def test_a_ledger_that_fails_to_remember_says_so_and_goes_on(tmp_path: Path) -> 
 
 
 def test_servers_have_files_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One directory serves many clusters; without the variable nothing is kept."""
+    """One directory serves many clusters. Without the variable nothing is kept."""
     monkeypatch.delenv(ENVIRONMENT, raising=False)
     assert memory_file_of(SERVER) is None
     monkeypatch.setenv(ENVIRONMENT, str(tmp_path))
@@ -105,8 +105,8 @@ def test_servers_have_files_of_their_own(tmp_path: Path, monkeypatch: pytest.Mon
     assert all(path.parent == tmp_path for path in paths)
 
 
-def test_a_home_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No shell has read what a unit file or an env file says; where nobody knows the home, the name stands."""
+def test_a_tilde_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No shell expands the value in a unit file or an env file. If the home is unknown, the name is taken literally."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv(ENVIRONMENT, "~/memory")
     file = memory_file_of(SERVER)
@@ -119,7 +119,7 @@ def test_a_home_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_last_save_is_the_newest(tmp_path: Path) -> None:
-    """A save that is under way when the ledger closes ends first."""
+    """A save in progress when the ledger closes ends first."""
     desk, begun, go = ledger(), threading.Event(), threading.Event()
     learn(desk)
     written: list[int] = []
@@ -138,7 +138,7 @@ def test_the_last_save_is_the_newest(tmp_path: Path) -> None:
     desk.learn("other", ANYBODY, Rejected("q", {"pods": 10**9}, full, full), desk.timers.now())
     closing = threading.Thread(target=keeper.close)
     closing.start()
-    closing.join(0.3)  # time enough to overtake it
+    closing.join(0.3)  # enough time to overtake it
     assert closing.is_alive()
     go.set()
     closing.join(300)
@@ -146,8 +146,8 @@ def test_the_last_save_is_the_newest(tmp_path: Path) -> None:
     assert sorted(written) == written
 
 
-def test_a_slow_disk_holds_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who closes the last client of a server waits for the save; who opens one of another server does not."""
+def test_a_slow_disk_delays_no_client_of_another_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing the last client of a server waits for the save; opening a client of another server does not."""
     saving, go = threading.Event(), threading.Event()
 
     def slow(_: int) -> None:
@@ -169,8 +169,8 @@ def test_a_slow_disk_holds_up_nobody_else(tmp_path: Path, monkeypatch: pytest.Mo
     closing.join(300)
 
 
-def test_a_save_that_fails_unforeseen_is_not_the_last(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Law 18: it is counted and logged, and the next one is tried."""
+def test_an_unexpected_error_does_not_stop_later_saves(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Law 18: the error is counted and logged, and the next save is tried."""
     desk, saved = ledger(), threading.Semaphore(0)
     learn(desk)
 
@@ -186,8 +186,8 @@ def test_a_save_that_fails_unforeseen_is_not_the_last(tmp_path: Path, caplog: py
     assert len([message for message in caplog.messages if "internal error" in message]) == 1
 
 
-def test_a_program_remembers_by_its_environment(sandbox: BackgroundSandbox, tmp_path: Path) -> None:
-    """With the variable set a program that never closes its client leaves the file, and the next one reads it."""
+def test_the_environment_makes_a_program_remember(sandbox: BackgroundSandbox, tmp_path: Path) -> None:
+    """With the variable set, a program that never closes its client leaves the file, and the next program reads it."""
     sandbox.create_quota("team", "q", {"pods": "0"})
     for _ in range(2):
         done = subprocess.run(

@@ -33,8 +33,8 @@ def outcome_of(resource: str, kind: str, answer: Any) -> Created:
     body = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}, "spec": {"containers": [{"name": "c"}]}}
     machine = Conversation(Creation("http://s", "me", "team", resource, body), random.Random(7))
     machine.start()
-    machine.hear(Ticketed())
-    action = machine.hear(answered(201, answer if isinstance(answer, str) else json.dumps(answer)))
+    machine.handle(Ticketed())
+    action = machine.handle(answered(201, answer if isinstance(answer, str) else json.dumps(answer)))
     assert isinstance(action, Return)
     assert isinstance(action.outcome, Created)
     return action.outcome
