@@ -16,10 +16,11 @@ from .tickets import Refusal, Ticket
 
 if TYPE_CHECKING:
     from .blocks import Block
-    from .line import Shape
     from .overload import Window
+    from .requests import Request
+    from .shapes import Shape
     from .shared import Shared
-    from .tickets import RefusalReason, Request
+    from .tickets import RefusalReason
 
 _NO_BLOCKS: Final[list[Block]] = []
 UNHURRIED: Final = 1.0  # seconds: while nobody waits, answered holds end in bundles
@@ -55,21 +56,21 @@ class Admission:
         if request.state != "new":
             request.happens("submit")
         line = self.line
-        knowledge = self.knowledge
-        shape = knowledge.shapes.get(request.demand.key) or knowledge.shape_of(request.demand)
         request.joined = now
         request.rank = now - request.priority * self.policy.age_step if request.priority else now
         self.seq = request.seq = self.seq + 1
-        if shape.rows:
-            row = shape.rows.get((request.priority, request.flow))
+        if line.size:
+            row = line.rows.get((request.demand.key, request.priority, request.flow))
             if row is not None and line.size < self._waiters_max:
-                # Its equals wait already: it goes after them, and nothing needs to be weighed.
+                # Equal requests wait already: it waits behind them, and nothing needs to be weighed.
                 request.state = "waiting"
-                request.demand = shape.demand
+                request.demand = row.demand
                 request.row = row
                 row.waiting.append(request)
                 line.size += 1
                 return
+        knowledge = self.knowledge
+        shape = knowledge.shapes.get(request.demand.key) or knowledge.shape_of(request.demand)
         if (
             line.size
             or shape.version != knowledge.version
@@ -117,8 +118,7 @@ class Admission:
             or (knowledge.end_holds(now, self.policy) and self._offer(request, shape, now))
         ):
             request.happens("submit")
-            row = shape.row_of(request)
-            self.line.join(request, row)
+            row = self.line.join(request, shape)
             self.keeping.weigh(row, now)  # from now on it is overtaken, not only from the next look on
             self._set_alarm(now)
 
@@ -179,6 +179,12 @@ class Admission:
         """Have the line looked over at the next advance."""
         self._scan_due = True
         self._shared.wake(self, now)
+
+    def _retain_ceilings(self) -> None:
+        """Drop what is stored by ceiling for ceilings that no longer exist."""
+        present = set(self.knowledge.ceilings())
+        self.probing.retain(present)
+        self.keeping.retain(present)
 
     def _is_time(self, now: float) -> bool:
         """Say whether time alone may let somebody go."""

@@ -18,9 +18,11 @@ from .policy import Policy
 from .shared import Shared
 
 if TYPE_CHECKING:
-    from .admission import Admission
-    from .ceilings import ObservedQuota
-    from .tickets import Outcome, Refusal, Rejected, Request, Ticket
+    from .outcomes import Outcome, Rejected
+    from .quotas import ObservedQuota
+    from .requests import Request
+    from .shared import Alarmed
+    from .tickets import Refusal, Ticket
 
 
 class Controller:
@@ -36,7 +38,7 @@ class Controller:
         self._shared = Shared(self.policy, rng or random.Random(0), self._wake, self.policy.settle_time)
         self._contended = self._shared.contended
         self._handlers: dict[str, ComputeResourceAwareBackOffHandler] = {}
-        self._alarms: list[tuple[float, int, Admission]] = []
+        self._alarms: list[tuple[float, int, Alarmed]] = []
         self._count = 0
         self._now = float("-inf")
         self._watching_all = False
@@ -225,7 +227,7 @@ class Controller:
                 self._watched[namespace] = healthy
             self._handler(namespace).watch(healthy=healthy, now=now)
 
-    def _wake(self, handler: Admission, at: float) -> None:
+    def _wake(self, handler: Alarmed, at: float) -> None:
         if at < handler.wake_at:
             handler.wake_at = at
             self._count += 1

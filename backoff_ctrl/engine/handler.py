@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 from .admission import UNHURRIED, Admission
 from .backoff import FOREVER
 from .errors import TicketError
-from .tickets import REQUESTS, Created, Expired, Overloaded, Rejected, Ticket
+from .outcomes import Created, Expired, Overloaded, Rejected
+from .requests import REQUESTS
+from .tickets import Ticket
 
 if TYPE_CHECKING:
-    from .ceilings import ObservedQuota
+    from .outcomes import Outcome
     from .overload import Window
-    from .tickets import Outcome, Request
+    from .quotas import ObservedQuota
+    from .requests import Request
 
 
 class ComputeResourceAwareBackOffHandler(Admission):
@@ -67,22 +70,28 @@ class ComputeResourceAwareBackOffHandler(Admission):
         knowledge = self.knowledge
         version = knowledge.version
         rooms = knowledge.observe(name, seen, now)
+        quota = knowledge.quotas[name]
         settled_at = now + self._shared.settle_time
         for ceiling, room in rooms:
             lag = self._shared.recount_lag if ceiling.resource in seen.recounted else 0.0
-            self.settling.add_observed(settled_at, ceiling, room, now - lag, lag)
+            young = quota.holds.ended_since(ceiling, now - lag)
+            self.settling.add_recounted(settled_at, ceiling, room, young, lag)
         if rooms:
             self.keeping.note_release(now)
             self._shared.wake(self, self.settling.next_at())
-        if any(ceiling.doubt for ceiling in knowledge.quotas[name].ceilings.values()):
+        if any(ceiling.doubt for ceiling in quota.ceilings.values()):
             knowledge.living.doubtful = True  # new ones come with room, or with another limit: we are woken
+        if knowledge.version != version:
+            self._retain_ceilings()
+            self._look(now)
         self.probing.dissolve()
-        if knowledge.quotas[name].holds.confirm() or knowledge.version != version:
+        if quota.holds.confirm():
             self._look(now)
 
     def forget(self, name: str, now: float) -> None:
         """Take in that a quota is gone."""
         if self.knowledge.forget(name):
+            self._retain_ceilings()
             self._look(now)
 
     def watch(self, *, healthy: bool, now: float) -> None:
@@ -159,7 +168,7 @@ class ComputeResourceAwareBackOffHandler(Admission):
             elif isinstance(outcome, Overloaded):
                 self.pace.slow(outcome, ticket.sent, len(self.knowledge.outstanding) + 1, now)
         if ticket.request.state == "waiting":
-            self.line.join(ticket.request, ticket.shape.row_of(ticket.request))
+            self.line.join(ticket.request, ticket.shape)
         self._look(now)
 
     def _rejected(self, ticket: Ticket, rejected: Rejected, now: float) -> None:
@@ -167,7 +176,7 @@ class ComputeResourceAwareBackOffHandler(Admission):
         shape = ticket.shape
         sent = ticket.sent if rejected.sent is None else rejected.sent
         quota = knowledge.quotas.get(rejected.quota)
-        if quota is not None and knowledge.is_watched(quota):
+        if quota is not None and knowledge.is_watched(quota.name):
             replaced = quota.stale_since(rejected, sent)
             if replaced is not None:
                 self.probing.ended(ticket, passed=False)
@@ -196,8 +205,9 @@ class ComputeResourceAwareBackOffHandler(Admission):
 
     def forget_idle(self, limit: float) -> bool:
         """Drop shapes and learned ceilings unused since ``limit``; say whether nothing at all is left to keep."""
-        self.knowledge.forget_shapes(limit)
+        self.knowledge.forget_shapes(limit, {row.shape for row in self.line.rows.values()})
         if self.line.size or self.knowledge.outstanding:
             return False
-        self.knowledge.forget_idle(limit)
+        if self.knowledge.forget_idle(limit):
+            self._retain_ceilings()
         return not self.knowledge.quotas and not self.knowledge.shapes

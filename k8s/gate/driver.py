@@ -10,8 +10,8 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Protocol
 
+from backoff_ctrl.engine.outcomes import Abandoned, Failed, Outcome
 from backoff_ctrl.engine.quantities import format_quantity
-from backoff_ctrl.engine.tickets import Abandoned, Failed, Outcome
 from backoff_ctrl.k8s.creates.actions import (
     Action,
     Answered,
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from backoff_ctrl.engine.explaining import Explanation
-    from backoff_ctrl.engine.tickets import Refusal, Request
+    from backoff_ctrl.engine.requests import Request
+    from backoff_ctrl.engine.tickets import Refusal
     from backoff_ctrl.k8s.answers.answer import Answer
     from backoff_ctrl.k8s.creates.conversation import Creation
 

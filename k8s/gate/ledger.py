@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING
 from backoff_ctrl.engine.controller import Controller
 from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.errors import TicketError
-from backoff_ctrl.engine.tickets import Abandoned, Outcome, Refusal, Rejected, Request, Ticket
+from backoff_ctrl.engine.outcomes import Abandoned, Outcome, Rejected
+from backoff_ctrl.engine.requests import Request
+from backoff_ctrl.engine.tickets import Refusal, Ticket
 from backoff_ctrl.k8s.charges.footprint import FootprintError
 from backoff_ctrl.k8s.charges.remembered import remembered_footprint
 
@@ -32,10 +34,10 @@ from .waiters import Counts, Held, Trial, Waiter
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from backoff_ctrl.engine.ceilings import ObservedQuota
     from backoff_ctrl.engine.explaining import Explanation, Snapshot
     from backoff_ctrl.engine.memory import Memory
     from backoff_ctrl.engine.policy import Policy
+    from backoff_ctrl.engine.quotas import ObservedQuota
     from backoff_ctrl.k8s.answers.answer import Answer
     from backoff_ctrl.k8s.creates.conversation import Creation
 

@@ -6,10 +6,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from backoff_ctrl.engine.tickets import Abandoned, Refusal, Ticket
+from backoff_ctrl.engine.outcomes import Abandoned
 
 if TYPE_CHECKING:
     from backoff_ctrl.engine.controller import Controller
+    from backoff_ctrl.engine.tickets import Refusal, Ticket
 
     from .ledger import Desk
 
