@@ -31,7 +31,7 @@ class Admission:
 
     __slots__ = (
         "_resume", "_scan_due", "_shared", "_waiters_max", "keeping", "knowledge", "line", "namespace", "pace",
-        "policy", "probing", "seq", "settling", "wake_at",
+        "policy", "probing", "settling", "wake_at",
     )  # fmt: skip
 
     def __init__(self, namespace: str, shared: Shared, *, observing: bool, ends_told: bool = False) -> None:
@@ -45,7 +45,6 @@ class Admission:
         self.probing = Probing(namespace, self.knowledge, shared)
         self.settling = Settling()
         self.pace = Pace(self.policy, shared.rng)
-        self.seq = 0
         self.wake_at = FOREVER
         self._resume: tuple[float, int] | None = None
         self._scan_due = False
@@ -58,7 +57,8 @@ class Admission:
         line = self.line
         request.joined = now
         request.rank = now - request.priority * self.policy.age_step if request.priority else now
-        self.seq = request.seq = self.seq + 1
+        shared = self._shared
+        shared.seq = request.seq = shared.seq + 1
         if line.size:
             row = line.rows.get((request.demand.key, request.priority, request.flow))
             if row is not None and line.size < self._waiters_max:
@@ -140,20 +140,17 @@ class Admission:
             return False
         shared = self._shared
         window = shared.flows.get(request.flow) or shared.flow(request.flow)
-        free = window.in_flight + 1 <= window.size and now >= window.not_before and not window.turns
-        free = free and pace.brake is None
-        if not free:
+        if pace.brake is not None or window.turns or window.in_flight + 1 > window.size or now < window.not_before:
             place = (request.rank, request.seq)
             if not pace.allows(self, window, shared.contended, len(self.knowledge.outstanding), place, now):
                 return False
-        ticket = Ticket(request, shape, now, bool(blocks), unproven)
+        ticket = Ticket(request, shape, window, now, blocks is not _NO_BLOCKS, unproven)
         for block in blocks:
             block.sends(ticket)
         outstanding = self.knowledge.outstanding
         if not outstanding and self.wake_at > now + self.policy.ticket_max:
             shared.wake(self, now + self.policy.ticket_max)
         outstanding[ticket] = None
-        window.in_flight += 1
         if unproven:
             pace.unproven += 1
         shared.effects.append(ticket)

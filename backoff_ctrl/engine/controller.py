@@ -45,6 +45,7 @@ class Controller:
         self._watched: dict[str, bool] = {}
         self._ends_told: dict[str, None] = {}
         self._expire_at = FOREVER
+        self._due_at = FOREVER  # the next alarm or expiry: ``advance`` has nothing to do before it
 
     def submit(self, request: Request, now: float) -> None:
         """Take a new request; ``advance`` then says what became of it. ``TicketError`` if it is not new."""
@@ -128,20 +129,8 @@ class Controller:
             now = self._now
         else:
             self._now = now
-        alarms = self._alarms
-        if alarms and alarms[0][0] <= now:
-            due = []
-            while alarms and alarms[0][0] <= now:
-                at, _, handler = heapq.heappop(alarms)
-                if at == handler.wake_at:
-                    handler.wake_at = FOREVER
-                    due.append(handler)
-            for handler in due:
-                handler.advance(now)
-        if self._contended:
-            self._take_turns(now)
-        if now >= self._expire_at:
-            self._expire(now)
+        if now >= self._due_at or self._contended:
+            self._do_due(now)
         shared = self._shared
         effects = shared.effects
         if not effects:
@@ -211,6 +200,7 @@ class Controller:
         handler = ComputeResourceAwareBackOffHandler(namespace, self._shared, observing=observing, ends_told=told)
         self._handlers[namespace] = handler
         self._expire_at = min(self._expire_at, self._now + self.policy.idle_ttl)
+        self._due_at = min(self._due_at, self._expire_at)
         return handler
 
     def _set_watch(self, now: float, namespace: str | None, *, healthy: bool) -> None:
@@ -232,6 +222,7 @@ class Controller:
             handler.wake_at = at
             self._count += 1
             heapq.heappush(self._alarms, (at, self._count, handler))
+            self._due_at = min(self._due_at, at)
             if len(self._alarms) > 64 + 4 * len(self._handlers):
                 self._prune_alarms()
 
@@ -239,6 +230,22 @@ class Controller:
         """Drop alarms that were replaced by earlier ones: each handler needs one."""
         self._alarms = [alarm for alarm in self._alarms if alarm[0] == alarm[2].wake_at]
         heapq.heapify(self._alarms)
+
+    def _do_due(self, now: float) -> None:
+        """Wake the handlers whose alarm is due, then give out turns, then forget what is idle."""
+        alarms = self._alarms
+        due = []
+        while alarms and alarms[0][0] <= now:
+            at, _, handler = heapq.heappop(alarms)
+            if at == handler.wake_at:
+                handler.wake_at = FOREVER
+                due.append(handler)
+        for handler in due:
+            handler.advance(now)
+        self._take_turns(now)
+        if now >= self._expire_at:
+            self._expire(now)
+        self._due_at = min(self._alarms[0][0] if self._alarms else FOREVER, self._expire_at)
 
     def _take_turns(self, now: float) -> None:
         """Give the places of each contended overload window to the waiting namespaces, one each in turn."""

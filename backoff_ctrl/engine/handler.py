@@ -6,7 +6,7 @@ Two tables drive it: ``blocks.BLOCKS`` and ``tickets.REQUESTS``. Who may go is i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from .admission import UNHURRIED, Admission
 from .backoff import FOREVER
@@ -17,9 +17,10 @@ from .tickets import Ticket
 
 if TYPE_CHECKING:
     from .outcomes import Outcome
-    from .overload import Window
     from .quotas import ObservedQuota
     from .requests import Request
+
+_ENDS: Final = REQUESTS["sent"]
 
 
 class ComputeResourceAwareBackOffHandler(Admission):
@@ -31,11 +32,11 @@ class ComputeResourceAwareBackOffHandler(Admission):
         """Admit at once and ungated; what comes of it teaches all the same."""
         shape = self.knowledge.shape_of(request.demand)
         self.knowledge.know(shape)
-        self.seq = request.seq = self.seq + 1
+        shared = self._shared
+        shared.seq = request.seq = shared.seq + 1
         request.joined = request.rank = now
-        ticket = Ticket(request, shape, now, False, False)
+        ticket = Ticket(request, shape, shared.flow(request.flow), now, False, False)
         self.knowledge.outstanding[ticket] = None
-        self._shared.flow(request.flow).in_flight += 1
         self._set_alarm(now)
         return ticket
 
@@ -48,22 +49,22 @@ class ComputeResourceAwareBackOffHandler(Admission):
         request = ticket.request
         if isinstance(outcome, Rejected) and not outcome.shows_full():
             outcome = Overloaded(scope="namespace")  # by its own figures it would get in, again and again
-        request.state = REQUESTS[request.state][outcome.event]
+        request.state = _ENDS[outcome.event]
         ticket.ended = "settled"
         knowledge = self.knowledge
         del knowledge.outstanding[ticket]
-        flow = self._shared.flows[request.flow]
-        flow.in_flight -= 1
-        flow.used_at = now
+        window = ticket.window
+        window.in_flight -= 1
+        window.used_at = now
         if ticket.unproven or self.pace.brake is not None:
             self.pace.ended(ticket, outcome, len(knowledge.outstanding), now)
             if self.line.size:
                 self._look(now)
         if isinstance(outcome, Created):
-            flow.good()
+            window.good()
             self._created(ticket, outcome, now)
         else:
-            self._not_created(ticket, outcome, flow, now)
+            self._not_created(ticket, outcome, now)
 
     def observe(self, name: str, seen: ObservedQuota, now: float) -> None:
         """Take in a quota object as watched or read."""
@@ -155,16 +156,16 @@ class ComputeResourceAwareBackOffHandler(Admission):
             else:
                 self._shared.wake(self, now + self.policy.answered_hold)
 
-    def _not_created(self, ticket: Ticket, outcome: Outcome, flow: Window, now: float) -> None:
+    def _not_created(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
         for ceiling, amount in ticket.shape.meets:
             ceiling.release(amount)
         if isinstance(outcome, Rejected):
-            flow.good()
+            ticket.window.good()
             self._rejected(ticket, outcome, now)
         else:
             self.probing.ended(ticket, passed=False)
             if isinstance(outcome, Overloaded) and outcome.scope == "flow":
-                flow.bad(ticket.sent, now, outcome.retry_after, self.policy.base, cut=self.policy.overload_cut)
+                ticket.window.bad(ticket.sent, now, outcome.retry_after, self.policy.base, cut=self.policy.overload_cut)
             elif isinstance(outcome, Overloaded):
                 self.pace.slow(outcome, ticket.sent, len(self.knowledge.outstanding) + 1, now)
         if ticket.request.state == "waiting":

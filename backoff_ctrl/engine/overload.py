@@ -65,7 +65,7 @@ class Window:
     def good(self) -> None:
         """Grow a little: the server answered. ``in_flight`` counts the others, without the one that was answered."""
         self.failures = 0
-        if self.is_used():
+        if self.in_flight * 2 + 2 >= self.size:  # is_used(), without the call
             self.size = min(float(self._policy.overload_max), self.size + 1.0 / self.size)
 
     def bad(self, sent: float, now: float, retry_after: float | None, base: float, *, cut: float | None) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from .requests import REQUESTS
 
 if TYPE_CHECKING:
+    from .overload import Window
     from .requests import Request
     from .shapes import Shape
 
@@ -18,16 +19,23 @@ class Ticket:
     From the start the ticket holds the amounts that its create will be charged.
     """
 
-    __slots__ = ("ended", "probe", "request", "sent", "shape", "unproven")
+    __slots__ = ("ended", "probe", "request", "sent", "shape", "unproven", "window")
 
-    def __init__(self, request: Request, shape: Shape, sent: float, probe: bool, unproven: bool) -> None:
-        """Admit the request at ``sent``; ``unproven``: no quota is known that would charge it."""
+    def __init__(
+        self, request: Request, shape: Shape, window: Window, sent: float, probe: bool, unproven: bool
+    ) -> None:
+        """Admit the request at ``sent``, in its flow's overload ``window``.
+
+        ``unproven``: no quota is known that would charge it.
+        """
         request.state = REQUESTS[request.state]["admit"]
+        window.in_flight += 1
         for ceiling, amount in shape.meets:
             ceiling.held += amount
             ceiling.room -= amount
         self.request = request
         self.shape = shape
+        self.window = window
         self.sent = sent
         self.probe = probe
         self.unproven = unproven
