@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 sys.path.insert(0, str(Path(__file__).parent.parent))  # also where nothing is installed
 
 from backoff_ctrl.engine.blocks import BLOCKS
-from backoff_ctrl.engine.tickets import REQUESTS
+from backoff_ctrl.engine.requests import REQUESTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -36,7 +36,7 @@ from backoff_ctrl.k8s.creates.actions import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from backoff_ctrl.engine.tickets import Outcome
+    from backoff_ctrl.engine.outcomes import Outcome
 
 
 class Machine(Protocol):

@@ -21,7 +21,7 @@ from backoff_ctrl.engine import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from backoff_ctrl.engine.tickets import Outcome
+    from backoff_ctrl.engine.outcomes import Outcome
 
 Effect: TypeAlias = Ticket | Refusal
 ONE: Final = 1_000_000_000  # nano-units

@@ -23,7 +23,7 @@ from backoff_ctrl.k8s.watching.watch import QuotaWatch
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from backoff_ctrl.engine.ceilings import ObservedQuota
+    from backoff_ctrl.engine.quotas import ObservedQuota
     from backoff_ctrl.k8s.watching.reading import Kind
     from backoff_ctrl.k8s.watching.status import WatchBook
 

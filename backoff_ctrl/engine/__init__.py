@@ -4,15 +4,17 @@ Laws of the room: no clock, no I/O, no threads, no Kubernetes or HTTP words. Tim
 the same calls give the same answers. Names of namespaces, quotas, resources and scopes are opaque strings.
 """
 
-from .ceilings import ObservedQuota
 from .controller import Controller
 from .demand import Demand, Selector
 from .errors import BackoffError, PolicyError, QuantityError, TicketError
 from .explaining import Explanation, Snapshot
 from .handler import ComputeResourceAwareBackOffHandler
 from .memory import Memory, RememberedCeiling, RememberedQuota
+from .outcomes import Abandoned, Created, Expired, Failed, Overloaded, Rejected
 from .policy import Policy
-from .tickets import Abandoned, Created, Expired, Failed, Overloaded, Refusal, Rejected, Request, Ticket
+from .quotas import ObservedQuota
+from .requests import Request
+from .tickets import Refusal, Ticket
 
 __all__ = [
     "Abandoned",

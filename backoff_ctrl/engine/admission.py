@@ -16,10 +16,11 @@ from .tickets import Refusal, Ticket
 
 if TYPE_CHECKING:
     from .blocks import Block
-    from .line import Shape
     from .overload import Window
+    from .requests import Request
+    from .shapes import Shape
     from .shared import Shared
-    from .tickets import RefusalReason, Request
+    from .tickets import RefusalReason
 
 _NO_BLOCKS: Final[list[Block]] = []
 UNHURRIED: Final = 1.0  # seconds: while nobody waits, answered holds end in bundles
@@ -30,7 +31,7 @@ class Admission:
 
     __slots__ = (
         "_resume", "_scan_due", "_shared", "_waiters_max", "keeping", "knowledge", "line", "namespace", "pace",
-        "policy", "probing", "seq", "settling", "wake_at",
+        "policy", "probing", "settling", "wake_at",
     )  # fmt: skip
 
     def __init__(self, namespace: str, shared: Shared, *, observing: bool, ends_told: bool = False) -> None:
@@ -44,7 +45,6 @@ class Admission:
         self.probing = Probing(namespace, self.knowledge, shared)
         self.settling = Settling()
         self.pace = Pace(self.policy, shared.rng)
-        self.seq = 0
         self.wake_at = FOREVER
         self._resume: tuple[float, int] | None = None
         self._scan_due = False
@@ -55,21 +55,22 @@ class Admission:
         if request.state != "new":
             request.happens("submit")
         line = self.line
-        knowledge = self.knowledge
-        shape = knowledge.shapes.get(request.demand.key) or knowledge.shape_of(request.demand)
         request.joined = now
         request.rank = now - request.priority * self.policy.age_step if request.priority else now
-        self.seq = request.seq = self.seq + 1
-        if shape.rows:
-            row = shape.rows.get((request.priority, request.flow))
+        shared = self._shared
+        shared.seq = request.seq = shared.seq + 1
+        if line.size:
+            row = line.rows.get((request.demand.key, request.priority, request.flow))
             if row is not None and line.size < self._waiters_max:
-                # Its equals wait already: it goes after them, and nothing needs to be weighed.
+                # Equal requests wait already: it waits behind them, and nothing needs to be weighed.
                 request.state = "waiting"
-                request.demand = shape.demand
+                request.demand = row.demand
                 request.row = row
                 row.waiting.append(request)
                 line.size += 1
                 return
+        knowledge = self.knowledge
+        shape = knowledge.shapes.get(request.demand.key) or knowledge.shape_of(request.demand)
         if (
             line.size
             or shape.version != knowledge.version
@@ -117,8 +118,7 @@ class Admission:
             or (knowledge.end_holds(now, self.policy) and self._offer(request, shape, now))
         ):
             request.happens("submit")
-            row = shape.row_of(request)
-            self.line.join(request, row)
+            row = self.line.join(request, shape)
             self.keeping.weigh(row, now)  # from now on it is overtaken, not only from the next look on
             self._set_alarm(now)
 
@@ -140,20 +140,17 @@ class Admission:
             return False
         shared = self._shared
         window = shared.flows.get(request.flow) or shared.flow(request.flow)
-        free = window.in_flight + 1 <= window.size and now >= window.not_before and not window.turns
-        free = free and pace.brake is None
-        if not free:
+        if pace.brake is not None or window.turns or window.in_flight + 1 > window.size or now < window.not_before:
             place = (request.rank, request.seq)
             if not pace.allows(self, window, shared.contended, len(self.knowledge.outstanding), place, now):
                 return False
-        ticket = Ticket(request, shape, now, bool(blocks), unproven)
+        ticket = Ticket(request, shape, window, now, blocks is not _NO_BLOCKS, unproven)
         for block in blocks:
             block.sends(ticket)
         outstanding = self.knowledge.outstanding
         if not outstanding and self.wake_at > now + self.policy.ticket_max:
             shared.wake(self, now + self.policy.ticket_max)
         outstanding[ticket] = None
-        window.in_flight += 1
         if unproven:
             pace.unproven += 1
         shared.effects.append(ticket)
@@ -179,6 +176,12 @@ class Admission:
         """Have the line looked over at the next advance."""
         self._scan_due = True
         self._shared.wake(self, now)
+
+    def _retain_ceilings(self) -> None:
+        """Drop what is stored by ceiling for ceilings that no longer exist."""
+        present = set(self.knowledge.ceilings())
+        self.probing.retain(present)
+        self.keeping.retain(present)
 
     def _is_time(self, now: float) -> bool:
         """Say whether time alone may let somebody go."""

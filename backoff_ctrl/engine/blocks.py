@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import random
 
     from .policy import Policy
-    from .tickets import Ticket
 
 BlockState = Literal["shut", "ready", "probing"]
 BlockEvent = Literal["timer", "probe", "refused", "passed", "elsewhere", "undecided", "late"]
@@ -47,7 +46,7 @@ class Block:
         self.state: BlockState = "shut"
         self.attempts = attempts
         self.due = due
-        self.probe: Ticket | None = None
+        self.probe: object = None  # the ticket of the probe that is out
         self.hinted: float | None = None
         self.succeeded = False  # the last probe got in
 
@@ -56,7 +55,7 @@ class Block:
         try:
             self.state = BLOCKS[self.state][event]
         except KeyError:
-            raise TicketError(f"a block that is {self.state} cannot meet {event!r}") from None
+            raise TicketError(f"a block is {self.state}: {event!r} is not allowed in that state") from None
 
     def is_ready(self, now: float) -> bool:
         """Say whether a probe may go; a timer that has run out counts."""
@@ -64,7 +63,7 @@ class Block:
             self.happens("timer")
         return self.state == "ready"
 
-    def sends(self, probe: Ticket) -> None:
+    def sends(self, probe: object) -> None:
         """Let this create through as the probe."""
         self.happens("probe")
         self.probe = probe

@@ -18,9 +18,11 @@ from .policy import Policy
 from .shared import Shared
 
 if TYPE_CHECKING:
-    from .admission import Admission
-    from .ceilings import ObservedQuota
-    from .tickets import Outcome, Refusal, Rejected, Request, Ticket
+    from .outcomes import Outcome, Rejected
+    from .quotas import ObservedQuota
+    from .requests import Request
+    from .shared import Alarmed
+    from .tickets import Refusal, Ticket
 
 
 class Controller:
@@ -36,13 +38,14 @@ class Controller:
         self._shared = Shared(self.policy, rng or random.Random(0), self._wake, self.policy.settle_time)
         self._contended = self._shared.contended
         self._handlers: dict[str, ComputeResourceAwareBackOffHandler] = {}
-        self._alarms: list[tuple[float, int, Admission]] = []
+        self._alarms: list[tuple[float, int, Alarmed]] = []
         self._count = 0
         self._now = float("-inf")
         self._watching_all = False
         self._watched: dict[str, bool] = {}
         self._ends_told: dict[str, None] = {}
         self._expire_at = FOREVER
+        self._due_at = FOREVER  # the next alarm or expiry: ``advance`` has nothing to do before it
 
     def submit(self, request: Request, now: float) -> None:
         """Take a new request; ``advance`` then says what became of it. ``TicketError`` if it is not new."""
@@ -126,20 +129,8 @@ class Controller:
             now = self._now
         else:
             self._now = now
-        alarms = self._alarms
-        if alarms and alarms[0][0] <= now:
-            due = []
-            while alarms and alarms[0][0] <= now:
-                at, _, handler = heapq.heappop(alarms)
-                if at == handler.wake_at:
-                    handler.wake_at = FOREVER
-                    due.append(handler)
-            for handler in due:
-                handler.advance(now)
-        if self._contended:
-            self._take_turns(now)
-        if now >= self._expire_at:
-            self._expire(now)
+        if now >= self._due_at or self._contended:
+            self._do_due(now)
         shared = self._shared
         effects = shared.effects
         if not effects:
@@ -209,6 +200,7 @@ class Controller:
         handler = ComputeResourceAwareBackOffHandler(namespace, self._shared, observing=observing, ends_told=told)
         self._handlers[namespace] = handler
         self._expire_at = min(self._expire_at, self._now + self.policy.idle_ttl)
+        self._due_at = min(self._due_at, self._expire_at)
         return handler
 
     def _set_watch(self, now: float, namespace: str | None, *, healthy: bool) -> None:
@@ -225,11 +217,12 @@ class Controller:
                 self._watched[namespace] = healthy
             self._handler(namespace).watch(healthy=healthy, now=now)
 
-    def _wake(self, handler: Admission, at: float) -> None:
+    def _wake(self, handler: Alarmed, at: float) -> None:
         if at < handler.wake_at:
             handler.wake_at = at
             self._count += 1
             heapq.heappush(self._alarms, (at, self._count, handler))
+            self._due_at = min(self._due_at, at)
             if len(self._alarms) > 64 + 4 * len(self._handlers):
                 self._prune_alarms()
 
@@ -237,6 +230,22 @@ class Controller:
         """Drop alarms that were replaced by earlier ones: each handler needs one."""
         self._alarms = [alarm for alarm in self._alarms if alarm[0] == alarm[2].wake_at]
         heapq.heapify(self._alarms)
+
+    def _do_due(self, now: float) -> None:
+        """Wake the handlers whose alarm is due, then give out turns, then forget what is idle."""
+        alarms = self._alarms
+        due = []
+        while alarms and alarms[0][0] <= now:
+            at, _, handler = heapq.heappop(alarms)
+            if at == handler.wake_at:
+                handler.wake_at = FOREVER
+                due.append(handler)
+        for handler in due:
+            handler.advance(now)
+        self._take_turns(now)
+        if now >= self._expire_at:
+            self._expire(now)
+        self._due_at = min(self._alarms[0][0] if self._alarms else FOREVER, self._expire_at)
 
     def _take_turns(self, now: float) -> None:
         """Give the places of each contended overload window to the waiting namespaces, one each in turn."""

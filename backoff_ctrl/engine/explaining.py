@@ -10,10 +10,11 @@ if TYPE_CHECKING:
 
     from .ceilings import Ceiling
     from .handler import ComputeResourceAwareBackOffHandler
-    from .line import Shape
     from .overload import WindowSnapshot
+    from .quotas import Quota
+    from .requests import Request
+    from .shapes import Shape
     from .shared import Shared
-    from .tickets import Request
 
 WaitReason = Literal[
     "quota",
@@ -98,18 +99,16 @@ class Snapshot:
 
 def explain(handler: ComputeResourceAwareBackOffHandler, request: Request, shared: Shared, now: float) -> Explanation:
     """Say what stands between a waiting request and its create."""
-    row = request.row
-    assert row is not None
-    shape = row.shape
+    shape = handler.knowledge.shape_of(request.demand)
     handler.knowledge.know(shape)
     reason, ceiling, asked = _reason(handler, request, shape, shared, now)
     ahead = handler.line.ahead(request)
-    block = ceiling.block if ceiling is not None else None
+    block = handler.probing.blocks.get(ceiling) if ceiling is not None else None
     next_probe = max(0.0, block.due - now) if block is not None and block.state == "shut" else None
     estimate = handler.keeping.release_gap * (ahead + 1) if handler.keeping.release_gap else next_probe
     return Explanation(
         reason=reason,
-        quota=ceiling.quota.name if ceiling is not None else "",
+        quota=ceiling.quota if ceiling is not None else "",
         resource=ceiling.resource if ceiling is not None else "",
         asked=asked,
         left=ceiling.left if ceiling is not None else 0,
@@ -127,7 +126,7 @@ def _reason(
     """Find the first thing in the way, the most lasting first."""
     kept = handler.keeping.kept
     for ceiling, asked in shape.meets:
-        if shape.never is not None and shape.never[:2] == (ceiling.quota.name, ceiling.resource):
+        if shape.never is not None and shape.never[:2] == (ceiling.quota, ceiling.resource):
             return "never-fits", ceiling, asked
     for ceiling, asked in shape.meets:
         if asked > ceiling.room:
@@ -155,7 +154,7 @@ def namespace_snapshot(handler: ComputeResourceAwareBackOffHandler, now: float) 
     knowledge = handler.knowledge
     return NamespaceSnapshot(
         quotas={
-            name: {resource: _ceiling(handler, c, now) for resource, c in quota.ceilings.items()}
+            name: {resource: _ceiling(handler, quota, c, now) for resource, c in quota.ceilings.items()}
             for name, quota in knowledge.quotas.items()
         },
         observing=knowledge.observing,
@@ -170,15 +169,17 @@ def namespace_snapshot(handler: ComputeResourceAwareBackOffHandler, now: float) 
     )
 
 
-def _ceiling(handler: ComputeResourceAwareBackOffHandler, ceiling: Ceiling, now: float) -> CeilingSnapshot:
-    block = ceiling.block
+def _ceiling(
+    handler: ComputeResourceAwareBackOffHandler, quota: Quota, ceiling: Ceiling, now: float
+) -> CeilingSnapshot:
+    block = handler.probing.blocks.get(ceiling)
     return CeilingSnapshot(
         limited=ceiling.limited,
         used=ceiling.used,
         doubt=ceiling.doubt,
         held=ceiling.held,
         headroom=ceiling.left,
-        source="observed" if ceiling.quota.observed else "learned",
+        source="observed" if quota.observed else "learned",
         age=now - ceiling.answered,
         block=block.state if block is not None else None,
         attempts=block.attempts if block is not None else 0,

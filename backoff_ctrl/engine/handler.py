@@ -6,17 +6,21 @@ Two tables drive it: ``blocks.BLOCKS`` and ``tickets.REQUESTS``. Who may go is i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from .admission import UNHURRIED, Admission
 from .backoff import FOREVER
 from .errors import TicketError
-from .tickets import REQUESTS, Created, Expired, Overloaded, Rejected, Ticket
+from .outcomes import Created, Expired, Overloaded, Rejected
+from .requests import REQUESTS
+from .tickets import Ticket
 
 if TYPE_CHECKING:
-    from .ceilings import ObservedQuota
-    from .overload import Window
-    from .tickets import Outcome, Request
+    from .outcomes import Outcome
+    from .quotas import ObservedQuota
+    from .requests import Request
+
+_ENDS: Final = REQUESTS["sent"]
 
 
 class ComputeResourceAwareBackOffHandler(Admission):
@@ -28,11 +32,11 @@ class ComputeResourceAwareBackOffHandler(Admission):
         """Admit at once and ungated; what comes of it teaches all the same."""
         shape = self.knowledge.shape_of(request.demand)
         self.knowledge.know(shape)
-        self.seq = request.seq = self.seq + 1
+        shared = self._shared
+        shared.seq = request.seq = shared.seq + 1
         request.joined = request.rank = now
-        ticket = Ticket(request, shape, now, False, False)
+        ticket = Ticket(request, shape, shared.flow(request.flow), now, False, False)
         self.knowledge.outstanding[ticket] = None
-        self._shared.flow(request.flow).in_flight += 1
         self._set_alarm(now)
         return ticket
 
@@ -45,44 +49,50 @@ class ComputeResourceAwareBackOffHandler(Admission):
         request = ticket.request
         if isinstance(outcome, Rejected) and not outcome.shows_full():
             outcome = Overloaded(scope="namespace")  # by its own figures it would get in, again and again
-        request.state = REQUESTS[request.state][outcome.event]
+        request.state = _ENDS[outcome.event]
         ticket.ended = "settled"
         knowledge = self.knowledge
         del knowledge.outstanding[ticket]
-        flow = self._shared.flows[request.flow]
-        flow.in_flight -= 1
-        flow.used_at = now
+        window = ticket.window
+        window.in_flight -= 1
+        window.used_at = now
         if ticket.unproven or self.pace.brake is not None:
             self.pace.ended(ticket, outcome, len(knowledge.outstanding), now)
             if self.line.size:
                 self._look(now)
         if isinstance(outcome, Created):
-            flow.good()
+            window.good()
             self._created(ticket, outcome, now)
         else:
-            self._not_created(ticket, outcome, flow, now)
+            self._not_created(ticket, outcome, now)
 
     def observe(self, name: str, seen: ObservedQuota, now: float) -> None:
         """Take in a quota object as watched or read."""
         knowledge = self.knowledge
         version = knowledge.version
         rooms = knowledge.observe(name, seen, now)
+        quota = knowledge.quotas[name]
         settled_at = now + self._shared.settle_time
         for ceiling, room in rooms:
             lag = self._shared.recount_lag if ceiling.resource in seen.recounted else 0.0
-            self.settling.add_observed(settled_at, ceiling, room, now - lag, lag)
+            young = quota.holds.ended_since(ceiling, now - lag)
+            self.settling.add_recounted(settled_at, ceiling, room, young, lag)
         if rooms:
             self.keeping.note_release(now)
             self._shared.wake(self, self.settling.next_at())
-        if any(ceiling.doubt for ceiling in knowledge.quotas[name].ceilings.values()):
+        if any(ceiling.doubt for ceiling in quota.ceilings.values()):
             knowledge.living.doubtful = True  # new ones come with room, or with another limit: we are woken
+        if knowledge.version != version:
+            self._retain_ceilings()
+            self._look(now)
         self.probing.dissolve()
-        if knowledge.quotas[name].holds.confirm() or knowledge.version != version:
+        if quota.holds.confirm():
             self._look(now)
 
     def forget(self, name: str, now: float) -> None:
         """Take in that a quota is gone."""
         if self.knowledge.forget(name):
+            self._retain_ceilings()
             self._look(now)
 
     def watch(self, *, healthy: bool, now: float) -> None:
@@ -146,20 +156,20 @@ class ComputeResourceAwareBackOffHandler(Admission):
             else:
                 self._shared.wake(self, now + self.policy.answered_hold)
 
-    def _not_created(self, ticket: Ticket, outcome: Outcome, flow: Window, now: float) -> None:
+    def _not_created(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
         for ceiling, amount in ticket.shape.meets:
             ceiling.release(amount)
         if isinstance(outcome, Rejected):
-            flow.good()
+            ticket.window.good()
             self._rejected(ticket, outcome, now)
         else:
             self.probing.ended(ticket, passed=False)
             if isinstance(outcome, Overloaded) and outcome.scope == "flow":
-                flow.bad(ticket.sent, now, outcome.retry_after, self.policy.base, cut=self.policy.overload_cut)
+                ticket.window.bad(ticket.sent, now, outcome.retry_after, self.policy.base, cut=self.policy.overload_cut)
             elif isinstance(outcome, Overloaded):
                 self.pace.slow(outcome, ticket.sent, len(self.knowledge.outstanding) + 1, now)
         if ticket.request.state == "waiting":
-            self.line.join(ticket.request, ticket.shape.row_of(ticket.request))
+            self.line.join(ticket.request, ticket.shape)
         self._look(now)
 
     def _rejected(self, ticket: Ticket, rejected: Rejected, now: float) -> None:
@@ -167,7 +177,7 @@ class ComputeResourceAwareBackOffHandler(Admission):
         shape = ticket.shape
         sent = ticket.sent if rejected.sent is None else rejected.sent
         quota = knowledge.quotas.get(rejected.quota)
-        if quota is not None and knowledge.is_watched(quota):
+        if quota is not None and knowledge.is_watched(quota.name):
             replaced = quota.stale_since(rejected, sent)
             if replaced is not None:
                 self.probing.ended(ticket, passed=False)
@@ -196,8 +206,9 @@ class ComputeResourceAwareBackOffHandler(Admission):
 
     def forget_idle(self, limit: float) -> bool:
         """Drop shapes and learned ceilings unused since ``limit``; say whether nothing at all is left to keep."""
-        self.knowledge.forget_shapes(limit)
+        self.knowledge.forget_shapes(limit, {row.shape for row in self.line.rows.values()})
         if self.line.size or self.knowledge.outstanding:
             return False
-        self.knowledge.forget_idle(limit)
+        if self.knowledge.forget_idle(limit):
+            self._retain_ceilings()
         return not self.knowledge.quotas and not self.knowledge.shapes

@@ -1,41 +1,40 @@
 """What our admissions reserve at one quota after their 201: handed over to ``used``, never dropped or counted twice.
 
-The charge of a create may be seen before or after its answer. Each observed rise of ``used`` is credit; answered
-holds claim it, oldest first, and end. Credit never exceeds what is held, so that strangers' charges confirm no
-more than what is in flight; a fall gives none, nor does a rise by which a recount makes good for an earlier one that
-missed charges. For our own creates alone, confirmed <= risen always holds, hence ``used + held`` is never below the
-truth.
+The charge of a create may be observed before or after its answer. Each observed rise of ``used`` adds credit; the
+credit confirms answered holds, oldest first, and a confirmed hold ends. Credit never exceeds what is held, so the
+charges of other clients confirm no more than what we have in flight. A fall adds no credit, nor does a rise by which a
+recount repairs an earlier one that missed charges. As long as only we create, never more is confirmed than has risen,
+so ``used + held`` is never below the truth.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+from .living import TRAILS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .ceilings import Ceiling
+    from .ceilings import Ceiling, Charges
     from .living import Life
 
-Charges: TypeAlias = "tuple[tuple[Ceiling, int], ...]"
-Answered: TypeAlias = "tuple[float, Charges, Life | None]"
-
-TRAILS_MAX: Final = 1.0  # seconds after its 201: no recount lacks a create for longer
+Answered: TypeAlias = "tuple[float, Charges, Life | None]"  # when its 201 came, what it holds, and its life
 
 
 class Holds:
-    """The answered holds of one quota, oldest first, and those that ended a moment ago."""
+    """The answered holds of one quota, oldest first, and those that ended within the last ``TRAILS_MAX`` seconds."""
 
     __slots__ = ("_recent", "answered")
 
     def __init__(self) -> None:
-        """Hold nothing."""
+        """Start without holds."""
         self.answered: deque[Answered] = deque()
         self._recent: deque[Answered] = deque()
 
     def add(self, charges: Charges, now: float, life: Life | None = None) -> bool:
-        """Keep the hold of a create whose 201 came at ``now`` until its charge is seen; say whether any ended."""
+        """Hold what a create answered 201 at ``now`` is charged, until that is observed; say whether any hold ended."""
         self.answered.append((now, charges, life))
         return self.confirm()
 
@@ -54,13 +53,13 @@ class Holds:
                 ceiling.room += amount
             self._end()
             ended = True
-            # A hold that ends lowers what credit may be.
+            # Less is held now, and credit may not exceed that.
             for ceiling, _ in charges:
                 ceiling.credit = min(ceiling.credit, ceiling.held)
         return ended
 
     def end_old(self, now: float, lasting: float) -> bool:
-        """End the holds answered ``lasting`` ago: their charge is in ``used`` by now. Say whether any ended."""
+        """End the holds answered ``lasting`` seconds ago: ``used`` contains them by now. Say whether any ended."""
         answered = self.answered
         ended = False
         while answered and answered[0][0] + lasting <= now:  # the very sum that the alarm is set to
@@ -71,7 +70,7 @@ class Holds:
         return ended
 
     def _end(self) -> None:
-        """Take the oldest hold out, and remember it for a moment; from now on its life stands for it."""
+        """Move the oldest hold to those that ended recently; from now on its life is counted instead."""
         at, charges, life = ended = self.answered.popleft()
         if life is not None:
             life.count(charges)
@@ -81,9 +80,9 @@ class Holds:
             recent.popleft()
 
     def ended_since(self, ceiling: Ceiling, since: float) -> Iterator[tuple[float, int]]:
-        """Go through the ended holds of a ceiling that were answered after ``since``, newest first: when, how much.
+        """Yield (answered, amount) of each ended hold of a ceiling that was answered after ``since``, newest first.
 
-        Without those known to live, or to have ended: of them there is no doubt.
+        Creates that are known to live or to have ended are left out: of those there is no doubt.
         """
         for at, charges, life in reversed(self._recent):
             if at <= since:
@@ -95,7 +94,7 @@ class Holds:
                     yield at, amount
 
     def use_old(self, now: float, lasting: float) -> None:
-        """Count the holds answered ``lasting`` ago as used, where no newer fact contains them: no watch ends them."""
+        """Without a watch, count holds answered ``lasting`` seconds ago as used, unless a newer fact contains them."""
         answered = self.answered
         while answered and answered[0][0] + lasting <= now:
             at, charges, _ = answered.popleft()

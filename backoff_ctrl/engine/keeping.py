@@ -1,7 +1,7 @@
-"""Keeping room for those who were overtaken long enough: only in the ceilings that block them, and not for ever.
+"""Keeping room for requests that were overtaken long enough: only in the ceilings that block them, and not for ever.
 
-Keeping pauses while the kept room has not grown for ``keep_stalled``, or five mean times between releases if that
-is longer: then others take it, or ``used`` sticks, and idle room helps nobody.
+Keeping pauses while the kept room has not grown for ``keep_stalled``, or for five mean times between releases if that
+is longer: then others take the room, or ``used`` sticks, and idle room helps no one.
 """
 
 from __future__ import annotations
@@ -9,44 +9,59 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from .backoff import FOREVER
-from .probing import blocking
 
 if TYPE_CHECKING:
-    from .ceilings import Ceiling
-    from .line import Row, Shape
-    from .policy import Policy
-    from .tickets import Request
+    from collections.abc import Container
 
-_GAP_WEIGHT: Final = 0.2  # of the newest gap between releases in their mean
+    from .ceilings import Ceiling
+    from .line import Row
+    from .policy import Policy
+    from .requests import Request
+    from .shapes import Shape
+
+_GAP_WEIGHT: Final = 0.2  # of the newest time between releases in their mean
 _GAPS: Final = 5
 _PAUSED_FOR: Final = 10  # stalled spans from the last growth until keeping is tried again
+
+
+class Kept:
+    """How the room of one ceiling has grown since it was first kept for ``head``."""
+
+    __slots__ = ("best", "grown", "head")
+
+    def __init__(self, head: Request, room: int, now: float) -> None:
+        """Start with the present room, in nano-units."""
+        self.head = head
+        self.best = room
+        self.grown = now
 
 
 class Keeping:
     """Who is next for each ceiling of one namespace, how often it was overtaken, and what is kept for it.
 
-    A waiter is *next* for a ceiling when it is the first in line that is blocked there; it is *overtaken* when one
-    behind it takes of that ceiling. ``kept`` maps a ceiling to the place behind which it is closed.
+    A waiting request is *next* for a ceiling if it is the first in line that is blocked there. It is *overtaken* when
+    a request behind it takes of that ceiling. ``kept`` maps a ceiling to the place behind which it is closed.
     """
 
-    __slots__ = ("_policy", "kept", "last_release", "next_change", "next_for", "release_gap")
+    __slots__ = ("_growth", "_policy", "kept", "last_release", "next_change", "next_for", "release_gap")
 
     def __init__(self, policy: Policy) -> None:
-        """Keep nothing."""
+        """Start without kept room."""
         self._policy = policy
         self.next_for: dict[Ceiling, Request] = {}
         self.kept: dict[Ceiling, tuple[float, int]] = {}
-        self.next_change = FOREVER  # when time alone makes somebody overdue, or pauses or resumes keeping
+        self._growth: dict[Ceiling, Kept] = {}
+        self.next_change = FOREVER  # when time alone makes a request overdue, or pauses or resumes keeping
         self.release_gap = 0.0
         self.last_release: float | None = None
 
     def closes(self, shape: Shape, request: Request) -> bool:
-        """Say whether room that this request would take is kept for somebody ahead of it."""
+        """Say whether room that this request would take is kept for one ahead of it."""
         place = (request.rank, request.seq)
         return any(ceiling in self.kept and self.kept[ceiling] < place for ceiling, _ in shape.meets)
 
     def overtook(self, shape: Shape, request: Request, now: float) -> bool:
-        """Count an admission for those it overtook; say whether room must be kept for one of them from now on."""
+        """Count an admission for the requests it overtook; say whether room must now be kept for one of them."""
         place = (request.rank, request.seq)
         due = False
         passed = {self.next_for[ceiling] for ceiling, _ in shape.meets if ceiling in self.next_for}
@@ -59,13 +74,19 @@ class Keeping:
         return due
 
     def begin(self) -> None:
-        """Start a look over the line from its head."""
+        """Start a scan of the line from its head."""
         self.next_change = FOREVER
         self.next_for = {}
         self.kept = {}
+        if self._growth:
+            self._growth = {ceiling: kept for ceiling, kept in self._growth.items() if kept.head.state != "over"}
+
+    def retain(self, ceilings: Container[Ceiling]) -> None:
+        """Forget all ceilings but these: the others no longer exist."""
+        self._growth = {ceiling: kept for ceiling, kept in self._growth.items() if ceiling in ceilings}
 
     def weigh(self, row: Row, now: float) -> None:
-        """Take in a blocked head of a row: where it is next, and close what blocks it if it was overtaken too much."""
+        """Note where the blocked head of a row is next; if it was overtaken too much, keep room where it is blocked."""
         head = row.waiting[0]
         policy = self._policy
         if row.shape.never is not None:
@@ -80,29 +101,28 @@ class Keeping:
         if now < overdue_at:
             self.next_change = min(self.next_change, overdue_at)
             return
-        for ceiling in blocking(row.shape):
+        for ceiling in row.shape.blocking():
             if ceiling not in self.kept and self._is_on(head, ceiling, now):
                 self.kept[ceiling] = (head.rank, head.seq)
 
     def note_release(self, now: float) -> None:
-        """Learn the pace of releases."""
+        """Learn the mean time between releases."""
         if self.last_release is not None:
             gap = now - self.last_release
             self.release_gap += (gap - self.release_gap) * (_GAP_WEIGHT if self.release_gap else 1.0)
         self.last_release = now
 
     def _is_on(self, head: Request, ceiling: Ceiling, now: float) -> bool:
-        """Say whether keeping is on here, or pauses because the kept room does not grow."""
+        """Say whether keeping is on here; it pauses while the kept room does not grow."""
         stalled = max(self._policy.keep_stalled, _GAPS * self.release_gap)
         room = ceiling.room
-        if ceiling.keeper is not head:
-            ceiling.keeper = head
-            ceiling.keep_best = room
-            ceiling.keep_grown = now
-        elif room > ceiling.keep_best or now >= ceiling.keep_grown + _PAUSED_FOR * stalled:
-            ceiling.keep_best = room
-            ceiling.keep_grown = now
-        pauses_at = ceiling.keep_grown + stalled
+        kept = self._growth.get(ceiling)
+        if kept is None or kept.head is not head:
+            kept = self._growth[ceiling] = Kept(head, room, now)
+        elif room > kept.best or now >= kept.grown + _PAUSED_FOR * stalled:
+            kept.best = room
+            kept.grown = now
+        pauses_at = kept.grown + stalled
         paused = now >= pauses_at
-        self.next_change = min(self.next_change, ceiling.keep_grown + _PAUSED_FOR * stalled if paused else pauses_at)
+        self.next_change = min(self.next_change, kept.grown + _PAUSED_FOR * stalled if paused else pauses_at)
         return not paused

@@ -10,16 +10,19 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from .backoff import FOREVER
-from .ceilings import Ceiling, ObservedQuota, Quota
-from .line import Shape
+from .ceilings import Ceiling
 from .living import Living
+from .quotas import Quota
+from .shapes import Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Container, Iterator, Mapping
 
     from .demand import Demand
+    from .outcomes import Rejected
     from .policy import Policy
-    from .tickets import Rejected, Ticket
+    from .quotas import ObservedQuota
+    from .tickets import Ticket
 
 
 class Knowledge:
@@ -49,9 +52,9 @@ class Knowledge:
             shape = self.shapes[demand.key] = Shape(demand)
         return shape
 
-    def is_watched(self, quota: Quota) -> bool:
-        """Say whether news of this quota comes by itself."""
-        return quota.observed and self.observing
+    def is_watched(self, quota: str) -> bool:
+        """Say whether the changes of this quota, which is known, are reported."""
+        return self.observing and self.quotas[quota].observed
 
     def know(self, shape: Shape) -> None:
         """Bring what a shape meets up to the present structure."""
@@ -87,8 +90,9 @@ class Knowledge:
                     return quota.name, name, amounts[name], largest
         if shape.verdict is not None:
             quota_name, name = shape.verdict
-            ceiling = self.quotas[quota_name].ceilings.get(name) if quota_name in self.quotas else None
-            if ceiling is not None and not ceiling.quota.spec and 0 < ceiling.limited < amounts.get(name, 0):
+            found = self.quotas.get(quota_name)
+            ceiling = found.ceilings.get(name) if found is not None and not found.spec else None
+            if ceiling is not None and 0 < ceiling.limited < amounts.get(name, 0):
                 return quota_name, name, amounts[name], ceiling.limited
         return None
 
@@ -148,7 +152,7 @@ class Knowledge:
                 continue
             ceiling = quota.ceilings.get(name)
             if ceiling is None:
-                ceiling = quota.ceilings[name] = Ceiling(quota, name, limited, used)
+                ceiling = quota.ceilings[name] = Ceiling(quota.name, name, limited, used)
                 structural = True
             elif sent <= ceiling.answered:
                 continue
@@ -168,7 +172,7 @@ class Knowledge:
             if at >= sent:
                 self.know(shape)
                 for ceiling, amount in shape.meets:
-                    if ceiling.quota is quota and ceiling.resource in fresh:
+                    if ceiling.quota == quota.name and ceiling.resource in fresh:
                         ceiling.charge(amount)
 
     def observe(self, name: str, seen: ObservedQuota, now: float) -> list[tuple[Ceiling, int]]:
@@ -193,7 +197,7 @@ class Knowledge:
             used = seen.used.get(resource, 0)
             found = quota.ceilings.get(resource)
             if found is None:
-                quota.ceilings[resource] = Ceiling(quota, resource, limited, used)
+                quota.ceilings[resource] = Ceiling(name, resource, limited, used)
                 structural = True
                 continue
             structural = structural or limited != found.limited
@@ -288,21 +292,22 @@ class Knowledge:
                 at = min(at, quota.holds.answered[0][0] + lasting)
         return at
 
-    def forget_shapes(self, limit: float) -> None:
-        """Drop shapes of which nobody waits or is on the way, and that nobody used since ``limit``."""
+    def forget_shapes(self, limit: float, waiting: Container[Shape]) -> None:
+        """Drop the shapes not used since ``limit`` of which no create is ``waiting`` or outstanding."""
         sent = {ticket.shape for ticket in self.outstanding}
         for key, shape in list(self.shapes.items()):
-            if shape.used_at <= limit and not shape.rows and shape not in sent:
+            if shape.used_at <= limit and shape not in waiting and shape not in sent:
                 del self.shapes[key]
 
-    def forget_idle(self, limit: float) -> None:
-        """Drop quotas that nobody heard of since ``limit``, but for those of which news comes by itself."""
+    def forget_idle(self, limit: float) -> bool:
+        """Drop the quotas without a fact since ``limit``, except the watched ones; say whether there were any."""
         idle = [
             name
             for name, quota in self.quotas.items()
-            if not self.is_watched(quota) and all(ceiling.answered <= limit for ceiling in quota.ceilings.values())
+            if not self.is_watched(name) and all(ceiling.answered <= limit for ceiling in quota.ceilings.values())
         ]
         for name in idle:
             del self.quotas[name]
         if idle:
             self.restructure()
+        return bool(idle)

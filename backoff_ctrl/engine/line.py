@@ -1,125 +1,63 @@
 """The waiting line of a namespace: who waits, and in which order.
 
-Place in line is the *rank*: the time of joining less ``age_step`` per step of priority. Priority thus rises by one
-for each ``age_step`` waited, and two waiters never change places: nothing is ever sorted again.
+A request's place is its *rank*: the time it joined less ``age_step`` per step of priority. Priority thus rises by one
+for each ``age_step`` waited, and two waiting requests never change places: nothing is ever sorted again.
 
-Waiters of one shape, priority and flow form a *row*, first in first out: only the head of a row is ever looked
-at. A row of a thousand equal creates costs what one costs.
+Waiting requests of one shape, priority and flow form a *row*, first in first out. Only the head of a row is ever
+examined, so a row of a thousand equal creates costs no more than one create.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from .backoff import FOREVER
-from .quantities import format_quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from .requests import Request
+    from .shapes import Shape
 
-    from .ceilings import Ceiling, Quota
-    from .demand import Demand
-    from .policy import Policy
-    from .tickets import Rejected, Request
-
-
-class Shape:
-    """Requests of one namespace with equal demand and scopes: one answer serves them all.
-
-    ``meets`` are the ceilings that its creates are charged at, with the amounts; ``unsure`` the quotas of which
-    nobody knows whether they apply. Both hold for one ``version`` of the handler's knowledge.
-    """
-
-    __slots__ = (
-        "amounts", "charged_key", "demand", "meets", "never", "quotas", "rows", "scopes",
-        "suspected", "suspected_next", "unsure", "used_at",
-        "verdict", "version",
-    )  # fmt: skip
-
-    def __init__(self, demand: Demand) -> None:
-        """Know the demand only."""
-        self.demand = demand
-        self.amounts: Mapping[str, int] = demand.amounts  # what the server charges, as far as known
-        self.charged_key = demand.key  # the last answer's; equal answers need no second look
-        self.scopes = demand.scopes  # as the server sees them: defaults may change them
-        self.version = -1
-        self.meets: tuple[tuple[Ceiling, int], ...] = ()
-        self.quotas: tuple[tuple[Quota, tuple[tuple[Ceiling, int], ...]], ...] = ()
-        self.unsure: tuple[Quota, ...] = ()
-        self.rows: dict[tuple[int, str], Row] = {}
-        self.never: tuple[str, str, int, int] | None = None  # quota, resource, asked, limited
-        self.verdict: tuple[str, str] | None = None  # quota and resource that two refusals showed it too big for
-        self.suspected: float | None = None
-        self.suspected_next = 0.0
-        self.used_at = 0.0
-
-    def learn_charged(self, charged: Mapping[str, int]) -> None:
-        """Learn what the server charges a create of it, other than was asked; a new structure has to follow."""
-        self.amounts = {**self.amounts, **charged}
-
-    def row_of(self, request: Request) -> Row:
-        """Return the row that a request of this shape waits in, new where it is the first."""
-        key = (request.priority, request.flow)
-        row = self.rows.get(key)
-        if row is None:
-            row = self.rows[key] = Row(self, key)
-        return row
-
-    def suspect(self, rejected: Rejected, now: float, policy: Policy) -> None:
-        """Collect what two refusals say of never-fits; one may be of a quota in the making."""
-        for name, limited in rejected.limited.items():
-            if 0 < limited < rejected.requested.get(name, 0):
-                if self.suspected is None:
-                    self.suspected = now
-                    self.suspected_next = now + policy.never_confirm
-                elif now - self.suspected >= policy.never_confirm:
-                    self.verdict = (rejected.quota, name)
-                    self.version = -1
-                    self.suspected_next = now + policy.never_probe
-                return
-        self.suspected = None
-
-    def never_sentence(self) -> str:
-        """Say what a shape that never fits runs into."""
-        assert self.never is not None
-        quota, resource, asked, limited = self.never
-        binary = "memory" in resource or "storage" in resource
-        amounts = [format_quantity(amount, binary=binary) for amount in (asked, limited)]
-        return f"asks {resource}={amounts[0]}, but quota {quota} allows {amounts[1]} in all"
+RowKey: TypeAlias = tuple[str, int, str]  # the demand's key, priority, flow
 
 
 class Row:
-    """The waiters of one shape, priority and flow. ``place`` is its entry in the line's order."""
+    """The waiting requests of one shape, priority and flow. ``place`` is the row's entry in the line's order."""
 
-    __slots__ = ("dead", "key", "place", "shape", "waiting")
+    __slots__ = ("dead", "demand", "key", "place", "shape", "waiting")
 
-    def __init__(self, shape: Shape, key: tuple[int, str]) -> None:
-        """Start empty."""
+    def __init__(self, shape: Shape, key: RowKey) -> None:
+        """Start empty; the line adds the first request at once."""
         self.shape = shape
+        self.demand = shape.demand
         self.key = key
         self.waiting: deque[Request] = deque()
-        self.dead = 0  # those in ``waiting`` that have left, behind the head
+        self.dead = 0  # requests in ``waiting``, behind its head, that have left the line
         self.place: tuple[float, int, Row] | None = None
 
 
 class Line:
-    """The rows of a namespace, ordered by the rank of their heads."""
+    """The rows of a namespace, in ``order`` by the rank of their heads."""
 
-    __slots__ = ("oldest", "order", "size")
+    __slots__ = ("oldest", "order", "rows", "size")
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Start with no request waiting."""
         self.order: list[tuple[float, int, Row]] = []
+        self.rows: dict[RowKey, Row] = {}
         self.size = 0
-        self.oldest = FOREVER  # nobody joined before; infinity: nobody waits
+        self.oldest = FOREVER  # no waiting request joined before that; infinity: none waits
 
-    def join(self, request: Request, row: Row) -> None:
-        """Put a request at its place: a new one last of its row, a returning one where it was."""
+    def join(self, request: Request, shape: Shape) -> Row:
+        """Put a request at its place and return its row: a new request goes last, a returning one where it was."""
+        key = (shape.demand.key, request.priority, request.flow)
+        row = self.rows.get(key)
+        if row is None:
+            row = self.rows[key] = Row(shape, key)
         waiting = row.waiting
         request.row = row
-        request.demand = row.shape.demand  # its equal: all waiters of a shape hold one
+        request.demand = row.demand  # an equal one: all waiting requests of a shape share one object
         self.size += 1
         self.oldest = min(self.oldest, request.joined)
         if not waiting or (waiting[-1].rank, waiting[-1].seq) < (request.rank, request.seq):
@@ -129,17 +67,18 @@ class Line:
             waiting.insert(at, request)
         if waiting[0] is request:
             self._place(row)
+        return row
 
     def leave(self, request: Request) -> None:
-        """Take a request out, wherever it stands; those dead behind the head go when they get there."""
+        """Take a waiting request out. Behind the head of its row it is only marked, and dropped later."""
         self.size -= 1
         row = request.row
-        assert row is not None
+        assert isinstance(row, Row)
         request.row = None
         waiting = row.waiting
         if waiting[0] is not request:
             row.dead += 1
-            if row.dead * 2 > len(waiting):  # amortised: a row never holds more dead than living
+            if row.dead * 2 > len(waiting):  # amortised: at most half of a row is dead
                 row.waiting = deque(other for other in waiting if other.row is row)
                 row.dead = 0
             return
@@ -150,7 +89,7 @@ class Line:
         self._place(row)
 
     def overdue(self, now: float, wait_max: float) -> list[Request]:
-        """List those who have waited ``wait_max`` by now; O(1) while nobody can have."""
+        """List the requests that have waited ``wait_max`` seconds by now; O(1) while there can be none."""
         if self.oldest + wait_max > now:
             return []
         late = []
@@ -165,7 +104,7 @@ class Line:
         return late
 
     def _place(self, row: Row) -> None:
-        """Order the row by its head anew."""
+        """Order the row by its present head; drop it if it is empty."""
         if row.place is not None:
             del self.order[bisect_left(self.order, row.place)]
         if row.waiting:
@@ -174,10 +113,10 @@ class Line:
             insort(self.order, row.place)  # no two have a seq in common: rows are never compared
         else:
             row.place = None
-            del row.shape.rows[row.key]
+            del self.rows[row.key]
 
     def ahead(self, request: Request) -> int:
-        """Count the waiters ahead of this one: O(waiters), for a person who asks."""
+        """Count the waiting requests ahead of this one. O(waiting requests): only for explanations."""
         mine = (request.rank, request.seq)
         return sum(
             1
@@ -189,5 +128,5 @@ class Line:
 
 
 def rank_of(place: tuple[float, int, Row]) -> tuple[float, int]:
-    """Return what places are ordered by."""
+    """Return the part of a place that orders the line."""
     return place[0], place[1]

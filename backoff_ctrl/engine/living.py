@@ -1,14 +1,16 @@
-"""Creates of ours that are known to live: no count of what is used can be lower, whatever a recount says.
+"""Our creates that are known to live: ``used`` cannot be less than their charges, whatever a recount says.
 
-The quota controller counts what its own cache holds, and in a busy second that lacks what was created a moment ago.
-Where the ends of what we create are told, ``used`` is at least the charges of what has not ended: what a quota says
-below that is *doubt*, no room. We are wrong where something is charged less than we believe, or is given back before
-its end is told. That shows: no recount lacks a create for more than a second, so none is lower than the least that
-lived within the last one. Then nothing is taken to live any more but what is created from there on. In a busy namespace
-it may not show, since what comes and goes hides it: after half a minute of doubts the old are taken to live no more.
+The quota controller counts what its own cache holds, and in a busy second that cache lacks what was created a moment
+ago. Where the ends of our creates are reported, ``used`` is at least the charges of those that have not ended. The
+amount by which a quota says less is *doubt*, and no room. This is wrong where an object is charged less than we
+believe, or where its charge is given back before its end is reported. Such an error shows: no recount lacks a create
+for more than a second, so a ``used`` below the least that lived during the last second proves it. Then all lives are
+forgotten, and only creates from there on are counted. In a busy namespace the error may not show, since creates and
+ends hide it; therefore, after half a minute of doubts, the older lives are forgotten.
 
-What ends while a recount is in doubt may be what that lacked: the next one finds it, if it has not heard of the end. So
-the young *linger* until there is a next one, or for a moment where nothing changes.
+A create that ends while a recount is in doubt may be one that the recount lacked; the next recount finds it again if
+the controller has not seen its end by then. Therefore young creates *linger* until the next recount, or for a moment if
+nothing changes.
 """
 
 from __future__ import annotations
@@ -16,37 +18,36 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from .backoff import FOREVER
-from .holds import TRAILS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from .ceilings import Ceiling
-    from .holds import Charges
+    from .ceilings import Ceiling, Charges
 
-LIVES_MAX: Final = 50_000  # of one namespace; what is created beyond is not counted, so that less is doubted
-ENDED_MAX: Final = 1024  # ends that came before their answer: more do not come between a create and its answer
+LIVES_MAX: Final = 50_000  # per namespace; creates beyond that are not counted, so that less is doubted
+ENDED_MAX: Final = 1024  # ends reported before their answer; there are never more between a create and its answer
 DOUBTED_MAX: Final = 30.0  # seconds of doubts that come and go
-OLD: Final = 10.0  # seconds since its 201: what is younger may well be what the doubts are about
-LINGERS_MAX: Final = 0.2  # seconds after an end: a controller that may write 20 times a second has come round again
-SHORT: Final = 0.05  # seconds of a life: of what lived for less, the controller hears of both ends at once
+OLD: Final = 10.0  # seconds since the 201: a younger create may well be what the doubts are about
+LINGERS_MAX: Final = 0.2  # seconds after an end: a controller that may write 20 times a second has recounted by then
+SHORT: Final = 0.05  # seconds of life: of a shorter one, the controller sees begin and end at the same time
+TRAILS_MAX: Final = 1.0  # seconds after its 201: no recount lacks a create for longer
 
 
 class Life:
-    """One create of ours, from its 201 to its end. It counts once its charge is handed over to ``used``."""
+    """One of our creates, from its 201 to its end. It is counted once its hold was handed over to ``used``."""
 
     __slots__ = ("_charged", "_living", "_over", "began", "known")
 
     def __init__(self, living: Living, now: float) -> None:
-        """Begin; nothing is handed over yet."""
+        """Begin at the 201; no hold was handed over yet."""
         self.began = now
         self._living = living
         self._charged: Charges = ()
         self._over = False
-        self.known = True  # to live, or to have ended
+        self.known = True  # whether it lives or has ended
 
     def count(self, charges: Charges) -> None:
-        """Count what one quota charges it, now that no hold stands for it any more."""
+        """Count what one quota charges it, now that its hold there has ended."""
         if self._over or not self.known:
             return
         self._charged += charges
@@ -56,7 +57,7 @@ class Life:
                 self._living.doubtful = True
 
     def end(self, now: float) -> bool:
-        """Count it no more, since it has ended; say whether that leaves less to doubt."""
+        """Stop counting it, since it has ended; say whether the doubt became smaller."""
         self._over = True
         young = SHORT < now - self.began < TRAILS_MAX
         less = False
@@ -69,16 +70,16 @@ class Life:
         return less
 
     def forget(self) -> None:
-        """Count it no more: whether it lives is not known."""
+        """Stop counting it, since nothing shows any more whether it lives."""
         self.known = False
         for ceiling, amount in self._charged:
             ceiling.live(-amount)
 
 
 class Living:
-    """The creates of one namespace that live, by the name that their ends will be told by.
+    """Our living creates in one namespace, by the name under which their ends are reported.
 
-    ``doubtful`` asks for a ``look``; ``look_at`` is when the next one is due anyway.
+    ``told``: every end is reported. ``doubtful`` asks for a ``look``; ``look_at`` is when one is due in any case.
     """
 
     __slots__ = (
@@ -87,7 +88,7 @@ class Living:
     )  # fmt: skip
 
     def __init__(self, *, told: bool) -> None:
-        """Begin with none."""
+        """Start without any living create."""
         self.told = told
         self.doubtful = False
         self.look_at = FOREVER
@@ -98,12 +99,15 @@ class Living:
         self._ended: dict[str, None] = {}
 
     def follow(self, ceilings: Iterable[Ceiling], *, told: bool) -> None:
-        """Take in that every end from here on will be told, or that some may be missed."""
+        """Note that from now on every end is reported, or that some may be missed; either way start afresh."""
         self.told = told
         self._forget_all(ceilings)
 
     def begin(self, stored: str, now: float) -> Life | None:
-        """Take in a create that was answered; None: it counts already, its end was told, or it will not be."""
+        """Note a create that was answered 201.
+
+        None: it is counted already, its end was reported before its answer, or its end will not be reported.
+        """
         lives = self._lives
         if not self.told or not stored or stored in lives or stored in self._ended or len(lives) >= LIVES_MAX:
             return None
@@ -111,7 +115,7 @@ class Living:
         return life
 
     def end(self, stored: str, now: float) -> bool:
-        """Take in an end; say whether it leaves less to doubt."""
+        """Note an end; say whether the doubt became smaller."""
         life = self._lives.pop(stored, None)
         if life is not None:
             return life.end(now)
@@ -121,7 +125,7 @@ class Living:
         return False
 
     def look(self, ceilings: Collection[Ceiling], now: float) -> bool:
-        """Forget what lives where a quota shows that it does not, and what lingers; say whether there was such."""
+        """Forget lives that a quota contradicts, and what has lingered long enough; say whether there were any."""
         self.doubtful = False
         due = [ceiling for ceiling in ceilings if ceiling.leave_at <= now]
         for ceiling in due:
@@ -129,7 +133,7 @@ class Living:
         if now >= self._turned_at + TRAILS_MAX:
             self._turn(ceilings, now)
         wrong = True
-        if any(ceiling.belied for ceiling in ceilings):
+        if any(ceiling.overcounted for ceiling in ceilings):
             self._calm_at = now
             self._forget_all(ceilings)
         elif now >= self._calm_at + DOUBTED_MAX:
@@ -144,7 +148,7 @@ class Living:
         return wrong or bool(due)
 
     def _turn(self, ceilings: Iterable[Ceiling], now: float) -> None:
-        """Begin a new span of a second, or of as long as there was no doubt."""
+        """Begin a new span: of a second, or as long as there is no doubt."""
         if not self._doubted or now >= self._turned_at + 2 * TRAILS_MAX:
             self._calm_at = now
         self._turned_at, self._doubted = now, False
@@ -152,13 +156,12 @@ class Living:
             ceiling.turn()
 
     def _forget_all(self, ceilings: Iterable[Ceiling]) -> None:
-        """Forget what lives, and what lingers."""
         self._forget(FOREVER)
         for ceiling in ceilings:
             ceiling.leave()
 
     def _forget(self, limit: float) -> None:
-        """Forget what began until then; the oldest come first."""
+        """Forget the lives that began by ``limit``; they are stored oldest first."""
         for name, life in list(self._lives.items()):
             if life.began > limit:
                 return

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .ceilings import Ceiling, Quota
+from .ceilings import Ceiling
+from .quotas import Quota
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,7 +71,7 @@ def recall(knowledge: Knowledge, quotas: Mapping[str, RememberedQuota], oldest: 
         quota = knowledge.quotas[name] = Quota(name)
         quota.classes.update(remembered.applies)
         for resource, ceiling in fresh.items():
-            made = quota.ceilings[resource] = Ceiling(quota, resource, ceiling.limited, ceiling.used)
+            made = quota.ceilings[resource] = Ceiling(name, resource, ceiling.limited, ceiling.used)
             made.answered = now - max(0.0, ceiling.age)
         structural = True
     if structural:

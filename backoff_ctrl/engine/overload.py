@@ -8,14 +8,13 @@ flight when the server said no.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from .backoff import after, full_jitter
 
 if TYPE_CHECKING:
     import random
 
-    from .admission import Admission
     from .policy import Policy
 
 
@@ -26,6 +25,13 @@ class WindowSnapshot:
     size: float
     in_flight: int
     closed_for: float
+
+
+class TurnTaker(Protocol):
+    """A waiting line that queues for a contended window."""
+
+    def take_turn(self, window: Window, place: tuple[float, int], now: float) -> None:
+        """Send at most one create; ``place`` is the place in line that asked for the turn."""
 
 
 class Window:
@@ -42,7 +48,7 @@ class Window:
         self.in_flight = 0
         self.failures = 0
         self.not_before = self.used_at = float("-inf")
-        self.turns: dict[Admission, tuple[float, int]] = {}  # who asked, by place in line
+        self.turns: dict[TurnTaker, tuple[float, int]] = {}  # who asked, by place in line
 
     def is_open(self, now: float) -> bool:
         """Say whether one more create may be sent."""
@@ -59,7 +65,7 @@ class Window:
     def good(self) -> None:
         """Grow a little: the server answered. ``in_flight`` counts the others, without the one that was answered."""
         self.failures = 0
-        if self.is_used():
+        if self.in_flight * 2 + 2 >= self.size:  # is_used(), without the call
             self.size = min(float(self._policy.overload_max), self.size + 1.0 / self.size)
 
     def bad(self, sent: float, now: float, retry_after: float | None, base: float, *, cut: float | None) -> None:

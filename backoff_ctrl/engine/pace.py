@@ -18,9 +18,10 @@ from .overload import Window
 if TYPE_CHECKING:
     import random
 
-    from .admission import Admission
+    from .outcomes import Outcome, Overloaded
+    from .overload import TurnTaker
     from .policy import Policy
-    from .tickets import Outcome, Overloaded, Ticket
+    from .tickets import Ticket
 
 
 class Pace:
@@ -41,7 +42,7 @@ class Pace:
 
     def allows(
         self,
-        handler: Admission,
+        taker: TurnTaker,
         window: Window,
         contended: dict[Window, None],
         in_flight: int,
@@ -56,7 +57,7 @@ class Pace:
         if window is self.turn and window.is_open(now):
             self.turn = None
         elif window.turns or not window.is_open(now):
-            window.turns[handler] = min(place, window.turns.get(handler, place))
+            window.turns[taker] = min(place, window.turns.get(taker, place))
             contended[window] = None
             return False
         return True

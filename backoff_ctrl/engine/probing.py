@@ -1,7 +1,7 @@
-"""The blocks of a namespace and the probes that find out whether they still hold.
+"""The blocks of a namespace, and the probes that find out whether they still hold.
 
-A shape may probe when every block that it meets is ready; the one probe counts for all of them. Where news comes
-by itself (a watched quota) there is no block, unless a refusal contradicted what had been seen.
+A shape may probe once every block that it meets is ready; one probe counts for all of them. A watched quota, whose
+changes are reported anyway, has no block unless a refusal contradicted what was observed.
 """
 
 from __future__ import annotations
@@ -12,26 +12,22 @@ from .backoff import FOREVER, probe_delay
 from .blocks import Block
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from .ceilings import Ceiling
     from .knowledge import Knowledge
-    from .line import Shape
+    from .outcomes import Rejected
+    from .shapes import Shape
     from .shared import Shared
-    from .tickets import Rejected, Ticket
+    from .tickets import Ticket
 
 _LAG_MAX: Final = 5.0  # seconds that the release lag learns to be, at most
 
 
-def blocking(shape: Shape) -> list[Ceiling]:
-    """List the ceilings that have no room for one more of this shape."""
-    return [ceiling for ceiling, amount in shape.meets if amount > ceiling.room]
-
-
 class Probing:
-    """When which block of one namespace may be probed. ``lag`` is learned: from an own pod's end to room."""
+    """The blocks of one namespace by ceiling. ``lag`` is learned: from the end of an own pod to room, in seconds."""
 
-    __slots__ = ("_knowledge", "_namespace", "_policy", "_rng", "_shared", "lag", "suspect_at")
+    __slots__ = ("_knowledge", "_namespace", "_policy", "_rng", "_shared", "blocks", "lag", "suspect_at")
 
     def __init__(self, namespace: str, knowledge: Knowledge, shared: Shared) -> None:
         """Start without blocks."""
@@ -40,8 +36,9 @@ class Probing:
         self._shared = shared
         self._policy = shared.policy
         self._rng = shared.rng
+        self.blocks: dict[Ceiling, Block] = {}
         self.lag = shared.policy.release_lag
-        self.suspect_at = FOREVER  # when a shape that is perhaps too large may ask its second time
+        self.suspect_at = FOREVER  # when a shape that perhaps never fits may be sent a second time
 
     def ready_blocks(self, shape: Shape, now: float) -> list[Block] | None:
         """Return the blocks that a create of this shape would probe, or None if it may not probe now."""
@@ -52,7 +49,7 @@ class Probing:
         for ceiling, amount in shape.meets:
             if amount <= ceiling.room:
                 continue
-            block = ceiling.block
+            block = self.blocks.get(ceiling)
             if block is None:
                 if self._knowledge.is_watched(ceiling.quota):
                     return None
@@ -63,59 +60,61 @@ class Probing:
         return blocks
 
     def refused(self, rejected: Rejected, fresh: Mapping[str, int], ticket: Ticket | None, now: float) -> None:
-        """Move the blocks that a refusal is about: what it names holds, what its own quota did not name has room.
+        """Move the blocks that a refusal is about: what it names holds; what its own quota did not name has room.
 
-        ``fresh`` are the named resources whose amounts were news, and how much room the news added. Any other
-        create than a block's own probe never advances its steps, and moves it only by news.
+        ``fresh`` maps the named resources whose amounts were news to the room that the news added. A create that is
+        not the block's own probe never advances the block's steps, and moves it only by news.
         """
         quota = self._knowledge.quotas[rejected.quota]
         for name in rejected.limited:
             ceiling = quota.ceilings.get(name)
-            block = ceiling.block if ceiling is not None else None
-            if ceiling is not None and block is not None and ticket is not None and block.probe is ticket:
+            if ceiling is None:
+                continue
+            block = self.blocks.get(ceiling)
+            if block is not None and ticket is not None and block.probe is ticket:
                 self._learn_lag(block, early=True)
                 block.refused(now, self._policy, self._rng, stirred=fresh.get(name, 0) > 0)
-                if name not in fresh and self._knowledge.is_watched(quota):
-                    ceiling.block = None  # news came while the probe was out, and goes on coming
-            elif name not in fresh or ceiling is None:
+                if name not in fresh and self._knowledge.is_watched(quota.name):
+                    del self.blocks[ceiling]  # news came while the probe was out, and more will come
+            elif name not in fresh:
                 continue
             elif block is None:
                 self._begin(ceiling, now)
             else:
                 block.late(now, self._policy, self._rng)
-        if ticket is None or not ticket.probe:
-            return
-        meets = dict(ticket.shape.meets)
-        for ceiling in self._knowledge.ceilings():  # all: what the shape meets may have changed since it was sent
-            block = ceiling.block
-            if block is None or block.probe is not ticket:
-                continue
+        if ticket is not None and ticket.probe:
+            self._refused_elsewhere(ticket, rejected.quota, now)
+
+    def _refused_elsewhere(self, ticket: Ticket, refused_by: str, now: float) -> None:
+        """Move the blocks of a refused probe that its refusal did not name."""
+        meets = dict(ticket.shape.meets)  # which may have changed since it was sent: hence the look at all blocks
+        for ceiling, block in self._probed_by(ticket):
             if self._knowledge.is_watched(ceiling.quota):
-                ceiling.block = None
-            if ceiling.quota is not quota or ceiling not in meets:
+                del self.blocks[ceiling]
+            if ceiling.quota != refused_by or ceiling not in meets:
                 block.elsewhere(now, self._policy, self._rng)
                 continue
             block.passed()
             if ticket.sent > ceiling.answered:
                 ceiling.disprove(max(0, meets[ceiling] - ceiling.room))
 
+    def _probed_by(self, ticket: Ticket) -> list[tuple[Ceiling, Block]]:
+        return [(ceiling, block) for ceiling, block in self.blocks.items() if block.probe is ticket]
+
     def _learn_lag(self, block: Block, *, early: bool) -> None:
-        """Learn from a hinted probe whether it came too early."""
+        """Learn from a probe that a hint had brought forward whether it came too early."""
         if block.hinted is None:
             return
         block.hinted = None
         self.lag = min(_LAG_MAX, self.lag * 2 + 0.001) if early else max(self._policy.release_lag, self.lag * 0.9)
 
     def ended(self, ticket: Ticket, *, passed: bool) -> None:
-        """Take in a probe that got in, or one that ended without an answer about its blocks."""
+        """Move the blocks of a probe that was admitted by the server, or that ended without an answer about them."""
         if not ticket.probe:
             return
-        for ceiling in self._knowledge.ceilings():
-            block = ceiling.block
-            if block is None or block.probe is not ticket:
-                continue
+        for ceiling, block in self._probed_by(ticket):
             if self._knowledge.is_watched(ceiling.quota):
-                ceiling.block = None
+                del self.blocks[ceiling]
             if not passed:
                 block.undecided()
                 continue
@@ -124,43 +123,45 @@ class Probing:
 
     def hint(self, now: float) -> None:
         """Bring probes forward: an own pod ended, and room may follow."""
-        for ceiling in self._knowledge.ceilings():
-            if ceiling.block is not None and not self._knowledge.is_watched(ceiling.quota):
-                ceiling.block.arm(now + self.lag)
+        for ceiling, block in self.blocks.items():
+            if not self._knowledge.is_watched(ceiling.quota):
+                block.arm(now + self.lag)
 
     def dissolve(self) -> None:
-        """Forget the blocks of all watched quotas: news comes by itself. One with a probe out stays until its end."""
-        for ceiling in self._knowledge.ceilings():
-            block = ceiling.block
-            if block is not None and block.probe is None and self._knowledge.is_watched(ceiling.quota):
-                ceiling.block = None
+        """Drop the blocks of watched quotas, whose changes are reported. One with a probe out stays until its end."""
+        if not self._knowledge.observing:
+            return
+        for ceiling, block in list(self.blocks.items()):
+            if block.probe is None and self._knowledge.is_watched(ceiling.quota):
+                del self.blocks[ceiling]
+
+    def retain(self, ceilings: Container[Ceiling]) -> None:
+        """Drop the blocks of all ceilings but these: the others no longer exist."""
+        self.blocks = {ceiling: block for ceiling, block in self.blocks.items() if ceiling in ceilings}
 
     def open_due(self, now: float) -> bool:
-        """Open the blocks whose time has come; say whether somebody may now go who could not before."""
+        """Open the blocks whose time has come; say whether any probe may now be sent that could not be before."""
         opened = now >= self.suspect_at
-        for ceiling in self._knowledge.ceilings():
-            block = ceiling.block
-            if block is not None and block.state == "shut" and block.is_ready(now):
+        for block in self.blocks.values():
+            if block.state == "shut" and block.is_ready(now):
                 opened = True
         return opened
 
     def rest(self) -> None:
-        """Forget the blocks while nobody waits: the next refusal starts at the first step again."""
-        for ceiling in self._knowledge.ceilings():
-            if ceiling.block is not None and ceiling.block.state != "probing":
-                ceiling.block = None
+        """Drop the blocks while no request waits: the next refusal starts at the first step again."""
+        if self.blocks:
+            self.blocks = {c: block for c, block in self.blocks.items() if block.state == "probing"}
 
     def next_due(self) -> float:
-        """Return when the next probe may go, as far as timers decide."""
+        """Return when the timers let the next probe be sent; infinity if they do not."""
         due = self.suspect_at
-        for ceiling in self._knowledge.ceilings():
-            block = ceiling.block
-            if block is not None and block.state == "shut" and block.due < due:
+        for block in self.blocks.values():
+            if block.state == "shut" and block.due < due:
                 due = block.due
         return due
 
     def _begin(self, ceiling: Ceiling, since: float) -> Block:
-        """Block a ceiling whose news does not come by itself: who could watch it may want to know."""
-        block = ceiling.block = Block(since + probe_delay(0, self._policy.base, self._policy.cap, self._rng))
+        """Block a ceiling whose changes are not reported; whoever could watch its quota may want to know."""
+        block = self.blocks[ceiling] = Block(since + probe_delay(0, self._policy.base, self._policy.cap, self._rng))
         self._shared.blocked[self._namespace] = None
         return block

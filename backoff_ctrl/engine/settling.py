@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 from .backoff import FOREVER
 
 if TYPE_CHECKING:
-    from .ceilings import Ceiling, Quota
-    from .tickets import Rejected
+    from collections.abc import Iterable
+
+    from .ceilings import Ceiling
+    from .outcomes import Rejected
+    from .quotas import Quota
 
 
 class Settling:
@@ -27,12 +30,15 @@ class Settling:
         self._count += 1
         heappush(self._heap, (at, self._count, ceiling, room, ceiling.epoch))
 
-    def add_observed(self, at: float, ceiling: Ceiling, room: int, since: float, lag: float) -> None:
-        """Do as ``add``, with room that whoever counted it may have found by missing what we had just created.
+    def add_recounted(
+        self, at: float, ceiling: Ceiling, room: int, young: Iterable[tuple[float, int]], lag: float
+    ) -> None:
+        """Do as ``add``, with room that a recount may have found by missing creates of ours.
 
-        As much of it as creates answered after ``since`` were charged counts only ``lag`` seconds after their answers.
+        ``young`` lists when those creates were answered, and what each was charged. Of the room, as much as a create
+        was charged counts only ``lag`` seconds after its answer.
         """
-        for answered, amount in ceiling.quota.holds.ended_since(ceiling, since):
+        for answered, amount in young:
             doubted = min(room, amount)
             self.add(max(at, answered + lag), ceiling, doubted)
             room -= doubted

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from .backoff import full_jitter
-from .holds import TRAILS_MAX
+from .living import TRAILS_MAX
 from .overload import Window
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from .admission import Admission
     from .policy import Policy
     from .tickets import Refusal, Ticket
 
@@ -26,18 +25,28 @@ _RECOUNT_LAG = 1.5  # mean answer times that a recount may trail creates, where 
 _ANSWERS = 16  # answers that the mean of their times looks back on
 
 
+class Alarmed(Protocol):
+    """What the alarm clock wakes: ``advance`` is due at ``wake_at``."""
+
+    wake_at: float
+
+    def advance(self, now: float) -> None:
+        """Do all that is due by ``now``."""
+
+
 @dataclass(slots=True, eq=False)
 class Shared:
     """Policy, randomness, effects, overload windows, the learned settle time and the alarm clock."""
 
     policy: Policy
     rng: random.Random
-    wake: Callable[[Admission, float], None]
+    wake: Callable[[Alarmed, float], None]
     settle_time: float
     effects: list[Ticket | Refusal] = field(default_factory=list)
     flows: dict[str, Window] = field(default_factory=dict)
     contended: dict[Window, None] = field(default_factory=dict)
     blocked: dict[str, None] = field(default_factory=dict)  # namespaces where a block began, until somebody asks
+    seq: int = 0  # of the newest request
     lengthened_at: float = float("-inf")  # when the settle time grew last
     answer_time: float = 0.0  # recent mean, in seconds, of creates where others wait for news; 0: none so far
     trailing: float = 0.0  # the settle time as a multiple of that, as of ``learned_at``

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from backoff_ctrl.engine.ceilings import ObservedQuota
 from backoff_ctrl.engine.demand import Selector
 from backoff_ctrl.engine.errors import QuantityError
 from backoff_ctrl.engine.quantities import parse_quantity
+from backoff_ctrl.engine.quotas import ObservedQuota
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -7,7 +7,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from backoff_ctrl.engine.tickets import Outcome, RefusalReason, Rejected
+    from backoff_ctrl.engine.outcomes import Outcome, Rejected
+    from backoff_ctrl.engine.tickets import RefusalReason
     from backoff_ctrl.k8s.answers.answer import Answer
 
 

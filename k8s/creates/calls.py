@@ -18,7 +18,7 @@ from .treatments import rejected
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from backoff_ctrl.engine.tickets import Rejected
+    from backoff_ctrl.engine.outcomes import Rejected
 
     from .creation import Options
 

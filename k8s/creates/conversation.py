@@ -10,7 +10,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from backoff_ctrl.engine.tickets import Abandoned, Created, Expired, Failed, Outcome, Rejected
+from backoff_ctrl.engine.outcomes import Abandoned, Created, Expired, Failed, Outcome, Rejected
 from backoff_ctrl.k8s.answers.answer import (
     Answer,
     NotSent,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from backoff_ctrl.engine.tickets import Created
+from backoff_ctrl.engine.outcomes import Created
 from backoff_ctrl.k8s.charges.footprint import FootprintError
 from backoff_ctrl.k8s.charges.kinds import PODS
 from backoff_ctrl.k8s.charges.live import ENDED

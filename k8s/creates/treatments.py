@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
-from backoff_ctrl.engine.tickets import Overloaded, Rejected
+from backoff_ctrl.engine.outcomes import Overloaded, Rejected
 from backoff_ctrl.k8s.answers.rejections import Lane
 
 if TYPE_CHECKING:
-    from backoff_ctrl.engine.tickets import Scope
+    from backoff_ctrl.engine.outcomes import Scope
     from backoff_ctrl.k8s.answers.rejections import Rejection
 
 

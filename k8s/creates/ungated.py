@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from backoff_ctrl.engine.tickets import Created, Expired, Failed, Outcome, Overloaded
+from backoff_ctrl.engine.outcomes import Created, Expired, Failed, Outcome, Overloaded
 from backoff_ctrl.k8s.answers.rejections import Rejection, read_rejection
 
 from .actions import Action, Answered, Cancelled, Event, Raise, Return, Send, State, Unknown, Unsent

@@ -11,8 +11,8 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from backoff_ctrl.engine.outcomes import Abandoned, Failed, Outcome
 from backoff_ctrl.engine.quantities import format_quantity
-from backoff_ctrl.engine.tickets import Abandoned, Failed, Outcome
 from backoff_ctrl.k8s.answers.answer import Answer, GateClosed
 from backoff_ctrl.k8s.creates.actions import (
     Action,
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from backoff_ctrl.engine.explaining import Explanation
-    from backoff_ctrl.engine.tickets import Refusal, Request
+    from backoff_ctrl.engine.requests import Request
+    from backoff_ctrl.engine.tickets import Refusal
     from backoff_ctrl.k8s.creates.creation import Creation
 
     from .first_list import FirstContact, FirstStep

@@ -15,7 +15,7 @@ from backoff_ctrl.k8s.charges.quotas import UnreadableQuotaError, read_quota
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from backoff_ctrl.engine.ceilings import ObservedQuota
+    from backoff_ctrl.engine.quotas import ObservedQuota
     from backoff_ctrl.k8s.answers.answer import Answer
 
 FirstStep: TypeAlias = Literal["go", "read", "wait"]

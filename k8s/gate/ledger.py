@@ -11,7 +11,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from backoff_ctrl.engine.demand import Demand
-from backoff_ctrl.engine.tickets import Request
+from backoff_ctrl.engine.requests import Request
 from backoff_ctrl.k8s.charges.footprint import FootprintError
 from backoff_ctrl.k8s.charges.remembered import remembered_footprint
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping
 
-    from backoff_ctrl.engine.ceilings import ObservedQuota
     from backoff_ctrl.engine.explaining import Explanation, Snapshot
     from backoff_ctrl.engine.memory import Memory
+    from backoff_ctrl.engine.outcomes import Rejected
     from backoff_ctrl.engine.policy import Policy
-    from backoff_ctrl.engine.tickets import Rejected
+    from backoff_ctrl.engine.quotas import ObservedQuota
     from backoff_ctrl.k8s.answers.answer import Answer
     from backoff_ctrl.k8s.creates.creation import Creation
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from backoff_ctrl.engine.controller import Controller
 from backoff_ctrl.engine.errors import TicketError
-from backoff_ctrl.engine.tickets import Abandoned, Outcome, Refusal, Request, Ticket
+from backoff_ctrl.engine.outcomes import Abandoned, Outcome
+from backoff_ctrl.engine.tickets import Refusal, Ticket
 
 from .kept_news import KeptNews
 from .waiters import Counts, Held, Waiter
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from backoff_ctrl.engine.policy import Policy
+    from backoff_ctrl.engine.requests import Request
 
     from .timers import Timers
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from backoff_ctrl.engine.explaining import Explanation
-    from backoff_ctrl.engine.tickets import Refusal, Request
+    from backoff_ctrl.engine.requests import Request
+    from backoff_ctrl.engine.tickets import Refusal
     from backoff_ctrl.k8s.creates.creation import Creation
 
     from .timers import Timers

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from backoff_ctrl.engine.ceilings import ObservedQuota
+    from backoff_ctrl.engine.quotas import ObservedQuota
     from backoff_ctrl.k8s.charges.live import Live, Termination
 
 JSON = dict[str, Any]

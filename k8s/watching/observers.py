@@ -13,7 +13,7 @@ from .status import EVERYWHERE
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
-    from backoff_ctrl.engine.ceilings import ObservedQuota
+    from backoff_ctrl.engine.quotas import ObservedQuota
     from backoff_ctrl.k8s.charges.quotas import ClusterQuota
 
     from .reading import Event, Kind, Place, Told

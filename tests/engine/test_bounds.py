@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.engine import Controller, Created, Demand, ObservedQuota, Policy, Request, Ticket
+from backoff_ctrl.engine.line import Row
 from tests.timeline import NS, ONE, QUOTA, Timeline, refusals, tickets
 
 
@@ -232,7 +233,7 @@ def test_those_who_left_do_not_stay_in_the_rows() -> None:
     head = line.submit(1)
     for _ in range(5000):
         line.controller.withdraw(line.submit(1), line.now)
-    assert head.row is not None
+    assert isinstance(head.row, Row)
     assert len(head.row.waiting) < 10
     assert line.waiting() == 1
 
@@ -245,7 +246,7 @@ def test_those_who_left_do_not_stay_in_the_rows_that_moved_on_over_them() -> Non
         line.controller.withdraw(request, line.now)
     head = waiting[600]
 
-    assert head.row is not None
+    assert isinstance(head.row, Row)
     assert len(head.row.waiting) < 10
     assert line.waiting() == 1
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backoff_ctrl.engine import Created, Rejected, Ticket
-from backoff_ctrl.engine.ceilings import Ceiling, Quota
-from backoff_ctrl.engine.holds import TRAILS_MAX
-from backoff_ctrl.engine.living import DOUBTED_MAX, OLD, Living
+from backoff_ctrl.engine.ceilings import Ceiling
+from backoff_ctrl.engine.living import DOUBTED_MAX, OLD, TRAILS_MAX, Living
 from tests.followed import SETTLED, Followed, full
 from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
 
@@ -210,7 +209,7 @@ def test_a_doubt_is_no_fresh_room_to_probe_for() -> None:
 
 def looked_at(doubts: Callable[[float], bool], *, every: float, until: float) -> int:
     """Look every so often at a ceiling where something lives that is doubted at some times; count what is forgotten."""
-    living, ceiling = Living(told=True), Ceiling(Quota("q"), "cpu", 4, 2)
+    living, ceiling = Living(told=True), Ceiling("q", "cpu", 4, 2)
     number, moment = 0, 0.0
     while moment < until:
         if not ceiling.living:
@@ -237,7 +236,7 @@ def test_half_a_minute_of_doubts_that_come_and_go_is_too_much_and_then_it_begins
 
 def test_after_half_a_minute_of_doubts_the_young_count_on() -> None:
     """They are what a recount may lack; all of them given away at once were a burst of refusals each half a minute."""
-    living, ceiling = Living(told=True), Ceiling(Quota("q"), "cpu", 4, 2)
+    living, ceiling = Living(told=True), Ceiling("q", "cpu", 4, 2)
     lives = [living.begin(str(began), began) for began in (0.0, 1.0, DOUBTED_MAX - OLD + 1, DOUBTED_MAX - 1)]
     for moment in range(round(DOUBTED_MAX) + 1):
         assert ceiling.living == 4 * (moment > 0)

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff_ctrl.engine.ceilings import Ceiling, Quota
-from backoff_ctrl.engine.holds import TRAILS_MAX
-from backoff_ctrl.engine.living import LINGERS_MAX, SHORT, Living
+from backoff_ctrl.engine.ceilings import Ceiling
+from backoff_ctrl.engine.living import LINGERS_MAX, SHORT, TRAILS_MAX, Living
 from tests.followed import SETTLED, Followed, full
 from tests.timeline import NS, ONE, QUOTA, tickets
 
@@ -55,7 +54,7 @@ def test_the_same_news_told_again_gives_nothing_back() -> None:
 
 def test_what_lingers_after_a_recount_does_so_for_its_own_moment() -> None:
     """What that recount has ended is no reason to end it sooner."""
-    living, ceiling = Living(told=True), Ceiling(Quota("q"), "cpu", 4, 0)
+    living, ceiling = Living(told=True), Ceiling("q", "cpu", 4, 0)
     for name in "abc":
         life = living.begin(name, 0.0)
         assert life is not None
@@ -122,7 +121,7 @@ def test_on_a_slow_server_too_what_ends_in_doubt_is_waited_for() -> None:
 
 def test_whoever_looks_is_asked_to_when_it_has_lingered_for_long_enough() -> None:
     """With a doubt or without."""
-    living, ceiling = Living(told=True), Ceiling(Quota("q"), "cpu", 4, 0)
+    living, ceiling = Living(told=True), Ceiling("q", "cpu", 4, 0)
     life = living.begin("a", 0.0)
     assert life is not None
     life.count(((ceiling, 1),))
@@ -142,7 +141,7 @@ def test_whoever_looks_is_asked_to_when_it_has_lingered_for_long_enough() -> Non
 
 def test_a_refusal_that_says_less_than_lingers_is_doubted_too() -> None:
     """It speaks of the same count."""
-    ceiling = Ceiling(Quota("q"), "cpu", 4, 0)
+    ceiling = Ceiling("q", "cpu", 4, 0)
     ceiling.live(2)
     ceiling.linger(2, 1.0)
     ceiling.believe(4, 1)
@@ -182,7 +181,7 @@ DEEDS = st.lists(
 @given(DEEDS)
 def test_the_books_of_a_ceiling_balance(deeds: list[tuple[str, int]]) -> None:
     """Nothing is lost or made of nothing: what is limited is used, held, doubted, settling or free."""
-    ceiling = Ceiling(Quota("q"), "cpu", 20, 2)
+    ceiling = Ceiling("q", "cpu", 20, 2)
     alive = [3, 2, 1]
     ceiling.live(6)
     for what, amount in deeds:

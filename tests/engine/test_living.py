@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.engine import Created, Demand, ObservedQuota
-from backoff_ctrl.engine.ceilings import Ceiling, Quota
-from backoff_ctrl.engine.holds import TRAILS_MAX
-from backoff_ctrl.engine.living import ENDED_MAX, LIVES_MAX, Life, Living
+from backoff_ctrl.engine.ceilings import Ceiling
+from backoff_ctrl.engine.living import ENDED_MAX, LIVES_MAX, TRAILS_MAX, Life, Living
 from tests.followed import SETTLED, Followed, full
 from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
 
@@ -192,7 +191,7 @@ def test_nothing_is_kept_of_creates_where_quotas_are_not_watched() -> None:
 
 def test_whoever_looks_is_asked_to_only_where_there_is_a_doubt() -> None:
     """An end says whether it left less to doubt; without a doubt nothing is due."""
-    living, ceiling = Living(told=True), Ceiling(Quota("q"), "cpu", 4, 2)
+    living, ceiling = Living(told=True), Ceiling("q", "cpu", 4, 2)
     lives = [living.begin(name, 0.0) for name in "abc"]
     for number, life in enumerate(lives):
         assert life is not None

@@ -247,7 +247,9 @@ def test_a_request_is_submitted_once() -> None:
     over = line.submit(1)
     line.controller.withdraw(over, line.now)
     for request in (waiting, line.next_ticket().request, over):
-        with pytest.raises(TicketError, match=f"^request {request.id} is {request.state}: it cannot be submit$"):
+        with pytest.raises(
+            TicketError, match=f"^request {request.id} is {request.state}: 'submit' is not allowed in that state$"
+        ):
             line.controller.submit(request, line.now)
 
 

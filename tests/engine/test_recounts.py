@@ -6,7 +6,7 @@ import pytest
 
 from backoff_ctrl.engine import ObservedQuota, Ticket
 from backoff_ctrl.engine.demand import Selector
-from backoff_ctrl.engine.holds import TRAILS_MAX
+from backoff_ctrl.engine.living import TRAILS_MAX
 from tests.timeline import NS, ONE, QUOTA, Timeline, amounts_of, tickets
 
 ANSWER = 0.01

@@ -9,7 +9,7 @@ import pytest
 
 from backoff_ctrl.engine import Abandoned, Created, Demand, Expired, Failed, Overloaded, Rejected, Request, TicketError
 from backoff_ctrl.engine.blocks import BLOCKS, Block, BlockEvent, BlockState
-from backoff_ctrl.engine.tickets import REQUESTS, RequestEvent, RequestState
+from backoff_ctrl.engine.requests import REQUESTS, RequestEvent, RequestState
 
 BLOCK_STATES: tuple[BlockState, ...] = get_args(BlockState)
 BLOCK_EVENTS: tuple[BlockEvent, ...] = get_args(BlockEvent)
@@ -52,7 +52,7 @@ def test_a_block_takes_each_listed_step_and_refuses_every_other(state: BlockStat
     want = BLOCK_STEPS.get((state, event))
 
     if want is None:
-        with pytest.raises(TicketError, match=f"a block that is {state} cannot meet '{event}'"):
+        with pytest.raises(TicketError, match=f"a block is {state}: '{event}' is not allowed in that state"):
             block.happens(event)
         assert block.state == state
     else:
@@ -68,7 +68,7 @@ def test_a_request_takes_each_listed_step_and_refuses_every_other(state: Request
     want = REQUEST_STEPS.get((state, event))
 
     if want is None:
-        with pytest.raises(TicketError, match=f"request r1 is {state}: it cannot be {event}"):
+        with pytest.raises(TicketError, match=f"request r1 is {state}: '{event}' is not allowed in that state"):
             request.happens(event)
         assert request.state == state
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from backoff_ctrl.engine.tickets import Created
+from backoff_ctrl.engine.outcomes import Created
 from backoff_ctrl.k8s.answers.answer import GateClosed
 from backoff_ctrl.k8s.creates.actions import (
     Answered,

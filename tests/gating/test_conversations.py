@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backoff_ctrl.engine.tickets import Created, Failed, Overloaded, Rejected
+from backoff_ctrl.engine.outcomes import Created, Failed, Overloaded, Rejected
 from backoff_ctrl.k8s.answers.rejections import Lane
 from backoff_ctrl.k8s.creates.actions import Declined, Refresh, Refreshed, Ticketed
 from backoff_ctrl.k8s.creates.treatments import TREATMENTS

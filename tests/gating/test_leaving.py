@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backoff_ctrl.engine.tickets import Created, Expired, Overloaded, Rejected
+from backoff_ctrl.engine.outcomes import Created, Expired, Overloaded, Rejected
 from backoff_ctrl.k8s.answers.answer import GateClosed, WaitedTooLong
 from backoff_ctrl.k8s.creates.actions import Cancelled, Raise, State, Ticketed, TimedOut
 from backoff_ctrl.k8s.creates.conversation import TABLE

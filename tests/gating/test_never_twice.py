@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.engine.tickets import Created, Expired, Failed, Rejected
+from backoff_ctrl.engine.outcomes import Created, Expired, Failed, Rejected
 from backoff_ctrl.k8s.creates.actions import LookUp, Send, Ticketed, Woke
 from backoff_ctrl.k8s.creates.conversation import Conversation, Creation
 from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.engine.ceilings import ObservedQuota
 from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.engine.quotas import ObservedQuota
 from backoff_ctrl.k8s.replay.clients.gated import Gated
 from backoff_ctrl.k8s.replay.clients.plain import Plain
 from backoff_ctrl.k8s.replay.comparing import CLIENTS, Bounds, Comparison, against, bounds_of, compare, make_gate, run

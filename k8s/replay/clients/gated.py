@@ -6,8 +6,8 @@ import dataclasses
 import random
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from backoff_ctrl.engine.ceilings import ObservedQuota
 from backoff_ctrl.engine.demand import Selector
+from backoff_ctrl.engine.quotas import ObservedQuota
 from backoff_ctrl.k8s.creates.conversation import Creation
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.replay.workload import QUOTA_NAME

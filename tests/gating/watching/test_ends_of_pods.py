@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backoff_ctrl.engine.ceilings import ObservedQuota
 from backoff_ctrl.engine.demand import Demand
-from backoff_ctrl.engine.tickets import Created, Request
+from backoff_ctrl.engine.outcomes import Created
+from backoff_ctrl.engine.quotas import ObservedQuota
+from backoff_ctrl.engine.requests import Request
 from backoff_ctrl.k8s.creates.actions import Return, Ticketed
 from backoff_ctrl.k8s.creates.conversation import Conversation, Creation
 from backoff_ctrl.k8s.gate.aio import AsyncGate

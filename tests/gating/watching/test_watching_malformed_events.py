@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from backoff_ctrl.engine.ceilings import ObservedQuota
+from backoff_ctrl.engine.quotas import ObservedQuota
 from backoff_ctrl.k8s.charges.quotas import UnreadableQuotaError, read_cluster_quota, read_quota
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.watching.reading import (

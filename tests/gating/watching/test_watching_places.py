@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.engine.demand import Demand
-from backoff_ctrl.engine.tickets import Request
+from backoff_ctrl.engine.requests import Request
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.watching.status import EVERYWHERE, Seeing
 from tests.watch_script import ONE, ScriptedServer, elapse, observed

@@ -1,0 +1,107 @@
+"""Outcomes: how a create ended, as reported to ``Controller.settle``. Each class is one way for a ticket to end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .demand import Demand
+    from .requests import RequestEvent
+
+Scope = Literal["flow", "namespace", "quota"]
+
+
+class Outcome:
+    """How a ticket ended; see the subclasses. ``event`` is the outcome's name in the table ``REQUESTS``."""
+
+    __slots__ = ()
+    event: ClassVar[RequestEvent]
+
+
+class Created(Outcome):
+    """The server stored the object. ``charged`` is what the stored object is charged, where the answer shows it.
+
+    ``stored`` is the name under which ``Controller.ended`` will report its end; empty if no end will be reported.
+    """
+
+    __slots__ = ("charged", "stored")
+    event: ClassVar[RequestEvent] = "created"
+
+    def __init__(self, charged: Demand | None = None, stored: str = "") -> None:
+        """Record what the answer shows."""
+        self.charged = charged
+        self.stored = stored
+
+
+class Rejected(Outcome):
+    """A quota refused the create. Amounts are nano-units by resource.
+
+    The server names only the first quota that the create violates, and of that only the exceeded resources.
+    ``sent`` is when the refused create was really sent, if that was later than its ticket.
+    """
+
+    __slots__ = ("limited", "quota", "requested", "sent", "used")
+    event: ClassVar[RequestEvent] = "rejected"
+
+    def __init__(
+        self,
+        quota: str,
+        requested: Mapping[str, int],
+        used: Mapping[str, int],
+        limited: Mapping[str, int],
+        sent: float | None = None,
+    ) -> None:
+        """Record what the refusal says."""
+        self.quota = quota
+        self.requested = requested
+        self.used = used
+        self.limited = limited
+        self.sent = sent
+
+    def shows_full(self) -> bool:
+        """Say whether, by the refusal's own figures, the quota has no room for the create."""
+        asked, used = self.requested, self.used
+        for name, limited in self.limited.items():  # noqa: SIM110 - on the hot path, where a generator costs 0.5 us
+            if asked.get(name, 0) + used.get(name, limited) > limited:
+                return True
+        return False
+
+
+class Overloaded(Outcome):
+    """Nothing was stored; the create has to be sent again later.
+
+    ``scope`` says what is overloaded. ``"flow"``: the server, which asked for patience. ``"quota"``: the create lost
+    a race to update a quota object. ``"namespace"``: anything else that concerns one namespace only, such as a failing
+    webhook.
+    """
+
+    __slots__ = ("retry_after", "scope")
+    event: ClassVar[RequestEvent] = "overloaded"
+
+    def __init__(self, retry_after: float | None = None, scope: Scope = "flow") -> None:
+        """Record the server's Retry-After in seconds, if it sent one, and what is overloaded."""
+        self.retry_after = retry_after
+        self.scope = scope
+
+
+class Failed(Outcome):
+    """The server refused the create for good: nothing was stored, and the request is over."""
+
+    __slots__ = ()
+    event: ClassVar[RequestEvent] = "failed"
+
+
+class Abandoned(Outcome):
+    """The caller gave up before the create was sent; the request is over."""
+
+    __slots__ = ()
+    event: ClassVar[RequestEvent] = "abandoned"
+
+
+class Expired(Outcome):
+    """It stayed unknown whether the object was stored; the request is over."""
+
+    __slots__ = ()
+    event: ClassVar[RequestEvent] = "expired"
