@@ -1,13 +1,13 @@
-"""Creates a second through a gated client against the same client ungated, on a real API server.
+"""Measures creates per second through a gated client against the same client ungated, on a real API server.
 
 Usage: python benchmarks/gate_throughput.py [--kubeconfig FILE] [--pairs 12] [--slices 10] [--creates 80]
        [--in-flight 16] [--only async|sync] [--json]
-Without a kubeconfig the test bed's own server is started. 16 creates are in flight at a time and the quota of both
-namespaces is far from full. A pair is made of short slices, gated and ungated by turns (which goes first alternates
-too), so that what else the machine and the server do falls on both alike. The client's CPU time a create is
-printed beside it. The gated aio client does not ask the environment for proxies at each request, which the plain one
-does (k8s/aio_session.py): that is why it may be faster; the one for threads asks a kubeconfig for its token once a
-second. Ends with 1 if the gate keeps less than the bar.
+Without a kubeconfig the test bed's server is started. 16 creates are in flight at a time, and the quotas of both
+namespaces are far from full. A pair consists of short slices, gated and ungated in turn (which is first alternates,
+too), so that other load on the machine and the server affects both alike. The client's CPU time per create is printed
+as well. The gated aio client does not consult the environment for proxies at each request, as the plain one does
+(k8s/gated/aio_session.py), and may therefore be faster; the gated client for threads asks a kubeconfig for its token
+at most once a second. Exits with 1 if the lower end of the interval of the ratio is below the bar.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ POD: Final[dict[str, Any]] = {
 
 
 class Room:
-    """Two namespaces of this run, with the same quota: the gate watches the quota of one of them only."""
+    """Two namespaces for this run, with the same quota. The gate uses only one of them."""
 
     def __init__(self, configuration: client.Configuration) -> None:
-        """Draw names that nobody else has."""
+        """Choose unique names."""
         self._core: Any = client.CoreV1Api(client.ApiClient(configuration))
         self._suffix = f"{os.getpid()}-{time.time_ns() % 10**9}"
         self.namespaces = {kind: f"throughput-{kind}-{self._suffix}" for kind in ("gated", "direct")}
@@ -73,7 +73,7 @@ class Room:
         deadline = time.monotonic() + 60
         while not all(self._ready(name) for name in self.namespaces.values()):
             if time.monotonic() > deadline:
-                sys.exit("the quotas' status stays empty: does a controller manager run?")
+                sys.exit("the quotas' status stays empty: is a controller manager running?")
             time.sleep(0.05)
         return self
 
@@ -86,7 +86,7 @@ class Room:
         return len(found.items) + (found.metadata.remaining_item_count or 0)
 
     def empty(self, kind: str) -> None:
-        """Delete the pods of a spell, so that the store does not grow, and wait until they are gone."""
+        """Delete the pods, so that the store does not grow, and wait until they are gone."""
         self._core.delete_collection_namespaced_pod(self.namespaces[kind], grace_period_seconds=0)
         while self.count(kind):
             time.sleep(0.02)
@@ -108,7 +108,7 @@ class Threads:
         self._pool = ThreadPoolExecutor(in_flight)
 
     def spell(self, kind: str, namespace: str, creates: int) -> float:
-        """Create so many pods; creates a second."""
+        """Create so many pods; return the creates per second."""
         core: Any = client.CoreV1Api(self._clients[kind])  # takes plain objects, whatever its annotations say
         left = iter(range(creates))
 
@@ -144,7 +144,7 @@ class Loop:
         return {"gated": AsyncGatedApiClient(made), "direct": aio.ApiClient(made)}
 
     def spell(self, kind: str, namespace: str, creates: int) -> float:
-        """Create so many pods; creates a second."""
+        """Create so many pods; return the creates per second."""
         core: Any = aio.CoreV1Api(self._clients[kind])
         left = iter(range(creates))
 
@@ -171,10 +171,10 @@ class Loop:
 
 
 def interval(values: list[float]) -> tuple[float, float, float]:
-    """Return the median and the ends of its interval, by order statistics: no shape is assumed.
+    """Return the median and its confidence interval, by order statistics: no distribution is assumed.
 
-    The k-th smallest and k-th largest value hold the median between them with probability 1 - 2 P(B < k), B
-    binomial over the pairs with 1/2; k is the largest that keeps this at ``CONFIDENCE``.
+    The median lies between the k-th smallest and the k-th largest value with probability 1 - 2 P(B < k), where B is
+    binomial (number of values, 1/2); k is the largest for which this is at least ``CONFIDENCE``.
     """
     ordered, number = sorted(values), len(values)
     below, k = 0.0, 0
@@ -186,7 +186,7 @@ def interval(values: list[float]) -> tuple[float, float, float]:
 
 
 def measure(clients: Threads | Loop, room: Room, pairs: int, slices: int, creates: int) -> dict[str, Any]:
-    """Run the pairs with one kind of client."""
+    """Measure the pairs with one kind of client."""
     rates: dict[str, list[float]] = {"gated": [], "direct": []}
     cpu: dict[str, list[float]] = {"gated": [], "direct": []}
     for number in range(-1, pairs):  # the first pair warms up: connections, caches, what the gate has to learn
@@ -198,7 +198,7 @@ def measure(clients: Threads | Loop, room: Room, pairs: int, slices: int, create
                 used[kind] += time.process_time() - before
         for kind, rate in rates.items():
             if (stored := room.count(kind)) != creates * slices:
-                sys.exit(f"{kind}: {stored} pods are there after {creates * slices} creates")
+                sys.exit(f"{kind}: {stored} pods exist after {creates * slices} creates")
             room.empty(kind)
             if number >= 0:
                 rate.append(creates * slices / took[kind])
@@ -219,15 +219,15 @@ def measure(clients: Threads | Loop, room: Room, pairs: int, slices: int, create
 
 @contextmanager
 def cluster(kubeconfig: str | None) -> Iterator[client.Configuration]:
-    """Give the cluster named, else a real server of our own."""
+    """Yield the configuration of the given cluster, else of a real server that is started for this run."""
     configuration = client.Configuration()
     if kubeconfig is not None:
         config.load_kube_config(kubeconfig, client_configuration=configuration)
         yield configuration
         return
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    from tests.cluster.control_plane.bed import Bed  # noqa: PLC0415 - only where no cluster is named
-    from tests.cluster.control_plane.binaries import wanted  # noqa: PLC0415 - builds them where there are none
+    from tests.cluster.control_plane.bed import Bed  # noqa: PLC0415 - only if no cluster is given
+    from tests.cluster.control_plane.binaries import wanted  # noqa: PLC0415 - builds the binaries if there are none
 
     with Bed(wanted()) as bed:
         config.load_kube_config(str(bed.server.kubeconfig("tester")), client_configuration=configuration)
@@ -235,7 +235,7 @@ def cluster(kubeconfig: str | None) -> Iterator[client.Configuration]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kubeconfig")
     parser.add_argument("--pairs", type=int, default=12)
@@ -246,7 +246,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.pairs < LEAST_PAIRS:
-        parser.error(f"--pairs must be {LEAST_PAIRS} or more: fewer prove nothing")
+        parser.error(f"--pairs must be {LEAST_PAIRS} or more: fewer are too noisy to judge")
     logging.basicConfig(level=logging.WARNING)
     found: dict[str, Any] = {}
     with cluster(options.kubeconfig) as configuration:

@@ -140,14 +140,15 @@ class Conversation:
         return stop.error if isinstance(stop, Cancelled) else self._waited_too_long(stop.detail)
 
     def _waited_too_long(self, detail: str) -> WaitedTooLong:
+        return WaitedTooLong(f"{detail}; {self._so_far()}", self.last)
+
+    def _so_far(self) -> str:
+        if isinstance(self._held_worth(), Expired):
+            return "it was sent, but whether it was stored is unknown: look for the object before you create it again"
         if self.last is not None:
-            said = self.rejection.message if self.rejection is not None else ""
-            detail += f"; the API server's last answer was {self.last.status}{said and f': {said}'}"
-        elif self.sends:
-            detail += "; it was sent, but no answer came: the object may exist"
-        else:
-            detail += "; it was never sent"
-        return WaitedTooLong(detail, self.last)
+            said = "" if self.rejection is None else f": {self.rejection.message}"
+            return f"the API server's last answer was {self.last.status}{said}"
+        return "no connection to the API server could be made" if self.sends else "it was never sent"
 
     def _held_worth(self) -> Outcome | None:
         return self._worth if self._holding else None
@@ -198,7 +199,8 @@ class Conversation:
         return foreign and now - self._looked_at >= LOOK_AGAIN
 
     def _again(self, _: Answered, rejection: Rejection, treatment: Treatment) -> Action:
-        return JoinLine(overloaded(rejection, treatment))
+        self._worth = outcome = overloaded(rejection, treatment)
+        return JoinLine(outcome)
 
     def _look_first(self, event: Answered, *_: object) -> Action:
         return self._in_doubt(event.now, Return(event.answer, Expired()))
@@ -226,7 +228,8 @@ class Conversation:
         treatment = TREATMENTS[Lane.NOT_SENT]
         if self._patience.wears_out(Lane.NOT_SENT, treatment):
             return Raise(event.error, Failed())
-        return JoinLine(overloaded(None, treatment))
+        self._worth = outcome = overloaded(None, treatment)
+        return JoinLine(outcome)
 
     def _unknown(self, event: Unknown) -> Action:
         give_up = Raise(event.error, Expired())

@@ -33,6 +33,7 @@ def cancel_all(creates: Sequence[Unfinished], why: str) -> None:
     """Cancel these creates with ``GateClosed``; ``why`` ("the client was closed") begins the log line and errors."""
     lines = [create.describe() for create in creates]
     if lines:
-        log.warning("%s: cancelling %d unfinished creates:\n  %s", why, len(lines), "\n  ".join(lines))
+        what = "create" if len(lines) == 1 else "creates"
+        log.warning("%s: cancelling %d unfinished %s:\n  %s", why, len(lines), what, "\n  ".join(lines))
     for create in creates:
         create.cancel(GateClosed(f"{why}: {create.label} was cancelled before it was created"))

@@ -10,7 +10,7 @@ from backoff_ctrl.engine.outcomes import Created, Expired, Overloaded, Rejected
 from backoff_ctrl.k8s.answers.answer import GateClosed, WaitedTooLong
 from backoff_ctrl.k8s.creates.actions import Cancelled, Raise, State, Ticketed, TimedOut
 from backoff_ctrl.k8s.creates.conversation import TABLE
-from tests.conversing import conversation, sent
+from tests.conversing import absent, conversation, sent
 from tests.playbook import Playbook, answered, full, line, lost, never_sent, nothing, raises, returns
 
 if TYPE_CHECKING:
@@ -22,6 +22,40 @@ def test_a_time_limit_ends_the_wait_with_the_last_answer(minted: Conversation) -
     assert sent(minted) >> full("team") << line(Rejected) >> TimedOut("waited 5 s") << raises(WaitedTooLong)
     assert minted.last is not None
     assert minted.last.status == 403
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        pytest.param([], "late; it was never sent", id="never sent"),
+        pytest.param(
+            [Ticketed(), never_sent()], "late; no connection to the API server could be made", id="no connection"
+        ),
+        pytest.param(
+            [Ticketed(), full("team")],
+            'late; the API server\'s last answer was 403: pods "web-0" is forbidden: exceeded quota: team, '
+            "requested: pods=1, used: pods=2, limited: pods=2",
+            id="refused",
+        ),
+        pytest.param(
+            [Ticketed(), lost(), absent(), lost(), absent()],
+            "late; it was sent, but whether it was stored is unknown: look for the object before you create it again",
+            id="lost",
+        ),
+    ],
+)
+def test_the_error_of_a_time_limit_says_how_far_the_create_came(
+    minted: Conversation, events: list[Any], said: str
+) -> None:
+    """What to do next depends on whether the object may exist."""
+    minted.start()
+    for event in events:
+        minted.handle(event)
+
+    action = minted.handle(TimedOut("late"))
+
+    assert isinstance(action, Raise)
+    assert str(action.error) == said
 
 
 def test_a_time_limit_in_the_middle_of_a_send_waits_for_the_answer() -> None:

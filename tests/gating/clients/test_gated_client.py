@@ -67,10 +67,14 @@ def test_closing_a_client_cancels_its_waiting_creates_and_names_them(
     with caplog.at_level(logging.WARNING):
         core.api_client.close()
 
-    with pytest.raises(GateClosed):
+    with pytest.raises(
+        GateClosed, match=r"^the client was closed: pods team/lonely was cancelled before it was created$"
+    ):
         pending.get(0)
-    assert "pods team/lonely" in caplog.text
-    assert "asks pods=1, 0 left" in caplog.text
+    assert (
+        "the client was closed: cancelling 1 unfinished create:\n  pods team/lonely: waiting in line, " in caplog.text
+    )
+    assert "asks pods=1, 0 left in quota q; place 1 in line)" in caplog.text
 
 
 def test_closing_a_client_ends_creates_that_wait_in_other_threads(sandbox: BackgroundSandbox, core: Any) -> None:
@@ -105,6 +109,9 @@ def test_a_time_limit_raises_what_both_kinds_of_callers_catch(sandbox: Backgroun
     assert isinstance(caught.value, ApiException)
     assert isinstance(caught.value, TimeoutError)
     assert caught.value.status == 403
+    assert caught.value.reason.startswith(
+        "gave up waiting for pods team/p-* after 0.2 s, the timeout it was given; the "
+    )
     assert "exceeded quota: q" in str(caught.value.body)
 
 
