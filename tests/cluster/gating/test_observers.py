@@ -119,6 +119,7 @@ async def edit(room: Room, pods: str) -> None:
     assert reply.status == 200, reply.text
 
 
+@pytest.mark.long
 async def test_a_quota_edited_up_lets_a_waiter_in_at_once(server: Server, room: Room) -> None:
     """Its timers say a minute; the edit is seen and the create goes in."""
     await room.quota("q", {"pods": "0"})
@@ -366,6 +367,7 @@ async def test_a_cluster_resource_quota_counts_in_the_namespaces_that_it_selects
 # -- a server that goes and comes ---------
 
 
+@pytest.mark.long
 async def test_a_restarted_api_server_is_found_again(binaries: Binaries, say: Callable[[str], None]) -> None:
     """Killed and started: the loss is told, the list comes back by itself, and what waits goes in on the next news."""
     with Bed(binaries, say=say) as bed:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.cluster.kubectl.terminals import manifest, pod
 
 if TYPE_CHECKING:
@@ -136,6 +138,7 @@ def test_replace_needs_an_object(kubectl: Terminals) -> None:
     assert "not found" in kubectl("replace", "-f", "-", stdin=manifest("ConfigMap", "gone"), code=1)
 
 
+@pytest.mark.long
 def test_delete_waits_for_what_holds_an_object(kubectl: Terminals) -> None:
     """A pod with grace goes at once where no node runs it; a finalizer holds until it is taken away."""
     for name in ("a", "b", "c"):

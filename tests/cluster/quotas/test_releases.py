@@ -90,6 +90,7 @@ async def test_a_pod_that_is_being_deleted_gives_back_when_it_finishes(room: Roo
     await room.until_used(ONLY_COUNTED)
 
 
+@pytest.mark.long
 async def test_an_expired_grace_counts_twice_and_only_at_the_next_release(room: Room) -> None:
     """A pod that its node never confirms is held until deletionTimestamp, which already holds the grace, plus the
     grace once more; and even then nothing fires by itself: the namespace's next release gives it back."""

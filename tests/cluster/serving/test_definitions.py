@@ -40,6 +40,7 @@ async def test_a_definition_is_soon_established(api: Api) -> None:
     await retire(api, f"things.{group}")
 
 
+@pytest.mark.long
 async def test_a_definition_takes_its_objects_with_it(api: Api, namespace: str) -> None:
     """The delete answers with the definition, going; then objects, path and group are gone."""
     group = fresh_group()

@@ -49,6 +49,7 @@ async def test_an_empty_namespace_goes(api: Api) -> None:
     await api.until("/api/v1/namespaces", lambda listed: name not in names(listed), within=150)
 
 
+@pytest.mark.long
 async def test_a_going_namespace_takes_nothing_new(api: Api) -> None:
     """403 with the cause NamespaceTerminating, while something with a finalizer holds it; then it goes."""
     name = fresh()

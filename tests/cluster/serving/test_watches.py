@@ -146,6 +146,7 @@ async def test_a_watch_ends_after_its_timeout(api: Api, namespace: str) -> None:
     assert await streamed(api, path, resourceVersion=version) == []
 
 
+@pytest.mark.long
 async def test_a_watch_that_asks_for_bookmarks_gets_one_before_its_end(api: Api, namespace: str) -> None:
     """When something has happened that it did not select: a kind and a version to resume from, and nothing else."""
     path = of_core(namespace, "configmaps")
