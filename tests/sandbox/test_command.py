@@ -11,10 +11,15 @@ import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
+
+from backoff_ctrl.api.commands.sandbox import command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from click.testing import Result
 
 COMMAND = [sys.executable, "-c", "from backoff_ctrl.api.commands.sandbox import command; command(prog_name='sandbox')"]
 QUOTA = """
@@ -121,7 +126,11 @@ def test_a_bad_quota_file_gives_one_sentence(tmp_path: Path, text: str, sentence
 
 def test_a_missing_quota_file_gives_one_sentence(tmp_path: Path) -> None:
     """The same for a directory, and for bytes that are not text."""
-    _refuses(["--port", "0", "--quota-file", str(tmp_path / "none.yaml")], "No such file")
+    missing = ["--port", "0", "--quota-file", str(tmp_path / "none.yaml")]
+    _refuses(missing, "No such file")
+    done = subprocess.run([*COMMAND, *missing], capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == _ran(missing).stderr
     _refuses(["--port", "0", "--quota-file", str(tmp_path)], "Is a directory")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\xfa")
     _refuses(["--port", "0", "--quota-file", str(tmp_path / "bytes")], "is not UTF-8")
@@ -148,15 +157,20 @@ def test_a_port_in_use_gives_one_sentence() -> None:
 )
 def test_wrong_use_exits_with_2(arguments: list[str]) -> None:
     """With click's message."""
-    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=100, check=False)
+    done = _ran(arguments)
 
-    assert done.returncode == 2
+    assert done.exit_code == 2
     assert "Traceback" not in done.stderr
 
 
+def _ran(arguments: list[str]) -> Result:
+    """Run the command in this process."""
+    return CliRunner().invoke(command, arguments, prog_name="sandbox")
+
+
 def _refuses(arguments: list[str], sentence: str) -> None:
-    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 2, done.stderr
+    done = _ran(arguments)
+    assert done.exit_code == 2, done.output
     assert done.stderr.startswith("backoff-ctrl: ")
     assert sentence in done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tests.cluster.control_plane.servers import Server
     from tests.cluster.talking import Api
 
+pytestmark = pytest.mark.long
+
 CLIENTS = {"plain", "ancestor", "gate_learning", "gate_observing"}
 COLUMNS = "name,cpu_milli,memory_mib,num_gpu,qos,creation_time,deletion_time,scheduled_time"
 

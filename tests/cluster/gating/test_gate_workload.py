@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from tests.cluster.control_plane.servers import Server
 
+pytestmark = pytest.mark.long
+
 PODS = 400
 SEED = 1  # the first of the seeds whose median ``make figures`` prints
 LEARNING = 2.5  # refusals per pod

@@ -119,6 +119,7 @@ async def edit(room: Room, pods: str) -> None:
     assert reply.status == 200, reply.text
 
 
+@pytest.mark.long
 async def test_raising_a_quota_admits_a_waiting_create_at_once(server: Server, room: Room) -> None:
     """Its timers would take a minute; the change is observed and the create is sent."""
     await room.quota("q", {"pods": "0"})
@@ -366,6 +367,7 @@ async def test_a_cluster_resource_quota_applies_to_the_namespaces_that_it_select
 # -- a server that goes and comes ---------
 
 
+@pytest.mark.long
 async def test_a_restarted_api_server_is_found_again(binaries: Binaries, say: Callable[[str], None]) -> None:
     """The loss is reported, the list is repeated by itself, and a waiting create is sent after the next change."""
     with Bed(binaries, say=say) as bed:

@@ -130,6 +130,7 @@ async def test_informers_resume_where_a_connection_broke(sandbox: Server, kubern
     assert stories[0][1] == ["stream", "watch"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("streaming", [True, False], ids=["streaming", "listing"])
 async def test_informers_survive_a_compacted_history(sandbox: Server, binaries: Binaries, streaming: bool) -> None:
     """After a 410 they list again: they notice objects that are gone, and see changed ones as they are now."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.cluster.kubectl.terminals import manifest, pod
 
 if TYPE_CHECKING:
@@ -136,6 +138,7 @@ def test_replace_needs_an_existing_object(kubectl: Terminals) -> None:
     assert "not found" in kubectl("replace", "-f", "-", stdin=manifest("ConfigMap", "gone"), code=1)
 
 
+@pytest.mark.long
 def test_delete_waits_for_finalizers(kubectl: Terminals) -> None:
     """A pod without a node is deleted at once, whatever its grace period; a finalizer keeps an object until removed."""
     for name in ("a", "b", "c"):

@@ -17,6 +17,7 @@ from tests.cluster.objects import pod
 from tests.cluster.quotas.charging import Meter, all_names, make_quota, path_of, prepare, tidy
 from tests.cluster.talking import Api
 from tests.drawn_pods import valid_pods
+from tests.examples import examples
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from tests.cluster.quotas.charging import JSON
 
 V = TypeVar("V")
-EXAMPLES: Final = 100
 KNOWN: Final = [case for case in cases() if case.theme != "unsaid_devices"]
 DEVICES: Final = [case for case in cases() if case.theme == "unsaid_devices"]
 NEWER: Final = ("requests.deviceclass.resource.kubernetes.io/", "requests.example.com/device")
@@ -44,9 +44,10 @@ async def meter(server: Server) -> AsyncIterator[Meter]:
         await tidy(api, made.spaces)
 
 
+@pytest.mark.long
 @pytest.mark.asyncio(loop_scope="module")
 @settings(
-    max_examples=EXAMPLES,
+    max_examples=examples(100),
     phases=(Phase.generate,),  # each example costs requests: shrinking one would take minutes
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

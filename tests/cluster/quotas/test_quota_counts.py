@@ -83,6 +83,7 @@ async def test_a_counted_object_may_be_updated_under_a_full_quota(room: Room) ->
     assert reply.status == 200
 
 
+@pytest.mark.long
 async def test_custom_resources_are_counted(room: Room, api: Api) -> None:
     """A kind from a CustomResourceDefinition is counted like any other, as soon as the controller knows it."""
     names = {"plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList"}

@@ -90,6 +90,7 @@ async def test_a_terminating_pod_gives_back_when_it_finishes(room: Room) -> None
     await room.until_used(ONLY_COUNTED)
 
 
+@pytest.mark.long
 async def test_an_expired_grace_period_counts_twice_and_only_at_the_next_release(room: Room) -> None:
     """A pod whose node never confirms stays charged until deletionTimestamp, which includes the grace period, plus the
     grace period again. Even then nothing happens by itself: the next release in the namespace gives it back."""

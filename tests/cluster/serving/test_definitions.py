@@ -40,6 +40,7 @@ async def test_a_definition_is_established(api: Api) -> None:
     await retire(api, f"things.{group}")
 
 
+@pytest.mark.long
 async def test_a_definition_is_deleted_with_its_objects(api: Api, namespace: str) -> None:
     """The delete answers with the terminating definition; then its objects, path and group are gone."""
     group = fresh_group()

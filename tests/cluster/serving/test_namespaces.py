@@ -49,6 +49,7 @@ async def test_an_empty_namespace_is_deleted(api: Api) -> None:
     await api.until("/api/v1/namespaces", lambda listed: name not in names(listed), within=150)
 
 
+@pytest.mark.long
 async def test_a_terminating_namespace_accepts_no_new_objects(api: Api) -> None:
     """403 with the cause NamespaceTerminating while an object with a finalizer keeps it; then it is deleted."""
     name = fresh()

@@ -146,6 +146,7 @@ async def test_a_watch_ends_after_its_timeout(api: Api, namespace: str) -> None:
     assert await streamed(api, path, resourceVersion=version) == []
 
 
+@pytest.mark.long
 async def test_a_watch_with_bookmarks_gets_one_before_its_end(api: Api, namespace: str) -> None:
     """If there were changes that it does not select: a kind and a version to resume from, nothing else."""
     path = of_core(namespace, "configmaps")
