@@ -1,6 +1,6 @@
-"""The engine: decides which create may go, when, and why not yet.
+"""The engine: decides which create may be sent, when, and why not yet.
 
-Laws of the room: no clock, no I/O, no threads, no Kubernetes or HTTP words. Time and randomness are given;
+Laws of the room: no clock, no I/O, no threads, no Kubernetes or HTTP words. Time and randomness are passed in;
 the same calls give the same answers. Names of namespaces, quotas, resources and scopes are opaque strings.
 """
 

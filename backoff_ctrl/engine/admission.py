@@ -1,4 +1,4 @@
-"""Who of one namespace may go now, who waits for what, and until when: the line is offered its chances."""
+"""Which waiting requests of one namespace are admitted now, what the others wait for, and until when."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from .tickets import RefusalReason
 
 _NO_BLOCKS: Final[list[Block]] = []
-UNHURRIED: Final = 1.0  # seconds: while nobody waits, answered holds end in bundles
+UNHURRIED: Final = 1.0  # seconds: while no request waits, answered holds are ended in batches
 
 
 class Admission:
-    """The waiting line of one namespace, and what stands in its way. What is learned comes from the subclass."""
+    """The waiting line of one namespace and all that decides about it. The subclass adds what is learned."""
 
     __slots__ = (
         "_resume", "_scan_due", "_shared", "_waiters_max", "keeping", "knowledge", "line", "namespace", "pace",
@@ -35,7 +35,7 @@ class Admission:
     )  # fmt: skip
 
     def __init__(self, namespace: str, shared: Shared, *, observing: bool, ends_told: bool = False) -> None:
-        """Start with nothing known and nobody waiting."""
+        """Start with nothing known. ``observing``: changes of quotas are reported; ``ends_told``: ends of creates."""
         self.namespace = namespace
         self.policy = shared.policy
         self._shared = shared
@@ -51,7 +51,7 @@ class Admission:
         self._waiters_max = self.policy.waiters_max
 
     def submit(self, request: Request, now: float) -> None:
-        """Take a new request: it goes, waits, or is refused, as ``advance`` then says."""
+        """Admit a new request, let it wait, or refuse it, as the next ``advance`` of the controller then returns."""
         if request.state != "new":
             request.happens("submit")
         line = self.line
@@ -75,18 +75,18 @@ class Admission:
             line.size
             or shape.version != knowledge.version
             or shape.never is not None
-            or not self._offer(request, shape, now)
+            or not self._try_to_admit(request, shape, now)
         ):
             self._arrive(request, shape, now)
 
     def withdraw(self, request: Request, now: float) -> None:
-        """Let a waiting request leave the line."""
+        """Take a waiting request out of the line."""
         request.happens("withdraw")
         self.line.leave(request)
-        self._look(now)  # room that was kept for it is free
+        self._rescan(now)  # room may have been kept for it
 
     def advance(self, now: float) -> None:
-        """Do all that is due: room settles, holds end, blocks open, waiters are offered their chance."""
+        """Do all that is due by ``now``: room settles, holds end, blocks open, waiting requests are admitted."""
         if self.settling.release(now):
             self._scan_due = True
         if self.knowledge.end_holds(now, self.policy):
@@ -100,11 +100,11 @@ class Admission:
         if self.line.order and (self._scan_due or self._resume is not None or self._is_time(now)):
             self.scan(now)
         elif not self.line.order:
-            self.probing.rest()
+            self.probing.drop_idle()
         self._set_alarm(now)
 
     def _arrive(self, request: Request, shape: Shape, now: float) -> None:
-        """Weigh a request whose equals do not wait: it goes at once, or opens a row."""
+        """Decide on a request with no equal one waiting: it is admitted or refused at once, or opens a row."""
         knowledge = self.knowledge
         shape.used_at = now
         if shape.version != knowledge.version:
@@ -114,16 +114,16 @@ class Admission:
         elif shape.never is not None and self.policy.on_never_fits == "fail":
             self._refuse(request, "never-fits", shape.never_sentence())
         elif not (
-            self._offer(request, shape, now)
-            or (knowledge.end_holds(now, self.policy) and self._offer(request, shape, now))
+            self._try_to_admit(request, shape, now)
+            or (knowledge.end_holds(now, self.policy) and self._try_to_admit(request, shape, now))
         ):
             request.happens("submit")
             row = self.line.join(request, shape)
-            self.keeping.weigh(row, now)  # from now on it is overtaken, not only from the next look on
+            self.keeping.note_blocked(row, now)  # it counts as overtaken from now on, not only from the next scan on
             self._set_alarm(now)
 
-    def _offer(self, request: Request, shape: Shape, now: float) -> bool:
-        """Admit the request if it may go now, as a probe if need be; say whether it went."""
+    def _try_to_admit(self, request: Request, shape: Shape, now: float) -> bool:
+        """Admit the request if it may be sent now, as a probe if need be; say whether it was admitted."""
         if self.keeping.kept and self.keeping.closes(shape, request):
             return False
         blocks = _NO_BLOCKS
@@ -159,12 +159,15 @@ class Admission:
         return True
 
     def _overtake(self, ticket: Ticket, now: float) -> None:
-        """Let the admitted leave the line, and count whom it overtook; a probe's room was nobody's yet."""
+        """Take an admitted request out of the line, and count whom it overtook.
+
+        A probe overtakes no one: no room was known that it could have taken.
+        """
         request = ticket.request
         if request.row is not None:
             self.line.leave(request)
         if self.keeping.next_for and not ticket.probe and self.keeping.overtook(ticket.shape, request, now):
-            self._look(now)
+            self._rescan(now)
 
     def _refuse(self, request: Request, reason: RefusalReason, detail: str) -> None:
         request.happens("refuse")
@@ -172,8 +175,8 @@ class Admission:
             self.line.leave(request)
         self._shared.effects.append(Refusal(request, reason, detail))
 
-    def _look(self, now: float) -> None:
-        """Have the line looked over at the next advance."""
+    def _rescan(self, now: float) -> None:
+        """Scan the line from its head at the next ``advance``."""
         self._scan_due = True
         self._shared.wake(self, now)
 
@@ -184,11 +187,11 @@ class Admission:
         self.keeping.retain(present)
 
     def _is_time(self, now: float) -> bool:
-        """Say whether time alone may let somebody go."""
+        """Say whether the passing of time may have made an admission possible."""
         return self.probing.open_due(now) or now >= self.keeping.next_change or self.pace.is_over(now)
 
     def _set_alarm(self, now: float) -> None:
-        """Ask to be woken at the next thing that time alone brings about."""
+        """Ask to be woken when the passing of time next changes something."""
         patience = self.policy.answered_hold if self.line.size else UNHURRIED
         knowledge = self.knowledge
         held_until = knowledge.next_end(patience, self.policy.ticket_max)
@@ -202,7 +205,10 @@ class Admission:
             self._shared.wake(self, max(now, at))
 
     def take_turn(self, window: Window, place: tuple[float, int], now: float) -> None:
-        """Take a turn at a contended window, from the place that asked: a look from the head may not get there."""
+        """Send one create through a contended window, starting at the place that asked for the turn.
+
+        A scan from the head of the line might be cut short before it gets there.
+        """
         cut, self._resume = self._resume, place
         self.pace.turn = window
         self.scan(now)
@@ -211,10 +217,10 @@ class Admission:
         self._set_alarm(now)
 
     def scan(self, now: float) -> None:
-        """Go over the line in order and admit whoever may go; stop after ``scan_max`` rows and go on next time."""
+        """Go over the line in order and admit what may be sent; after ``scan_max`` rows stop, to go on next time."""
         order = self.line.order
         if self._scan_due:
-            self._resume = None  # news since a look was cut short: the first in line come first
+            self._resume = None  # news came since a scan was cut short: start again at the head
         at = 0 if self._resume is None else bisect_left(order, self._resume, key=rank_of)
         if self._resume is None:
             self.keeping.begin()
@@ -234,10 +240,10 @@ class Admission:
             if shape.never is not None and self.policy.on_never_fits == "fail":
                 for request in [request for request in row.waiting if request.row is row]:
                     self._refuse(request, "never-fits", shape.never_sentence())
-            elif not self._offer(row.waiting[0], shape, now):
-                self.keeping.weigh(row, now)
+            elif not self._try_to_admit(row.waiting[0], shape, now):
+                self.keeping.note_blocked(row, now)
                 at += 1
-            elif self._scan_due:  # somebody is overtaken to the full: keep for them before going on
+            elif self._scan_due:  # a request was overtaken once too often: keep room for it first
                 self.keeping.begin()
                 self._scan_due = False
                 at = 0

@@ -1,6 +1,6 @@
-"""The schedule: d = min(cap, base x 2^n), exact for any n, and the jitter on top of it.
+"""The back-off schedule: d = min(cap, base x 2^n), exact for any n, with jitter.
 
-A probe waits uniform(d/2, d): late enough to spare the server, early enough to keep the pace. Other retries
+A probe waits uniform(d/2, d): late enough to spare the server, early enough to notice room in time. Other retries
 wait uniform(0, d), "full jitter" (AWS Architecture Blog, Exponential Backoff And Jitter, 2015).
 """
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     import random
 
 FOREVER: Final = float("inf")
-"""A time that does not come."""
+"""A time that never comes."""
 _EXPONENT_SAFE = 1000  # any float of this binary exponent is above every cap that a policy allows
 
 
 def delay(attempts: int, base: float, cap: float) -> float:
-    """Return min(cap, base x 2^attempts) in seconds; no overflow whatever ``attempts`` is."""
+    """Return min(cap, base x 2^attempts) in seconds, without overflow for any ``attempts``."""
     if math.frexp(base)[1] + attempts > _EXPONENT_SAFE:
         return cap
     return min(cap, math.ldexp(base, attempts))
 
 
 def steps_to_cap(base: float, cap: float) -> int:
-    """Return the first attempt whose delay is the cap: counting on would only make forgiveness blunt."""
+    """Return the first attempt whose delay is the cap: counting further would only delay the way back down."""
     return math.ceil(math.log2(cap / base))
 
 
@@ -41,5 +41,5 @@ def full_jitter(attempts: int, base: float, cap: float, rng: random.Random) -> f
 
 
 def after(retry_after: float, window: float, rng: random.Random) -> float:
-    """Draw the wait that a server's Retry-After of ``retry_after`` seconds means: r + uniform(0, window)."""
+    """Draw the wait for a server's Retry-After of ``retry_after`` seconds: retry_after + uniform(0, window)."""
     return retry_after + rng.uniform(0.0, window)

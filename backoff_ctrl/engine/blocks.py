@@ -1,7 +1,7 @@
-"""A block: what shapes wait for at one (namespace, quota, resource), with its back-off. A state machine as a table.
+"""A block: what shapes wait for at one (namespace, quota, resource), with its back-off; a state machine as a table.
 
-Between probes a blocked shape calls the server zero times. One create, the probe, finds out whether the block
-still holds; after a success the next may go at once, one after the other.
+While a block holds, only one waiting request at a time is sent, to test for room: the probe. Between probes the server
+is not called at all. After a probe succeeds the next may be sent at once.
 """
 
 from __future__ import annotations
@@ -23,56 +23,56 @@ BLOCKS: Final[dict[BlockState, dict[BlockEvent, BlockState]]] = {
     "shut": {"timer": "ready", "late": "shut"},
     "ready": {
         "probe": "probing",
-        "late": "shut",  # a create that seemed to fit was refused: the block holds, at the same step
+        "late": "shut",  # a create that should have fitted was refused: the block holds, at the same step
     },
     "probing": {
-        "refused": "shut",  # the probe met this block: one step of back-off
-        "passed": "ready",  # the next probe may go at once
-        "elsewhere": "shut",  # another quota refused it first: nothing was learned, the same step again
-        "undecided": "ready",  # overloaded, failed or never sent: the question was not asked
+        "refused": "shut",  # this block refused the probe: one step of back-off
+        "passed": "ready",  # the next probe may be sent at once
+        "elsewhere": "shut",  # another quota refused the probe first: nothing was learned, the same step again
+        "undecided": "ready",  # overloaded, failed or never sent: no quota was asked
         "late": "probing",
     },
 }
-"""What each event makes of a block. An event that a state does not list is a bug and raises ``TicketError``."""
+"""The state that each event leads to. An event that a state does not list is a bug and raises ``TicketError``."""
 
 
 class Block:
-    """One ceiling's back-off: its state, the step it is at, and when its next probe may go."""
+    """One ceiling's back-off: its state, its step (``attempts``), and when its next probe may be sent (``due``)."""
 
     __slots__ = ("attempts", "due", "hinted", "probe", "state", "succeeded")
 
     def __init__(self, due: float, attempts: int = 0) -> None:
-        """Start shut until ``due``."""
+        """Start shut; the first probe may be sent at ``due``."""
         self.state: BlockState = "shut"
         self.attempts = attempts
         self.due = due
         self.probe: object = None  # the ticket of the probe that is out
         self.hinted: float | None = None
-        self.succeeded = False  # the last probe got in
+        self.succeeded = False  # the last probe was admitted by the server
 
     def happens(self, event: BlockEvent) -> None:
-        """Take one step of the table."""
+        """Move to the state that the table gives."""
         try:
             self.state = BLOCKS[self.state][event]
         except KeyError:
             raise TicketError(f"a block is {self.state}: {event!r} is not allowed in that state") from None
 
     def is_ready(self, now: float) -> bool:
-        """Say whether a probe may go; a timer that has run out counts."""
+        """Say whether a probe may be sent now, after opening a block whose timer has run out."""
         if self.state == "shut" and now >= self.due:
             self.happens("timer")
         return self.state == "ready"
 
     def sends(self, probe: object) -> None:
-        """Let this create through as the probe."""
+        """Send this create as the probe."""
         self.happens("probe")
         self.probe = probe
 
     def refused(self, now: float, policy: Policy, rng: random.Random, *, stirred: bool) -> None:
-        """Back off: the probe came back refused by this block.
+        """Back off, since the quota of this block refused the probe.
 
-        The step goes up by one, unless the refusal is no sign of a quiet quota: it answered the question that
-        followed a success ("is there more?"), or its amounts show that room came free (``stirred``).
+        The step rises by one, unless the quota is evidently in motion: the probe before was admitted, or the amounts
+        of the refusal show that room came free in the meantime (``stirred``).
         """
         self.happens("refused")
         if not (self.succeeded or stirred):
@@ -81,31 +81,31 @@ class Block:
         self._wait(now, policy, rng)
 
     def elsewhere(self, now: float, policy: Policy, rng: random.Random) -> None:
-        """Wait the same step again: the probe was refused by another quota first."""
+        """Wait for the same step again: another quota refused the probe first."""
         self.happens("elsewhere")
         self._wait(now, policy, rng)
 
     def passed(self) -> None:
-        """Be ready again, one step lower: the probe got in."""
+        """Be ready again, one step lower: the server admitted the probe."""
         self.happens("passed")
         self.probe = None
         self.succeeded = True
         self.attempts = max(0, self.attempts - 1)
 
     def undecided(self) -> None:
-        """Be ready again: the probe ended without an answer about this block."""
+        """Be ready again: the probe ended without an answer from any quota."""
         self.happens("undecided")
         self.probe = None
 
     def late(self, now: float, policy: Policy, rng: random.Random) -> None:
-        """Hear a refusal of a create that was not the probe: it never advances the steps."""
+        """Note the refusal of a create that was not the probe: the step stays the same."""
         was = self.state
         self.happens("late")
         if was == "ready":
             self.due = now + probe_delay(self.attempts, policy.base, policy.cap, rng)
 
     def arm(self, due: float) -> None:
-        """Bring the next probe forward: something was heard that may mean room."""
+        """Bring the next probe forward to ``due``: there may be room by then."""
         if self.state == "shut" and due < self.due:
             self.due = due
             self.hinted = due

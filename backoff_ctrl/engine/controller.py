@@ -1,7 +1,7 @@
-"""All namespaces: the engine as its callers see it. Values and times go in, effects come out.
+"""All namespaces: the engine as its callers see it. Events and times go in, admissions and refusals come out.
 
-Call ``advance`` after every other call, and at ``next_deadline()``; send what it returns. The controller is not
-thread-safe: its owner guards it with one lock.
+Call ``advance`` after every other call, and at ``next_deadline()``; send the creates of the tickets it returns. The
+controller is not thread-safe: its owner guards it with one lock.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 class Controller:
     """Admission and back-off for every namespace of one API server.
 
-    Times are seconds of any monotonic clock; an earlier ``now`` counts as the last one. The same calls with the
-    same ``rng`` give the same answers.
+    Times are seconds of any monotonic clock; a ``now`` earlier than the last one is replaced by the last one. The same
+    calls with the same ``rng`` give the same answers.
     """
 
     def __init__(self, policy: Policy | None = None, rng: random.Random | None = None) -> None:
-        """Start with nothing known. Without ``rng`` the jitter is that of ``random.Random(0)``."""
+        """Start with nothing known. Without ``rng`` the jitter comes from ``random.Random(0)``."""
         self.policy = policy if policy is not None else Policy()
         self._shared = Shared(self.policy, rng or random.Random(0), self._wake, self.policy.settle_time)
         self._contended = self._shared.contended
@@ -48,7 +48,7 @@ class Controller:
         self._due_at = FOREVER  # the next alarm or expiry: ``advance`` has nothing to do before it
 
     def submit(self, request: Request, now: float) -> None:
-        """Take a new request; ``advance`` then says what became of it. ``TicketError`` if it is not new."""
+        """Add a new request; ``advance`` returns its ticket or refusal in time. ``TicketError`` if it is not new."""
         if now < self._now:
             now = self._now
         else:
@@ -59,12 +59,12 @@ class Controller:
         handler.submit(request, now)
 
     def force(self, request: Request, now: float) -> Ticket:
-        """Admit at once, ungated (shadow mode, or a gate that fails open); the outcome still teaches."""
+        """Admit a request at once, ungated (shadow mode, or a gate that fails open); its outcome still teaches."""
         now = self._clock(now)
         return self._handler(request.namespace).force(request, now)
 
     def settle(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
-        """End a ticket. ``TicketError`` if it was ended before."""
+        """Report how a ticket's create ended. ``TicketError`` if the ticket was settled before."""
         if now < self._now:
             now = self._now
         else:
@@ -72,44 +72,44 @@ class Controller:
         self._handlers[ticket.request.namespace].settle(ticket, outcome, now)
 
     def withdraw(self, request: Request, now: float) -> None:
-        """Take a request out of the line; nothing happens if it does not wait."""
+        """Take a request out of the line; no effect if it does not wait."""
         now = self._clock(now)
         if request.state == "waiting":
             self._handlers[request.namespace].withdraw(request, now)
 
     def observe_quota(self, namespace: str, quota: str, seen: ObservedQuota, now: float) -> None:
-        """Take in a quota object, as listed or watched, in the order of the watch."""
+        """Note a quota object, as listed or watched; call in the order of the watch."""
         now = self._clock(now)
         self._handler(namespace).observe(quota, seen, now)
 
     def forget_quota(self, namespace: str, quota: str, now: float) -> None:
-        """Take in that a quota object is gone."""
+        """Note that a quota object was deleted."""
         now = self._clock(now)
         if namespace in self._handlers:
             self._handlers[namespace].forget(quota, now)
 
     def watching(self, now: float, namespace: str | None = None) -> None:
-        """Take in that all quotas (of one namespace, or of all) have been told and further news will come."""
+        """Note that all quotas (of one namespace, or of all) were reported, and that changes will be."""
         self._set_watch(now, namespace, healthy=True)
 
     def watch_lost(self, now: float, namespace: str | None = None) -> None:
-        """Take in that news will not come any more: what is known ages, and probes ask again."""
+        """Note that changes are no longer reported: what is known ages, and probes test for room again."""
         self._set_watch(now, namespace, healthy=False)
 
     def hint_release(self, namespace: str, now: float) -> None:
-        """Hear that an own pod ended: never headroom by itself, but a reason to probe soon."""
+        """Note that an own pod ended: this adds no headroom, but is a reason to probe soon."""
         now = self._clock(now)
         if namespace in self._handlers:
             self._handlers[namespace].hint(now)
 
     def ended(self, namespace: str, stored: str, now: float) -> None:
-        """Hear that something ended, by the name that ``Created`` had for it: a hint, and one less that lives."""
+        """Note the end of an own object, by the name in its ``Created``: one less that lives, and a hint of room."""
         now = self._clock(now)
         if namespace in self._handlers:
             self._handlers[namespace].ended(stored, now)
 
     def ends_told(self, namespace: str, now: float, *, told: bool) -> None:
-        """Take in that every end in a namespace will be told from now on, or that some may be missed."""
+        """Note that from now on every end in a namespace is reported (``told``), or that some may be missed."""
         now = self._clock(now)
         if told:
             self._ends_told[namespace] = None
@@ -119,7 +119,7 @@ class Controller:
             self._handlers[namespace].follow_ends(now, told=told)
 
     def learn(self, namespace: str, scopes: frozenset[str], rejected: Rejected, sent: float, now: float) -> None:
-        """Take in a quota refusal that an ungated request met, sent at ``sent``."""
+        """Learn from the quota refusal of an ungated create that was sent at ``sent``."""
         now = self._clock(now)
         self._handler(namespace).learn(rejected, scopes, sent, now)
 
@@ -139,7 +139,7 @@ class Controller:
         return effects
 
     def take_blocked(self) -> list[str]:
-        """Return the namespaces that ran into a quota of which no news comes by itself, each once: watch them."""
+        """Return, once each, the namespaces blocked by a quota whose changes are not reported: watch them."""
         blocked = self._shared.blocked
         if not blocked:
             return []
@@ -157,14 +157,14 @@ class Controller:
         return None if at == FOREVER else at
 
     def explain(self, request: Request, now: float) -> Explanation | None:
-        """Say why a request waits; None when it does not."""
+        """Explain why a request waits; None if it does not wait."""
         now = self._clock(now)
         if request.state != "waiting":
             return None
         return explain(self._handlers[request.namespace], request, self._shared, now)
 
     def snapshot(self, now: float) -> Snapshot:
-        """Show everything that is known and reserved, and how many wait."""
+        """Return everything that is known and reserved, and how many requests wait."""
         now = self._clock(now)
         return Snapshot(
             namespaces={name: namespace_snapshot(h, now) for name, h in self._handlers.items()},
@@ -173,13 +173,13 @@ class Controller:
         )
 
     def remember(self, now: float) -> Memory:
-        """Return what is known of quotas, to be recalled by the controller of a later process."""
+        """Return what is known of quotas, for ``recall`` by the controller of a later process."""
         now = self._clock(now)
         known = {name: remember(handler.knowledge, now) for name, handler in self._handlers.items()}
         return Memory({name: quotas for name, quotas in known.items() if quotas}, self._shared.settle_time)
 
     def recall(self, memory: Memory, now: float) -> None:
-        """Take in what an earlier controller knew, before the first create: what is known already stays as it is."""
+        """Take over what an earlier controller knew; call before the first create. Newer knowledge stays as it is."""
         now = self._clock(now)
         self._shared.settle_time = min(self.policy.settle_max, max(self.policy.settle_time, memory.settle_time))
         for namespace, quotas in memory.quotas.items():
@@ -212,7 +212,7 @@ class Controller:
                 handler.watch(healthy=healthy, now=now)
         else:
             if healthy == self._watching_all:
-                self._watched.pop(namespace, None)  # as all are: nothing is kept of those that come and go
+                self._watched.pop(namespace, None)  # as all others: short-lived namespaces leave nothing behind
             else:
                 self._watched[namespace] = healthy
             self._handler(namespace).watch(healthy=healthy, now=now)
@@ -227,7 +227,7 @@ class Controller:
                 self._prune_alarms()
 
     def _prune_alarms(self) -> None:
-        """Drop alarms that were replaced by earlier ones: each handler needs one."""
+        """Drop alarms that were replaced by earlier ones: each handler needs one only."""
         self._alarms = [alarm for alarm in self._alarms if alarm[0] == alarm[2].wake_at]
         heapq.heapify(self._alarms)
 
@@ -248,7 +248,7 @@ class Controller:
         self._due_at = min(self._alarms[0][0] if self._alarms else FOREVER, self._expire_at)
 
     def _take_turns(self, now: float) -> None:
-        """Give the places of each contended overload window to the waiting namespaces, one each in turn."""
+        """Let the waiting namespaces send through each contended overload window, one create each in turn."""
         for window in list(self._shared.contended):
             while window.turns and window.is_open(now):
                 handler = next(iter(window.turns))

@@ -1,4 +1,4 @@
-"""What one create asks of the quotas: exact amounts by quota resource name, and its scope facts."""
+"""What one create is charged: exact amounts by quota resource name, and the scope facts that quotas select by."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 class Demand:
     """Amounts that one create will be charged, with the scope facts that decide which quotas apply.
 
-    ``amounts`` maps a quota resource name (``pods``, ``requests.cpu``) to nano-units; zero amounts are left
-    out, since nothing is charged for them. ``scopes`` are opaque facts (``BestEffort``,
-    ``PriorityClass=high``). Demands with equal content are equal and share one ``key``: a *shape*.
+    ``amounts`` maps a quota resource name (``pods``, ``requests.cpu``) to nano-units, without zeros. ``scopes`` are
+    opaque facts (``BestEffort``, ``PriorityClass=high``). Demands with equal content have equal ``key``s: they are of
+    one *shape*.
     Raises ``ValueError`` for a negative amount.
     """
 
@@ -22,10 +22,10 @@ class Demand:
 
     amounts: Mapping[str, int]
     scopes: frozenset[str]
-    key: str  # a str caches its hash: looking a shape up costs no walk over the amounts
+    key: str  # a str caches its hash, so looking a shape up does not go over the amounts
 
     def __init__(self, amounts: Mapping[str, int], scopes: Iterable[str] = ()) -> None:
-        """Take a copy of the amounts, sorted by name."""
+        """Copy the amounts, sorted by name."""
         for name, amount in amounts.items():
             if amount < 0:
                 raise ValueError(f"{name}: a demand cannot be negative, got {amount} nano-units")
@@ -34,7 +34,7 @@ class Demand:
         self.key = repr((tuple(self.amounts.items()), tuple(sorted(self.scopes))))
 
     def __eq__(self, other: object) -> bool:
-        """Equal content is the same shape."""
+        """Compare by content."""
         return isinstance(other, Demand) and self.key == other.key
 
     def __hash__(self) -> int:
@@ -42,7 +42,7 @@ class Demand:
         return hash(self.key)
 
     def __repr__(self) -> str:
-        """Show content."""
+        """Show amounts and scopes."""
         return f"Demand({dict(self.amounts)}, scopes={sorted(self.scopes)})"
 
 
@@ -56,7 +56,7 @@ class Selector:
     __slots__ = ("clauses",)
 
     def __init__(self, clauses: Iterable[tuple[bool, frozenset[str]]] = ()) -> None:
-        """Keep the clauses."""
+        """Select the demands for which every clause holds."""
         self.clauses = tuple(clauses)
 
     def applies(self, scopes: frozenset[str]) -> bool:
@@ -64,9 +64,9 @@ class Selector:
         return all(wanted != scopes.isdisjoint(facts) for wanted, facts in self.clauses)
 
     def __eq__(self, other: object) -> bool:
-        """Equal clauses select the same demands."""
+        """Compare by clauses."""
         return isinstance(other, Selector) and self.clauses == other.clauses
 
     def __hash__(self) -> int:
-        """Hash by content."""
+        """Hash by clauses."""
         return hash(self.clauses)

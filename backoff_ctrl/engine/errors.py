@@ -1,17 +1,17 @@
-"""Every error that the engine raises. Each is also the builtin that a caller would expect."""
+"""Every error that the engine raises. Each is also the builtin error that a caller would expect."""
 
 
 class BackoffError(Exception):
-    """The root of the engine's errors."""
+    """The base of all errors of the engine."""
 
 
 class QuantityError(BackoffError, ValueError):
-    """A text is not a Kubernetes Quantity, or one that this project can hold exactly."""
+    """A value is not a Kubernetes Quantity, or not one that nano-units hold exactly."""
 
 
 class PolicyError(BackoffError, ValueError):
-    """A knob of the policy is out of its range; the sentence names the knob and the range."""
+    """A setting of the policy is out of its range; the message names the setting and the range."""
 
 
 class TicketError(BackoffError, RuntimeError):
-    """A ticket was ended twice, or a request was submitted twice: a bug of the caller's."""
+    """A ticket was settled twice, or a request submitted twice: a bug of the caller."""

@@ -1,4 +1,4 @@
-"""What the engine tells of itself: why a request waits, and what is known, reserved and kept."""
+"""What the engine shows of itself: why a request waits, and what is known, reserved and kept."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ WaitReason = Literal[
 class Explanation:
     """Why a request waits. Amounts are nano-units; ``next_probe`` and ``estimate`` are seconds from now, or None.
 
-    ``quota`` and ``resource`` are empty where no quota is the reason. ``place`` is 1 for the first in line.
-    ``estimate`` is a guess from the pace of releases, not a promise.
+    ``quota`` and ``resource`` are empty if no quota is the reason. ``place`` is 1 for the first in line.
+    ``estimate`` is a guess from the mean time between releases.
     """
 
     reason: WaitReason
@@ -52,8 +52,8 @@ class Explanation:
 class CeilingSnapshot:
     """One ceiling: amounts in nano-units, ages and times in seconds from now.
 
-    ``doubt`` is how much of ``used`` no quota says, but the creates of ours that are known to live, or have
-    ended since the last recount.
+    ``doubt`` is the part of ``used`` that the quota object does not show: charges of our own creates that are known to
+    live, or that have ended since the last recount.
     """
 
     limited: int
@@ -71,9 +71,9 @@ class CeilingSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceSnapshot:
-    """One namespace: ceilings by quota and resource, waiters, creates in flight.
+    """One namespace: its ceilings by quota and resource, and its counts of waiting requests and creates in flight.
 
-    ``observing``: changes of its quotas are told; ``ends_told``: the ends of what was created there, too.
+    ``observing``: changes of its quotas are reported; ``ends_told``: so are the ends of what we create there.
     """
 
     quotas: Mapping[str, Mapping[str, CeilingSnapshot]]
@@ -90,7 +90,7 @@ class NamespaceSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The whole engine."""
+    """The whole engine; ``settle_time`` is in seconds."""
 
     namespaces: Mapping[str, NamespaceSnapshot]
     flows: Mapping[str, WindowSnapshot]
@@ -98,7 +98,7 @@ class Snapshot:
 
 
 def explain(handler: ComputeResourceAwareBackOffHandler, request: Request, shared: Shared, now: float) -> Explanation:
-    """Say what stands between a waiting request and its create."""
+    """Explain why a waiting request is not sent yet."""
     shape = handler.knowledge.shape_of(request.demand)
     handler.knowledge.know(shape)
     reason, ceiling, asked = _reason(handler, request, shape, shared, now)
@@ -123,7 +123,7 @@ def explain(handler: ComputeResourceAwareBackOffHandler, request: Request, share
 def _reason(
     handler: ComputeResourceAwareBackOffHandler, request: Request, shape: Shape, shared: Shared, now: float
 ) -> tuple[WaitReason, Ceiling | None, int]:
-    """Find the first thing in the way, the most lasting first."""
+    """Find what blocks the request, the most lasting reason first."""
     kept = handler.keeping.kept
     for ceiling, asked in shape.meets:
         if shape.never is not None and shape.never[:2] == (ceiling.quota, ceiling.resource):
@@ -150,7 +150,7 @@ def _reason_beside_quota(
 
 
 def namespace_snapshot(handler: ComputeResourceAwareBackOffHandler, now: float) -> NamespaceSnapshot:
-    """Show one namespace."""
+    """Return what is known of one namespace."""
     knowledge = handler.knowledge
     return NamespaceSnapshot(
         quotas={

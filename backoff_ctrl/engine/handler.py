@@ -1,7 +1,8 @@
-"""``ComputeResourceAwareBackOffHandler``: one namespace. Each outcome and each piece of news is taken in here.
+"""``ComputeResourceAwareBackOffHandler``: one namespace. Every outcome and every change of a quota is taken in here.
 
-Two tables drive it: ``blocks.BLOCKS`` and ``tickets.REQUESTS``. Who may go is in ``admission``, what is known in
-``knowledge``, who waits in ``line``, for whom room is kept in ``keeping``, when to ask in vain in ``probing``.
+Two tables drive it: ``blocks.BLOCKS`` and ``requests.REQUESTS``. ``admission`` decides which requests are sent,
+``knowledge`` holds what is known, ``line`` who waits, ``keeping`` for whom room is kept, ``probing`` when to test for
+room.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class ComputeResourceAwareBackOffHandler(Admission):
     __slots__ = ()
 
     def force(self, request: Request, now: float) -> Ticket:
-        """Admit at once and ungated; what comes of it teaches all the same."""
+        """Admit at once and ungated; the outcome is learned from like any other."""
         shape = self.knowledge.shape_of(request.demand)
         self.knowledge.know(shape)
         shared = self._shared
@@ -41,14 +42,14 @@ class ComputeResourceAwareBackOffHandler(Admission):
         return ticket
 
     def settle(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
-        """End a ticket, once."""
+        """End a ticket, and learn from how its create ended."""
         if ticket.ended:
             if ticket.ended == "lapsed":
                 return  # the engine gave it up before its sender did
-            raise TicketError(f"the ticket of request {ticket.request.id} was ended before")
+            raise TicketError(f"the ticket of request {ticket.request.id} was settled before")
         request = ticket.request
         if isinstance(outcome, Rejected) and not outcome.shows_full():
-            outcome = Overloaded(scope="namespace")  # by its own figures it would get in, again and again
+            outcome = Overloaded(scope="namespace")  # by its figures the create fits: it would be sent again at once
         request.state = _ENDS[outcome.event]
         ticket.ended = "settled"
         knowledge = self.knowledge
@@ -59,7 +60,7 @@ class ComputeResourceAwareBackOffHandler(Admission):
         if ticket.unproven or self.pace.brake is not None:
             self.pace.ended(ticket, outcome, len(knowledge.outstanding), now)
             if self.line.size:
-                self._look(now)
+                self._rescan(now)
         if isinstance(outcome, Created):
             window.good()
             self._created(ticket, outcome, now)
@@ -67,7 +68,7 @@ class ComputeResourceAwareBackOffHandler(Admission):
             self._not_created(ticket, outcome, now)
 
     def observe(self, name: str, seen: ObservedQuota, now: float) -> None:
-        """Take in a quota object as watched or read."""
+        """Note a quota object as watched or listed."""
         knowledge = self.knowledge
         version = knowledge.version
         rooms = knowledge.observe(name, seen, now)
@@ -81,53 +82,53 @@ class ComputeResourceAwareBackOffHandler(Admission):
             self.keeping.note_release(now)
             self._shared.wake(self, self.settling.next_at())
         if any(ceiling.doubt for ceiling in quota.ceilings.values()):
-            knowledge.living.doubtful = True  # new ones come with room, or with another limit: we are woken
+            knowledge.living.doubtful = True  # a new doubt comes with room, or with another limit: both wake us
         if knowledge.version != version:
             self._retain_ceilings()
-            self._look(now)
+            self._rescan(now)
         self.probing.dissolve()
         if quota.holds.confirm():
-            self._look(now)
+            self._rescan(now)
 
     def forget(self, name: str, now: float) -> None:
-        """Take in that a quota is gone."""
+        """Note that a quota was deleted."""
         if self.knowledge.forget(name):
             self._retain_ceilings()
-            self._look(now)
+            self._rescan(now)
 
     def watch(self, *, healthy: bool, now: float) -> None:
-        """Take in that all quotas here are known and watched, or no longer are."""
+        """Note that all quotas here are known and watched, or no longer are."""
         if self.knowledge.observing != healthy:
             self.knowledge.observing = healthy
             self.probing.dissolve()
-            self._look(now)
+            self._rescan(now)
 
     def hint(self, now: float) -> None:
-        """Hear that an own pod ended: where quotas can't be watched, probe after the learned lag."""
+        """Note that an own pod ended: where quotas can't be watched, probe after the learned lag."""
         self.probing.hint(now)
         self._shared.wake(self, now + self.probing.lag)
 
     def follow_ends(self, now: float, *, told: bool) -> None:
-        """Take in that every end from here on will be told, or that some may be missed."""
+        """Note that from now on every end is reported, or that some may be missed."""
         self.knowledge.living.follow(self.knowledge.ceilings(), told=told)
-        self._look(now)
+        self._rescan(now)
 
     def ended(self, stored: str, now: float) -> None:
-        """Hear that something ended: a hint, and one less of ours that lives."""
+        """Note the end of an own object: one less that lives, and a hint of room."""
         living = self.knowledge.living
         if living.end(stored, now):
-            self._look(now)
+            self._rescan(now)
         elif living.look_at < FOREVER:
             self._shared.wake(self, living.look_at)
         if not self.knowledge.observing:
             self.hint(now)
 
     def learn(self, rejected: Rejected, scopes: frozenset[str], sent: float, now: float) -> None:
-        """Take in a refusal that an ungated request met."""
+        """Learn from the refusal of an ungated create."""
         fresh = self.knowledge.accept(rejected, scopes, sent, now)
         self.knowledge.living.doubtful = self.knowledge.living.told  # perhaps
         self.probing.refused(rejected, fresh, None, now)
-        self._look(now)
+        self._rescan(now)
 
     def _created(self, ticket: Ticket, outcome: Created, now: float) -> None:
         shape = ticket.shape
@@ -138,9 +139,9 @@ class ComputeResourceAwareBackOffHandler(Admission):
         if ticket.probe:
             knowledge.disprove(ticket)
             self.probing.ended(ticket, passed=True)
-            self._look(now)
+            self._rescan(now)
         if shape.unsure and knowledge.admitted_against(ticket):
-            self._look(now)
+            self._rescan(now)
         if shape.meets:
             handed = knowledge.answered(shape, outcome.stored, now)
             if not self.line.size:
@@ -150,9 +151,9 @@ class ComputeResourceAwareBackOffHandler(Admission):
             if knowledge.observing:
                 self._shared.settle_shorter(now - ticket.sent, now)
             else:
-                self.keeping.note_release(now)  # somebody got in while others wait: something was released
+                self.keeping.note_release(now)  # created while others wait: room was released
             if handed:
-                self._look(now)
+                self._rescan(now)
             else:
                 self._shared.wake(self, now + self.policy.answered_hold)
 
@@ -170,7 +171,7 @@ class ComputeResourceAwareBackOffHandler(Admission):
                 self.pace.slow(outcome, ticket.sent, len(self.knowledge.outstanding) + 1, now)
         if ticket.request.state == "waiting":
             self.line.join(ticket.request, ticket.shape)
-        self._look(now)
+        self._rescan(now)
 
     def _rejected(self, ticket: Ticket, rejected: Rejected, now: float) -> None:
         knowledge = self.knowledge
@@ -181,7 +182,7 @@ class ComputeResourceAwareBackOffHandler(Admission):
             replaced = quota.stale_since(rejected, sent)
             if replaced is not None:
                 self.probing.ended(ticket, passed=False)
-                if replaced <= sent:  # we acted on news that the server had not seen yet: from now on it gets longer
+                if replaced <= sent:  # we acted on a change that the server had not seen yet: wait longer from now on
                     self._shared.settle_longer(sent, now)
                 self.settling.set_aside(quota, rejected, now + self._shared.resend_after())
                 return
@@ -195,7 +196,7 @@ class ComputeResourceAwareBackOffHandler(Admission):
         self.probing.refused(rejected, fresh, ticket, now)
 
     def advance(self, now: float) -> None:
-        """Do all that is due: tickets lapse, room settles, holds end, and waiters are offered their chance."""
+        """Do all that is due by ``now``: tickets lapse, room settles, holds end, waiting requests are admitted."""
         while self.knowledge.outstanding:
             oldest = next(iter(self.knowledge.outstanding))
             if oldest.sent + self.policy.ticket_max > now:
@@ -205,7 +206,7 @@ class ComputeResourceAwareBackOffHandler(Admission):
         super().advance(now)
 
     def forget_idle(self, limit: float) -> bool:
-        """Drop shapes and learned ceilings unused since ``limit``; say whether nothing at all is left to keep."""
+        """Drop shapes and learned ceilings unused since ``limit``; say whether nothing at all is left."""
         self.knowledge.forget_shapes(limit, {row.shape for row in self.line.rows.values()})
         if self.line.size or self.knowledge.outstanding:
             return False

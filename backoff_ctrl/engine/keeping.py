@@ -85,7 +85,7 @@ class Keeping:
         """Forget all ceilings but these: the others no longer exist."""
         self._growth = {ceiling: kept for ceiling, kept in self._growth.items() if ceiling in ceilings}
 
-    def weigh(self, row: Row, now: float) -> None:
+    def note_blocked(self, row: Row, now: float) -> None:
         """Note where the blocked head of a row is next; if it was overtaken too much, keep room where it is blocked."""
         head = row.waiting[0]
         policy = self._policy

@@ -1,7 +1,7 @@
-"""What a namespace knows of its quotas, and what each shape meets there.
+"""What is known of the quotas of one namespace, and which ceilings each shape meets.
 
-Structure (which quota has which ceilings, and applies to whom) carries a ``version``: shapes look at it anew when
-it moved, and what is held is recounted. Amounts change without it.
+The structure (which quota has which ceilings, and applies to which scope classes) has a ``version``. When it changes,
+held amounts are counted afresh, and each shape looks up its ceilings again. Amounts change without a new version.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
 
 
 class Knowledge:
-    """The quotas of one namespace as facts have told them, and the creates of ours that facts may not contain."""
+    """The quotas of one namespace as facts show them, and our own creates that the facts may not contain yet."""
 
     __slots__ = ("living", "observing", "outstanding", "quotas", "recent", "shapes", "version")
 
     def __init__(self, *, observing: bool, ends_told: bool) -> None:
-        """Know nothing but which news comes by itself: of quotas, and of the ends of what is created."""
+        """Start with nothing known. ``observing``: changes of quotas are reported; ``ends_told``: ends of creates."""
         self.quotas: dict[str, Quota] = {}
         self.shapes: dict[str, Shape] = {}
         self.outstanding: dict[Ticket, None] = {}  # in the order they were sent
-        self.recent: deque[tuple[float, Shape]] = deque()  # answered 201 while others were outstanding
+        self.recent: deque[tuple[float, Shape]] = deque()  # when answered 201, while others were outstanding
         self.living = Living(told=ends_told)
         self.version = 0
         self.observing = observing
 
     def ceilings(self) -> Iterator[Ceiling]:
-        """Go through every ceiling."""
+        """Yield every ceiling."""
         for quota in self.quotas.values():
             yield from quota.ceilings.values()
 
     def shape_of(self, demand: Demand) -> Shape:
-        """Return the shape of a demand, new where it is the first of it."""
+        """Return the shape of a demand; the first time, make it."""
         shape = self.shapes.get(demand.key)
         if shape is None:
             shape = self.shapes[demand.key] = Shape(demand)
@@ -57,7 +57,7 @@ class Knowledge:
         return self.observing and self.quotas[quota].observed
 
     def know(self, shape: Shape) -> None:
-        """Bring what a shape meets up to the present structure."""
+        """Bring the ceilings that a shape meets up to the present structure."""
         if shape.version == self.version:
             return
         amounts = shape.amounts
@@ -79,7 +79,7 @@ class Knowledge:
         shape.version = self.version
 
     def _never(self, shape: Shape, amounts: Mapping[str, int]) -> tuple[str, str, int, int] | None:
-        """Find the quota that a shape can never fit: by its observed spec, else by what two refusals said."""
+        """Find the quota that a shape can never fit, by its observed spec, else by two refusals."""
         for quota in self.quotas.values():
             if not quota.applies(shape.scopes):
                 continue
@@ -97,7 +97,7 @@ class Knowledge:
         return None
 
     def restructure(self) -> None:
-        """Take in a change of structure: shapes look anew, and what is held is counted afresh."""
+        """Begin a new version of the structure, and count what is held afresh."""
         self.version += 1
         for ceiling in self.ceilings():
             ceiling.room += ceiling.held
@@ -114,7 +114,10 @@ class Knowledge:
             ceiling.credit = min(ceiling.credit, ceiling.held)
 
     def answered(self, shape: Shape, stored: str, now: float) -> bool:
-        """Hand a created ticket's hold over: to the watch, else into ``used``. Say whether holds ended by it."""
+        """Turn the hold of a created ticket into an answered one, or into ``used`` where no watch will show its charge.
+
+        Say whether any answered hold ended.
+        """
         handed = False
         life = self.living.begin(stored, now) if self.observing else None
         for quota, charges in shape.quotas:
@@ -122,7 +125,7 @@ class Knowledge:
                 handed = quota.holds.add(charges, now, life) or handed
             else:
                 for ceiling, amount in charges:
-                    ceiling.held -= amount  # its room stays taken: used
+                    ceiling.held -= amount  # the room stays taken: it is used now
         shape.used_at = now
         if self.outstanding:
             self.recent.append((now, shape))
@@ -134,10 +137,10 @@ class Knowledge:
         return handed
 
     def accept(self, rejected: Rejected, scopes: frozenset[str], sent: float, now: float) -> dict[str, int]:
-        """Take in what a refusal teaches; return by how much the headroom grew where it replaced amounts.
+        """Learn from a refusal; return the resources whose amounts it replaced, and by how much their headroom grew.
 
-        It proves that the quota applies to this scope class in any case. Amounts: only those it names, and only if
-        it was sent after the newest fact about them was received; what is not named stays as it was.
+        In any case it proves that the quota applies to this scope class. It replaces only the amounts it names, and
+        only if its create was sent after the newest fact about them was received; the rest stays as it was.
         """
         quota = self.quotas.get(rejected.quota)
         if quota is None:
@@ -156,7 +159,7 @@ class Knowledge:
                 structural = True
             elif sent <= ceiling.answered:
                 continue
-            structural = structural or limited != ceiling.limited  # verdicts of never-fits hang on it
+            structural = structural or limited != ceiling.limited  # never-fits depends on it
             fresh[name] = (limited - used) - (ceiling.left + ceiling.doubt + ceiling.held)
             ceiling.believe(limited, used)
             ceiling.answered = now
@@ -167,7 +170,7 @@ class Knowledge:
         return fresh
 
     def _add_recent(self, quota: Quota, fresh: Collection[str], sent: float) -> None:
-        """Count creates of ours, answered after the refused one was sent: its ``used`` may lack them."""
+        """Count our creates answered after the refused one was sent: the ``used`` of the refusal may lack them."""
         for at, shape in self.recent:
             if at >= sent:
                 self.know(shape)
@@ -176,7 +179,7 @@ class Knowledge:
                         ceiling.charge(amount)
 
     def observe(self, name: str, seen: ObservedQuota, now: float) -> list[tuple[Ceiling, int]]:
-        """Take in a quota object; return the room that it adds, which has yet to settle."""
+        """Take in a quota object; return the ceilings that gain room, with the room, which has yet to settle."""
         quota = self.quotas.get(name)
         if quota is None:
             quota = self.quotas[name] = Quota(name)
@@ -213,14 +216,14 @@ class Knowledge:
         return rooms
 
     def forget(self, name: str) -> bool:
-        """Drop a quota that is gone; say whether it was known."""
+        """Drop a deleted quota; say whether it was known."""
         known = self.quotas.pop(name, None) is not None
         if known:
             self.restructure()
         return known
 
     def disprove(self, ticket: Ticket) -> None:
-        """Learn from a probe that got in: what was believed of ``used`` left no room for it, so less is used."""
+        """Learn from an admitted probe: the ``used`` we believed left no room for it, so less is used."""
         for ceiling, _ in ticket.shape.meets:
             over = -ceiling.room
             if over > 0 and ticket.sent > ceiling.answered:
@@ -229,7 +232,10 @@ class Knowledge:
                     ceiling.disprove(over)
 
     def admitted_against(self, ticket: Ticket) -> bool:
-        """Settle whether quotas of unknown scope apply: an admission that one would have refused proves no."""
+        """Learn which unsure quotas do not apply: those that would have refused this admitted create.
+
+        Say whether there were any.
+        """
         shape = ticket.shape
         amounts = shape.amounts
         proved = False
@@ -244,7 +250,7 @@ class Knowledge:
         return proved
 
     def correct_from(self, shape: Shape, charged: Demand, ticket: Ticket) -> None:
-        """Compare what a stored object is charged with what was expected of its shape, and learn the difference."""
+        """Learn what a stored object is charged, if that differs from what was expected of its shape."""
         shape.charged_key = charged.key
         expected = shape.amounts
         names = expected.keys() | charged.amounts.keys()
@@ -259,7 +265,7 @@ class Knowledge:
         del self.outstanding[ticket]
 
     def correct(self, shape: Shape, requested: Mapping[str, int]) -> None:
-        """Learn from a refusal what the server charges a shape: defaults and webhooks run before quota."""
+        """Learn from a refusal what the server charges a shape: defaults and webhooks run before quota admission."""
         for name, asked in requested.items():
             if shape.amounts.get(name) != asked:
                 shape.learn_charged(requested)
@@ -267,9 +273,9 @@ class Knowledge:
                 return
 
     def end_holds(self, now: float, policy: Policy) -> bool:
-        """End the holds answered ``answered_hold`` ago while the watch is healthy; say whether any ended.
+        """While the watch is healthy, end the holds answered ``answered_hold`` ago; say whether any ended.
 
-        Without a watch they wait for the next list, but not for ever: after ``ticket_max`` they count as used.
+        Without a watch they last until the next list, but at most for ``ticket_max``: then they count as used.
         """
         ended = False
         for quota in self.quotas.values():
@@ -282,7 +288,7 @@ class Knowledge:
         return ended
 
     def next_end(self, answered_hold: float, ticket_max: float) -> float:
-        """Return when time alone ends a hold next; infinity if it ends none."""
+        """Return when the next hold ends by time alone; infinity if there is none."""
         at = FOREVER
         if self.outstanding:
             at = next(iter(self.outstanding)).sent + ticket_max

@@ -1,7 +1,7 @@
-"""What a controller knows, as plain values that may outlive it: whoever owns a file keeps them over a restart.
+"""What a controller knows of quotas, as plain values that a caller may store over a restart.
 
-Only what was learned of quotas: who waits and what is held belongs to a process and ends with it. Remembered facts
-keep their age, so that anything newer replaces them, and creates start slowly until the server has answered.
+Waiting requests and holds belong to a process and end with it. Remembered facts keep their age, so anything newer
+replaces them; and creates start slowly until the server has answered.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RememberedCeiling:
-    """One ceiling: nano-units, and the seconds since its newest fact. ``used`` contains what was held."""
+    """One ceiling: nano-units, and the seconds since its newest fact. ``used`` includes what was held."""
 
     limited: int
     used: int
@@ -44,7 +44,7 @@ class Memory:
 
 
 def remember(knowledge: Knowledge, now: float) -> dict[str, RememberedQuota]:
-    """Return what one namespace knows of its quotas; an empty one is not worth keeping."""
+    """Return what is known of the quotas of one namespace, without those of which no ceiling is known."""
     return {
         name: RememberedQuota(
             {
@@ -59,9 +59,9 @@ def remember(knowledge: Knowledge, now: float) -> dict[str, RememberedQuota]:
 
 
 def recall(knowledge: Knowledge, quotas: Mapping[str, RememberedQuota], oldest: float, now: float) -> bool:
-    """Take in what was remembered of quotas that nothing is known of yet; say whether there was any.
+    """Restore the remembered quotas of which nothing is known yet; say whether there were any.
 
-    Facts older than ``oldest`` seconds are forgotten; one from the future is as old as a fact of this moment.
+    Facts older than ``oldest`` seconds are dropped; a fact from the future counts as received now.
     """
     structural = False
     for name, remembered in quotas.items():

@@ -1,8 +1,8 @@
-"""Overload windows: how many creates may be in flight, learned from answers that ask for patience.
+"""Overload windows: how many creates may be in flight, learned from the server's overload answers.
 
 Additive increase, multiplicative decrease (Chiu and Jain 1989; Netflix concurrency-limits): a window grows by one
-per window's worth of good answers, only while at least half of it is in use, and is cut once for all that was in
-flight when the server said no.
+per window's worth of good answers, only while at least half of it is in use, and is cut once for all creates that were
+in flight when the server was overloaded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WindowSnapshot:
-    """One overload window: its size, what is in flight, seconds that it is still closed for."""
+    """One overload window: its size and its creates in flight; ``closed_for`` is in seconds from now."""
 
     size: float
     in_flight: int
@@ -28,19 +28,19 @@ class WindowSnapshot:
 
 
 class TurnTaker(Protocol):
-    """A waiting line that queues for a contended window."""
+    """A namespace's waiting line, as a window sees it while the line queues for a turn."""
 
     def take_turn(self, window: Window, place: tuple[float, int], now: float) -> None:
-        """Send at most one create; ``place`` is the place in line that asked for the turn."""
+        """Send at most one create through ``window``; ``place`` is the place in line that asked for the turn."""
 
 
 class Window:
-    """Creates in flight under one flow, or one namespace's brake. ``turns`` are the namespaces that wait for it."""
+    """The creates in flight of one flow, or under one namespace's brake. ``turns`` are the lines that queue for it."""
 
     __slots__ = ("_policy", "_rng", "cut_at", "failures", "in_flight", "not_before", "size", "turns", "used_at")
 
     def __init__(self, policy: Policy, rng: random.Random) -> None:
-        """Start at the policy's size."""
+        """Start at the policy's ``overload_start``."""
         self._policy = policy
         self._rng = rng
         self.cut_at = float("-inf")
@@ -48,22 +48,22 @@ class Window:
         self.in_flight = 0
         self.failures = 0
         self.not_before = self.used_at = float("-inf")
-        self.turns: dict[TurnTaker, tuple[float, int]] = {}  # who asked, by place in line
+        self.turns: dict[TurnTaker, tuple[float, int]] = {}  # with the place in line that asked
 
     def is_open(self, now: float) -> bool:
         """Say whether one more create may be sent."""
         return self.in_flight + 1 <= self.size and now >= self.not_before
 
     def has_room(self) -> bool:
-        """Say whether fewer creates are in flight than may be."""
+        """Say whether fewer creates are in flight than the window allows."""
         return self.in_flight + 1 <= self.size
 
     def is_used(self) -> bool:
-        """Say whether half of it was used, at least, with the one that was answered just now."""
+        """Say whether at least half of it was in use, including the create that was just answered."""
         return self.in_flight * 2 + 2 >= self.size
 
     def good(self) -> None:
-        """Grow a little: the server answered. ``in_flight`` counts the others, without the one that was answered."""
+        """Grow a little, since the server answered. ``in_flight`` no longer counts the answered create."""
         self.failures = 0
         if self.in_flight * 2 + 2 >= self.size:  # is_used(), without the call
             self.size = min(float(self._policy.overload_max), self.size + 1.0 / self.size)
@@ -71,7 +71,7 @@ class Window:
     def bad(self, sent: float, now: float, retry_after: float | None, base: float, *, cut: float | None) -> None:
         """Shrink, once per window in flight, and pause: for the server's Retry-After, else by full jitter.
 
-        It shrinks to ``cut`` of its size; None: by one, so that it ends where about one answer in it is bad.
+        It shrinks to ``cut`` times its size. None: by one, so that it settles where about one answer per window is bad.
         """
         if sent >= self.cut_at:
             self.cut_at = now
@@ -79,11 +79,11 @@ class Window:
             wait = full_jitter(self.failures, base, self._policy.cap, self._rng)
             self.failures += 1
         else:
-            wait = 0.0  # sent before the last cut: it tells nothing new but its Retry-After
+            wait = 0.0  # sent before the last cut: only its Retry-After is new
         if retry_after is not None:
             wait = after(retry_after, self._policy.retry_after_window, self._rng)
         self.not_before = max(self.not_before, now + wait)
 
     def snapshot(self, now: float) -> WindowSnapshot:
-        """Show the window."""
+        """Return the window's present state."""
         return WindowSnapshot(self.size, self.in_flight, max(0.0, self.not_before - now))

@@ -1,11 +1,11 @@
 """How many creates of one namespace may be in flight: slow start where nothing is known, a brake after conflicts.
 
-Creates into the unknown grow 1, 2, 4, ... to ``unproven_max``, as TCP's slow start does: one more in flight for each
-that got in. A quota conflict, an evaluation time-out or a broken webhook slows this namespace only.
+Where no quota is known, creates in flight grow 1, 2, 4, ... to ``unproven_max``, as in TCP's slow start: one more for
+each that is created. A quota conflict, an evaluation time-out or a broken webhook slows this namespace only.
 
-A conflict is no overload: the server's admission charges one batch of creates after the other, and lost the race for
-the quota's object to a recount (or to another server) three times. Fewer creates would be charged in as many writes
-and lose as often, so that they are slowed by a little, and for milliseconds (docs/decisions/news.md).
+A conflict is no overload: the server's admission charges creates in batches, one batch after the other, and has lost
+the race to update the quota object to a recount (or to another server) three times. Fewer creates would be charged in
+as many writes and lose as often, so they are slowed only a little, and for milliseconds (docs/decisions/news.md).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 
 class Pace:
-    """The limits of one namespace on its creates in flight, beside the overload windows that all share."""
+    """One namespace's limits on its creates in flight, beside the overload windows that all namespaces share."""
 
     __slots__ = ("_by_race", "_policy", "_released_at", "_rng", "brake", "turn", "unproven", "window")
 
     def __init__(self, policy: Policy, rng: random.Random) -> None:
-        """Start slow, without a brake."""
+        """Start with one unproven create in flight, and without a brake."""
         self._policy = policy
         self._rng = rng
         self.brake: Window | None = None
-        self._by_race = False  # the brake was put on by a lost race
-        self._released_at = 0.0  # the size at which the brake lets go
-        self.turn: Window | None = None  # the contended window whose turn this namespace has
+        self._by_race = False  # a lost race put the brake on
+        self._released_at = 0.0  # the window size at which the brake is released
+        self.turn: Window | None = None  # the contended window at which it is this namespace's turn
         self.window = 1  # unproven creates in flight, at most
         self.unproven = 0
 
@@ -49,7 +49,10 @@ class Pace:
         place: tuple[float, int],
         now: float,
     ) -> bool:
-        """Ask the brake, then the overload window: take the namespace's turn at it, or queue ``place`` for one."""
+        """Say whether brake and overload window let one more create pass; use the namespace's turn, or queue for one.
+
+        A namespace queues with the first ``place`` in its line that asked.
+        """
         if self.brake is not None:
             self.brake.in_flight = in_flight
             if not self.brake.is_open(now):
@@ -63,11 +66,11 @@ class Pace:
         return True
 
     def ended(self, ticket: Ticket, outcome: Outcome, in_flight: int, now: float) -> None:
-        """Take in how a ticket ended: growth for what got in, one at a time again after a quota's refusal.
+        """Learn from how a ticket ended: one more in flight after a 201, one at a time again after a quota's refusal.
 
-        The brake heeds only answers to what was sent since it was put on or pressed: what was in flight then tells
-        nothing of now. But races are a matter of chance, and all answers tell of it. Their brake also lets go where
-        less than half of it is used: then nobody feels it.
+        The brake counts only answers to creates that were sent since it was put on or tightened: earlier ones say
+        nothing about the present. But races are a matter of chance, so a brake put on by a race counts all answers. It
+        is also released while less than half of its window is in use, when it has no effect anyway.
         """
         if ticket.unproven:
             self.unproven -= 1
@@ -87,7 +90,7 @@ class Pace:
             self.brake = None
 
     def slow(self, outcome: Overloaded, sent: float, in_flight: int, now: float) -> None:
-        """Slow down: the namespace's quotas or webhooks, not the server, asked for patience."""
+        """Slow down: the namespace's quotas or webhooks, not the server, are overloaded."""
         policy = self._policy
         raced = outcome.scope == "quota"
         brake = self.brake
@@ -98,11 +101,11 @@ class Pace:
         brake.bad(sent, now, outcome.retry_after, base, cut=cut)
 
     def start_slowly(self) -> None:
-        """Begin with one create in flight: what is known is from an earlier time."""
+        """Begin with one create in flight, since what is known is old."""
         self._put_on(0, by_race=False).size = 1.0
 
     def _put_on(self, size: int, *, by_race: bool) -> Window:
-        """Begin with at least the size that a window begins with, and let go when that is reached again."""
+        """Put on a brake of at least a new window's size; it is released when it has grown to that size again."""
         self._by_race = by_race
         policy, before = self._policy, self.brake
         made = self.brake = Window(policy, self._rng)
@@ -112,7 +115,7 @@ class Pace:
         return made
 
     def next_open(self, now: float) -> float:
-        """Return when the brake lets go; infinity if it does not hold."""
+        """Return when the brake's pause ends; infinity if there is none."""
         if self.brake is not None and self.brake.not_before > now:
             return self.brake.not_before
         return FOREVER

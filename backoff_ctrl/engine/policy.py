@@ -1,4 +1,4 @@
-"""The knobs of the engine, validated: each with its unit, its default and the reason for the default."""
+"""The settings of the engine, validated: each with its unit, its default and the reason for the default."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .errors import PolicyError
 
 OnNeverFits = Literal["fail", "wait"]
 
-# Inclusive ranges; a knob that is not listed here is checked by its own rule in Policy.__post_init__.
+# Inclusive ranges; a setting that is not listed here has its own check in Policy.__post_init__.
 _RANGES: dict[str, tuple[float, float]] = {
     "base": (0.001, 3600),
     "cap": (0.001, 86_400),
@@ -49,61 +49,61 @@ _WHOLE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How the engine waits. Times are seconds. Raises ``PolicyError`` that names the knob and its range."""
+    """How the engine waits. Times are seconds. Raises a ``PolicyError`` that names the setting and its range."""
 
     base: float = 1.0
-    """First delay of a block: a quota that is full now is seldom full for less."""
+    """First delay of a block: a full quota seldom has room sooner."""
     cap: float = 20.0
-    """Longest delay of a block: the ancestor's, after 10 minutes had hurt its users (flyte#1749)."""
+    """Longest delay of a block: as in Flyte, whose 10 minutes had hurt its users before (flyte#1749)."""
     retry_after_window: float = 1.0
-    """Spread added to a server's Retry-After, so that those told the same do not come back together."""
+    """Spread added to a server's Retry-After, so that creates with the same one are not sent again all at once."""
     overtakes_max: int = 32
     """How often a waiter may be overtaken before room is kept for it."""
     overtaken_for_max: float = 60.0
-    """How long a waiter that is overtaken waits, at most, before room is kept for it."""
+    """How long a waiter is overtaken, at most, before room is kept for it."""
     keep_stalled: float = 60.0
     """Keeping pauses when the kept room has not grown for this long, or five mean times between releases."""
     age_step: float = 30.0
     """Waiting this long counts as one step of priority."""
     settle_time: float = 0.002
-    """Wait after news of room: the server's admission cache trails its own watch by 1-2 ms (seen on 1.36)."""
+    """Wait after a report of room: the server's admission cache trails its own watch by 1-2 ms (seen on 1.36)."""
     settle_max: float = 0.1
-    """The most that the settle time learns to be."""
+    """The longest settle time that is learned."""
     answered_hold: float = 0.05
     """An answered hold ends this long after its 201 while the watch is healthy; charges were seen <= 5 ms late."""
     release_lag: float = 0.01
-    """From an own pod's end to room at the server, to start with; learned from probes that came too early."""
+    """Initial time from an own pod's end to room at the server; learned from probes that came too early."""
     unproven_max: int = 16
-    """Creates in flight, at most, into a namespace that nothing is known of."""
+    """Most creates in flight in a namespace of which no quota is known."""
     overload_start: int = 16
-    """Creates in flight to begin with, per server, credential and priority level."""
+    """Creates in flight at first, per server, credential and priority level."""
     overload_max: int = 256
-    """The most creates in flight that additive increase leads to."""
+    """Most creates in flight that additive increase leads to."""
     overload_cut: float = 0.7
-    """What an overload answer multiplies the window by, at most once for the creates in flight."""
+    """Factor by which an overload answer cuts the window, once for all creates in flight."""
     brake_base: float = 0.1
-    """First pause of a namespace whose webhooks fail, or whose quotas are not evaluated."""
+    """First pause of a namespace whose webhooks fail, or whose quotas are not evaluated in time."""
     race_base: float = 0.01
-    """First pause of a namespace whose creates raced for a quota's object and lost: over in milliseconds."""
+    """First pause of a namespace whose creates lost a race to update a quota object: such races take milliseconds."""
     never_confirm: float = 2.0
-    """A learned never-fits needs a second refusal this much later: the quota may have been in the making."""
+    """A learned never-fits needs a second refusal this much later: the quota may have been about to change."""
     never_probe: float = 300.0
-    """Under ``on_never_fits="wait"`` without a watch: how often such a shape asks again."""
+    """Under ``on_never_fits="wait"`` without a watch: how often such a shape is sent again."""
     on_never_fits: OnNeverFits = "fail"
-    """What happens to a request that is larger than a quota that applies to it."""
+    """What happens to a request that is larger than the limit of a quota that applies to it."""
     waiters_max: int = 100_000
     """Waiting requests per namespace; one more is refused as too-many-waiting (600 bytes each)."""
     wait_max: float = 86_400.0
     """Longest wait; then the request is refused as waited-too-long."""
     ticket_max: float = 120.0
-    """A ticket nobody ended by then is expired: a create ends on the server at 34 s, look-ups follow."""
+    """A ticket not settled by then is expired: a create ends on the server at 34 s, look-ups follow."""
     idle_ttl: float = 600.0
     """Idle namespaces, shapes and learned ceilings are forgotten after this."""
     scan_max: int = 64
-    """Rows of the waiting line that one look goes over, 1-2 us each; the rest follow at the next advance."""
+    """Rows of the waiting line per scan, 1-2 us each; the rest follow at the next ``advance``."""
 
     def __post_init__(self) -> None:
-        """Check every knob."""
+        """Check every setting."""
         for field in fields(self):
             if field.name != "on_never_fits":
                 _check_number(field.name, getattr(self, field.name))

@@ -147,7 +147,7 @@ class Probing:
                 opened = True
         return opened
 
-    def rest(self) -> None:
+    def drop_idle(self) -> None:
         """Drop the blocks while no request waits: the next refusal starts at the first step again."""
         if self.blocks:
             self.blocks = {c: block for c, block in self.blocks.items() if block.state == "probing"}

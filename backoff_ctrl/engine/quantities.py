@@ -1,11 +1,11 @@
-"""Amounts, exact: Kubernetes Quantity texts as integers of nano-units, and back.
+"""Exact amounts: Kubernetes Quantity texts as integers of nano-units, and back.
 
 ``"1"`` is 1_000_000_000 and ``"1m"`` is 1_000_000. No float ever touches an amount, so sums and comparisons
 are exact: ``1.5Gi == 1536Mi``, ``500m < 1``, and ``0.7m`` is kept.
 
-The grammar and the rounding are those of ``k8s.io/apimachinery/pkg/api/resource/quantity.go``. Two bounds
-are ours, since the text may come from anywhere: at most ``LONGEST_TEXT`` characters, and at most
-``LARGEST_UNITS`` units, so that ``9e999`` is refused before a huge number is built.
+The grammar and the rounding are those of ``k8s.io/apimachinery/pkg/api/resource/quantity.go``. Two bounds are added,
+since the text may come from anywhere: at most ``LONGEST_TEXT`` characters, and at most ``LARGEST_UNITS`` units, so that
+``9e999`` is refused before a huge number is built.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _GRAMMAR: Final = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:([KMGTPE]i|[numk
 
 
 def parse_quantity(value: str | float | Decimal) -> int:
-    """Read a Quantity as nano-units, exactly; what is finer than one nano rounds away from zero.
+    """Read a Quantity as nano-units, exactly; anything finer than one nano-unit is rounded away from zero.
 
-    Floats are read through ``repr``: ``0.1`` is one tenth. Raises ``QuantityError`` for everything that
-    Kubernetes would refuse (``"1 Gi"``, ``"1gb"``, ``""``, ``True``, NaN) and beyond the bounds above.
+    Floats are read through ``repr``: ``0.1`` is one tenth. Raises ``QuantityError`` for whatever Kubernetes would
+    refuse (``"1 Gi"``, ``"1gb"``, ``""``, ``True``, NaN), and for amounts and texts beyond the bounds above.
     """
     if type(value) is str:
-        if len(value) <= 18 and value.isascii():  # the shapes that servers write: digits, then a suffix
+        if len(value) <= 18 and value.isascii():  # as servers write them: digits, then a suffix
             if value.isdecimal():
                 return int(value) * NANO
             if factor := _DECIMAL.get(value[-1:]):
@@ -61,10 +61,10 @@ def parse_quantity(value: str | float | Decimal) -> int:
 
 
 def format_quantity(amount: int, *, binary: bool = False) -> str:
-    """Write nano-units as the canonical Quantity: no fraction, the largest suffix that loses nothing.
+    """Write nano-units as the canonical Quantity: no fraction, and the largest suffix that keeps the amount exact.
 
-    ``binary`` asks for Ki, Mi, ...; as in Kubernetes it is not used below 1024, nor for fractions. Parsing
-    the text gives the same amount again.
+    ``binary`` asks for Ki, Mi, ...; as in Kubernetes they are not used below 1024, nor for fractions. Parsing the
+    text gives the same amount again.
     """
     if amount == 0:
         return "0"
@@ -74,7 +74,7 @@ def format_quantity(amount: int, *, binary: bool = False) -> str:
 
 
 def _largest_suffix(amount: int, factors: dict[str, int], suffix: str, factor: int) -> str:
-    """Take the last of the ascending factors that divides the amount."""
+    """Write the amount with the last of the ascending factors that divides it."""
     for candidate, size in factors.items():
         if amount % size:
             break
@@ -83,7 +83,7 @@ def _largest_suffix(amount: int, factors: dict[str, int], suffix: str, factor: i
 
 
 def _parse_any(text: str) -> int:
-    """Read any text of the grammar."""
+    """Read any text that the grammar allows; ``QuantityError`` for all others."""
     if len(text) > LONGEST_TEXT:
         raise QuantityError(f"a quantity of {len(text)} characters is too long: {_shown(text[:20])}...")
     match = _GRAMMAR.fullmatch(text)
@@ -106,14 +106,14 @@ def _parse_any(text: str) -> int:
 def _shifted(digits: int, places: int) -> int:
     """Return ``digits`` times ten to the ``places``, rounded up.
 
-    An exponent of any size is cheap: upwards it is cut where the result is refused anyway, downwards to
-    where only the rounding is left.
+    Exponents of any size are cheap: a large one is cut where the result is refused anyway, a small one where only the
+    rounding is left.
     """
     power: int = 10 ** min(abs(places), 2 * LONGEST_TEXT)
     return digits * power if places >= 0 else -(-digits // power)
 
 
 def _shown(value: object) -> str:
-    """Quote a value for a sentence, shortened."""
+    """Quote a value for an error message, shortened."""
     shown = f'"{value}"' if isinstance(value, str) else repr(value)
     return shown if len(shown) <= 80 else f"{shown[:77]}..."

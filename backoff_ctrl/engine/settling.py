@@ -1,4 +1,4 @@
-"""Room that was heard of, but that the server may not see yet: its admission cache trails its own watch."""
+"""Room that was reported, but that the server may not see yet: its admission cache trails its own watch."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class Settling:
-    """The unsettled room of one namespace, by the time it counts from."""
+    """The unsettled room of one namespace, ordered by the time it counts from."""
 
     __slots__ = ("_count", "_heap")
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Start without unsettled room."""
         self._heap: list[tuple[float, int, Ceiling, int, int]] = []
         self._count = 0
 
     def add(self, at: float, ceiling: Ceiling, room: int) -> None:
-        """Let this much room of a ceiling, unsettled already, count from ``at``; a newer fact voids it."""
+        """Let this much room of a ceiling, unsettled already, count from ``at`` on, unless a newer fact comes first."""
         self._count += 1
         heappush(self._heap, (at, self._count, ceiling, room, ceiling.epoch))
 
@@ -47,18 +47,18 @@ class Settling:
         self.add(at, ceiling, room)
 
     def set_aside(self, quota: Quota, rejected: Rejected, at: float) -> None:
-        """Unsettle until ``at`` the room that a refusal by an older state says the server does not see yet."""
+        """Unsettle until ``at`` the room that, by a stale refusal, the server does not see yet."""
         for name in rejected.limited:
             ceiling = quota.ceilings.get(name)
             if ceiling is not None and (room := ceiling.unsettle()):
                 self.add(at, ceiling, room)
 
     def next_at(self) -> float:
-        """Return when room settles next; infinity if none is unsettled."""
+        """Return when the next room settles; infinity if none is unsettled."""
         return self._heap[0][0] if self._heap else FOREVER
 
     def release(self, now: float) -> bool:
-        """Let what is due count; say whether any did."""
+        """Let the room that is due count; say whether there was any."""
         any_room = False
         while self._heap and self._heap[0][0] <= now:
             _, _, ceiling, room, epoch = heappop(self._heap)

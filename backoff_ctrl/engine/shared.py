@@ -1,4 +1,4 @@
-"""What the namespaces of a controller have in common."""
+"""What all namespaces of a controller share: effects, overload windows, the alarm clock, the learned settle time."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from .policy import Policy
     from .tickets import Refusal, Ticket
 
-_HALF_LIFE = 10.0  # seconds: a storm's wake-ups in vain stay 1 in 900 at 150/s, and 100 creates at 10/s forget it
-_BUSY = 0.4  # what the settle time is at least, as a share of what answers take beyond _PROMPT; docs/decisions/news.md
-_BUSY_MAX = 0.04  # seconds: slower still may be a webhook, of which no cache trails
-_PROMPT = 0.005  # seconds: a server that answers so soon has no backlog, and its cache none either
-_SHORTEST = 0.001  # seconds: where learning starts from if the policy says 0, and what no answer is quicker than
-_RECOUNT_LAG = 1.5  # mean answer times that a recount may trail creates, where the ends of pods are not told
-_ANSWERS = 16  # answers that the mean of their times looks back on
+_HALF_LIFE = 10.0  # seconds: at 150 creates/s 1 wake in 900 is in vain, and 100 creates at 10/s forget a busy time
+_BUSY = 0.4  # the settle time is at least this share of what answers take beyond _PROMPT; docs/decisions/news.md
+_BUSY_MAX = 0.04  # seconds, at most: slower answers may be due to a webhook, which makes no cache trail
+_PROMPT = 0.005  # seconds: a server that answers within this has no backlog, nor has its cache
+_SHORTEST = 0.001  # seconds: where learning starts if the policy says 0; every answer counts as at least this slow
+_RECOUNT_LAG = 1.5  # mean answer times by which a recount may trail creates, where the ends of pods are not reported
+_ANSWERS = 16  # answers in the moving mean of answer times
 
 
 class Alarmed(Protocol):
-    """What the alarm clock wakes: ``advance`` is due at ``wake_at``."""
+    """Anything the alarm clock wakes: its ``advance`` is due at ``wake_at``."""
 
     wake_at: float
 
@@ -45,7 +45,7 @@ class Shared:
     effects: list[Ticket | Refusal] = field(default_factory=list)
     flows: dict[str, Window] = field(default_factory=dict)
     contended: dict[Window, None] = field(default_factory=dict)
-    blocked: dict[str, None] = field(default_factory=dict)  # namespaces where a block began, until somebody asks
+    blocked: dict[str, None] = field(default_factory=dict)  # namespaces where a block began, until ``take_blocked``
     seq: int = 0  # of the newest request
     lengthened_at: float = float("-inf")  # when the settle time grew last
     answer_time: float = 0.0  # recent mean, in seconds, of creates where others wait for news; 0: none so far
@@ -53,7 +53,7 @@ class Shared:
     learned_at: float = 0.0
 
     def flow(self, name: str) -> Window:
-        """Return the overload window of a flow, new where it is the first create of it."""
+        """Return the overload window of a flow; the first time, make it."""
         window = self.flows.get(name)
         if window is None:
             window = self.flows[name] = Window(self.policy, self.rng)
@@ -65,11 +65,11 @@ class Shared:
         return min(TRAILS_MAX, _RECOUNT_LAG * self.answer_time)
 
     def settle_shorter(self, took: float, now: float) -> None:
-        """Learn that the server had seen our news in time, and how long it took to answer.
+        """Learn that the server had seen the latest change in time, and that it ``took`` so many seconds to answer.
 
-        What a busy moment taught is forgotten again, half of it in ten seconds. At once it follows how quick the
-        server is: its cache trails by about as much as its answers, and a slow minute must not make the quick one
-        after it wait.
+        What a busy moment taught is forgotten again, half of it in ten seconds. But the settle time follows the
+        server's speed at once: its cache trails by about as much as its answers take, and a quick minute after a slow
+        one must not wait.
         """
         answer_time = self._answers(took, now)
         self.trailing *= 0.5 ** ((now - self.learned_at) / _HALF_LIFE)
@@ -78,9 +78,9 @@ class Shared:
         self.settle_time = min(self.policy.settle_max, max(least, self.trailing * answer_time))
 
     def settle_longer(self, sent: float, now: float) -> None:
-        """Learn that the server had not seen our news yet.
+        """Learn that the server had not seen the latest change yet.
 
-        Once for all creates that were on their way: one slow moment of the server refuses many.
+        This counts once for all creates in flight: one slow moment of the server refuses many of them.
         """
         if sent >= self.lengthened_at:
             self.lengthened_at = now
@@ -90,11 +90,11 @@ class Shared:
             self.learned_at = now
 
     def resend_after(self) -> float:
-        """Return how long a create waits, in seconds, that an older state than ours has refused."""
+        """Return how many seconds a create waits that was refused by a state older than ours."""
         return self.settle_time + full_jitter(0, self.settle_time, self.policy.cap, self.rng)
 
     def _answers(self, took: float, now: float) -> float:
-        """Take an answer's time into the mean, and return that."""
+        """Add an answer's time to the mean, and return the mean."""
         took = max(took, _SHORTEST)
         if self.answer_time:
             self.answer_time += (took - self.answer_time) / _ANSWERS

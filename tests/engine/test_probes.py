@@ -235,7 +235,7 @@ def test_a_ticket_ends_exactly_once() -> None:
     line.created(ticket)
     held = line.held()
 
-    with pytest.raises(TicketError, match=r"^the ticket of request r1 was ended before$"):
+    with pytest.raises(TicketError, match=r"^the ticket of request r1 was settled before$"):
         line.controller.settle(ticket, Created(), line.now)
     assert line.held() == held
 
