@@ -174,6 +174,20 @@ def test_footprint_gives_scripts_one_object_for_one_manifest(
     }
 
 
+def test_footprint_takes_the_file_with_and_without_f(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both ways print the same; two files at once are wrong use."""
+    file = str(tmp_path / "pod.yaml")
+    (tmp_path / "pod.yaml").write_text(POD)
+    printed = []
+    for arguments in (["-f", file], [file]):
+        assert run(["footprint", *arguments]) == 0
+        printed.append(capsys.readouterr().out)
+
+    assert printed[0] == printed[1]
+    assert run(["footprint", file, "-f", file]) == 2
+    assert "Name one file" in capsys.readouterr().err
+
+
 def test_footprint_gives_a_list_for_several_manifests(
     feed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
