@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from aiohttp import web
 
-from backoff_ctrl.k8s.sandbox.http.server import Front
+from backoff_ctrl.k8s.sandbox.http.server import LOG, Front
 from backoff_ctrl.k8s.sandbox.kinds.kinds import NAMESPACES, QUOTAS, Kind
 from backoff_ctrl.k8s.sandbox.verbs.requests import Target
 from backoff_ctrl.k8s.sandbox.verbs.writing import Writer
@@ -84,7 +84,7 @@ class Sandbox:
             message, payload, protocol, writer, task = parts
             return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=limit)
 
-        server = web.Server(self._front.handle, request_factory=request_of, access_log=None)
+        server = web.Server(self._front.handle, request_factory=request_of, access_log=None, logger=LOG)
         runner = web.ServerRunner(server, shutdown_timeout=_GRACE_OF_STOP)
         await runner.setup()
         site = web.TCPSite(runner, self._host, self._port, backlog=1024)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import urllib.request
@@ -73,6 +74,29 @@ def test_it_says_how_to_use_it_and_ends_cleanly(running: Running, number: signal
     assert (code, err) == (0, "")
     assert f"kubectl --server {running.url} " in running.greeting[1]
     assert out == "The sandbox has stopped; everything in it is gone.\n"
+
+
+@pytest.mark.parametrize("aborted", [True, False], ids=["reset", "closed"])
+def test_a_client_that_is_killed_leaves_no_traceback(running: Running, aborted: bool) -> None:
+    """In the middle of a watch, of a body or of a header, or if it speaks no HTTP: stderr stays empty."""
+    head = "Host: x\r\nContent-Type: application/json\r\n"
+    for sent in (
+        f"GET /api/v1/pods?watch=1 HTTP/1.1\r\n{head}\r\n",
+        f'POST /api/v1/namespaces/team/pods HTTP/1.1\r\n{head}Content-Length: 100\r\n\r\n{{"a',
+        f'POST /api/v1/namespaces HTTP/1.1\r\n{head}Transfer-Encoding: chunked\r\n\r\n5\r\n{{"a',
+        "GET /api/v1/po",
+        "GET /api HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+        "\x16\x03\x01",
+    ):
+        with socket.create_connection(("127.0.0.1", int(running.url.rpartition(":")[2]))) as client:
+            client.sendall(sent.encode())
+            running.get("/version")  # it has read what was sent before
+            if aborted:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    running.get("/version")
+
+    code, _, err = running.end(signal.SIGTERM)
+    assert (code, err) == (0, "")
 
 
 def test_pods_finish_after_the_time_given(running: Running) -> None:
