@@ -12,6 +12,8 @@ import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
+from kubernetes.client import CoreV1Api
+from kubernetes.config import new_client_from_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +37,7 @@ class Running:
             [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         assert self.process.stdout is not None
-        self.greeting = [self.process.stdout.readline() for _ in range(5)]
+        self.greeting = [self.process.stdout.readline() for _ in range(6 + ("--kubeconfig" in arguments))]
         self.url = self.greeting[0].split("listens on ")[1].split(";")[0]
 
     def get(self, path: str) -> dict[str, object]:
@@ -97,6 +99,37 @@ def test_a_client_that_is_killed_leaves_no_traceback(running: Running, aborted: 
 
     code, _, err = running.end(signal.SIGTERM)
     assert (code, err) == (0, "")
+
+
+def test_it_writes_a_kubeconfig(tmp_path: Path) -> None:
+    """The line to export is printed, and clients that use the file reach the sandbox; the next start replaces it."""
+    file = tmp_path / "a folder" / "config"
+    file.parent.mkdir()
+    for _ in range(2):
+        made = Running("--port", "0", "--kubeconfig", str(file))
+        try:
+            assert made.greeting[1] == f"  export KUBECONFIG='{file}'\n"
+            with new_client_from_config(str(file)) as client:
+                assert client.configuration.host == made.url
+                assert CoreV1Api(client).read_namespace("default").status.phase == "Active"
+        finally:
+            made.end(signal.SIGTERM)
+
+
+def test_a_kubeconfig_of_another_cluster_is_not_replaced(tmp_path: Path) -> None:
+    """It may hold the only copy of somebody's credentials."""
+    file = tmp_path / "config"
+    file.write_text("apiVersion: v1\nkind: Config\n")
+
+    _refuses(["--port", "0", "--kubeconfig", str(file)], "is not a kubeconfig of the sandbox, so it is not replaced")
+    assert file.read_text() == "apiVersion: v1\nkind: Config\n"
+    _refuses(["--port", "0", "--kubeconfig", str(tmp_path)], "cannot be replaced: Is a directory")
+    _refuses(["--port", "0", "--kubeconfig", str(tmp_path / "no" / "config")], "cannot be written: No such file")
+
+
+def test_it_says_that_it_has_no_controllers(running: Running) -> None:
+    """Or its user waits in vain for the pods of a Job."""
+    assert "Jobs and Deployments are stored and counted, but get no pods" in running.greeting[-1]
 
 
 def test_pods_finish_after_the_time_given(running: Running) -> None:
