@@ -55,8 +55,8 @@ NOT_PROMISED: Final = """\
 - **Every rule of every kind.** Bodies are validated against their schema. For pods, services, claims, quotas and limit
   ranges, the fields that charges depend on are validated, and what the cases above name; the rest of Kubernetes'
   validation is missing. A real server refuses a pod with invalid volumes, probes, tolerations or affinity with 422;
-  the sandbox accepts it, and also any schedule of a CronJob and any value of a PriorityClass. `kubectl autoscale` (a
-  protobuf body of a kind that is only stored) and `kubectl create token` are refused.
+  the sandbox accepts it, and also any schedule of a CronJob and any value of a PriorityClass. `kubectl create token` is
+  refused.
 - **Warnings.** Answers have no `Warning` headers, which kubectl would print.
 - **Extreme amounts.** A quantity of a thousand digits is capped at 10^60, where the real server computes with it.
 """
