@@ -58,7 +58,7 @@ users:
     "--kubeconfig",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write a kubeconfig for the sandbox to this file once it listens. A file that it did not write is not replaced.",
+    help="Write a kubeconfig for the sandbox to this file. A kubeconfig of another cluster is not replaced.",
 )
 def command(port: int, quota_file: Path | None, finish_after: float | None, seed: int, kubeconfig: Path | None) -> None:
     """Run an embedded Kubernetes API server with quota admission, until Ctrl-C.
