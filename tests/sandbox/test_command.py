@@ -111,7 +111,7 @@ def test_it_writes_a_kubeconfig(tmp_path: Path) -> None:
             assert made.greeting[1] == f"  export KUBECONFIG='{file}'\n"
             with new_client_from_config(str(file)) as client:
                 assert client.configuration.host == made.url
-                assert CoreV1Api(client).read_namespace("default").metadata.name == "default"
+                CoreV1Api(client).read_namespace("default")  # raises if it is not answered
         finally:
             made.end(signal.SIGTERM)
 
