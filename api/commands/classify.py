@@ -42,6 +42,8 @@ ADVICE: Final = {
     Lane.OTHER: "This answer is not known here. Read its message.",
 }
 
+SUCCESS: Final = "This is a success, not a refusal: the server did what was asked. There is nothing to retry."
+
 
 @click.command("classify")
 @click.option("--status", type=click.IntRange(100, 599), help="The HTTP status of the answer, if you know it.")
@@ -58,8 +60,25 @@ def command(status: int | None, as_json: bool) -> None:
     body = sys.stdin.buffer.read(LONGEST_INPUT) if sys.stdin else b""  # stdin may be closed
     if not body.strip() and status is None:
         raise BadInput("stdin is empty: pipe an answer of the API server or a line of a log into this command")
-    rejection = read_rejection(status or 0, {}, body)
-    click.echo(json.dumps(_document(rejection), indent=2) if as_json else _page(rejection))
+    succeeded = _is_success(status or 0, body)
+    rejection = read_rejection(200 if succeeded else status or 0, {}, body)
+    if as_json:
+        click.echo(json.dumps(_document(rejection), indent=2))
+    else:
+        click.echo(_page(rejection, SUCCESS if succeeded else _advice(rejection)))
+
+
+def _is_success(status: int, body: bytes) -> bool:
+    """Whether the answer is no refusal: a 2xx, a Status that says Success, or the object that the server returned."""
+    if status:
+        return 200 <= status < 300
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(answer, dict) or not answer.get("kind"):
+        return False
+    return answer.get("status") == "Success" if answer["kind"] == "Status" else "metadata" in answer
 
 
 def _document(rejection: Rejection) -> dict[str, Any]:
@@ -78,7 +97,7 @@ def _document(rejection: Rejection) -> dict[str, Any]:
     }
 
 
-def _page(rejection: Rejection) -> str:
+def _page(rejection: Rejection, advice: str) -> str:
     """Return the text for people."""
     lines = [["lane", rejection.lane.value], ["retryable", "yes" if rejection.retryable else "no"]]
     if rejection.retry_after is not None:
@@ -86,7 +105,7 @@ def _page(rejection: Rejection) -> str:
     if rejection.quota:
         lines.append(["quota", rejection.quota])
     page = [f"{name:<11}{text}" for name, text in lines]
-    page.append(_advice(rejection))
+    page.append(advice)
     if rejection.limited:
         page += ["", aligned([["resource", "requested", "used", "limited", "left"], *_rows(rejection)])]
     return "\n".join(page)

@@ -152,6 +152,28 @@ def test_classify_tells_people_what_to_do(
     assert capsys.readouterr().out.splitlines() == lines
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], '{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":200}'),
+        ([], '{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","annotations":{"a":"pods already exists"}}}'),
+        (["--status", "201"], ""),
+    ],
+    ids=["status", "object", "code"],
+)
+def test_classify_recognizes_a_success(
+    arguments: list[str], text: str, feed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says so instead of calling the answer unknown; the lane is still one of the documented ones."""
+    feed(text)
+    assert run(["classify", *arguments]) == 0
+    assert "This is a success, not a refusal" in capsys.readouterr().out
+    feed(text)
+    assert run(["classify", *arguments, "--json"]) == 0
+    found = document(capsys)
+    assert (found["lane"], found["retryable"]) == ("other", False)
+
+
 def test_footprint_gives_scripts_one_object_for_one_manifest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
