@@ -174,6 +174,23 @@ def test_classify_recognizes_a_success(
     assert (found["lane"], found["retryable"]) == ("other", False)
 
 
+def test_classify_reads_each_refusal_of_a_log(feed: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:
+    """Still one JSON document: the first refusal at the top, the others under ``more``; other lines are skipped."""
+    denied = 'Error from server (Forbidden): pods is forbidden: User "a" cannot create resource "pods" in API group ""'
+    log = f"10:00 starting\n10:01 {FULL}\n10:02 waiting\n{denied}\n"
+    feed(log)
+    assert run(["classify", "--json"]) == 0
+    found = document(capsys)
+    assert (found["lane"], found["quota"]) == ("quota", "team")
+    assert [each["lane"] for each in found["more"]] == ["rbac"]
+    feed(log)
+    assert run(["classify"]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("lane")] == [
+        "lane       quota",
+        "lane       rbac",
+    ]
+
+
 def test_footprint_gives_scripts_one_object_for_one_manifest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
