@@ -41,8 +41,9 @@ NOT_PROMISED: Final = """\
 - **Scheduling.** There are no nodes and no scheduler: pods stay Pending until a client sets them to Running.
   `backoff-ctrl sandbox` starts a fake kubelet that does. `kubectl logs` says that there is no log; `exec`, `attach`
   and `port-forward` are refused.
-- **Controllers**, except for quota, garbage collection and namespaces. Jobs, Deployments and the like are stored,
-  counted by `count/...` quotas and scaled; no controller creates their pods or writes events.
+- **Controllers**, except for quota, garbage collection, namespaces and the service account `default`. Jobs, Deployments
+  and the like are stored, counted by `count/...` quotas and scaled; no controller creates their pods or writes events.
+  No ConfigMap `kube-root-ca.crt` is published, since there is no certificate.
 - **Authentication and authorization.** Every client may do everything; tokens are not checked, and `kubectl auth can-i`
   says yes. The sandbox listens on 127.0.0.1 by default: leave it there.
 - **Every kind.** `kubectl api-resources` lists those that are served: the kinds that quota counts, and those that users
@@ -55,8 +56,8 @@ NOT_PROMISED: Final = """\
 - **Every rule of every kind.** Bodies are validated against their schema. For pods, services, claims, quotas and limit
   ranges, the fields that charges depend on are validated, and what the cases above name; the rest of Kubernetes'
   validation is missing. A real server refuses a pod with invalid volumes, probes, tolerations or affinity with 422;
-  the sandbox accepts it, and also any schedule of a CronJob and any value of a PriorityClass. `kubectl autoscale` (a
-  protobuf body of a kind that is only stored) and `kubectl create token` are refused.
+  the sandbox accepts it, and also any schedule of a CronJob and any value of a PriorityClass. `kubectl create token` is
+  refused.
 - **Warnings.** Answers have no `Warning` headers, which kubectl would print.
 - **Extreme amounts.** A quantity of a thousand digits is capped at 10^60, where the real server computes with it.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,6 +43,10 @@ ADVICE: Final = {
     Lane.OTHER: "This answer is not known here. Read its message.",
 }
 
+# Where a line of a log is a refusal of its own. An error of several lines has this at most once.
+_REFUSAL_LINE: Final = re.compile(rb"is forbidden: |rror from server|cannot be fulfilled on ")
+SUCCESS: Final = "This is a success, not a refusal: the server did what was asked. There is nothing to retry."
+
 
 @click.command("classify")
 @click.option("--status", type=click.IntRange(100, 599), help="The HTTP status of the answer, if you know it.")
@@ -50,7 +55,8 @@ def command(status: int | None, as_json: bool) -> None:
     """Read an API server's answer from stdin and explain it.
 
     The input is a Status as JSON, or a text that contains the error: a line of a log, an event, the output of
-    kubectl. For a full quota, this shows its name, what was requested, used and limited, and what is left.
+    kubectl. For a full quota, this shows its name, what was requested, used and limited, and what is left. In a log
+    with several refusals each is explained; --json has the first at the top, and the others under "more".
 
     \b
     kubectl create -f pod.yaml 2>&1 | backoff-ctrl classify
@@ -58,8 +64,35 @@ def command(status: int | None, as_json: bool) -> None:
     body = sys.stdin.buffer.read(LONGEST_INPUT) if sys.stdin else b""  # stdin may be closed
     if not body.strip() and status is None:
         raise BadInput("stdin is empty: pipe an answer of the API server or a line of a log into this command")
-    rejection = read_rejection(status or 0, {}, body)
-    click.echo(json.dumps(_document(rejection), indent=2) if as_json else _page(rejection))
+    succeeded = _is_success(status or 0, body)
+    code = 200 if succeeded else status or 0
+    found = [] if code else _each_refusal(body)
+    found = found or [read_rejection(code, {}, body)]
+    if as_json:
+        document, *others = map(_document, found)
+        click.echo(json.dumps({**document, "more": others} if others else document, indent=2))
+    else:
+        click.echo("\n\n".join(_page(each, SUCCESS if succeeded else _advice(each)) for each in found))
+
+
+def _each_refusal(body: bytes) -> list[Rejection]:
+    """The refusals of a log in which several lines are one each; empty for any other text."""
+    lines = [line for line in body.splitlines() if _REFUSAL_LINE.search(line)]
+    found = [each for each in (read_rejection(0, {}, line) for line in lines) if each.lane is not Lane.OTHER]
+    return found if len(found) > 1 else []
+
+
+def _is_success(status: int, body: bytes) -> bool:
+    """Whether the answer is no refusal: a 2xx, a Status that says Success, or the object that the server returned."""
+    if status:
+        return 200 <= status < 300
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(answer, dict) or not answer.get("kind"):
+        return False
+    return answer.get("status") == "Success" if answer["kind"] == "Status" else "metadata" in answer
 
 
 def _document(rejection: Rejection) -> dict[str, Any]:
@@ -78,7 +111,7 @@ def _document(rejection: Rejection) -> dict[str, Any]:
     }
 
 
-def _page(rejection: Rejection) -> str:
+def _page(rejection: Rejection, advice: str) -> str:
     """Return the text for people."""
     lines = [["lane", rejection.lane.value], ["retryable", "yes" if rejection.retryable else "no"]]
     if rejection.retry_after is not None:
@@ -86,7 +119,7 @@ def _page(rejection: Rejection) -> str:
     if rejection.quota:
         lines.append(["quota", rejection.quota])
     page = [f"{name:<11}{text}" for name, text in lines]
-    page.append(_advice(rejection))
+    page.append(advice)
     if rejection.limited:
         page += ["", aligned([["resource", "requested", "used", "limited", "left"], *_rows(rejection)])]
     return "\n".join(page)

@@ -19,16 +19,22 @@ if TYPE_CHECKING:
 
 
 @click.command("footprint")
-@click.option(
-    "-f", "--file", "source", required=True, metavar="FILE", help="The manifests, as YAML or JSON; - reads stdin."
-)
+@click.argument("file", required=False, metavar="[FILE]")
+@click.option("-f", "--file", "option", metavar="FILE", help="The manifests, as YAML or JSON; - reads stdin.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
-def command(source: str, as_json: bool) -> None:
+def command(file: str | None, option: str | None, as_json: bool) -> None:
     """Show what a manifest will be charged, under every resource name that a quota could limit.
 
     Kinds that make pods later (Job, Deployment, ...) include all their pods and are marked as estimated. A file
     may contain several manifests: each gets its own block, and --json prints a list instead of one object.
+
+    \b
+    backoff-ctrl footprint pod.yaml
     """
+    if (file is None) == (option is None):
+        raise click.UsageError("Name one file with manifests: footprint pod.yaml, or footprint -f pod.yaml.")
+    source = file if option is None else option
+    assert source is not None
     try:
         manifests = load_manifests(read_source(source), "stdin" if source == "-" else source)
     except ManifestError as error:

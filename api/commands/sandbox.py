@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 from math import isfinite
 from pathlib import Path
@@ -18,6 +19,22 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.sandbox.kinds.kinds import Kind
 
     Documents = list[tuple[Kind, str, dict[str, Any]]]
+
+_KUBECONFIG_MARK = "# Written by backoff-ctrl sandbox, which replaces it at every start.\n"
+_KUBECONFIG = """\
+{mark}apiVersion: v1
+kind: Config
+current-context: backoff-ctrl-sandbox
+contexts:
+- name: backoff-ctrl-sandbox
+  context: {{cluster: backoff-ctrl-sandbox, user: anyone, namespace: default}}
+clusters:
+- name: backoff-ctrl-sandbox
+  cluster: {{server: "{url}"}}
+users:
+- name: anyone
+  user: {{}}
+"""
 
 
 @click.command(name="sandbox")
@@ -37,12 +54,22 @@ if TYPE_CHECKING:
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="Determines generated names, uids and the outcome of races."
 )
-def command(port: int, quota_file: Path | None, finish_after: float | None, seed: int) -> None:
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a kubeconfig for the sandbox to this file. A kubeconfig of another cluster is not replaced.",
+)
+def command(port: int, quota_file: Path | None, finish_after: float | None, seed: int, kubeconfig: Path | None) -> None:
     """Run an embedded Kubernetes API server with quota admission, until Ctrl-C.
 
-    It works with kubectl and the official clients. It has no nodes and no authentication, and listens on 127.0.0.1
-    only. Everything in it is lost when it stops. GET /sandbox/faults lists the faults that can be simulated; POST
-    switches them on, DELETE switches them off.
+    It works with kubectl and the official clients. It has no nodes, no authentication and no workload controllers
+    (Jobs and Deployments get no pods), and listens on 127.0.0.1 only. Everything in it is lost when it stops. GET
+    /sandbox/faults lists the faults that can be simulated; POST switches them on, DELETE switches them off.
+
+    \b
+    backoff-ctrl sandbox --port 0 --kubeconfig sandbox.kubeconfig
+    export KUBECONFIG=$PWD/sandbox.kubeconfig    # in another terminal
     """
     from backoff_ctrl.k8s.sandbox import Sandbox  # noqa: PLC0415 - imports aiohttp
     from backoff_ctrl.k8s.sandbox.quota_file import QuotaFileError, apply_quota_file, load_quota_file  # noqa: PLC0415
@@ -52,6 +79,8 @@ def command(port: int, quota_file: Path | None, finish_after: float | None, seed
         raise BadInput(
             f"--finish-after must be a number of seconds, not {finish_after:g}; leave it out if pods should not end"
         )
+    if kubeconfig is not None:
+        _check_replaceable(kubeconfig)
     if quota_file is not None:
         try:
             documents = load_quota_file(quota_file.read_text(encoding="utf-8"))
@@ -63,7 +92,7 @@ def command(port: int, quota_file: Path | None, finish_after: float | None, seed
         except QuotaFileError as error:
             raise BadInput(f"{quota_file}: {error}") from error
     try:
-        asyncio.run(_serve(sandbox, finish_after))
+        asyncio.run(_serve(sandbox, finish_after, kubeconfig))
     except BrokenPipeError:
         raise  # stdout was closed: not an error of the port
     except OSError as error:
@@ -73,7 +102,27 @@ def command(port: int, quota_file: Path | None, finish_after: float | None, seed
         ) from error
 
 
-async def _serve(sandbox: Sandbox, finish_after: float | None) -> None:
+def _check_replaceable(file: Path) -> None:
+    """Raise ``BadInput`` if the file holds a kubeconfig that somebody else wrote: credentials must not be lost."""
+    try:
+        written = file.read_bytes()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be replaced: {error.strerror}") from error
+    if written and not written.startswith(_KUBECONFIG_MARK.encode()):
+        raise BadInput(f"{file}: is not a kubeconfig of the sandbox, so it is not replaced: choose another file")
+
+
+def _write_kubeconfig(file: Path, url: str) -> None:
+    """Write the kubeconfig. Raises ``BadInput``."""
+    try:
+        file.write_text(_KUBECONFIG.format(mark=_KUBECONFIG_MARK, url=url), encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be written: {error.strerror}") from error
+
+
+async def _serve(sandbox: Sandbox, finish_after: float | None, kubeconfig: Path | None) -> None:
     """Serve until SIGINT or SIGTERM."""
     from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet, Server  # noqa: PLC0415
 
@@ -82,19 +131,24 @@ async def _serve(sandbox: Sandbox, finish_after: float | None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
     async with sandbox, Kubelet(Server(sandbox.url), finish_after=finish_after):
-        click.echo(_how_to_use(sandbox.url, finish_after))
+        if kubeconfig is not None:
+            _write_kubeconfig(kubeconfig, sandbox.url)
+        click.echo(_how_to_use(sandbox.url, finish_after, kubeconfig))
         await ended.wait()
     click.echo("The sandbox has stopped; everything in it is gone.")
 
 
-def _how_to_use(url: str, finish_after: float | None) -> str:
+def _how_to_use(url: str, finish_after: float | None, kubeconfig: Path | None) -> str:
     life = "run until they are deleted" if finish_after is None else f"succeed after {finish_after:g} s"
-    return "\n".join(
-        (
-            f"An embedded Kubernetes API server listens on {url}; pods {life}. Ctrl-C stops it.",
-            f"  kubectl --server {url} get resourcequotas --all-namespaces",
-            f"  kubectl --server {url} run one --image=busybox --restart=Never",
-            f"  curl {url}/sandbox/counters  # creates seen, rejected, ...",
-            f"  curl -X POST {url}/sandbox/faults -d '{{\"quota_conflict_share\": 0.04}}'  # simulate a fault",
-        )
-    )
+    kubectl = f"kubectl --server {url}" if kubeconfig is None else "kubectl"
+    lines = [
+        f"An embedded Kubernetes API server listens on {url}; pods {life}. Ctrl-C stops it.",
+        f"  {kubectl} get resourcequotas --all-namespaces",
+        f"  {kubectl} run one --image=busybox --restart=Never",
+        f"  curl {url}/sandbox/counters  # creates seen, rejected, ...",
+        f"  curl -X POST {url}/sandbox/faults -d '{{\"quota_conflict_share\": 0.04}}'  # simulate a fault",
+        "It has no workload controllers: Jobs and Deployments are stored and counted, but get no pods.",
+    ]
+    if kubeconfig is not None:
+        lines.insert(1, f"  export KUBECONFIG={shlex.quote(str(kubeconfig.absolute()))}")
+    return "\n".join(lines)

@@ -83,8 +83,16 @@ class Reach:
             raise ReachError(f"{place.found} cannot be used: {one_line(error)}; {OTHER}") from error
 
     def checks(self) -> Iterator[Check]:
-        """Run the checks one by one: the cluster, each right, the quotas."""
+        """Run the checks one by one: the cluster, the namespace, each right, the quotas.
+
+        Without the namespace the others say nothing about the namespace that was meant: they are left out.
+        """
         yield Check("cluster", ok=True, detail=f"{self.version()} at {self.place.url} ({self.place.found})")
+        namespace = self.place.namespace
+        if self._missing(namespace):
+            remedy = f"create it (kubectl create namespace {namespace}), or choose another with --namespace"
+            yield Check("namespace", ok=False, detail=f"namespace {namespace} does not exist", remedy=remedy)
+            return
         for right in RIGHTS:
             yield self._right(right)
         yield self._quotas()
@@ -140,9 +148,6 @@ class Reach:
     def _quotas(self) -> Check:
         namespace = self.place.namespace
         status, answer = self.ask("GET", f"/api/v1/namespaces/{namespace}/resourcequotas")
-        if status == 200 and not answer.get("items") and self._missing(namespace):
-            remedy = "create it, or choose another with --namespace"
-            return Check("quotas", ok=False, detail=f"namespace {namespace} does not exist", remedy=remedy)
         if status != 200:
             return Check(
                 "quotas", ok=False, detail=f"listing them failed with status {status}", remedy=RIGHTS[3].without
@@ -156,7 +161,8 @@ class Reach:
 
     def _missing(self, namespace: str) -> bool:
         """Return whether a namespace does not exist; false if the account may not read it."""
-        return self.ask("GET", f"/api/v1/namespaces/{namespace}")[0] == 404
+        status, answer = self.ask("GET", f"/api/v1/namespaces/{namespace}")
+        return status == 404 and answer.get("kind") == "Status"
 
     def ask(
         self,

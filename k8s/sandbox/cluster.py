@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from aiohttp import web
 
-from backoff_ctrl.k8s.sandbox.http.server import Front
-from backoff_ctrl.k8s.sandbox.kinds.kinds import NAMESPACES, QUOTAS, Kind
+from backoff_ctrl.k8s.sandbox.controllers.service_accounts import ServiceAccounts
+from backoff_ctrl.k8s.sandbox.http.server import LOG, Front
+from backoff_ctrl.k8s.sandbox.kinds.kinds import NAMESPACES, QUOTAS, SERVICES, Kind
 from backoff_ctrl.k8s.sandbox.verbs.requests import Target
 from backoff_ctrl.k8s.sandbox.verbs.writing import Writer
 from backoff_ctrl.k8s.sandbox.wire.encoding import load
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.sandbox.wire.faults import Faults
 
 _STANDARD_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+_KUBERNETES: JSON = {
+    "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+    "spec": {
+        "clusterIP": "10.96.0.1",
+        "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
+    },
+}
+"""The service that an API server makes for itself; as all addresses of the sandbox, this one leads nowhere."""
 _GRACE_OF_STOP = 0.5
 
 
@@ -51,8 +60,10 @@ class Sandbox:
         self._runner: web.ServerRunner | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._core.store.listen(self._wake_waiters)
+        self._accounts = ServiceAccounts(self._core, self.kind("serviceaccounts"))
         for name in _STANDARD_NAMESPACES:
             self.create_namespace(name)
+        self.create(SERVICES, "default", _KUBERNETES)
 
     @property
     def settings(self) -> Settings:
@@ -84,7 +95,7 @@ class Sandbox:
             message, payload, protocol, writer, task = parts
             return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=limit)
 
-        server = web.Server(self._front.handle, request_factory=request_of, access_log=None)
+        server = web.Server(self._front.handle, request_factory=request_of, access_log=None, logger=LOG)
         runner = web.ServerRunner(server, shutdown_timeout=_GRACE_OF_STOP)
         await runner.setup()
         site = web.TCPSite(runner, self._host, self._port, backlog=1024)

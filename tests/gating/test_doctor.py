@@ -162,6 +162,27 @@ def test_a_namespace_that_does_not_exist_is_reported(
     assert "namespace taem does not exist" in capsys.readouterr().out
 
 
+def test_a_missing_namespace_fails_its_own_check_and_the_rest_is_left_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Rights are denied in a namespace without role bindings: that must not read as a missing right to create pods."""
+    others = cluster({"create pods"})
+
+    def answer(seen: Seen) -> Any:
+        if seen.path == "/api/v1/namespaces/taem":
+            return failure(404, "NotFound", 'namespaces "taem" not found')
+        return others(seen)
+
+    with scripted_server(answer) as server:
+        code = run(["doctor", "--server", server.url, "-n", "taem", "--json"])
+    checks = json.loads(capsys.readouterr().out)["checks"]
+
+    assert code == 1
+    assert [check["name"] for check in checks] == ["versions", "cluster", "namespace"]
+    assert checks[-1]["ok"] is False
+    assert "kubectl create namespace taem" in checks[-1]["remedy"]
+
+
 def test_a_server_that_is_no_api_server_ends_the_checks(capsys: pytest.CaptureFixture[str]) -> None:
     """A web server answers 404 to everything: one line and exit code 2, not a line per check."""
     with scripted_server(cluster(set(), version=404)) as server:

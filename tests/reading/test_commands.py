@@ -152,6 +152,45 @@ def test_classify_tells_people_what_to_do(
     assert capsys.readouterr().out.splitlines() == lines
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], '{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":200}'),
+        ([], '{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","annotations":{"a":"pods already exists"}}}'),
+        (["--status", "201"], ""),
+    ],
+    ids=["status", "object", "code"],
+)
+def test_classify_recognizes_a_success(
+    arguments: list[str], text: str, feed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says so instead of calling the answer unknown; the lane is still one of the documented ones."""
+    feed(text)
+    assert run(["classify", *arguments]) == 0
+    assert "This is a success, not a refusal" in capsys.readouterr().out
+    feed(text)
+    assert run(["classify", *arguments, "--json"]) == 0
+    found = document(capsys)
+    assert (found["lane"], found["retryable"]) == ("other", False)
+
+
+def test_classify_reads_each_refusal_of_a_log(feed: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:
+    """Still one JSON document: the first refusal at the top, the others under ``more``; other lines are skipped."""
+    denied = 'Error from server (Forbidden): pods is forbidden: User "a" cannot create resource "pods" in API group ""'
+    log = f"10:00 starting\n10:01 {FULL}\n10:02 waiting\n{denied}\n"
+    feed(log)
+    assert run(["classify", "--json"]) == 0
+    found = document(capsys)
+    assert (found["lane"], found["quota"]) == ("quota", "team")
+    assert [each["lane"] for each in found["more"]] == ["rbac"]
+    feed(log)
+    assert run(["classify"]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("lane")] == [
+        "lane       quota",
+        "lane       rbac",
+    ]
+
+
 def test_footprint_gives_scripts_one_object_for_one_manifest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,6 +211,20 @@ def test_footprint_gives_scripts_one_object_for_one_manifest(
         },
         "scopes": ["PriorityClass", "PriorityClass=high"],
     }
+
+
+def test_footprint_takes_the_file_with_and_without_f(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both ways print the same; two files at once are wrong use."""
+    file = str(tmp_path / "pod.yaml")
+    (tmp_path / "pod.yaml").write_text(POD)
+    printed = []
+    for arguments in (["-f", file], [file]):
+        assert run(["footprint", *arguments]) == 0
+        printed.append(capsys.readouterr().out)
+
+    assert printed[0] == printed[1]
+    assert run(["footprint", file, "-f", file]) == 2
+    assert "Name one file" in capsys.readouterr().err
 
 
 def test_footprint_gives_a_list_for_several_manifests(

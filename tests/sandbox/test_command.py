@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import urllib.request
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
+from kubernetes.client import CoreV1Api
+from kubernetes.config import new_client_from_config
 
 from backoff_ctrl.api.commands.sandbox import command
 
@@ -39,7 +42,7 @@ class Running:
             [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         assert self.process.stdout is not None
-        self.greeting = [self.process.stdout.readline() for _ in range(5)]
+        self.greeting = [self.process.stdout.readline() for _ in range(6 + ("--kubeconfig" in arguments))]
         self.url = self.greeting[0].split("listens on ")[1].split(";")[0]
 
     def get(self, path: str) -> dict[str, object]:
@@ -78,6 +81,60 @@ def test_it_says_how_to_use_it_and_ends_cleanly(running: Running, number: signal
     assert (code, err) == (0, "")
     assert f"kubectl --server {running.url} " in running.greeting[1]
     assert out == "The sandbox has stopped; everything in it is gone.\n"
+
+
+@pytest.mark.parametrize("aborted", [True, False], ids=["reset", "closed"])
+def test_a_client_that_is_killed_leaves_no_traceback(running: Running, aborted: bool) -> None:
+    """In the middle of a watch, of a body or of a header, or if it speaks no HTTP: stderr stays empty."""
+    head = "Host: x\r\nContent-Type: application/json\r\n"
+    for sent in (
+        f"GET /api/v1/pods?watch=1 HTTP/1.1\r\n{head}\r\n",
+        f'POST /api/v1/namespaces/team/pods HTTP/1.1\r\n{head}Content-Length: 100\r\n\r\n{{"a',
+        f'POST /api/v1/namespaces HTTP/1.1\r\n{head}Transfer-Encoding: chunked\r\n\r\n5\r\n{{"a',
+        "GET /api/v1/po",
+        "GET /api HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+        "\x16\x03\x01",
+    ):
+        with socket.create_connection(("127.0.0.1", int(running.url.rpartition(":")[2]))) as client:
+            client.sendall(sent.encode())
+            running.get("/version")  # it has read what was sent before
+            if aborted:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    running.get("/version")
+
+    code, _, err = running.end(signal.SIGTERM)
+    assert (code, err) == (0, "")
+
+
+def test_it_writes_a_kubeconfig(tmp_path: Path) -> None:
+    """The line to export is printed, and clients that use the file reach the sandbox; the next start replaces it."""
+    file = tmp_path / "a folder" / "config"
+    file.parent.mkdir()
+    for _ in range(2):
+        made = Running("--port", "0", "--kubeconfig", str(file))
+        try:
+            assert made.greeting[1] == f"  export KUBECONFIG='{file}'\n"
+            with new_client_from_config(str(file)) as client:
+                assert client.configuration.host == made.url
+                CoreV1Api(client).read_namespace("default")  # raises if it is not answered
+        finally:
+            made.end(signal.SIGTERM)
+
+
+def test_a_kubeconfig_of_another_cluster_is_not_replaced(tmp_path: Path) -> None:
+    """It may hold the only copy of somebody's credentials."""
+    file = tmp_path / "config"
+    file.write_text("apiVersion: v1\nkind: Config\n")
+
+    _refuses(["--port", "0", "--kubeconfig", str(file)], "is not a kubeconfig of the sandbox, so it is not replaced")
+    assert file.read_text() == "apiVersion: v1\nkind: Config\n"
+    _refuses(["--port", "0", "--kubeconfig", str(tmp_path)], "cannot be replaced: Is a directory")
+    _refuses(["--port", "0", "--kubeconfig", str(tmp_path / "no" / "config")], "cannot be written: No such file")
+
+
+def test_it_says_that_it_has_no_controllers(running: Running) -> None:
+    """Or its user waits in vain for the pods of a Job."""
+    assert "Jobs and Deployments are stored and counted, but get no pods" in running.greeting[-1]
 
 
 def test_pods_finish_after_the_time_given(running: Running) -> None:

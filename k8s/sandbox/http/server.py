@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from backoff_ctrl.k8s.sandbox.controllers.garbage import GarbageCollector
 from backoff_ctrl.k8s.sandbox.kinds.answers import PLAIN_404, ApiError, internal, timed_out, too_large
@@ -37,6 +39,17 @@ _PRIORITY = {
 }
 _READS = frozenset({"get", "list"})
 _UNFORESEEN = (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError)
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether a logged error is the sandbox's own: not a client that disconnected, or that does not speak HTTP."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, ConnectionError | HttpProcessingError)
+
+
+LOG = logging.getLogger(__name__)
+"""Where aiohttp logs the errors of the server."""
+LOG.addFilter(_is_ours)
 
 
 class Front:

@@ -62,7 +62,7 @@ def _page(core: Core, method: str, path: str, data: bytes) -> Reply | None:
     """Pages that have nothing to do with kinds."""
     if path in _HEALTH:
         return 200, b"ok", "text/plain; charset=utf-8"
-    if path == "/version":
+    if path in {"/version", "/version/"}:
         return 200, dump(VERSION), _JSON
     if path.startswith("/openapi/"):
         return 200, core.openapi.page(path), _JSON

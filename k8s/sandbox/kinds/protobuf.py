@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import struct
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -52,7 +53,7 @@ def read_protobuf(data: bytes) -> Any:
     """Decode the envelope that Kubernetes sends into an object. Raises 400."""
     try:
         return _unwrap(data)
-    except (ValueError, IndexError, OverflowError) as error:
+    except (ValueError, IndexError, OverflowError, struct.error) as error:
         raise bad_request(f"couldn't read the protobuf body: {error}") from error
 
 
@@ -168,7 +169,15 @@ def _value(type_: str, raw: int | bytes, depth: int) -> Any:
     if type_ in _SCALARS:
         return _SCALARS[type_](raw)
     special = _SPECIAL.get(type_)
-    return special(_bytes(raw)) if special else _message(type_, _bytes(raw), depth + 1)
+    if special:
+        return special(_bytes(raw))
+    found = _message(type_, _bytes(raw), depth + 1)
+    return _either(found, *_EITHER[type_]) if type_ in _EITHER else found
+
+
+def _either(found: dict[str, Any], other: str, absent: Any) -> Any:
+    """What Go writes for the types that are either a schema or something else: ``marshal.go`` of apiextensions."""
+    return found["schema"] if "schema" in found else found.get(other, absent)
 
 
 def _signed(raw: int | bytes) -> int:
@@ -176,10 +185,16 @@ def _signed(raw: int | bytes) -> int:
     return number - (1 << 64) if number >= 1 << 63 else number
 
 
+def _double(data: bytes) -> float:
+    number: float = struct.unpack("<d", data)[0]
+    return int(number) if number.is_integer() else number  # Go writes 1, not 1.0
+
+
 _SCALARS: dict[str, Callable[[int | bytes], Any]] = {
     "string": lambda raw: _bytes(raw).decode(),
     "bytes": lambda raw: base64.b64encode(_bytes(raw)).decode(),
     "bool": bool,
+    "double": lambda raw: _double(_bytes(raw)),
     "int32": _signed,
     "int64": _signed,
     "uint32": _signed,
@@ -226,4 +241,12 @@ _SPECIAL: dict[str, Callable[[bytes], Any]] = {
     "api.resource.Quantity": _text,
     "util.intstr.IntOrString": _int_or_string,
     "runtime.RawExtension": _raw_json,
+    "apiextensions.v1.JSON": _raw_json,
+}
+
+# Either a schema or what is in another field: that field, and the value where both are absent.
+_EITHER: dict[str, tuple[str, Any]] = {
+    "apiextensions.v1.JSONSchemaPropsOrArray": ("jSONSchemas", None),
+    "apiextensions.v1.JSONSchemaPropsOrBool": ("allows", False),
+    "apiextensions.v1.JSONSchemaPropsOrStringArray": ("property", None),
 }

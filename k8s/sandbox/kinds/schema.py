@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .answers import ApiError, bad_request
+from .kinds import DEFINITIONS
 from .protobuf import Field, fields_by_name, package_of
 from .structural import prune_and_default
 
@@ -75,7 +76,8 @@ def cannot_handle(kind: Kind, why: str) -> ApiError:
 def message_of(kind: Kind) -> str:
     """The name of the type of a kind, empty where the table has none."""
     name = f"{package_of(kind.api_version)}.{kind.kind}"
-    return name if kind.strategic and fields_by_name(name) else ""
+    typed = kind.strategic and kind is not DEFINITIONS and fields_by_name(name)  # definitions have rules of their own
+    return name if typed else ""
 
 
 def json_word(value: Any) -> str:

@@ -30,6 +30,7 @@ from . import admission
 from .requests import PLAIN, WriteOptions
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable
 
     from backoff_ctrl.k8s.sandbox.core import Core
@@ -56,9 +57,10 @@ class _Origin(NamedTuple):
 class Writer:
     """Performs all creates and updates."""
 
-    def __init__(self, core: Core) -> None:
-        """Write to the store of ``core``."""
+    def __init__(self, core: Core, rng: random.Random | None = None) -> None:
+        """Write to the store of ``core``; names and uids are drawn from its generator, or from ``rng``."""
         self._core = core
+        self._rng = rng or core.rng
 
     def create(self, target: Target, body: JSON, options: WriteOptions = PLAIN) -> bytes:
         """Store a new object; returns its bytes. Raises 400, 403, 404, 409, 422, 500."""
@@ -85,7 +87,7 @@ class Writer:
         for _ in range(_TRIES):
             if drawn:
                 obj["metadata"].pop("name", None)
-            give_identity(target.kind, obj, core.rng, core.clock())
+            give_identity(target.kind, obj, self._rng, core.clock())
             if not drawn or obj["metadata"]["name"] not in taken:
                 return
 

@@ -135,3 +135,22 @@ async def test_a_namespace_reports_what_keeps_it(api: Api) -> None:
     )  # fmt: skip
     assert found["NamespaceDeletionContentFailure"][0] == "False"
     made(await api.patch(f"{path}/stays", {"metadata": {"finalizers": None}}, MERGE))
+
+
+async def test_every_namespace_has_a_service_account(api: Api, namespace: str) -> None:
+    """It is named default, made a moment after the namespace, and made again after it was deleted."""
+    path = of_core(namespace, "serviceaccounts", "default")
+    first = await api.until(path, lambda obj: obj["metadata"]["uid"])
+    made(await api.delete(path))
+
+    await api.until(path, lambda obj: obj["metadata"]["uid"] != first["metadata"]["uid"])
+
+
+async def test_the_api_server_has_a_service(api: Api) -> None:
+    """`kubernetes` in the namespace default, at the first address of the range for services."""
+    service = await api.until(of_core("default", "services", "kubernetes"), bool)
+
+    assert service["metadata"]["labels"] == {"component": "apiserver", "provider": "kubernetes"}
+    assert service["spec"]["clusterIP"].endswith(".0.1")
+    (port,) = service["spec"]["ports"]
+    assert (port["name"], port["port"], port["protocol"]) == ("https", 443, "TCP")

@@ -90,3 +90,12 @@ async def test_malformed_yaml_is_refused(api: Api, namespace: str, body: bytes, 
 
     expected = (400, "BadRequest", f"error decoding YAML: error converting YAML to JSON: yaml: {told}")
     assert refusal(reply) == expected
+
+
+async def test_the_version_is_read_with_and_without_a_slash(api: Api) -> None:
+    """Go's discovery client asks for `/version`, others for `/version/`."""
+    plain, slashed = await api.get("/version"), await api.get("/version/")
+
+    assert (plain.status, slashed.status) == (200, 200)
+    assert slashed.json == plain.json
+    assert slashed.json["gitVersion"].startswith("v1.")
