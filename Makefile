@@ -9,7 +9,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.made
 ARGS ?=
-CORES := $(shell getconf _NPROCESSORS_ONLN)
+# Two processes a core, since most tests wait; each takes the next test when it is done with one.
+SIDE_BY_SIDE := -n $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN) ))) --dist loadgroup --no-loadscope-reorder
 
 # Bytecode is kept, and apart from the tree: the tests start hundreds of short programs.
 unexport PYTHONDONTWRITEBYTECODE
@@ -29,11 +30,11 @@ run: $(STAMP) ## keep a workload going through the gate, with a table that refre
 	$(BIN)/backoff-ctrl demo --keep-going $(ARGS)
 
 test: $(STAMP) ## run the whole suite, on the sandbox and a real Kubernetes, with branch coverage of the engine
-	$(BIN)/python -m pytest -n $$(( 2 * $(CORES) )) --dist loadgroup --no-loadscope-reorder --cov --cov-report=term $(ARGS)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --cov --cov-report=term $(ARGS)
 	@echo "pragmas that exempt lines of the engine: $$(grep -rc 'pragma: no' backoff_ctrl/engine --include='*.py' | awk -F: '{n += $$2} END {print n}')"
 
 test-quick: $(STAMP) ## run what needs no real Kubernetes: sandbox only, fewer drawn examples, no coverage, two processes a core
-	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(BIN)/python -m pytest -m 'not real' -n $$(( 2 * $(CORES) )) --dist worksteal $(ARGS)
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(BIN)/python -m pytest -m 'not real' $(SIDE_BY_SIDE) $(ARGS)
 
 test-oldest: $(STAMP) ## run the tests of the cluster against the oldest Kubernetes that is supported
 	BACKOFF_CTRL_BED=oldest $(BIN)/python -m pytest tests/cluster $(ARGS)

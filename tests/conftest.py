@@ -20,17 +20,31 @@ settings.register_profile("quick", parent=settings.get_profile("default"), max_e
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=5_000, derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
+gc.disable()  # until all is collected: to look for garbage then costs a third as much as collecting
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start what is `long` first, in the random order that it has: begun last, each would run on alone."""
+
+@pytest.hookimpl(tryfirst=True, wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
+    """Where several processes share the tests: one of them runs all that share a fixture of their module.
+
+    What is `long` is started first, in the random order that it has: begun last, each would run on alone.
+    """
+    for item in items:
+        if isinstance(item, pytest.Function) and "module" in _scopes(item):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    yield
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
+def _scopes(item: pytest.Function) -> set[str]:
+    """Return how long each of a test's fixtures lives."""
+    return {each[-1].scope for each in item._fixtureinfo.name2fixturedefs.values()}
+
+
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector thousands of collected tests and all modules: they stay until the end."""
-    gc.collect()
+    """Spare the garbage collector the modules and thousands of collected tests: they stay until the end."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -47,20 +47,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as `real` whatever needs more than Python, before `-m` looks at the marks.
-
-    What breaks the same control plane is a group: one process runs it, one test after the other, beside the rest.
-    """
+    """Mark as `real` whatever needs more than Python, before `-m` looks at the marks."""
     for item in items:
-        asked, fixtures = getattr(item, "callspec", None), set(_fixtures_of(item))
-        params = asked.params if asked else {}
-        if params.get("server") == "kubernetes" or NEEDS_BINARIES & fixtures:
+        asked = getattr(item, "callspec", None)
+        if (asked and asked.params.get("server") == "kubernetes") or NEEDS_BINARIES & set(_fixtures_of(item)):
             item.add_marker("real")
             if not item.get_closest_marker("timeout"):
                 item.add_marker(pytest.mark.timeout(REAL_TIMEOUT))
-        if "breakable" in fixtures:
-            item.add_marker("long")
-            item.add_marker(pytest.mark.xdist_group("-".join([item.path.stem, *params.get("breakable", ())])))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

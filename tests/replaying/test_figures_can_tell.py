@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.replay.admission import Quota, QuotaAdmission
     from backoff_ctrl.k8s.replay.comparing import MakeClient
 
+pytestmark = pytest.mark.long
+
 SEEDS = (1, 2, 7)
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from tests.cluster.control_plane.bed import Bed
 
+pytestmark = pytest.mark.long
+
 
 FLOW = "/apis/flowcontrol.apiserver.k8s.io/v1"
 TWO_AT_A_TIME = ("--enable-priority-and-fairness=false", "--max-mutating-requests-inflight=2")

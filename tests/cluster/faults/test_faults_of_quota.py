@@ -7,12 +7,16 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.cluster.control_plane.bed import API, Bed
 from tests.cluster.faults.fault_record import record
 from tests.cluster.faults.storm import CREATES, HARD, PATIENCE, ROUNDS, Pace, Storm, meanwhile
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+pytestmark = pytest.mark.long
 
 
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"

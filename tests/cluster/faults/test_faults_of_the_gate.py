@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from tests.cluster.control_plane.bed import Bed
 
+pytestmark = pytest.mark.long
+
 
 ROOT = Path(__file__).parents[3]
 AT_A_TIME = 40

@@ -8,6 +8,8 @@ import signal
 import time
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 from tests.cluster.control_plane.bed import API, CONTROLLERS, ETCD, Bed
 from tests.cluster.control_plane.second_server import second_server
 from tests.cluster.faults.fault_record import record
@@ -15,6 +17,8 @@ from tests.cluster.faults.storm import CREATES, Account, Storm, meanwhile
 
 if TYPE_CHECKING:
     from tests.cluster.control_plane.servers import Server
+
+pytestmark = pytest.mark.long
 
 RACES: Final = 10
 """How many races to try at the most: usually the servers collide in the first."""
