@@ -57,8 +57,6 @@ class QuotaAdmission:
         states = self._ledger.states(attempt.namespace)
         if not states:
             return
-        if self._shuffler is not None:
-            self._shuffler.shuffle(states)
         if self._faults.strikes("quota_timeout_share"):
             raise internal("resource quota evaluation timed out")
         try:
@@ -90,6 +88,8 @@ class QuotaAdmission:
     ) -> list[tuple[QuotaState, dict[str, Amount]]]:
         """Check all quotas that apply; the new ``used`` of each. Raises 403."""
         concerned = [state for state in states if self._concerns(state, attempt, charge)]
+        if self._shuffler is not None:  # only these: what the controllers create must not change the order for others
+            self._shuffler.shuffle(concerned)
         negative = [name for name, amount in charge.amounts.items() if amount.nano < 0]
         if negative:
             listed = ",".join(sorted(negative))
