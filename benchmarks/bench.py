@@ -1,8 +1,8 @@
-"""Measure the engine: what one decision, one rejection and one waiter cost. Writes ``build/bench.json``.
+"""Measure the engine: what one decision, one rejection and one waiting request cost. Writes ``build/bench.json``.
 
-Times of single decisions are told as multiples of a yardstick, ``json.loads`` of a pod of 440 bytes, measured in
-the same run and in turns with them: machines differ and are noisy, ratios less so. The waiters' scenarios run in
-processes of their own (``waiters.py``). Exit code 1 if a bar is missed.
+Times of single decisions are given as multiples of a yardstick, ``json.loads`` of a pod of 440 bytes, measured in the
+same run, alternating with them: machines differ and are noisy, ratios less so. The scenarios with a million waiting
+requests run in processes of their own (``waiters.py``). Exit code 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ BARS = {
     "bytes_per_waiter": 600.0,
     "wake_us_at_1e6_waiters": 200.0,
 }
-GROWTH_BAR = 2.0  # a decision beside 1,000,000 waiters against one beside 1,000
+GROWTH_BAR = 2.0  # a decision beside 1,000,000 waiting requests against one beside 1,000
 
 
 def pod_demand(cpu_milli: int) -> Demand:
-    """Return what a pod of the size is charged, every name that a quota may use."""
+    """Return what a pod of this size is charged, under every name that a quota may use."""
     cpu, memory = cpu_milli * 10**6, cpu_milli * GIB // 500
     return Demand(
         {"pods": 10**9, "count/pods": 10**9, "cpu": cpu, "requests.cpu": cpu, "memory": memory,
@@ -61,7 +61,7 @@ def yardstick(_round: int) -> float:
 
 
 def full_quota(controller: Controller) -> None:
-    """Teach a controller a full quota, by a rejection, as a plain gate learns it."""
+    """Teach a controller a full quota by a rejection, as a gate without a watch learns it."""
     controller.submit(Request("first", "team", pod_demand(1000)), 0.0)
     [ticket] = controller.advance(0.0)
     assert isinstance(ticket, Ticket)
@@ -71,7 +71,7 @@ def full_quota(controller: Controller) -> None:
 
 
 def blocked(_round: int) -> float:
-    """Return microseconds of one create that has to wait behind others: request, submit and advance."""
+    """Return microseconds for one create that waits behind equal ones: request, submit and advance."""
     controller = Controller()
     full_quota(controller)
     demands = [pod_demand(100 * i) for i in range(1, 9)]
@@ -88,7 +88,7 @@ def blocked(_round: int) -> float:
 
 
 def blocked_alone(_round: int) -> float:
-    """Return microseconds of one create that has to wait and is the first of its shape."""
+    """Return microseconds for one create that waits and is the first of its shape."""
     controller = Controller()
     full_quota(controller)
     demands = [pod_demand(100 + i) for i in range(200)]
@@ -100,7 +100,7 @@ def blocked_alone(_round: int) -> float:
 
 
 def admit_settle(_round: int) -> float:
-    """Return microseconds of one create that goes at once and is stored: request, submit, advance, settle, advance."""
+    """Return microseconds for one create that is sent at once: request, submit, advance, settle, advance."""
     controller = Controller()
     limited = {"requests.cpu": 10**18, "requests.memory": 10**30}
     used = {"requests.cpu": 10**9, "requests.memory": GIB}
@@ -123,9 +123,9 @@ def admit_settle(_round: int) -> float:
 
 
 def rejection_body(rng: random.Random, milli: int) -> bytes:
-    """Return a full quota's answer to such a pod as an API server words it, the whole Status, no two alike.
+    """Return a full quota's answer to a pod as an API server words it: the whole Status, no two alike.
 
-    Only what is exceeded is named: half of the time cpu, else cpu and memory.
+    Only exceeded resources are named: cpu half of the time, else cpu and memory.
     """
     name = f"job-{rng.randrange(16**8):08x}"
     requested, used = [f"requests.cpu={milli}m"], [f"requests.cpu={64_000 - rng.randrange(milli)}m"]
@@ -146,9 +146,9 @@ def rejection_body(rng: random.Random, milli: int) -> bytes:
 
 
 def reject(number: int) -> float:
-    """Return microseconds of one quota rejection, read from bytes and learned: texts all different.
+    """Return microseconds to read one quota rejection from bytes and learn from it; all texts differ.
 
-    The look over the line that follows is the next decision, and not counted here.
+    The scan of the line that follows belongs to the next decision and is not counted here.
     """
     rng = random.Random(number)
     controller = Controller()
@@ -181,7 +181,7 @@ MEASURES: dict[str, Callable[[int], float]] = {
 
 
 def decisions(progress: Progress, task: TaskID) -> tuple[float, dict[str, float]]:
-    """Return the yardstick in microseconds and the median ratio of each measure to it, round by round."""
+    """Return the yardstick in microseconds, and for each measure the median over the rounds of its ratio to it."""
     rods = []
     ratios: dict[str, list[float]] = {name: [] for name in MEASURES}
     for number in range(ROUNDS):
@@ -196,7 +196,7 @@ def decisions(progress: Progress, task: TaskID) -> tuple[float, dict[str, float]
 
 
 def waiters(scenario: str) -> dict[str, float]:
-    """Run one scenario of waiters in its own process."""
+    """Run one scenario of ``waiters.py`` in its own process."""
     command = [sys.executable, str(HERE / "waiters.py"), scenario]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found: dict[str, float] = json.loads(done.stdout)

@@ -1,9 +1,9 @@
-"""A million waiters: bytes each, one more decision beside them, one wake among them. Prints one JSON object.
+"""A million waiting requests: bytes for each, one more decision beside them, one wake among them. Prints a JSON object.
 
-``spread``: 10,000 namespaces of 100 waiters, a quota each. ``crowded``: one namespace, 10,000 shapes, three quotas
-that all apply. Memory is the growth of the process's resident set while the waiters join, their ``Request``, ids
-and demands included, divided by their number. The small controllers beside which a decision is compared hold 1,000
-waiters of the same kind; both are measured in turns.
+``spread``: 10,000 namespaces with 100 waiting requests and one quota each. ``crowded``: one namespace, 10,000 shapes,
+three quotas that all apply. Memory is the growth of the process's resident set while the requests join the line, their
+``Request``, ids and demands included, divided by their number. The small controllers to which a decision is compared
+hold 1,000 waiting requests of the same kind; the two are measured alternately.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ MANY, FEW = 1_000_000, 1_000
 POLICY = Policy(waiters_max=2 * MANY, overtakes_max=4096, overtaken_for_max=86_400)  # the wakes overtake each other
 BATCHES, BATCH, BURST = 40, 500, 10
 WAKES = 200
-SETTLED = 0.002  # seconds: the policy's settle time, which is waiting and no work
+SETTLED = 0.002  # seconds: the policy's settle time, which is no work
 
 
 class Crowd:
-    """A controller with full, observed quotas and the waiters in front of them."""
+    """A controller with full, observed quotas and the requests that wait for them."""
 
     def __init__(self, waiters: int, namespaces: int, shapes: int, quotas: int) -> None:
-        """Fill the line; measure what it takes."""
+        """Fill the line; measure the memory it takes."""
         self.controller = Controller(POLICY)
         self.now = 1.0
         self.namespaces = [f"namespace-{i}" for i in range(namespaces)]
@@ -54,12 +54,12 @@ class Crowd:
         self.head = dict.fromkeys(self.namespaces, 0)
 
     def demand(self, number: int) -> Demand:
-        """Return the demand of the n-th waiter of a namespace: its own object, as each create has."""
+        """Return the demand of a namespace's n-th request: a new object, as for each real create."""
         cpu = (number % self.shapes + 1) * ONE
         return Demand({"pods": ONE, "requests.cpu": cpu, "requests.memory": cpu})
 
     def submit(self, number: int) -> None:
-        """Let one more wait."""
+        """Let one more request wait."""
         namespace = self.namespaces[number % len(self.namespaces)]
         request = Request(f"pod-{number}", namespace, self.demand(number // len(self.namespaces)))
         self.now += 1e-6
@@ -67,16 +67,16 @@ class Crowd:
         assert not self.controller.advance(self.now)
 
     def observe(self, namespace: str, quota: str, used: int) -> None:
-        """Tell a quota: each limits cpu under a name of its own, and memory and pods amply."""
+        """Report a quota: each limits cpu, and has plenty of memory and pods."""
         hard = {"requests.cpu": self.limit, "requests.memory": 10**30, "pods": 10**18}
         seen = {"requests.cpu": used, "requests.memory": 0, "pods": 0}
         self.controller.observe_quota(namespace, quota, ObservedQuota(hard, hard, seen), self.now)
 
     def decide(self, rng: random.Random, burst: int) -> float:
-        """Return microseconds of one more request that has to wait, while so many do: request, submit, advance.
+        """Return microseconds for one more request that has to wait beside the others: request, submit, advance.
 
-        They come in bursts of equals into a random namespace, as a Job's pods do. In bursts of one, every decision
-        finds the processor's caches cold where the crowd is larger than they are.
+        They come in bursts of equal requests into a random namespace, like the pods of a Job. In bursts of one, every
+        decision finds the processor's caches cold if the crowd is larger than they are.
         """
         picks = []
         for _ in range(BATCH // burst):
@@ -98,15 +98,15 @@ class Crowd:
         return took / BATCH / 1000
 
     def wake(self, rng: random.Random, *, deep: bool) -> float:
-        """Return microseconds from news that make room for exactly one waiter until it is admitted.
+        """Return microseconds from a report of room for exactly one waiting request until that is admitted.
 
-        The one is the head of the line, or, ``deep``, the one waiter that is small enough, wherever it stands.
+        That is the head of the line or, if ``deep``, the only request that is small enough, anywhere in the line.
         """
         namespace = rng.choice(self.namespaces)
         room = ONE if deep else (self.head[namespace] % self.shapes + 1) * ONE
         controller = self.controller
         self.now += 1.0
-        for quota in self.quotas[1:]:  # the others have had room before: their news are not what is measured
+        for quota in self.quotas[1:]:  # their reports came before and are not measured
             self.observe(namespace, quota, self.limit - room)
         self.now += 0.01
         self.rest()
@@ -115,7 +115,7 @@ class Crowd:
         early = controller.advance(self.now)
         self.now += SETTLED
         effects = controller.advance(self.now)
-        for _ in range(self.shapes):  # a look that the policy cut short goes on at the next advance
+        for _ in range(self.shapes):  # a scan cut short by the policy goes on at the next advance
             if effects:
                 break
             effects = controller.advance(self.now)
@@ -131,7 +131,7 @@ class Crowd:
         return took / 1000
 
     def rest(self) -> None:
-        """Let all that is due be done: nothing of one measurement is left to the next."""
+        """Advance until nothing is due, so that one measurement leaves nothing to the next."""
         end = self.now + 0.1
         while (deadline := self.controller.next_deadline()) is not None and deadline <= end:
             self.now = max(self.now, deadline)
@@ -139,7 +139,7 @@ class Crowd:
 
 
 def resident() -> int:
-    """Return the resident set in bytes: exact on Linux, elsewhere its highest mark so far."""
+    """Return the resident set in bytes: exact on Linux, elsewhere its peak so far."""
     statm = Path("/proc/self/statm")
     if statm.exists():
         return int(statm.read_text().split()[1]) * resource.getpagesize()
@@ -147,7 +147,7 @@ def resident() -> int:
 
 
 def scenario(name: str) -> dict[str, float]:
-    """Build a scenario and its small sister; measure both in turns."""
+    """Build a scenario and its small counterpart; measure both alternately."""
     if name == "spread":
         few, many = Crowd(FEW, 10, 4, 1), Crowd(MANY, 10_000, 4, 1)
     else:

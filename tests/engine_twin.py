@@ -1,9 +1,9 @@
-"""The naive twin: a server that is exact, and a law book that adds up lists. It imports nothing of the engine.
+"""The naive twin: an exact server, and the laws checked by adding up lists. It imports nothing of the engine.
 
-``TwinServer`` is the truth: quotas charge a create before it is stored, name only what is exceeded in the first
-quota that is violated, and admit what is equal. ``TwinLaws`` hears the same facts as the engine and computes, the
-slow way, the least that the engine must believe to be taken. Where the laws leave the engine a choice, the twin
-takes the choice that takes least, so that it never blames the engine wrongly.
+``TwinServer`` is the truth: its quotas charge a create before it is stored, admit an exact fit, and name only the
+exceeded resources of the first quota that is violated. ``TwinLaws`` receives the same facts as the engine and computes,
+the slow way, the least that the engine must believe to be taken. Where the laws leave the engine a choice, the twin
+assumes the choice that takes least, so that it never blames the engine wrongly.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NEVER = float("-inf")
 
 
 class TwinRefusal(NamedTuple):
-    """What a full quota answers."""
+    """The answer of a full quota."""
 
     quota: str
     requested: Amounts
@@ -47,7 +47,7 @@ class TwinServer:
         self.refused = 0
 
     def create(self, namespace: str, amounts: Amounts, scopes: frozenset[str] = frozenset()) -> TwinRefusal | None:
-        """Charge a create, or say which quota refuses it and why."""
+        """Charge a create, or return the refusal of the first quota that it violates."""
         self.creates += 1
         quotas = [(n, q) for n, q in sorted(self.quotas.get(namespace, {}).items()) if q.applies(scopes)]
         for name, quota in quotas:
@@ -66,7 +66,7 @@ class TwinServer:
         return None
 
     def release(self, namespace: str, amounts: Amounts, scopes: frozenset[str] = frozenset()) -> None:
-        """Give back what a stored create was charged."""
+        """Give back what a stored object was charged."""
         for quota in self.quotas.get(namespace, {}).values():
             if quota.applies(scopes):
                 for r in quota.hard:
@@ -75,7 +75,7 @@ class TwinServer:
 
 @dataclass(eq=False)
 class TwinCreate:
-    """One admission as the law book sees it."""
+    """One admission as the laws see it."""
 
     namespace: str
     amounts: Amounts
@@ -89,18 +89,18 @@ class TwinCreate:
 
 @dataclass
 class TwinCeiling:
-    """The least that is taken of one resource, by the facts delivered."""
+    """The least that is taken of one resource, by the facts delivered so far."""
 
     limited: int
     used: int
     seen: int
-    rise: int = 0  # of observed ``used`` since nothing of ours was in the air
+    rise: int = 0  # of observed ``used`` since no create of ours was in flight
     quiet_until: float = NEVER
 
 
 @dataclass
 class TwinKnown:
-    """What was heard of one quota. ``answered`` brackets when its newest accepted fact was received."""
+    """What is known of one quota. ``answered`` brackets the time when its newest accepted fact was received."""
 
     ceilings: dict[str, TwinCeiling] = field(default_factory=dict)
     wants: str | None = None
@@ -108,18 +108,18 @@ class TwinKnown:
     contradicted: bool = False
     proved: set[frozenset[str]] = field(default_factory=set)
     answered: tuple[float, float] = (NEVER, NEVER)
-    told: list[dict[str, tuple[int, int]]] = field(default_factory=list)
+    reported: list[dict[str, tuple[int, int]]] = field(default_factory=list)
 
     def applies(self, scopes: frozenset[str]) -> bool:
-        """Say whether it is sure that the quota charges this scope class."""
+        """Say whether the quota charges this scope class for sure."""
         return scopes in self.proved or (self.observed and (self.wants is None or self.wants in scopes))
 
 
 class TwinLaws:
-    """The facts of one engine, in the order they were delivered, and what must follow from them."""
+    """The facts that one engine received, in order, and what must follow from them."""
 
     def __init__(self, *, base: float, answered_hold: float, unproven_max: int) -> None:
-        """Know nothing; the three knobs are those of the engine beside it."""
+        """Start with nothing known; the three settings are those of the engine beside it."""
         self.base = base
         self.answered_hold = answered_hold
         self.unproven_max = unproven_max
@@ -135,7 +135,7 @@ class TwinLaws:
         return [c for c in self.creates if c.namespace == namespace and c.answered is None]
 
     def held(self, namespace: str, known: TwinKnown, resource: str, now: float) -> int:
-        """Add up the least that is reserved: what is outstanding, and answers that no rise can have confirmed."""
+        """Add up the least that is reserved: outstanding creates, and answered ones that no rise can have confirmed."""
         self._age(namespace, now)
         mine = [c for c in self.creates if c.namespace == namespace and known.applies(c.scopes)]
         flying = sum(c.amounts.get(resource, 0) for c in mine if c.answered is None)
@@ -145,7 +145,7 @@ class TwinLaws:
     def admit(
         self, namespace: str, amounts: Amounts, scopes: frozenset[str], probe: bool, now: float
     ) -> tuple[TwinCreate, list[str]]:
-        """Take in an admission; return it and the laws that it breaks, in words."""
+        """Note an admission; return it and a sentence for each law that it breaks."""
         broken = []
         lacking = []
         meets = False
@@ -165,7 +165,7 @@ class TwinLaws:
                 if now < ceiling.quiet_until:
                     broken.append(f"law 3: asked again {ceiling.quiet_until - now} s too early at {what}")
                 if known.observed and self.healthy.get(namespace) and not known.contradicted:
-                    broken.append(f"law 8: probed though news comes by itself at {what}")
+                    broken.append(f"law 8: probed though changes are reported at {what}")
                 if any((name, resource) in other.lacked_room_at for other in self.outstanding(namespace)):
                     broken.append(f"law 3: a second probe at {what}")
         unproven = not meets and not self.healthy.get(namespace, False)
@@ -179,7 +179,7 @@ class TwinLaws:
     # -- how it ended
 
     def created(self, create: TwinCreate, now: float) -> None:
-        """Take in a 201: a probe's success disproves what would have refused it."""
+        """Note a 201: a probe's success disproves the amounts that would have refused it."""
         self.successes[create.namespace] = self.successes.get(create.namespace, 0) + create.unproven
         for known in self.known.get(create.namespace, {}).values():
             for resource, ceiling in known.ceilings.items():
@@ -194,11 +194,11 @@ class TwinLaws:
         self._age(create.namespace, now)
 
     def over(self, create: TwinCreate) -> None:
-        """Take in an end without a charge."""
+        """Note an end without a charge."""
         self.creates.remove(create)
 
     def rejected(self, create: TwinCreate, refusal: TwinRefusal, now: float) -> None:
-        """Take in a refusal: newer amounts replace older ones, only of what it names."""
+        """Note a refusal: newer amounts replace older ones, only of the resources it names."""
         self.over(create)
         known = self.known.setdefault(create.namespace, {}).setdefault(refusal.quota, TwinKnown())
         known.proved.add(create.scopes)
@@ -220,24 +220,24 @@ class TwinLaws:
             elif create.sent > low:
                 ceiling.limited, ceiling.used = max(limited, ceiling.limited), min(used, ceiling.used)
                 known.contradicted = True
-        if create.probe and create.sent > low:  # what its own quota did not name had room for it
+        if create.probe and create.sent > low:  # the resources that its quota did not name had room for it
             for resource, ceiling in known.ceilings.items():
                 amount = create.amounts.get(resource, 0)
                 if amount and resource not in refusal.limited:
                     room = ceiling.limited - amount - self._all_held(create, known, resource)
                     ceiling.used = min(ceiling.used, room)
 
-    # -- news
+    # -- changes of quotas
 
     def observed(self, namespace: str, name: str, quota: TwinQuota, now: float) -> None:
-        """Take in a quota object as it was when it was told."""
+        """Note a quota object in the state in which it was reported."""
         known = self.known.setdefault(namespace, {}).setdefault(name, TwinKnown())
         first = not known.observed
         if first or known.wants != quota.wants:
             known.proved.clear()
         known.observed, known.wants = True, quota.wants
         known.answered = (now, now)
-        known.told.append({r: (quota.used[r], quota.hard[r]) for r in quota.hard})
+        known.reported.append({r: (quota.used[r], quota.hard[r]) for r in quota.hard})
         for other in self.known[namespace].values():
             other.contradicted = other.contradicted and not (other.observed and self.healthy.get(namespace, False))
         self._age(namespace, now)
@@ -249,21 +249,21 @@ class TwinLaws:
             ceiling.quiet_until = NEVER
 
     def forgotten(self, namespace: str, name: str) -> None:
-        """Take in that a quota is gone."""
+        """Note that a quota was deleted."""
         self.known.get(namespace, {}).pop(name, None)
 
     def watched(self, namespace: str, healthy: bool, now: float) -> None:
-        """Take in that news will come by itself, or will not."""
+        """Note whether changes are reported."""
         self._age(namespace, now)
         self.healthy[namespace] = healthy
 
     def hinted(self, namespace: str) -> None:
-        """Take in a hint: it may bring any probe forward."""
+        """Note a hint, which may bring any probe forward."""
         for known in self.known.get(namespace, {}).values():
             for ceiling in known.ceilings.values():
                 ceiling.quiet_until = NEVER
 
-    # -- the small print
+    # -- details
 
     def _all_held(self, but: TwinCreate, known: TwinKnown, resource: str) -> int:
         """Add up the most that may be reserved beside one create, itself included where it still counts."""
@@ -271,7 +271,7 @@ class TwinLaws:
         return sum(c.amounts.get(resource, 0) for c in mine if c.answered is not None or c is but)
 
     def _age(self, namespace: str, now: float) -> None:
-        """End answered holds by time while the watch is healthy; forget rises once nothing is in the air."""
+        """End answered holds by time while the watch is healthy; forget rises once no create of ours is in flight."""
         lasting = self.answered_hold if self.healthy.get(namespace) else float("inf")
         observed = any(known.observed for known in self.known.get(namespace, {}).values())
         self.creates = [
@@ -285,8 +285,8 @@ class TwinLaws:
                     ceiling.rise = 0
 
     def _may_be_stale(self, namespace: str, known: TwinKnown, refusal: TwinRefusal) -> bool:
-        """Say whether the refusal speaks of a state told before and replaced since."""
+        """Say whether the refusal speaks of a state that was reported before and replaced since."""
         if not known.observed or not self.healthy.get(namespace):
             return False
         said = {r: (refusal.used[r], refusal.limited[r]) for r in refusal.limited}
-        return any(all(old.get(r) == said[r] for r in said) for old in known.told[:-1])
+        return any(all(old.get(r) == said[r] for r in said) for old in known.reported[:-1])

@@ -1,4 +1,4 @@
-"""A controller, a clock that is moved by hand, and everything that came out, with its time."""
+"""A controller under a clock that is moved by hand; every effect is recorded with its time."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ NS: Final = "team-a"
 QUOTA: Final = "compute"
 EVERYONE: Final = Selector()
 _USUAL: Final = Policy()  # checked once, for tests that begin thousands of lines
-_WAKES_MAX: Final = 100_000  # more alarms than this within one move of the clock is a busy loop
+_WAKES_MAX: Final = 100_000  # more alarms than this within one move of the clock are a busy loop
 
 
 def amounts_of(cpu: float) -> dict[str, int]:
-    """Write whole or broken CPUs as nano-units."""
+    """Return whole or fractional CPUs as nano-units."""
     return {"cpu": round(cpu * ONE)}
 
 
 class Timeline:
-    """Drives one controller; each call is followed by ``advance``, as the contract asks."""
+    """Drives one controller, calling ``advance`` after each other call, as its contract asks."""
 
     def __init__(self, policy: Policy | None = None, seed: int = 0) -> None:
         """Start at time 0 with nothing known."""
@@ -59,7 +59,7 @@ class Timeline:
         flow: str = "",
         demand: Demand | None = None,
     ) -> Request:
-        """Make a request with a fresh id."""
+        """Make a request with a new id."""
         self.count += 1
         wanted = demand if demand is not None else Demand(amounts_of(cpu))
         return Request(f"r{self.count}", namespace, wanted, priority, flow)
@@ -73,14 +73,14 @@ class Timeline:
         flow: str = "",
         demand: Demand | None = None,
     ) -> Request:
-        """Submit a new request."""
+        """Make and submit a request."""
         request = self.request(cpu, namespace=namespace, priority=priority, flow=flow, demand=demand)
         self.controller.submit(request, self.now)
         self.advance()
         return request
 
     def settle(self, ticket: Ticket, outcome: Outcome) -> list[Effect]:
-        """End a ticket; return what followed at once."""
+        """End a ticket; return the effects that followed at once."""
         self.controller.settle(ticket, outcome, self.now)
         return self.advance()
 
@@ -104,32 +104,32 @@ class Timeline:
         spec: float | None = None,
         selector: Selector = EVERYONE,
     ) -> list[Effect]:
-        """Tell a quota object on cpu."""
+        """Report a quota object on cpu."""
         wanted = amounts_of(limited if spec is None else spec)
         seen = ObservedQuota(wanted, amounts_of(limited), amounts_of(used), selector)
         self.controller.observe_quota(namespace, quota, seen, self.now)
         return self.advance()
 
     def watching(self, namespace: str | None = None) -> list[Effect]:
-        """Tell that the watch is healthy."""
+        """Report that the watch is healthy."""
         self.controller.watching(self.now, namespace)
         return self.advance()
 
     def watch_lost(self, namespace: str | None = None) -> list[Effect]:
-        """Tell that the watch is gone."""
+        """Report that the watch is lost."""
         self.controller.watch_lost(self.now, namespace)
         return self.advance()
 
     # -- time
 
     def advance(self) -> list[Effect]:
-        """Call ``advance`` now; remember and return the effects."""
+        """Call ``advance`` now; record and return the effects."""
         effects = self.controller.advance(self.now)
         self.log.extend((self.now, effect) for effect in effects)
         return effects
 
     def until(self, moment: float) -> list[Effect]:
-        """Move to a moment, stopping at each deadline on the way; return all effects."""
+        """Move the clock to ``moment``, stopping at each deadline on the way; return all effects."""
         effects = self.advance()
         for _ in range(_WAKES_MAX):
             deadline = self.controller.next_deadline()
@@ -143,11 +143,11 @@ class Timeline:
         return effects + self.advance()
 
     def later(self, seconds: float) -> list[Effect]:
-        """Move on by some seconds."""
+        """Move the clock on by some seconds."""
         return self.until(self.now + seconds)
 
     def next_ticket(self, within: float = 1000.0) -> Ticket:
-        """Return the first open ticket that this did not return before, moving on in time until there is one."""
+        """Return the first open ticket not returned before, moving the clock on until there is one."""
         end = self.now + within
         for _ in range(_WAKES_MAX):
             self.advance()
@@ -157,15 +157,15 @@ class Timeline:
                 if isinstance(effect, Ticket) and not effect.ended:
                     return effect
             deadline = self.controller.next_deadline()
-            assert deadline is not None, "nothing will ever happen"
-            assert deadline <= end, f"nobody was admitted within {within} s"
+            assert deadline is not None, "no deadline: nothing will ever happen"
+            assert deadline <= end, f"no request was admitted within {within} s"
             self.now = max(self.now, deadline)
         raise AssertionError(f"the controller wakes without end at {self.now}")
 
-    # -- what came out
+    # -- effects
 
     def admitted(self) -> list[Request]:
-        """List the admitted requests in order, each as often as it was admitted."""
+        """List the admitted requests in order, each once per admission."""
         return [effect.request for _, effect in self.log if isinstance(effect, Ticket)]
 
     def ticket_of(self, request: Request) -> Ticket:
@@ -173,16 +173,16 @@ class Timeline:
         return [effect for _, effect in self.log if isinstance(effect, Ticket) and effect.request is request][-1]
 
     def waiting(self, namespace: str = NS) -> int:
-        """Count the waiters of a namespace."""
+        """Count the waiting requests of a namespace."""
         return self.controller.snapshot(self.now).namespaces[namespace].waiting
 
     def ceiling(self, resource: str = "cpu", *, quota: str = QUOTA, namespace: str = NS) -> Mapping[str, object]:
-        """Show what is believed of a ceiling, in nano-units."""
+        """Return what is known of a ceiling, in nano-units."""
         seen = self.controller.snapshot(self.now).namespaces[namespace].quotas[quota][resource]
         return {"limited": seen.limited, "used": seen.used, "held": seen.held, "headroom": seen.headroom}
 
     def held(self, namespace: str = NS) -> int:
-        """Add up what is held in a namespace, answered holds and outstanding creates included."""
+        """Add up what a namespace holds: answered holds and outstanding creates."""
         seen = self.controller.snapshot(self.now).namespaces[namespace]
         return sum(c.held for ceilings in seen.quotas.values() for c in ceilings.values())
 
@@ -193,15 +193,15 @@ def flying(line: Timeline) -> list[Ticket]:
 
 
 def state_of(request: Request) -> str:
-    """Return a request's state as a plain text: it changes behind the type checker's back."""
+    """Return a request's state as a plain string: it changes without the type checker's knowledge."""
     return request.state
 
 
 def tickets(effects: Iterable[Effect]) -> list[Ticket]:
-    """Pick the admissions."""
+    """Return the admissions among the effects."""
     return [effect for effect in effects if isinstance(effect, Ticket)]
 
 
 def refusals(effects: Iterable[Effect]) -> list[Refusal]:
-    """Pick the engine's own refusals."""
+    """Return the engine's own refusals among the effects."""
     return [effect for effect in effects if isinstance(effect, Refusal)]

@@ -25,7 +25,7 @@ class Ceiling:
 
     __slots__ = (
         "answered",
-        "credit", "doubt", "epoch", "heard", "held", "leave_at", "limited", "lingers", "living", "lowest",
+        "credit", "doubt", "epoch", "fact_used", "held", "leave_at", "limited", "lingers", "living", "lowest",
         "lowest_before", "quota", "resource", "room", "seen", "unsettled",
     )  # fmt: skip
 
@@ -47,7 +47,7 @@ class Ceiling:
         self.believe(limited, used)
 
     limited: int
-    heard: int  # ``used`` by the newest fact
+    fact_used: int  # ``used`` by the newest fact
     unsettled: int
     room: int
 
@@ -56,7 +56,7 @@ class Ceiling:
         self.limited = limited
         self.unsettled = 0
         self.epoch += 1
-        self.heard = used
+        self.fact_used = used
         self.room = limited - used - self.held
         if self.living or self.lingers:
             self.doubt = 0
@@ -86,7 +86,7 @@ class Ceiling:
             self.credit = min(self.credit + rise, self.held)
         added = (limited - used) - (self.left + self.doubt + self.held)
         self.limited = limited
-        self.heard = used
+        self.fact_used = used
         if added > 0:
             self.unsettled += added
         else:
@@ -124,11 +124,11 @@ class Ceiling:
     @property
     def overcounted(self) -> bool:
         """Whether less is used than was living all through the present span and the one before: some are gone."""
-        return self.heard < min(self.lowest, self.lowest_before)
+        return self.fact_used < min(self.lowest, self.lowest_before)
 
     def _doubt(self) -> int:
         """Compare the newest fact's ``used`` with what lives or lingers; return by how much the doubt fell."""
-        less = self.doubt - max(0, self.living + self.lingers - self.heard)
+        less = self.doubt - max(0, self.living + self.lingers - self.fact_used)
         self.doubt -= less
         self.room += less
         return less

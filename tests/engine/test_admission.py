@@ -1,4 +1,4 @@
-"""Laws 1, 2 and 8: exact amounts, no over-admission by own doing, and exactly those wake that now fit."""
+"""Laws 1, 2 and 8: exact amounts, no over-admission of our own, and a wake admits exactly what now fits."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from hypothesis import strategies as st
 from backoff_ctrl.engine import Created, Demand, Failed, ObservedQuota, Policy, Rejected
 from tests.timeline import NS, ONE, QUOTA, Timeline, state_of, tickets
 
-# Half of them end in a digit that no float of their size can tell.
+# Half of them end in a digit that a float of their size cannot represent.
 BIG = st.one_of(st.integers(1, 10**30), st.integers(1, 10**12).map(lambda n: n * 10**18 + 1))
 PATIENT = Policy(overtakes_max=4096, overtaken_for_max=86_400)
 
 
 def observe(line: Timeline, used: dict[str, int], hard: dict[str, int]) -> None:
-    """Tell a quota in bare nano-units."""
+    """Report a quota in bare nano-units."""
     line.controller.observe_quota(NS, QUOTA, ObservedQuota(hard, hard, used), line.now)
     line.advance()
 
 
 @given(used=BIG, room=BIG, more=st.integers(1, 3))
-def test_one_nano_too_much_waits_and_an_exact_fit_goes(used: int, room: int, more: int) -> None:
-    """At amounts far beyond what a float can tell apart, the last nano-unit decides."""
+def test_one_nano_too_much_waits_and_an_exact_fit_is_admitted(used: int, room: int, more: int) -> None:
+    """At amounts far beyond the precision of floats, the last nano-unit decides."""
     line = Timeline()
     observe(line, {"cpu": used}, {"cpu": used + room})
     line.watching()
@@ -34,8 +34,8 @@ def test_one_nano_too_much_waits_and_an_exact_fit_goes(used: int, room: int, mor
 
 
 @given(amounts=st.lists(BIG, min_size=1, max_size=12), limited=BIG)
-def test_what_is_held_is_the_exact_sum(amounts: list[int], limited: int) -> None:
-    """Held, used and headroom are integers, and add up without a rounding."""
+def test_held_is_the_exact_sum(amounts: list[int], limited: int) -> None:
+    """Held, used and headroom are integers and add up without rounding."""
     line = Timeline(Policy(on_never_fits="wait", overtakes_max=4096))
     observe(line, {"cpu": 0}, {"cpu": limited})
     line.watching()
@@ -52,8 +52,8 @@ def test_what_is_held_is_the_exact_sum(amounts: list[int], limited: int) -> None
 
 
 @given(amounts=st.lists(BIG, min_size=1, max_size=12), data=st.data())
-def test_what_is_given_back_is_the_exact_amount(amounts: list[int], data: st.DataObject) -> None:
-    """Failed in any order, refused by nobody: to the last nano-unit nothing stays held."""
+def test_a_failed_create_gives_back_the_exact_amount(amounts: list[int], data: st.DataObject) -> None:
+    """Creates that fail in any order leave nothing held, to the last nano-unit."""
     line = Timeline()
     observe(line, {"cpu": 0}, {"cpu": 10**32})
     line.watching()
@@ -69,8 +69,8 @@ def test_what_is_given_back_is_the_exact_amount(amounts: list[int], data: st.Dat
     [(4, 4, False), (5, 4, False), (3, 4, True), (0, 1, True), (0, 0, False)],
     ids=["full", "over full", "room for one", "equal", "paused"],
 )
-def test_an_observed_quota_decides_without_asking(used: float, limited: float, goes: bool) -> None:
-    """Full, overfull and paused wait without one call; room for exactly one lets exactly one go."""
+def test_an_observed_quota_decides_without_a_call(used: float, limited: float, goes: bool) -> None:
+    """Full, overfull and paused quotas block without a call; room for exactly one admits exactly one."""
     line = Timeline()
     line.observe(used, limited)
     line.watching()
@@ -90,16 +90,16 @@ CREATE = st.tuples(st.integers(0, 5), st.integers(0, 2))
     pods=st.integers(0, 8),
     steps=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 8)), min_size=1, max_size=4),
 )
-def test_news_admit_in_order_exactly_those_that_fit(
+def test_a_quota_change_admits_in_order_exactly_what_fits(
     line_of: list[tuple[int, int]], cpu: int, pods: int, steps: list[tuple[int, int]]
 ) -> None:
-    """Each change of an observed quota admits the first-fit of the line, no more and no fewer, in order."""
+    """Each change of an observed quota admits the first fit of the line, no more and no fewer, in order."""
     engine = Timeline(PATIENT)
     hard = {"cpu": 20, "pods": 8}
     observe(engine, {"cpu": 20, "pods": 8}, hard)
     engine.watching()
     free = [engine.submit(demand=Demand({})) for _ in range(2)]
-    assert [r.state for r in free] == ["sent", "sent"]  # nothing is charged, nothing is waited for
+    assert [r.state for r in free] == ["sent", "sent"]  # without a charge there is no wait
     waiting = [engine.submit(demand=Demand({"cpu": c, "pods": p})) for c, p in line_of]
     waiting = [request for request in waiting if request.state == "waiting"]
 
@@ -123,8 +123,8 @@ def test_news_admit_in_order_exactly_those_that_fit(
         waiting = [request for request in waiting if request not in want]
 
 
-def test_a_quota_that_was_learned_is_taken_over_when_it_is_observed() -> None:
-    """The first sight of a quota replaces what refusals taught, and confirms no hold: it is a start, not a rise."""
+def test_the_first_observation_of_a_learned_quota_replaces_it() -> None:
+    """It replaces what refusals taught, and confirms no hold: it is a start, not a rise."""
     line = Timeline()
     line.created(line.ticket_of(line.submit(1)))
     large, second = line.ticket_of(line.submit(8)), line.ticket_of(line.submit(1))
@@ -136,8 +136,8 @@ def test_a_quota_that_was_learned_is_taken_over_when_it_is_observed() -> None:
     assert line.held() == ONE
 
 
-def test_a_watched_full_quota_is_never_asked() -> None:
-    """While news come by themselves there is no probe, for ever."""
+def test_a_watched_full_quota_is_never_probed() -> None:
+    """As long as changes are reported no probe is sent."""
     line = Timeline()
     line.observe(4, 4)
     line.watching()
@@ -148,7 +148,7 @@ def test_a_watched_full_quota_is_never_asked() -> None:
 
 
 def test_a_lost_watch_falls_back_to_probes_and_a_new_one_ends_them() -> None:
-    """Knowledge ages without a watch: one asks at a time, until a list is complete again."""
+    """Without a watch knowledge ages: one request at a time is sent, until a list is complete again."""
     line = Timeline()
     line.observe(4, 4)
     line.watching()
@@ -165,21 +165,21 @@ def test_a_lost_watch_falls_back_to_probes_and_a_new_one_ends_them() -> None:
     assert line.later(1000) == []
 
 
-def test_a_quota_that_is_gone_lets_everybody_go() -> None:
-    """No quota, no reason to wait."""
+def test_a_deleted_quota_admits_all() -> None:
+    """Without a quota there is no reason to wait."""
     line = Timeline()
     line.observe(4, 4)
     line.watching()
     waiting = [line.submit(1) for _ in range(5)]
     line.controller.forget_quota(NS, QUOTA, line.now)
-    line.controller.forget_quota(NS, "never-heard-of", line.now)
+    line.controller.forget_quota(NS, "unknown", line.now)
     line.controller.forget_quota("elsewhere", QUOTA, line.now)
 
     assert [t.request for t in tickets(line.advance())] == waiting
 
 
 def test_a_resource_that_a_quota_no_longer_limits_is_forgotten() -> None:
-    """What spec and status do not name any more blocks nobody."""
+    """A resource that spec and status no longer name blocks no request."""
     line = Timeline()
     observe(line, {"cpu": 0, "pods": 2}, {"cpu": 10, "pods": 2})
     line.watching()
@@ -210,8 +210,8 @@ def test_ungated_creates_hold_room_and_teach() -> None:
     assert line.ceiling()["used"] == 6 * ONE
 
 
-def test_a_refusal_met_on_an_ungated_path_teaches() -> None:
-    """``learn`` takes a refusal that no ticket stands for; older news than what is known do nothing."""
+def test_the_refusal_of_an_ungated_create_teaches() -> None:
+    """``learn`` takes a refusal without a ticket; a refusal older than what is known changes nothing."""
     line = Timeline()
     line.now = 10.0
     rejected = Rejected(QUOTA, {"cpu": ONE}, {"cpu": 4 * ONE}, {"cpu": 4 * ONE})
@@ -227,8 +227,8 @@ def test_a_refusal_met_on_an_ungated_path_teaches() -> None:
     assert line.ceiling()["used"] == 4 * ONE
 
 
-def test_an_ungated_create_that_is_refused_waits_behind_those_who_came_before_it() -> None:
-    """It jumped no queue: of the same moment, too, the others are first."""
+def test_a_refused_ungated_create_waits_behind_earlier_requests() -> None:
+    """It jumps no queue, not even among requests of the same moment."""
     line = Timeline()
     line.observe(4, 4)
     line.watching()
@@ -241,7 +241,7 @@ def test_an_ungated_create_that_is_refused_waits_behind_those_who_came_before_it
 
 
 def test_an_ungated_create_is_no_first_contact() -> None:
-    """It was none of the few that find out: it takes no place of theirs, and gives none back."""
+    """It is not counted among the unproven creates: it takes none of their places and gives none back."""
     line = Timeline()
     for _ in range(3):
         line.created(line.controller.force(line.request(1), line.now))
@@ -250,7 +250,7 @@ def test_an_ungated_create_is_no_first_contact() -> None:
 
 
 def test_a_watch_that_is_lost_in_one_namespace_goes_on_in_the_others() -> None:
-    """Here one asks in vain, there nobody needs to."""
+    """Where it is lost probes are sent; elsewhere none is needed."""
     line = Timeline()
     line.watching()
     for namespace in (NS, "team-b"):

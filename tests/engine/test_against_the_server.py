@@ -1,4 +1,4 @@
-"""The engine against the exact server of the twin, in virtual time, with news and answers that take their time."""
+"""The engine against the exact server of the twin, in virtual time; reports and answers are delayed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class World:
-    """One namespace, one workload, one engine; events in a heap."""
+    """One namespace, one workload, one engine; a heap of events."""
 
     def __init__(self, seed: int, hard: dict[str, int], policy: Policy | None = None, *, observing: bool) -> None:
         """Start with empty quotas."""
@@ -38,28 +38,28 @@ class World:
         self.stored: list[Request] = []
         self.last_news = 0.0
         if observing:
-            self.tell(copy.deepcopy(self.server.quotas[NS]["a"]))
+            self.report(copy.deepcopy(self.server.quotas[NS]["a"]))
             self.engine.watching()
 
     def at(self, moment: float, event: Callable[[], None]) -> None:
-        """Plan an event."""
+        """Schedule an event."""
         self.count += 1
         heapq.heappush(self.events, (moment, self.count, event))
 
-    def tell(self, quota: TwinQuota) -> None:
-        """Tell the engine a state of the quota."""
+    def report(self, quota: TwinQuota) -> None:
+        """Report a state of the quota to the engine."""
         seen = ObservedQuota(quota.hard, quota.hard, quota.used)
         self.engine.controller.observe_quota(NS, "a", seen, self.engine.now)
 
     def changed(self) -> None:
-        """Have the present state told within 40 ms, in the order of the changes."""
+        """Schedule a report of the present state within 40 ms, in the order of the changes."""
         if self.observing:
             state = copy.deepcopy(self.server.quotas[NS]["a"])
             moment = self.last_news = max(self.last_news, self.engine.now + self.rng.uniform(0, 0.04))
-            self.at(moment, lambda: self.tell(state))
+            self.at(moment, lambda: self.report(state))
 
     def send(self, ticket: Ticket, runtime: float) -> None:
-        """Let the server decide a little later, and the answer come a little after that."""
+        """Let the server decide a little later, and its answer arrive a little after that."""
         amounts = dict(ticket.request.demand.amounts)
 
         def arrive() -> None:
@@ -81,7 +81,7 @@ class World:
         self.at(self.engine.now + self.rng.uniform(0.0005, 0.01), arrive)
 
     def run(self, creates: list[tuple[float, dict[str, int], float]]) -> None:
-        """Submit each create at its time; go on until nothing is left to happen."""
+        """Submit each create at its time; go on until no event is left."""
         runtimes = {}
         for moment, amounts, runtime in creates:
             request = self.engine.request(demand=Demand(amounts))
@@ -120,10 +120,10 @@ CREATES = st.lists(
 
 @given(creates=CREATES, seed=st.integers(0, 10_000), pods=st.integers(1, 10))
 @settings(max_examples=examples(60))
-def test_alone_and_observing_it_is_never_refused(
+def test_an_observing_only_creator_is_never_refused(
     creates: list[tuple[float, dict[str, int], float]], seed: int, pods: int
 ) -> None:
-    """With news within the 50 ms and no stranger, the server refuses nothing, and everyone gets in once."""
+    """With reports within 50 ms and no other client, the server refuses nothing, and each create is stored once."""
     world = World(seed, {"cpu": 8, "pods": pods}, observing=True)
     world.run(creates)
 
@@ -133,10 +133,10 @@ def test_alone_and_observing_it_is_never_refused(
 
 @given(creates=CREATES, seed=st.integers(0, 10_000), pods=st.integers(1, 10))
 @settings(max_examples=examples(60))
-def test_learning_from_refusals_alone_everyone_gets_in_once(
+def test_learning_from_refusals_alone_stores_each_create_once(
     creates: list[tuple[float, dict[str, int], float]], seed: int, pods: int
 ) -> None:
-    """Without any watch timers and hints alone keep it alive."""
+    """Without any watch, timers and hints alone keep the line moving."""
     world = World(seed, {"cpu": 8, "pods": pods}, observing=False)
     world.run(creates)
 
@@ -145,7 +145,7 @@ def test_learning_from_refusals_alone_everyone_gets_in_once(
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_busy_quota_costs_a_few_refusals_and_not_a_storm(seed: int) -> None:
-    """Two hundred creates into room for four: about as many refusals as admissions, whatever waits meanwhile."""
+    """Two hundred creates and room for four: about as many refusals as admissions, however many wait."""
     world = World(seed, {"pods": 4}, observing=False)
     rng = random.Random(seed)
     world.run([(rng.uniform(0, 20), {"pods": 1}, rng.uniform(0.5, 5)) for _ in range(200)])

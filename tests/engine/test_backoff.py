@@ -1,4 +1,4 @@
-"""Law 7: d = min(cap, base x 2^n), exact for any n; each jitter in its range."""
+"""Law 7: d = min(cap, base x 2^n), exact for any n; each jitter stays in its range."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECONDS = st.floats(min_value=0.001, max_value=86_400)
 
 @given(attempts=st.integers(0, 10**6), base=SECONDS, cap=SECONDS)
 def test_the_delay_is_the_formula_exactly(attempts: int, base: float, cap: float) -> None:
-    """Against the formula in fractions, for any step and any knobs: not one bit off."""
+    """Equal to the formula in fractions, for any step and any settings, to the last bit."""
     want = min(Fraction(cap), Fraction(base) * 2 ** min(attempts, 40))  # 2^40 x 1 ms is above any cap here
 
     assert Fraction(delay(attempts, base, cap)) == want
@@ -27,13 +27,13 @@ def test_the_delay_is_the_formula_exactly(attempts: int, base: float, cap: float
 
 @pytest.mark.parametrize(("attempts", "want"), [(0, 1), (1, 2), (2, 4), (3, 8), (4, 16), (5, 20), (6, 20), (10**6, 20)])
 def test_the_default_schedule_doubles_up_to_twenty_seconds(attempts: int, want: float) -> None:
-    """1, 2, 4, 8, 16, 20, 20, ... with the default knobs."""
+    """1, 2, 4, 8, 16, 20, 20, ... with the default settings."""
     assert delay(attempts, Policy().base, Policy().cap) == want
 
 
 @pytest.mark.parametrize("attempts", [990, 1000, 1001, 1024, 1100, 2**31, 10**18])
 def test_a_step_of_any_size_neither_overflows_nor_wraps(attempts: int) -> None:
-    """Far steps are the cap, whichever side of the float's exponent they are on."""
+    """High steps give the cap, on either side of the largest float exponent."""
     assert delay(attempts, 0.001, 86_400.0) == 86_400.0
 
 
@@ -50,20 +50,20 @@ def test_a_probe_waits_the_upper_half_and_other_retries_anything_below(
 
 
 def test_jitter_fills_its_whole_range() -> None:
-    """A thousand draws come close to both ends of each range: nobody comes back together."""
+    """A thousand draws come close to both ends of each range, so retries do not come back together."""
     rng = random.Random(1)
     probes = [probe_delay(3, 1.0, 20.0, rng) for _ in range(1000)]
     others = [full_jitter(3, 1.0, 20.0, rng) for _ in range(1000)]
-    told = [after(5.0, 2.0, rng) for _ in range(1000)]
+    after_retry = [after(5.0, 2.0, rng) for _ in range(1000)]
 
-    for draws, low, high in ((probes, 4, 8), (others, 0, 8), (told, 5, 7)):
+    for draws, low, high in ((probes, 4, 8), (others, 0, 8), (after_retry, 5, 7)):
         assert low <= min(draws) < low + 0.1
         assert high - 0.1 < max(draws) <= high
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_block_that_keeps_refusing_backs_off_by_the_schedule(seed: int) -> None:
-    """First wait from d(0), then d(1), d(2), ... up to the cap, each in its upper half."""
+    """The waits come from d(0), d(1), d(2), ... up to the cap, each in its upper half."""
     line = Timeline(seed=seed)
     line.submit()
     ticket = line.next_ticket()
@@ -81,7 +81,7 @@ def test_a_block_that_keeps_refusing_backs_off_by_the_schedule(seed: int) -> Non
 
 
 def test_a_probe_that_passes_takes_one_step_back() -> None:
-    """Steps stop at the one that reaches the cap; a success is one step back, not a fresh start."""
+    """Steps stop at the one that reaches the cap; a success goes back one step, not to the first."""
     policy = Policy()
     rng = random.Random(0)
     block = Block(due=0.0)
@@ -100,7 +100,7 @@ def test_a_probe_that_passes_takes_one_step_back() -> None:
     block.refused(1000.0, policy, rng, stirred=False)
 
     assert 8 <= block.due - 1000 <= 16
-    assert block.attempts == 4  # "is there more?" was no question of its own
+    assert block.attempts == 4  # a refusal right after a success repeats the step
     block.due = 1020
     assert block.is_ready(1020.0)
     block.happens("probe")
@@ -109,7 +109,7 @@ def test_a_probe_that_passes_takes_one_step_back() -> None:
 
 
 def test_a_refusal_that_shows_movement_repeats_the_step() -> None:
-    """Room came and went: the quota is not quiet, and the wait does not grow."""
+    """Room came and was taken: the quota is in motion, and the wait does not grow."""
     rng = random.Random(0)
     block = Block(due=0.0, attempts=2)
     for now in (0.0, 100.0):
@@ -121,7 +121,7 @@ def test_a_refusal_that_shows_movement_repeats_the_step() -> None:
 
 
 def test_a_refusal_elsewhere_repeats_the_step() -> None:
-    """A probe that another quota refused first moves neither up nor down."""
+    """A probe that another quota refused first changes no step."""
     policy = Policy()
     rng = random.Random(0)
     block = Block(due=0.0, attempts=3)
@@ -134,7 +134,7 @@ def test_a_refusal_elsewhere_repeats_the_step() -> None:
 
 
 def test_a_constant_schedule_has_no_steps_to_count() -> None:
-    """Where the first delay is the cap already a block stays at its first step."""
+    """If the first delay is the cap already, a block stays at its first step."""
     block = Block(due=0.0)
     for now in (0.0, 5.0):
         assert block.is_ready(now)

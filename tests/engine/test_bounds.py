@@ -1,4 +1,4 @@
-"""Laws 12 and 13: deterministic, and bounded: limits with a stated outcome, idle things expire, alarms stay few."""
+"""Laws 12 and 13: deterministic and bounded. Limits have a stated outcome, idle state expires, alarms stay few."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def full(policy: Policy | None = None) -> Timeline:
 
 
 def test_one_more_than_waiters_max_is_refused() -> None:
-    """The limit is exact, per namespace, and the reason is told."""
+    """The limit is exact, per namespace, and the refusal gives the reason."""
     line = full(Policy(waiters_max=3))
     waiting = [line.submit(1) for _ in range(3)]
     same, other = line.submit(1), line.submit(2)
@@ -46,8 +46,8 @@ def test_one_more_than_waiters_max_is_refused() -> None:
     assert line.submit(1).state == "waiting"
 
 
-def test_one_who_waits_too_long_is_refused() -> None:
-    """``wait_max`` after its own submit, the later one later; nobody else is."""
+def test_a_request_that_waits_too_long_is_refused() -> None:
+    """Each is refused ``wait_max`` after its own submit, and no other with it."""
     line = full(Policy(wait_max=100))
     first = line.submit(1)
     line.later(30)
@@ -60,7 +60,7 @@ def test_one_who_waits_too_long_is_refused() -> None:
     assert line.waiting() == 0
 
 
-def test_one_who_left_is_not_refused_later() -> None:
+def test_a_withdrawn_request_is_not_refused_later() -> None:
     """Withdrawn from between two that wait too long, it stays withdrawn."""
     line = full(Policy(wait_max=100))
     first, leaver, last = (line.submit(1) for _ in range(3))
@@ -69,8 +69,8 @@ def test_one_who_left_is_not_refused_later() -> None:
     assert [e.request for e in refusals(line.until(101))] == [first, last]
 
 
-def test_a_limit_on_waiting_counts_from_submit_also_for_one_that_came_back() -> None:
-    """A create that was refused by the server goes on waiting from where it was."""
+def test_wait_max_counts_from_submit_also_after_a_refusal_by_the_server() -> None:
+    """A create that the server refused goes on waiting with its old time."""
     line = Timeline(Policy(wait_max=100))
     ticket = line.ticket_of(line.submit(1))
     line.later(60)
@@ -86,8 +86,8 @@ def test_a_limit_on_waiting_counts_from_submit_also_for_one_that_came_back() -> 
     assert line.now == pytest.approx(100, abs=0.2)
 
 
-def test_a_ticket_that_nobody_ends_lapses() -> None:
-    """After ``ticket_max`` its hold is free; the late answer of its sender is taken without a word."""
+def test_a_ticket_that_is_never_settled_lapses() -> None:
+    """After ``ticket_max`` its hold ends; a late report of its sender is accepted silently."""
     line = Timeline(Policy(ticket_max=120))
     line.observe(0, 2)
     line.watching()
@@ -102,8 +102,8 @@ def test_a_ticket_that_nobody_ends_lapses() -> None:
     assert line.held() == ONE
 
 
-def test_a_ticket_lapses_also_where_nothing_else_happens() -> None:
-    """One create, no waiter, no news: the engine asks to be woken for it."""
+def test_a_ticket_lapses_even_if_nothing_else_happens() -> None:
+    """With one create, an empty line and no report, the engine still asks to be woken for it."""
     line = Timeline(Policy(ticket_max=120))
     request = line.submit(1)
     assert line.controller.next_deadline() == 120
@@ -113,8 +113,8 @@ def test_a_ticket_lapses_also_where_nothing_else_happens() -> None:
 
 
 @pytest.mark.parametrize("scan_max", [1, 2, 7])
-def test_a_look_that_is_cut_short_goes_on_at_the_next_advance(scan_max: int) -> None:
-    """However few rows one look may go over, every waiter gets its chance, in order, in the same instant."""
+def test_a_scan_that_is_cut_short_goes_on_at_the_next_advance(scan_max: int) -> None:
+    """However few rows one scan covers, every waiting request gets its chance, in order, in the same instant."""
     line = full(Policy(scan_max=scan_max, overload_start=256))
     requests = [line.submit(demand=Demand({"cpu": ONE, "x": i + 1})) for i in range(20)]
     line.observe(0, 100)
@@ -124,8 +124,8 @@ def test_a_look_that_is_cut_short_goes_on_at_the_next_advance(scan_max: int) -> 
     assert {at for at, _ in line.log} == {effects[0].sent}
 
 
-def test_one_look_goes_over_no_more_rows_than_the_policy_says() -> None:
-    """With a thousand shapes in the way one ``advance`` admits at most what it may look at."""
+def test_a_scan_covers_no_more_rows_than_the_policy_allows() -> None:
+    """With a thousand shapes in the line, one ``advance`` admits at most ``scan_max`` of them."""
     line = full(Policy(scan_max=10))
     for i in range(50):
         line.submit(demand=Demand({"cpu": ONE, "x": i + 1}))
@@ -135,8 +135,8 @@ def test_one_look_goes_over_no_more_rows_than_the_policy_says() -> None:
     assert line.controller.next_deadline() == line.now
 
 
-def test_a_turn_at_a_busy_server_is_taken_where_it_was_asked_for() -> None:
-    """A look that may go over one row does not hide the third one's turn from it, and goes on where it was cut."""
+def test_a_turn_at_a_busy_server_starts_at_the_place_that_asked() -> None:
+    """With scans of one row the third row still gets its turn, and the scan goes on where it was cut."""
     line = full(Policy(scan_max=1, overload_start=1, overload_max=1))
     busy = line.submit(demand=Demand({"other": 1}))
     rows = [line.submit(cpu) for cpu in (3, 2)]
@@ -153,8 +153,8 @@ def test_a_turn_at_a_busy_server_is_taken_where_it_was_asked_for() -> None:
     assert [t.request for t in tickets(line.later(0.01))] == rows[1:]
 
 
-def test_an_admission_does_not_send_the_look_back_to_the_head() -> None:
-    """Ten that do not fit are looked at once, and not once more for each of the ten behind them that do."""
+def test_an_admission_does_not_send_the_scan_back_to_the_head() -> None:
+    """Ten rows that do not fit are examined once, not again for each of the ten behind them that do."""
     line = full(Policy(scan_max=20))
     for i in range(10):
         line.submit(demand=Demand({"cpu": 3 * ONE, "x": i + 1}))
@@ -165,8 +165,8 @@ def test_an_admission_does_not_send_the_look_back_to_the_head() -> None:
     assert [t.request for t in tickets(line.advance())] == small
 
 
-def test_a_look_that_was_cut_short_goes_on_after_a_turn() -> None:
-    """A turn at a busy server came in between: the row that the look had not reached yet is not forgotten."""
+def test_a_scan_that_was_cut_short_goes_on_after_a_turn() -> None:
+    """A turn at a busy server came in between: the row that the scan had not reached yet is not forgotten."""
     line = full(Policy(scan_max=1, overload_start=1, overload_max=1))
     busy = line.ticket_of(line.submit(demand=Demand({"other": 1}), flow="busy"))
     rows = [line.submit(cpu) for cpu in (3, 2, 1)]
@@ -180,14 +180,14 @@ def test_a_look_that_was_cut_short_goes_on_after_a_turn() -> None:
     assert [t.request for t in tickets(line.later(0))] == rows[2:]
 
 
-def test_news_during_a_look_that_was_cut_short_begin_at_the_head_again() -> None:
-    """Whoever is first in line is first for the room that came meanwhile."""
+def test_a_report_during_a_scan_that_was_cut_short_restarts_it() -> None:
+    """The first in line comes first for the room that was reported meanwhile."""
     line = full(Policy(scan_max=1))
     large, small = line.submit(3), line.submit(1)
     line.later(1)
     line.observe(3, 4)
     line.now += 0.002
-    assert line.advance() == []  # the large one does not fit, and the look ends there
+    assert line.advance() == []  # the large one does not fit, and the scan ends there
     line.controller.observe_quota(NS, QUOTA, quota_of(1, 4), line.now)
     line.now += 0.002
 
@@ -196,7 +196,7 @@ def test_news_during_a_look_that_was_cut_short_begin_at_the_head_again() -> None
 
 
 def test_alarms_do_not_pile_up() -> None:
-    """Ten thousand changes of one namespace's plans leave a handful of alarms, not ten thousand."""
+    """Ten thousand changed deadlines of one namespace leave a handful of alarms, not ten thousand."""
     line = full()
     for i in range(10_000):
         line.now += 0.001
@@ -207,8 +207,8 @@ def test_alarms_do_not_pile_up() -> None:
     assert len(line.controller._alarms) < 200
 
 
-def test_alarms_do_not_pile_up_beside_a_waiter() -> None:
-    """Its own far alarm is not set once more for each piece of news."""
+def test_alarms_do_not_pile_up_beside_a_waiting_request() -> None:
+    """Its own far alarm is not set again for each report."""
     line = full()
     line.submit(2)
     for i in range(2000):
@@ -219,7 +219,7 @@ def test_alarms_do_not_pile_up_beside_a_waiter() -> None:
 
 
 def test_old_states_of_a_quota_do_not_pile_up() -> None:
-    """Only the newest few are kept, to tell a stale refusal by."""
+    """Only the newest few are kept, to recognise a stale refusal."""
     line = full()
     for i in range(1000):
         line.observe(4 + i % 2, 4)
@@ -227,8 +227,40 @@ def test_old_states_of_a_quota_do_not_pile_up() -> None:
     assert len(line.controller._handlers[NS].knowledge.quotas[QUOTA].history) < 100
 
 
-def test_those_who_left_do_not_stay_in_the_rows() -> None:
-    """A hundred thousand leave from behind the head: the row forgets them."""
+def test_deleted_quotas_leave_nothing_behind() -> None:
+    """A hundred come and go while one request is blocked, and room is kept for it, by each of them."""
+    line = Timeline(Policy(overtakes_max=0, overtaken_for_max=0))
+    line.observe(4, 4)
+    line.submit(1)
+    for i in range(100):
+        line.observe(0, 0, quota=f"quota-{i}")
+        line.until(line.now + 25)  # a probe is refused by the quota that stays
+        line.refused(line.next_ticket(), 4, 4)
+        line.controller.forget_quota(NS, f"quota-{i}", line.now)
+    handler = line.controller._handlers[NS]
+
+    assert {ceiling.quota for ceiling in handler.probing.blocks} == {QUOTA}
+    assert {ceiling.quota for ceiling in handler.keeping._growth} == {QUOTA}
+
+
+def test_room_kept_for_requests_that_are_over_is_forgotten() -> None:
+    """The next scan of the line drops what was noted for a withdrawn request."""
+    line = full(Policy(overtakes_max=0, overtaken_for_max=0))
+    pods = {"pods": 0}
+    line.controller.observe_quota(NS, "pods", ObservedQuota(pods, pods, pods), line.now)
+    first = line.submit(1)
+    line.submit(demand=Demand({"pods": ONE}))
+    keeping = line.controller._handlers[NS].keeping
+    assert first in [kept.head for kept in keeping._growth.values()]
+    line.controller.withdraw(first, line.now)
+    line.later(1)
+
+    assert len(keeping._growth) == 1
+    assert first not in [kept.head for kept in keeping._growth.values()]
+
+
+def test_withdrawn_requests_do_not_stay_in_the_rows() -> None:
+    """Five thousand are withdrawn from behind the head: the row drops them."""
     line = full()
     head = line.submit(1)
     for _ in range(5000):
@@ -238,8 +270,8 @@ def test_those_who_left_do_not_stay_in_the_rows() -> None:
     assert line.waiting() == 1
 
 
-def test_those_who_left_do_not_stay_in_the_rows_that_moved_on_over_them() -> None:
-    """Three hundred had left before the head passed them: that is no credit for those who leave later."""
+def test_withdrawn_requests_are_dropped_when_the_head_moves_past_them() -> None:
+    """Three hundred had left before the head passed them; they do not hide those that leave later."""
     line = full()
     waiting = [line.submit(1) for _ in range(1000)]
     for request in waiting[1:600:2] + waiting[0:600:2] + waiting[601:]:
@@ -252,7 +284,7 @@ def test_those_who_left_do_not_stay_in_the_rows_that_moved_on_over_them() -> Non
 
 
 @given(data=st.data(), count=st.integers(2, 30))
-def test_whoever_leaves_the_order_of_the_rest_stays(data: st.DataObject, count: int) -> None:
+def test_withdrawals_do_not_change_the_order_of_the_rest(data: st.DataObject, count: int) -> None:
     """Withdrawals from anywhere in the line, then room for all: first in, first out."""
     line = full(Policy(overload_start=256))
     requests = [line.submit(1) for _ in range(count)]
@@ -287,7 +319,7 @@ def test_an_earlier_now_counts_as_the_last_one() -> None:
 
 
 def test_an_earlier_advance_does_not_turn_time_back() -> None:
-    """Whoever comes after it is as late as the latest call."""
+    """A later call is dated no earlier than the latest call before."""
     line = Timeline()
     line.watching()
     line.now = 100.0
@@ -321,12 +353,12 @@ def story(seed: int) -> str:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_same_calls_give_the_same_answers(seed: int) -> None:
-    """Twice the same day, in one process and in another with other hashes: the same effects at the same times."""
+    """The same day twice, in this process and in one with other string hashes: equal effects at equal times."""
     here = story(seed)
     root = Path(__file__).parents[2]
     code = f"import importlib.util as u; s = u.spec_from_file_location('bounds', {str(Path(__file__))!r}); "
     code += f"m = u.module_from_spec(s); s.loader.exec_module(m); print(m.story({seed}))"
-    there = subprocess.run(  # another process hashes texts otherwise
+    there = subprocess.run(  # another process hashes strings differently
         [sys.executable, "-c", code], cwd=root, env={"PYTHONHASHSEED": "4711", "PYTHONPATH": str(root)},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
@@ -335,8 +367,8 @@ def test_the_same_calls_give_the_same_answers(seed: int) -> None:
     assert there.stdout.strip() == here
 
 
-def test_without_a_given_randomness_the_engine_is_the_same_each_time() -> None:
-    """The default is a fixed seed: nothing is drawn from the world."""
+def test_without_rng_the_engine_is_deterministic_too() -> None:
+    """The default is a fixed seed."""
     waits = []
     for _ in range(2):
         controller = Controller()

@@ -1,4 +1,4 @@
-"""The brake: a namespace whose webhooks fail, or that loses races for a quota, is slowed alone."""
+"""The brake: a namespace whose webhooks fail, or that loses races for a quota, is slowed down by itself."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def brake(line: Timeline, namespace: str = NS) -> WindowSnapshot:
-    """Show the brake of a namespace that has one."""
+    """Return the brake of a namespace, which must have one."""
     seen = line.controller.snapshot(line.now).namespaces[namespace].brake
     assert seen is not None
     return seen
 
 
 def grown(creates: int, start: int) -> Timeline:
-    """Return a line that 400 of its creates have got into: its window has grown to some thirty."""
+    """Return a line after 400 creates were stored: its window has grown to some thirty."""
     line = Timeline(Policy(overload_start=start, overload_max=64))
     line.watching()
     for _ in range(creates):
@@ -30,7 +30,7 @@ def grown(creates: int, start: int) -> Timeline:
 
 
 def test_a_broken_webhook_slows_its_own_namespace_only() -> None:
-    """Evaluations that time out, too: fewer creates at once there, and the others notice nothing."""
+    """Evaluation time-outs do, too: fewer creates at once there, and no change elsewhere."""
     line = Timeline(Policy(overload_start=64, brake_base=10))
     line.watching()
     for _ in range(20):
@@ -45,20 +45,20 @@ def test_a_broken_webhook_slows_its_own_namespace_only() -> None:
     assert 0 <= brake(line, "a").closed_for <= 10
 
 
-def test_lost_races_for_a_quota_slow_by_a_little() -> None:
-    """Admission charges a batch with one write: fewer in flight would be as many writes, and lose as often."""
+def test_lost_races_for_a_quota_slow_only_a_little() -> None:
+    """Admission charges a batch with one write: fewer creates in flight make as many writes, and lose as often."""
     line = Timeline(Policy(overload_start=64))
     line.watching()
     for _ in range(200):
         line.submit(1, namespace="a")
     line.later(0.1)
     for ticket in flying(line)[:10]:
-        line.settle(ticket, Overloaded(None, "quota"))  # all of one moment: one piece of news
+        line.settle(ticket, Overloaded(None, "quota"))  # all at one moment: they count as one
     assert brake(line, "a").size == 63
     assert 0 < brake(line, "a").closed_for <= Policy().race_base
 
     line.created(flying(line)[0])
-    assert brake(line, "a").size > 63  # which races are lost is chance: what was sent before tells of it too
+    assert brake(line, "a").size > 63  # races are lost by chance: answers to earlier creates count, too
     line.later(Policy().race_base)
     assert len(flying(line)) == 63
     for _ in range(100):
@@ -67,7 +67,7 @@ def test_lost_races_for_a_quota_slow_by_a_little() -> None:
 
 
 def test_a_lost_race_takes_one_from_what_was_in_flight() -> None:
-    """A window that has grown is not cut to where it began, and the brake lets go when it is back."""
+    """A window that has grown is not cut to its start, and the brake is released when it has grown back."""
     line = grown(2000, start=4)
     many = len(flying(line))
     line.settle(flying(line)[0], Overloaded(None, "quota"))
@@ -81,8 +81,8 @@ def test_a_lost_race_takes_one_from_what_was_in_flight() -> None:
     assert line.controller.snapshot(line.now).namespaces[NS].brake is None
 
 
-def test_a_brake_that_nobody_feels_lets_go() -> None:
-    """A window grows only where half of it is used: after the crowd it would never be what it was."""
+def test_a_brake_without_effect_is_released() -> None:
+    """A window grows only while half of it is in use: after a rush it might never reach its old size."""
     line = grown(425, start=4)
     line.settle(flying(line)[0], Overloaded(None, "quota"))
     line.later(0.02)
@@ -95,8 +95,8 @@ def test_a_brake_that_nobody_feels_lets_go() -> None:
     assert line.controller.snapshot(line.now).namespaces[NS].brake is None
 
 
-def test_traffic_one_at_a_time_lifts_a_lost_races_brake() -> None:
-    """It never uses half of any window."""
+def test_creates_one_at_a_time_release_the_brake_of_a_lost_race() -> None:
+    """They never use half of any window."""
     line = Timeline()
     line.watching()
     line.settle(line.ticket_of(line.submit(1)), Overloaded(None, "quota"))
@@ -105,8 +105,8 @@ def test_traffic_one_at_a_time_lifts_a_lost_races_brake() -> None:
     assert line.controller.snapshot(line.now).namespaces[NS].brake is None
 
 
-def test_a_race_in_a_crowd_of_several_credentials_is_over_some_time() -> None:
-    """A namespace may have more in flight than any window: its brake lets go where windows end."""
+def test_the_brake_of_a_race_among_several_credentials_is_released() -> None:
+    """A namespace may have more in flight than one window allows: the brake ends at the largest window size."""
     line = Timeline(Policy(overload_start=8, overload_max=8))
     line.watching()
     for number in range(200):
@@ -121,8 +121,8 @@ def test_a_race_in_a_crowd_of_several_credentials_is_over_some_time() -> None:
     assert len(flying(line)) == 16
 
 
-def test_answers_to_what_was_in_flight_before_do_not_lift_the_brake() -> None:
-    """The webhook broke after them; and a Retry-After is kept to its end."""
+def test_answers_to_creates_sent_before_the_brake_do_not_release_it() -> None:
+    """The webhook broke after they were sent; and a Retry-After is kept to its end."""
     line = Timeline(Policy(overload_start=64))
     line.watching()
     for _ in range(200):
@@ -136,8 +136,8 @@ def test_answers_to_what_was_in_flight_before_do_not_lift_the_brake() -> None:
     assert flying(line) == []
 
 
-def test_a_longer_word_of_the_same_moment_keeps_the_brake_on() -> None:
-    """What was sent after the first pause got in: the second pause is not over."""
+def test_a_longer_retry_after_of_the_same_moment_keeps_the_brake_on() -> None:
+    """Creates sent after the first pause were stored, but the second pause is not over."""
     line = Timeline(Policy(overload_start=4, overload_cut=0.99))
     line.watching()
     first, second, _ = (line.ticket_of(line.submit(1)) for _ in range(3))
@@ -152,8 +152,8 @@ def test_a_longer_word_of_the_same_moment_keeps_the_brake_on() -> None:
     assert brake(line).closed_for >= 30
 
 
-def test_a_webhook_that_breaks_after_a_lost_race_is_braked_for_itself() -> None:
-    """However many were in flight then, and also where what it failed was sent before the race was lost."""
+def test_a_webhook_that_breaks_after_a_lost_race_gets_its_own_brake() -> None:
+    """However many were in flight then, and also if the failed create was sent before the race was lost."""
     line = grown(2000, start=16)
     line.later(0.1)
     raced, failed, *_ = flying(line)
@@ -165,8 +165,8 @@ def test_a_webhook_that_breaks_after_a_lost_race_is_braked_for_itself() -> None:
     assert brake(line).closed_for > 0
 
 
-def test_a_pause_that_was_asked_for_outlasts_another_brake() -> None:
-    """Who lost a race was told to wait; that a webhook breaks meanwhile shortens nothing."""
+def test_a_requested_pause_outlasts_a_new_brake() -> None:
+    """The loser of a race got a Retry-After; a webhook that breaks meanwhile does not shorten it."""
     line = Timeline()
     line.watching()
     raced, failed = (line.ticket_of(line.submit(1)) for _ in range(2))
@@ -177,7 +177,7 @@ def test_a_pause_that_was_asked_for_outlasts_another_brake() -> None:
 
 
 def test_a_quotas_refusal_is_a_good_answer() -> None:
-    """Whatever was broken, admission has come as far as the quota."""
+    """Whatever was broken, admission has reached the quota again."""
     line = Timeline(Policy(overload_start=4))
     line.watching()
     for _ in range(40):
@@ -192,8 +192,8 @@ def test_a_quotas_refusal_is_a_good_answer() -> None:
     assert brake(line).size > size
 
 
-def test_races_that_are_lost_all_the_time_end_with_one_create_in_flight() -> None:
-    """With ever longer pauses: whatever races, it is left to itself."""
+def test_constantly_lost_races_end_with_one_create_in_flight() -> None:
+    """With ever longer pauses, so that whatever else writes the quota has it for itself."""
     line = Timeline(Policy(overload_start=4))
     line.watching()
     for _ in range(9):
@@ -208,8 +208,8 @@ def test_races_that_are_lost_all_the_time_end_with_one_create_in_flight() -> Non
     assert 1 < longest <= Policy().cap
 
 
-def test_the_brake_lets_one_go_again_when_its_pause_is_over() -> None:
-    """The refused create is sent again after a short jitter, in its place."""
+def test_the_brake_lets_creates_pass_when_its_pause_is_over() -> None:
+    """The refused create is sent again after a short jitter, at its old place."""
     line = Timeline()
     line.watching()
     ticket = line.ticket_of(line.submit(1))
@@ -222,8 +222,8 @@ def test_the_brake_lets_one_go_again_when_its_pause_is_over() -> None:
     assert line.now - refused_at <= Policy().brake_base
 
 
-def test_the_brake_lets_go_where_the_window_cannot_grow_beyond_its_start() -> None:
-    """As many at once as the server takes to begin with: that is slow no more."""
+def test_the_brake_is_released_where_the_window_cannot_outgrow_its_start() -> None:
+    """As many in flight as the server allows at first: that is slow no more."""
     line = Timeline(Policy(overload_start=4, overload_max=4))
     line.watching()
     for _ in range(100):
@@ -236,7 +236,7 @@ def test_the_brake_lets_go_where_the_window_cannot_grow_beyond_its_start() -> No
     assert line.controller.snapshot(line.now).namespaces[NS].brake is None
 
 
-def test_the_brake_lets_go_after_good_answers() -> None:
+def test_the_brake_is_released_after_good_answers() -> None:
     """Conflicts are over in milliseconds: after some hundred 201s the namespace is as fast as the others."""
     line = Timeline(Policy(overload_start=16))
     line.watching()

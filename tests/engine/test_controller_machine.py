@@ -1,4 +1,4 @@
-"""The controller as a rule-based state machine, beside the naive twin: laws 2, 3, 6, 8, 12; nobody is forgotten."""
+"""The controller as a rule-based state machine beside the naive twin: laws 2, 3, 6, 8, 12; none is forgotten."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ Thing = TypeVar("Thing")
 
 
 def one_of(things: list[Thing], pick: int) -> Thing:
-    """Choose one by a number of any size."""
+    """Choose an item by a number of any size."""
     return things[pick % len(things)]
 
 
 class ControllerMachine(RuleBasedStateMachine):
-    """One engine, a second one in lockstep, the server's truth and the law book."""
+    """An engine, a second one in lockstep, the true server and the laws."""
 
     def __init__(self) -> None:
         """Start with quotas that are small enough to be met."""
@@ -75,11 +75,11 @@ class ControllerMachine(RuleBasedStateMachine):
         self.waiting: dict[str, Request] = {}
         self.watched = False
         self.broken: list[str] = []
-        self.smallest: dict[str, int] = {}  # the smallest positive limit on cpu that ever was
+        self.smallest: dict[str, int] = {}  # the smallest positive limit on cpu so far
 
     @initialize(cpu=st.integers(2, 12), pods=st.integers(1, 6), gold=st.integers(2, 8))
     def quotas(self, cpu: int, pods: int, gold: int) -> None:
-        """Give each namespace a quota for all and one for a scope class."""
+        """Give each namespace one quota for all creates and one for a scope class."""
         for namespace in NAMESPACES:
             self.server.quotas[namespace] = {
                 "all": TwinQuota({"cpu": cpu, "pods": pods}, {"cpu": 0, "pods": 0}),
@@ -90,7 +90,7 @@ class ControllerMachine(RuleBasedStateMachine):
     # -- both engines are called alike
 
     def effects(self, one: list[Effect], other: list[Effect]) -> None:
-        """Compare the two engines' effects; hold each admission against the law book."""
+        """Compare the two engines' effects; check each admission against the laws."""
         assert [repr(e) for e in one] == [repr(e) for e in other], "law 12: the same calls gave other effects"
         for effect, twin in zip(one, other, strict=True):
             request = effect.request
@@ -110,7 +110,7 @@ class ControllerMachine(RuleBasedStateMachine):
             self.twins[effect] = twin
 
     def advance(self) -> None:
-        """Let both act now."""
+        """Advance both engines to now."""
         self.effects(self.engine.advance(), self.copy.advance())
 
     @rule(
@@ -121,7 +121,7 @@ class ControllerMachine(RuleBasedStateMachine):
         copies=st.integers(1, 4),
     )
     def submit(self, namespace: str, cpu: int, gold: bool, priority: int, copies: int) -> None:
-        """Some equal creates arrive."""
+        """Submit some equal creates."""
         for _ in range(copies):
             demand = Demand({"cpu": cpu, "pods": 1}, [GOLD] if gold else [])
             request = self.engine.request(namespace=namespace, priority=priority, demand=demand)
@@ -135,7 +135,7 @@ class ControllerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.waiting)
     @rule(pick=PICKS)
     def withdraw(self, pick: int) -> None:
-        """A waiter leaves."""
+        """Withdraw a waiting request."""
         request = self.waiting.pop(one_of(sorted(self.waiting), pick))
         self.engine.controller.withdraw(request, self.engine.now)
         self.copy.controller.withdraw(self.replica[request.id], self.copy.now)
@@ -144,11 +144,11 @@ class ControllerMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.arrived) < len(self.open))
     @rule(pick=PICKS)
     def arrive(self, pick: int) -> None:
-        """The server decides a create; its answer is on the way."""
+        """Let the server decide a create; its answer is on the way."""
         self.decide(one_of([t for t in self.open if t not in self.arrived], pick))
 
     def decide(self, ticket: Ticket) -> None:
-        """Let the server charge and store, or refuse."""
+        """Let the server store or refuse a create."""
         create = self.open[ticket]
         refusal = self.server.create(create.namespace, create.amounts, create.scopes)
         self.arrived[ticket] = refusal if refusal is not None else "stored"
@@ -157,18 +157,18 @@ class ControllerMachine(RuleBasedStateMachine):
             self.changed(create.namespace)
 
     def changed(self, namespace: str) -> None:
-        """Have the change of a namespace's quotas told some time."""
+        """Schedule a report of a namespace's changed quotas."""
         for name, quota in self.server.quotas[namespace].items():
             self.news.setdefault((namespace, name), []).append(copy.deepcopy(quota))
 
     @precondition(lambda self: self.arrived)
     @rule(pick=PICKS)
     def answer(self, pick: int) -> None:
-        """An answer comes in, in any order."""
+        """Deliver one answer, in any order."""
         self.deliver(one_of(list(self.arrived), pick))
 
     def deliver(self, ticket: Ticket) -> None:
-        """End a ticket with what the server said."""
+        """End a ticket with the server's answer."""
         said = self.arrived.pop(ticket)
         create = self.open.pop(ticket)
         if said == "stored":
@@ -180,7 +180,7 @@ class ControllerMachine(RuleBasedStateMachine):
             self.settle(ticket, Rejected(*said))
 
     def settle(self, ticket: Ticket, outcome: Created | Rejected | Spoiled) -> None:
-        """Tell both."""
+        """Settle a ticket in both engines."""
         self.engine.controller.settle(ticket, outcome, self.engine.now)
         self.copy.controller.settle(self.twins[ticket], outcome, self.copy.now)
         self.advance()
@@ -188,7 +188,7 @@ class ControllerMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.arrived) < len(self.open))
     @rule(pick=PICKS, outcome=st.sampled_from(SPOILED))
     def spoil(self, pick: int, outcome: Spoiled) -> None:
-        """A create comes to nothing."""
+        """End a create without a charge."""
         ticket = one_of([t for t in self.open if t not in self.arrived], pick)
         self.laws.over(self.open.pop(ticket))
         if isinstance(outcome, Overloaded):
@@ -198,7 +198,7 @@ class ControllerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.alive)
     @rule(pick=PICKS, hint=st.booleans())
     def finish(self, pick: int, hint: bool) -> None:
-        """An own pod ends, and perhaps we hear of that."""
+        """End an own pod, perhaps with a hint."""
         namespace, amounts, scopes = self.alive.pop(pick % len(self.alive))
         self.server.release(namespace, amounts, scopes)
         self.changed(namespace)
@@ -209,23 +209,23 @@ class ControllerMachine(RuleBasedStateMachine):
             self.advance()
 
     @rule(namespace=st.sampled_from(NAMESPACES), cpu=st.integers(-3, 3))
-    def stranger(self, namespace: str, cpu: int) -> None:
-        """Somebody else takes room or gives it back."""
+    def other_client(self, namespace: str, cpu: int) -> None:
+        """Let another client take room or give it back."""
         quota = self.server.quotas[namespace]["all"]
         quota.used["cpu"] = max(0, quota.used["cpu"] + cpu)
         self.changed(namespace)
 
     @rule(namespace=st.sampled_from(NAMESPACES), name=st.sampled_from(["all", "gold"]), cpu=st.integers(0, 12))
     def resize(self, namespace: str, name: str, cpu: int) -> None:
-        """The quota's owner changes its size, perhaps to a pause."""
+        """Change a quota's size, perhaps to zero."""
         self.server.quotas[namespace][name].hard["cpu"] = cpu
         self.smallest[namespace] = min(self.smallest[namespace], cpu or self.smallest[namespace])
         self.changed(namespace)
 
     @precondition(lambda self: self.watched and any(self.news.values()))
     @rule(pick=PICKS)
-    def tell(self, pick: int) -> None:
-        """News come in, in order, some of them merged."""
+    def report(self, pick: int) -> None:
+        """Deliver reports in order, some of them merged."""
         key = one_of(sorted(k for k, states in self.news.items() if states), pick)
         count = 1 + pick % len(self.news[key])
         state = self.news[key][count - 1]
@@ -233,7 +233,7 @@ class ControllerMachine(RuleBasedStateMachine):
         self.observe(*key, state)
 
     def observe(self, namespace: str, name: str, state: TwinQuota) -> None:
-        """Tell a quota's state to the law book and both engines."""
+        """Report a quota's state to the laws and both engines."""
         selector = Selector([(True, frozenset({state.wants}))] if state.wants else [])
         seen = ObservedQuota(dict(state.hard), dict(state.hard), dict(state.used), selector)
         self.laws.observed(namespace, name, state, self.engine.now)
@@ -243,12 +243,12 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @rule()
     def watch(self) -> None:
-        """The watch is lost, or a list completes and it is healthy again."""
+        """Lose the watch, or complete a list so that it is healthy again."""
         self.watched = not self.watched
         self.set_watch(self.watched)
 
     def set_watch(self, healthy: bool) -> None:
-        """Tell both, with a full list first where it begins."""
+        """Report the watch to both engines, with a full list first where it begins."""
         self.news.clear()
         for namespace in NAMESPACES:
             if healthy:
@@ -261,7 +261,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from(SPANS))
     def pass_time(self, seconds: float) -> None:
-        """Time goes by, deadline by deadline."""
+        """Let time pass, deadline by deadline."""
         end = self.engine.now + seconds
         for _ in range(1000):
             deadline = self.engine.controller.next_deadline()
@@ -276,8 +276,8 @@ class ControllerMachine(RuleBasedStateMachine):
         self.advance()
 
     @invariant()
-    def the_engine_counts_what_is_there(self) -> None:
-        """Waiters and outstanding creates of the snapshot are those that we know of."""
+    def the_engine_counts_all_requests(self) -> None:
+        """The snapshot's waiting and outstanding creates are those that the test knows of."""
         seen = self.engine.controller.snapshot(self.engine.now)
         for name, namespace in seen.namespaces.items():
             assert namespace.waiting == sum(r.namespace == name for r in self.waiting.values())
@@ -285,15 +285,15 @@ class ControllerMachine(RuleBasedStateMachine):
             assert all(c.held >= 0 for ceilings in namespace.quotas.values() for c in ceilings.values())
 
     @invariant()
-    def every_waiter_has_an_explanation(self) -> None:
-        """Law 14: nobody waits without a reason."""
+    def every_waiting_request_has_an_explanation(self) -> None:
+        """Law 14: no request waits without a reason."""
         for request in self.waiting.values():
             why = self.engine.controller.explain(request, self.engine.now)
             assert why is not None
             assert why.place >= 1
 
     def teardown(self) -> None:
-        """Give everything back: everyone gets in or is refused, and no hold is left."""
+        """Give all room back: every request is stored or refused, and no hold is left."""
         if self.broken:
             return
         for namespace in NAMESPACES:
@@ -328,7 +328,7 @@ TestController.settings = settings(
 
 
 def random_step(day: ControllerMachine, dice: random.Random) -> None:
-    """Let one thing happen, if it can."""
+    """Apply one rule, if it can be applied."""
     namespace, pick = dice.choice(NAMESPACES), dice.randrange(1000)
     match dice.choices(range(12), [4, 1, 4, 4, 1, 3, 1, 0.3, 4, 0.4, 4, 0.1])[0]:
         case 0:
@@ -344,11 +344,11 @@ def random_step(day: ControllerMachine, dice: random.Random) -> None:
         case 5 if day.alive:
             day.finish(pick, dice.random() < 0.5)
         case 6:
-            day.stranger(namespace, dice.randint(-3, 3))
+            day.other_client(namespace, dice.randint(-3, 3))
         case 7:
             day.resize(namespace, dice.choice(["all", "gold"]), dice.randint(0, 12))
         case 8 if day.watched and any(day.news.values()):
-            day.tell(pick)
+            day.report(pick)
         case 9:
             day.watch()
         case 10:
@@ -356,18 +356,18 @@ def random_step(day: ControllerMachine, dice: random.Random) -> None:
 
 
 def random_day(seed: int, steps: int) -> None:
-    """Play the same rules by plain dice: many more steps a second than the shrinking search makes."""
+    """Apply the same rules by plain dice: many more steps a second than the shrinking search makes."""
     dice = random.Random(seed)
     day = ControllerMachine()
     day.quotas(cpu=dice.randint(2, 12), pods=dice.randint(1, 6), gold=dice.randint(2, 8))
     for _ in range(steps):
         random_step(day, dice)
-        day.the_engine_counts_what_is_there()
+        day.the_engine_counts_all_requests()
     day.teardown()
 
 
 @pytest.mark.parametrize("block", range(5))
 def test_many_random_days_break_no_law(block: int) -> None:
-    """A thousand days of the machine's rules, the same ones each time."""
+    """A thousand days of the machine's rules, the same ones in every run."""
     for seed in range(block * 200, block * 200 + examples(200)):
         random_day(seed, 15 + seed % 60)

@@ -1,4 +1,4 @@
-"""Demand and selector: content is identity; which scope classes a quota applies to."""
+"""Demand and selector: equality is by content; which scope classes a quota applies to."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ SCOPES = st.frozensets(st.sampled_from(["BestEffort", "Terminating", "PriorityCl
 
 
 @given(amounts=AMOUNTS, scopes=SCOPES)
-def test_equal_content_is_the_same_shape_whatever_its_order(amounts: dict[str, int], scopes: frozenset[str]) -> None:
-    """Key, equality and hash agree, and the order in which amounts are told does not count."""
+def test_equal_content_is_the_same_shape_in_any_order(amounts: dict[str, int], scopes: frozenset[str]) -> None:
+    """Key, equality and hash agree, whatever the order of the amounts."""
     one = Demand(amounts, scopes)
     other = Demand(dict(reversed(amounts.items())), sorted(scopes, reverse=True))
 
@@ -34,8 +34,8 @@ def test_different_content_is_another_shape(
     assert (Demand(amounts, scopes) == Demand(others, other_scopes)) is same
 
 
-def test_a_demand_is_no_other_thing_and_cannot_be_changed() -> None:
-    """It equals no dict, and its amounts are read-only."""
+def test_a_demand_equals_only_demands_and_is_read_only() -> None:
+    """It equals no dict, and its amounts cannot be changed."""
     demand = Demand({"cpu": 5, "pods": 0})
 
     assert demand != {"cpu": 5}
@@ -45,7 +45,7 @@ def test_a_demand_is_no_other_thing_and_cannot_be_changed() -> None:
 
 
 def test_a_negative_amount_is_refused_with_its_name() -> None:
-    """Nothing is charged less than nothing."""
+    """The error names the resource."""
     with pytest.raises(ValueError, match=r"^cpu: a demand cannot be negative, got -5 nano-units$"):
         Demand({"cpu": -5})
 
@@ -74,7 +74,7 @@ def test_a_selector_applies_when_every_clause_holds(
 
 
 def test_selectors_are_equal_by_clauses() -> None:
-    """Equal clauses are the same selector, and a selector is nothing else."""
+    """Equal clauses make equal selectors, and a selector equals nothing else."""
     one = Selector([(True, frozenset({"a"}))])
 
     assert one == Selector([(True, frozenset({"a"}))])
@@ -83,7 +83,7 @@ def test_selectors_are_equal_by_clauses() -> None:
     assert one != "a"
 
 
-def test_different_contents_hash_apart() -> None:
-    """A thousand shapes in one dictionary are found at once, and not one after the other."""
+def test_different_contents_have_different_hashes() -> None:
+    """A thousand shapes are found in a dictionary at once, not one after the other."""
     assert len({hash(Demand({"cpu": amount})) for amount in range(1000)}) > 900
     assert len({hash(Selector([(True, frozenset({str(name)}))])) for name in range(1000)}) > 900

@@ -1,4 +1,4 @@
-"""Law 8: what a quota says below what lives is doubted, and for how long."""
+"""Law 8: where a quota reports less used than our living creates are charged, that is doubted, and for how long."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def test_a_recount_is_doubted_for_nothing_else_where_ends_are_told() -> None:
-    """Told of each end it is known what lives: no room waits for the time that a recount may trail."""
+def test_where_ends_are_reported_a_recount_is_doubted_for_nothing_else() -> None:
+    """It is known what lives, so no room has to wait for as long as a recount may trail."""
     for told, free in ((True, 4), (False, 0)):
         line = Followed(told=told)
         line.fill(answered_after=0.01)
@@ -26,8 +26,8 @@ def test_a_recount_is_doubted_for_nothing_else_where_ends_are_told() -> None:
         assert len(line.count_again(0)) == free
 
 
-def test_a_doubt_that_lasts_is_let_go_and_begins_anew_with_the_next_create() -> None:
-    """Charged less than we believe, or given back before its end: the server decides, after a second."""
+def test_a_doubt_that_lasts_is_dropped_and_begins_again_with_the_next_create() -> None:
+    """Charged less than we believe, or given back before its end: after a second the server decides."""
     line = full()
     assert line.count_again(2) == []
     assert tickets(line.later(TRAILS_MAX - 2 * SETTLED)) == []
@@ -37,12 +37,14 @@ def test_a_doubt_that_lasts_is_let_go_and_begins_anew_with_the_next_create() -> 
     for ticket, name in zip(went, "ef", strict=True):
         line.settle(ticket, Created(stored=name))
 
-    assert line.end("a") == line.end("b") == []  # they count no more, and their ends do not make the others count less
-    assert len(line.count_again(1)) == 2  # e and f are known to live, whatever is counted
+    assert (
+        line.end("a") == line.end("b") == []
+    )  # they no longer count, and their ends do not lower the count of the others
+    assert len(line.count_again(1)) == 2  # e and f are known to live, whatever a recount says
 
 
-def test_a_doubt_that_grows_has_lasted_for_no_longer() -> None:
-    """More news in the same second is no reason to let it go sooner."""
+def test_a_doubt_that_grows_is_not_dropped_sooner() -> None:
+    """More reports in the same second are no reason to drop it sooner."""
     line = full()
     assert line.count_again(3) == []
     line.later(TRAILS_MAX / 2)
@@ -50,8 +52,8 @@ def test_a_doubt_that_grows_has_lasted_for_no_longer() -> None:
     assert tickets(line.later(TRAILS_MAX / 4)) == []
 
 
-def test_doubts_that_come_and_go_are_not_let_go() -> None:
-    """A busy second is full of recounts that lack what was created in it; each is found again soon."""
+def test_doubts_that_come_and_go_are_not_dropped() -> None:
+    """A busy second is full of recounts that lack creates of that second; each is found again soon."""
     line = full()
     alive = ["a", "b", "c", "d"]
     line.wait_more(95)
@@ -67,8 +69,8 @@ def test_doubts_that_come_and_go_are_not_let_go() -> None:
 
 
 @pytest.mark.parametrize("each", [0.05, 0.3, 0.9])
-def test_in_a_busy_namespace_too_a_doubt_is_let_go_in_the_end(each: float) -> None:
-    """One that is taken to live and is not charged costs its room for half a minute, however much comes and goes."""
+def test_in_a_busy_namespace_too_a_doubt_is_dropped_in_the_end(each: float) -> None:
+    """A create counted as living but not charged costs its room for half a minute, however much comes and goes."""
     line = Followed()
     line.create("false")
     line.observe(0, 4)
@@ -93,8 +95,8 @@ def test_in_a_busy_namespace_too_a_doubt_is_let_go_in_the_end(each: float) -> No
     assert len(alive) + len(went) == 4
 
 
-def test_a_doubt_is_looked_at_though_no_news_comes() -> None:
-    """What the quota never counts, since it is none of its business, ends its hold by time and is let go in the end."""
+def test_a_doubt_is_examined_even_without_a_report() -> None:
+    """A create that the quota never charges ends its hold by time, and is forgotten in the end."""
     line = Followed()
     sent = [line.ticket_of(line.submit(1)) for _ in range(4)]
     for ticket, name in zip(sent, "abcd", strict=True):
@@ -106,8 +108,8 @@ def test_a_doubt_is_looked_at_though_no_news_comes() -> None:
     assert line.controller.next_deadline() is not None
 
 
-def test_a_refusal_that_says_more_is_believed_over_the_doubt() -> None:
-    """Its figures are newer: what they leave is no less for what was doubted before."""
+def test_a_refusal_with_a_higher_used_ends_the_doubt() -> None:
+    """Its figures are newer: the room they leave is not reduced by the old doubt."""
     line = Followed()
     line.create("a", "b")
     line.count_again(1)
@@ -118,8 +120,8 @@ def test_a_refusal_that_says_more_is_believed_over_the_doubt() -> None:
     assert (line.cpu().used, line.cpu().headroom) == (3 * ONE, ONE)
 
 
-def test_a_refusal_that_says_less_than_lives_is_doubted_too() -> None:
-    """It speaks of the same count: an edited limit is believed, and no less used than what lives."""
+def test_a_refusal_with_less_used_than_lives_is_doubted_too() -> None:
+    """It gives the same count: an edited limit is believed, but no less used than what lives."""
     line = Followed()
     line.create("a", "b", "c")
     line.later(0.01)
@@ -128,8 +130,8 @@ def test_a_refusal_that_says_less_than_lives_is_doubted_too() -> None:
     assert (line.cpu().limited, line.cpu().used) == (ONE, 3 * ONE)
 
 
-def test_a_doubt_that_a_refusal_brings_is_let_go_too() -> None:
-    """It came before the news of the watch, which are of the same amounts, and nothing more comes."""
+def test_a_doubt_raised_by_a_refusal_is_dropped_too() -> None:
+    """It came before the watch's report of the same amounts, and no other report follows."""
     line = full()
     line.later(5)
     forced = line.controller.force(line.request(4), line.now)
@@ -141,8 +143,8 @@ def test_a_doubt_that_a_refusal_brings_is_let_go_too() -> None:
     assert line.waiting() == 5 - 3
 
 
-def test_a_doubt_that_a_refusal_on_an_ungated_path_brings_is_let_go_too() -> None:
-    """As ``learn`` hears of it."""
+def test_a_doubt_raised_by_the_refusal_of_an_ungated_create_is_dropped_too() -> None:
+    """As given to ``learn``."""
     line = full()
     line.later(5)
     rejected = Rejected(QUOTA, {"cpu": 4 * ONE}, {"cpu": ONE}, {"cpu": 4 * ONE})
@@ -152,8 +154,8 @@ def test_a_doubt_that_a_refusal_on_an_ungated_path_brings_is_let_go_too() -> Non
     assert line.waiting() == 5 - 3
 
 
-def test_a_doubt_that_comes_with_less_room_is_let_go_too() -> None:
-    """A quota is edited down, and with the same news it says that less is used."""
+def test_a_doubt_that_comes_with_less_room_is_dropped_too() -> None:
+    """A quota is edited down, and the same report says that less is used."""
     line = Followed()
     line.observe(0, 8)
     line.later(SETTLED)
@@ -170,7 +172,7 @@ def test_a_doubt_that_comes_with_less_room_is_let_go_too() -> None:
 
 
 @pytest.mark.parametrize("why", ["not followed", "nameless", "forgotten"])
-def test_what_is_not_known_to_live_raises_doubt_for_a_moment(why: str) -> None:
+def test_creates_of_unknown_fate_are_doubted_for_a_moment(why: str) -> None:
     """A claim, or a pod from before the watch began: a recount may lack it as well."""
     line = Followed(told=why != "not followed")
     sent = [line.ticket_of(line.submit(1)) for _ in range(4)]
@@ -189,8 +191,8 @@ def test_what_is_not_known_to_live_raises_doubt_for_a_moment(why: str) -> None:
     assert len(tickets(line.later(0.1))) == 3
 
 
-def test_a_doubt_is_no_fresh_room_to_probe_for() -> None:
-    """With the watch of quotas lost, refusals that repeat themselves are met ever more rarely."""
+def test_a_doubt_is_not_fresh_room_to_probe_for() -> None:
+    """With the watch of quotas lost, repeated refusals back off as usual."""
     probes = []
     for told in (True, False):
         line = Followed(told=told)
@@ -208,7 +210,7 @@ def test_a_doubt_is_no_fresh_room_to_probe_for() -> None:
 
 
 def looked_at(doubts: Callable[[float], bool], *, every: float, until: float) -> int:
-    """Look every so often at a ceiling where something lives that is doubted at some times; count what is forgotten."""
+    """Look at regular times at a ceiling that is doubted at some of them; return how often what lives was forgotten."""
     living, ceiling = Living(told=True), Ceiling("q", "cpu", 4, 2)
     number, moment = 0, 0.0
     while moment < until:
@@ -217,15 +219,15 @@ def looked_at(doubts: Callable[[float], bool], *, every: float, until: float) ->
             life = living.begin(f"pod-{number}", moment)
             assert life is not None
             life.count(((ceiling, 1),))
-        ceiling.lowest = 0  # what comes and goes hides it
+        ceiling.lowest = 0  # as other creates come and go, that does not show
         ceiling.observe(4, 0 if doubts(moment) else 2)
         living.look([ceiling], moment)
         moment += every
     return number - 1
 
 
-def test_half_a_minute_of_doubts_that_come_and_go_is_too_much_and_then_it_begins_anew() -> None:
-    """Some in every second: once in half a minute. None in one second of ten: never, nor in looks without a doubt."""
+def test_half_a_minute_of_recurring_doubts_is_too_long_and_then_starts_again() -> None:
+    """Doubts in every second: forgotten once per half minute. With seconds free of doubt, or looks far apart: never."""
     assert looked_at(lambda moment: round(moment * 10) % 5 == 0, every=0.1, until=DOUBTED_MAX - 1) == 0
     assert looked_at(lambda moment: round(moment * 10) % 5 == 0, every=0.1, until=DOUBTED_MAX + 1) == 1
     assert looked_at(lambda moment: round(moment * 10) % 5 == 0, every=0.1, until=2 * DOUBTED_MAX - 1) == 1
@@ -234,8 +236,8 @@ def test_half_a_minute_of_doubts_that_come_and_go_is_too_much_and_then_it_begins
     assert looked_at(lambda _: True, every=3, until=5 * DOUBTED_MAX) == 0
 
 
-def test_after_half_a_minute_of_doubts_the_young_count_on() -> None:
-    """They are what a recount may lack; all of them given away at once were a burst of refusals each half a minute."""
+def test_after_half_a_minute_of_doubts_young_creates_still_count() -> None:
+    """A recount may lack just these; forgetting them all at once would cause a burst of refusals each half minute."""
     living, ceiling = Living(told=True), Ceiling("q", "cpu", 4, 2)
     lives = [living.begin(str(began), began) for began in (0.0, 1.0, DOUBTED_MAX - OLD + 1, DOUBTED_MAX - 1)]
     for moment in range(round(DOUBTED_MAX) + 1):
@@ -256,7 +258,7 @@ def test_after_half_a_minute_of_doubts_the_young_count_on() -> None:
 
 
 def test_no_server_is_so_slow_that_a_recount_trails_by_more_than_a_second() -> None:
-    """Answers may take half a minute for reasons of their own, such as a webhook."""
+    """Answers may take half a minute for other reasons, such as a webhook."""
     shared = Timeline().controller._shared
     for took, lag in ((0.01, 0.015), (10.0, TRAILS_MAX)):
         shared.answer_time = took

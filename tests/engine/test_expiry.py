@@ -1,4 +1,4 @@
-"""Law 13: what is idle is forgotten, what is in use is not."""
+"""Law 13: idle state is forgotten, state in use is not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.timeline import NS, ONE, QUOTA, Timeline
 
 
 def test_idle_namespaces_shapes_and_ceilings_expire() -> None:
-    """After ``idle_ttl`` nothing is left of a namespace that only learned, and no alarm with it."""
+    """After ``idle_ttl`` nothing is left of a namespace that only learned from refusals, nor an alarm for it."""
     line = Timeline(Policy(idle_ttl=600))
     ticket = line.ticket_of(line.submit(1))
     line.later(0.1)
@@ -22,8 +22,8 @@ def test_idle_namespaces_shapes_and_ceilings_expire() -> None:
     assert line.controller.next_deadline() is None
 
 
-def test_what_is_used_does_not_expire() -> None:
-    """Waiters, creates in flight and watched quotas keep their namespace."""
+def test_state_in_use_does_not_expire() -> None:
+    """Waiting requests, creates in flight and watched quotas keep their namespace."""
     line = Timeline(Policy(idle_ttl=10, ticket_max=86_400))
     line.observe(4, 4, namespace="observed")
     line.observe(4, 4, namespace="waited")
@@ -36,8 +36,8 @@ def test_what_is_used_does_not_expire() -> None:
     assert set(line.controller.snapshot(line.now).namespaces) == {"observed", "waited", "flying"}
 
 
-def test_a_learned_ceiling_that_nobody_heard_of_again_expires_and_a_fresh_one_stays() -> None:
-    """Old knowledge goes, new knowledge of the same namespace does not."""
+def test_a_learned_ceiling_without_a_new_fact_expires_and_a_fresh_one_stays() -> None:
+    """Old knowledge of a namespace is dropped, new knowledge of the same namespace is not."""
     line = Timeline(Policy(idle_ttl=100))
     line.observe(4, 4, quota="seen")
     line.watching()
@@ -51,8 +51,8 @@ def test_a_learned_ceiling_that_nobody_heard_of_again_expires_and_a_fresh_one_st
     assert list(line.controller.snapshot(line.now).namespaces[NS].quotas) == ["seen"]
 
 
-def test_what_was_used_a_moment_ago_does_not_expire() -> None:
-    """Forgetting looks at when a thing was used last: the shape's charge, its quota and the flow's window are kept."""
+def test_recently_used_state_does_not_expire() -> None:
+    """The time of the last use decides: the shape's charge, its quota and the flow's window are kept."""
     line = Timeline(Policy(idle_ttl=100))
     line.created(line.ticket_of(line.submit(9)))
     line.later(50)
@@ -71,8 +71,8 @@ def test_what_was_used_a_moment_ago_does_not_expire() -> None:
     assert line.controller.snapshot(line.now).flows[""].size == cut < Policy().overload_start
 
 
-def test_what_somebody_waits_for_does_not_expire() -> None:
-    """However long it takes: the equal of one who waits is known to be charged what that one is."""
+def test_the_shape_of_a_waiting_request_does_not_expire() -> None:
+    """However long it waits: what the server charges its equals stays known."""
     line = Timeline(Policy(idle_ttl=100))
     line.observe(0, 2)
     line.watching()
@@ -86,7 +86,7 @@ def test_what_somebody_waits_for_does_not_expire() -> None:
     assert (why.asked, why.place) == (2 * ONE, 2)
 
 
-def test_what_a_create_on_its_way_met_does_not_expire() -> None:
+def test_quota_and_flow_of_a_create_in_flight_do_not_expire() -> None:
     """A probe takes long: its quota and its flow are still there when the answer comes."""
     line = Timeline(Policy(idle_ttl=10, ticket_max=86_400))
     line.refused(line.ticket_of(line.submit(1)), 4, 4)
@@ -100,7 +100,7 @@ def test_what_a_create_on_its_way_met_does_not_expire() -> None:
 
 
 def test_a_quota_that_was_read_once_is_forgotten_and_a_watched_one_is_not() -> None:
-    """What was read before the first create, and never watched, goes with the idle namespace: a new one reads anew."""
+    """A quota read before the first create and never watched goes with its idle namespace, to be read again later."""
     line = Timeline(Policy(idle_ttl=100))
     line.observe(0, 4)
     line.later(250)
@@ -112,7 +112,7 @@ def test_a_quota_that_was_read_once_is_forgotten_and_a_watched_one_is_not() -> N
 
 
 def test_namespaces_that_came_and_went_under_a_watch_of_all_are_forgotten() -> None:
-    """The watch gives what it knows back when one comes again: nothing is kept for the idle."""
+    """The watch reports its quotas again when one comes back: nothing is kept for idle namespaces."""
     line = Timeline()
     line.watching()
     for i in range(100):
@@ -125,7 +125,7 @@ def test_namespaces_that_came_and_went_under_a_watch_of_all_are_forgotten() -> N
 
 
 def test_a_namespace_that_is_watched_by_itself_comes_back_watched() -> None:
-    """It was forgotten while nobody used it, and the watch will not say again that it sees it."""
+    """It was forgotten while idle, and its watch will not report again that it is healthy."""
     line = Timeline(Policy(idle_ttl=100))
     line.watching("other")
     line.later(250)
@@ -135,7 +135,7 @@ def test_a_namespace_that_is_watched_by_itself_comes_back_watched() -> None:
 
 
 def test_nothing_is_kept_of_namespaces_that_were_watched_one_by_one() -> None:
-    """They come and go for weeks; what is not as with all others is remembered, and nothing else."""
+    """They come and go for weeks; only those that differ from all others are remembered."""
     line = Timeline(Policy(idle_ttl=100))
     for i in range(50):
         line.watching(f"n{i}")

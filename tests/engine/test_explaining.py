@@ -9,13 +9,13 @@ from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
 
 
 def explained(line: Timeline, request: Request) -> Explanation:
-    """Explain a request that waits."""
+    """Return the explanation of a waiting request."""
     why = line.controller.explain(request, line.now)
     assert why is not None
     return why
 
 
-def test_a_full_quota_explains_itself_in_numbers() -> None:
+def test_a_full_quota_is_explained_in_numbers() -> None:
     """Quota, resource, asked, left, limited, place, waited."""
     line = Timeline()
     line.observe(3, 4)
@@ -39,7 +39,7 @@ def test_a_full_quota_explains_itself_in_numbers() -> None:
     )
 
 
-def test_what_is_left_counts_what_is_held() -> None:
+def test_left_excludes_what_is_held() -> None:
     """Creates in flight take room, too."""
     line = Timeline()
     line.observe(1, 4)
@@ -49,8 +49,8 @@ def test_what_is_left_counts_what_is_held() -> None:
     assert explained(line, line.submit(2)).left == ONE
 
 
-def test_a_learned_block_tells_its_next_probe() -> None:
-    """Seconds from now, counting down, and the estimate is no earlier guess than that."""
+def test_a_learned_block_shows_its_next_probe() -> None:
+    """Seconds from now, counting down; and the estimate is no earlier."""
     line = Timeline()
     ticket = line.ticket_of(line.submit(1))
     line.later(0.1)
@@ -63,8 +63,8 @@ def test_a_learned_block_tells_its_next_probe() -> None:
     assert explained(line, ticket.request).next_probe == pytest.approx(why.next_probe - 0.25)
 
 
-def test_a_shut_block_whose_time_has_come_waits_no_more() -> None:
-    """The next probe is never in the past."""
+def test_the_next_probe_is_never_in_the_past() -> None:
+    """A shut block whose time has come shows 0."""
     line = Timeline()
     ticket = line.ticket_of(line.submit(1))
     line.later(0.1)
@@ -75,7 +75,7 @@ def test_a_shut_block_whose_time_has_come_waits_no_more() -> None:
 
 
 def test_the_estimate_follows_the_pace_of_releases() -> None:
-    """Room came every ten seconds: the third in line may guess thirty."""
+    """With room every ten seconds, the third in line is estimated at thirty."""
     line = Timeline()
     line.observe(4, 4)
     line.watching()
@@ -88,8 +88,8 @@ def test_the_estimate_follows_the_pace_of_releases() -> None:
     assert explained(line, third).estimate == pytest.approx(30)
 
 
-def test_where_nothing_is_watched_the_pace_is_that_of_getting_in() -> None:
-    """One got in every ten seconds while others waited: the second in line may guess twenty."""
+def test_without_a_watch_the_pace_is_that_of_creates() -> None:
+    """One was created every ten seconds while others waited: the second in line is estimated at twenty."""
     line = Timeline()
     line.refused(line.ticket_of(line.submit(1)), 4, 4)
     *_, last = (line.submit(1) for _ in range(5))
@@ -101,8 +101,8 @@ def test_where_nothing_is_watched_the_pace_is_that_of_getting_in() -> None:
     assert explained(line, last).estimate == pytest.approx(20)
 
 
-def test_the_estimate_leans_on_the_newest_release_by_a_fifth() -> None:
-    """One release that was late moves it a little; it takes several to believe in a new pace."""
+def test_the_newest_release_counts_for_a_fifth_of_the_estimate() -> None:
+    """One late release moves it a little; several make a new pace."""
     line = Timeline()
     line.observe(4, 4)
     line.watching()
@@ -115,8 +115,8 @@ def test_the_estimate_leans_on_the_newest_release_by_a_fifth() -> None:
 
 
 @pytest.mark.parametrize("place", [1, 2, 3, 4])
-def test_the_place_counts_living_waiters_by_priority_and_age(place: int) -> None:
-    """Higher priorities first, those who left do not count, rows of several shapes are one line."""
+def test_the_place_counts_waiting_requests_by_priority_and_age(place: int) -> None:
+    """Higher priorities first; withdrawn requests do not count; rows of several shapes form one line."""
     line = Timeline()
     line.observe(4, 4)
     line.watching()
@@ -130,7 +130,7 @@ def test_the_place_counts_living_waiters_by_priority_and_age(place: int) -> None
 
 
 def test_nothing_known_is_first_contact() -> None:
-    """One is out to find out; the next waits for its answer."""
+    """One create is out to find out; the next waits for its answer."""
     line = Timeline()
     line.submit(1)
     why = explained(line, line.submit(1))
@@ -141,7 +141,7 @@ def test_nothing_known_is_first_contact() -> None:
 
 @pytest.mark.parametrize("watched", [True, False], ids=["watched", "nothing known"])
 def test_an_overloaded_server_is_named_as_the_reason(watched: bool) -> None:
-    """The flow is closed for a while: no quota is at fault, and no first contact either."""
+    """The flow is closed for a while: the reason is neither a quota nor first contact."""
     line = Timeline()
     if watched:
         line.watching()
@@ -152,7 +152,7 @@ def test_an_overloaded_server_is_named_as_the_reason(watched: bool) -> None:
 
 
 def test_a_slowed_namespace_is_named_as_the_reason() -> None:
-    """Conflicts on quotas slow their namespace, and it says so."""
+    """Conflicts on quotas slow their namespace, and its explanation says so."""
     line = Timeline(Policy(brake_base=60, cap=60))
     line.watching()
     ticket = line.ticket_of(line.submit(1))
@@ -162,7 +162,7 @@ def test_a_slowed_namespace_is_named_as_the_reason() -> None:
 
 
 def test_a_request_that_waits_for_its_turn_says_so() -> None:
-    """Room settled this very moment: nothing is in its way but the next advance."""
+    """Its room has settled this very moment: only the next ``advance`` is missing."""
     line = Timeline()
     line.observe(4, 4)
     line.watching()
@@ -173,8 +173,8 @@ def test_a_request_that_waits_for_its_turn_says_so() -> None:
     assert [t.request for t in tickets(line.advance())] == [request]
 
 
-def test_of_several_full_ceilings_one_that_blocks_is_named() -> None:
-    """The one with room is not blamed."""
+def test_of_several_ceilings_one_that_blocks_is_named() -> None:
+    """A ceiling with room is not blamed."""
     line = Timeline()
     hard = {"cpu": 4 * ONE, "pods": 4 * ONE}
     line.controller.observe_quota(NS, QUOTA, ObservedQuota(hard, hard, {"cpu": 0, "pods": 4 * ONE}), line.now)
@@ -183,8 +183,8 @@ def test_of_several_full_ceilings_one_that_blocks_is_named() -> None:
     assert explained(line, line.submit(demand=Demand({"cpu": ONE, "pods": ONE}))).resource == "pods"
 
 
-def test_one_who_does_not_wait_has_nothing_to_explain() -> None:
-    """New, sent and over requests answer None."""
+def test_a_request_that_does_not_wait_has_no_explanation() -> None:
+    """New, sent and over requests give None."""
     line = Timeline()
     line.watching()
     request = line.request(1)
@@ -197,7 +197,7 @@ def test_one_who_does_not_wait_has_nothing_to_explain() -> None:
 
 
 def test_the_snapshot_shows_all_that_is_known() -> None:
-    """Ceilings with source, age and block; waiters, outstanding, answered holds; flows and the brake."""
+    """Ceilings with source, age and block; waiting, outstanding and answered creates; flows and the brake."""
     line = Timeline()
     line.observe(0, 4)
     line.watching()
@@ -225,7 +225,7 @@ def test_the_snapshot_shows_all_that_is_known() -> None:
 
 
 def test_the_snapshot_of_a_learned_ceiling_shows_its_block() -> None:
-    """Where it is learned, the block's state, step and next probe."""
+    """The block's state, step and next probe."""
     line = Timeline()
     ticket = line.ticket_of(line.submit(1))
     line.later(0.1)
@@ -241,8 +241,8 @@ def test_the_snapshot_of_a_learned_ceiling_shows_its_block() -> None:
     assert not ceiling.kept
 
 
-def test_room_that_is_kept_for_oneself_is_not_in_ones_way() -> None:
-    """It has come just now: whom it was kept for waits for its turn only."""
+def test_room_kept_for_a_request_does_not_block_it() -> None:
+    """The room has just come: the request that it was kept for waits for its turn only."""
     line = Timeline(Policy(overtakes_max=0, overtaken_for_max=0))
     line.observe(0, 4)
     line.watching()

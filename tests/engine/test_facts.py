@@ -1,4 +1,4 @@
-"""Law 5: a fact teaches only what it proves, and old news never overwrites newer."""
+"""Law 5: a fact teaches only what it proves, and older facts never overwrite newer ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.timeline import NS, ONE, QUOTA, Timeline
 
 
 def two_quotas(line: Timeline) -> Demand:
-    """Teach a line two full quotas that both charge one shape; return the shape."""
+    """Teach a line two full quotas that both charge one shape; return its demand."""
     demand = Demand({"cpu": ONE, "pods": ONE})
     request = line.submit(demand=demand)
     line.later(0.1)
@@ -32,7 +32,7 @@ def two_quotas(line: Timeline) -> Demand:
 def test_a_refusal_replaces_amounts_only_if_sent_after_the_newest_fact_was_received(
     fact_sent: float, fact_took: float, sent: float, took: float, used: int
 ) -> None:
-    """Whatever the two answers' times: received later is not enough, sent later is."""
+    """For any times of two answers: received later is not enough, sent later is."""
     line = Timeline()
     facts = [(fact_sent, fact_sent + fact_took, 5), (sent, sent + took, used)]
     facts.sort(key=lambda fact: fact[1])
@@ -46,7 +46,7 @@ def test_a_refusal_replaces_amounts_only_if_sent_after_the_newest_fact_was_recei
 
 
 def test_the_sending_time_in_the_outcome_counts_where_it_is_later() -> None:
-    """A create that was sent again by its driver speaks of the second sending."""
+    """A create that its driver sent again speaks of the second sending."""
     line = Timeline()
     tries = [line.ticket_of(line.submit(1))]
     line.created(*tries)
@@ -61,7 +61,7 @@ def test_the_sending_time_in_the_outcome_counts_where_it_is_later() -> None:
 
 
 def test_what_a_refusal_does_not_name_stays_as_it_was() -> None:
-    """A refusal about cpu leaves pods alone, and other quotas too."""
+    """A refusal about cpu changes neither pods nor other quotas."""
     line = Timeline()
     two_quotas(line)
     line.later(0.1)
@@ -74,7 +74,7 @@ def test_what_a_refusal_does_not_name_stays_as_it_was() -> None:
 
 
 def test_a_name_without_a_used_amount_teaches_nothing() -> None:
-    """A text that lost a part is half a fact: it is left out."""
+    """A text that lost a part is half a fact: that name is skipped."""
     line = Timeline()
     ticket = line.ticket_of(line.submit(1))
     line.later(0.1)
@@ -102,7 +102,7 @@ def test_creates_answered_after_a_refused_one_was_sent_are_counted_on_top() -> N
 
 
 def test_creates_answered_before_a_refused_one_was_sent_are_in_its_used() -> None:
-    """No create is counted twice for being remembered too long."""
+    """No create is counted twice because it was remembered for too long."""
     line = Timeline()
     line.created(line.ticket_of(line.submit(1)))
     anchor, teacher = (line.ticket_of(line.submit(cpu)) for cpu in (1, 8))
@@ -119,7 +119,7 @@ def test_creates_answered_before_a_refused_one_was_sent_are_in_its_used() -> Non
 
 
 def test_the_amounts_that_the_server_charges_are_learned_from_refusals() -> None:
-    """Defaults and webhooks run before quota: a refusal that asks more than we did corrects the shape."""
+    """Defaults and webhooks run before quota admission: a refusal that names more than we asked corrects the shape."""
     line = Timeline()
     ticket = line.ticket_of(line.submit(1))
     line.later(0.1)
@@ -160,8 +160,8 @@ def test_a_stored_object_with_the_expected_charge_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("later", [0, 0.1], ids=["at that moment", "later"])
-def test_an_unnamed_ceiling_with_newer_news_keeps_its_amounts(later: float) -> None:
-    """The probe shows that pods had room when it was sent; what was heard of pods since then stays."""
+def test_an_unnamed_ceiling_with_a_newer_fact_keeps_its_amounts(later: float) -> None:
+    """The probe shows that pods had room when it was sent; a fact received since then stays."""
     line = Timeline()
     both = {"cpu": ONE, "pods": ONE}
     request = line.submit(demand=Demand(both))
@@ -179,7 +179,7 @@ def test_an_unnamed_ceiling_with_newer_news_keeps_its_amounts(later: float) -> N
 
 
 def test_an_unnamed_ceiling_that_has_room_by_now_keeps_its_amounts() -> None:
-    """A create of ours came to nothing while the probe was out: the room is explained, and no other is made up."""
+    """A create of ours failed while the probe was out: that explains the room, and no more is invented."""
     line = Timeline()
     both = {"cpu": ONE, "pods": ONE}
     line.settle(line.ticket_of(line.submit(demand=Demand(both))), Rejected("a", both, both, both))
@@ -195,7 +195,7 @@ def test_an_unnamed_ceiling_that_has_room_by_now_keeps_its_amounts() -> None:
     assert (pods.used, pods.headroom) == (ONE, ONE)
 
 
-def test_a_stored_charge_that_a_refusal_taught_already_is_no_news() -> None:
+def test_a_stored_charge_that_a_refusal_taught_already_changes_nothing() -> None:
     """The correction by a refusal and the object in the 201 agree."""
     line = Timeline()
     ticket = line.ticket_of(line.submit(1))
@@ -208,7 +208,7 @@ def test_a_stored_charge_that_a_refusal_taught_already_is_no_news() -> None:
 
 
 def test_a_refusal_whose_figures_show_room_slows_the_namespace_and_teaches_no_ceiling() -> None:
-    """Nothing to wait for by its own words: patience, and no ceiling that would let it in at once, again and again."""
+    """By its own figures the create fits: a ceiling from it would admit the create at once, again and again."""
     line = Timeline()
     ticket = line.ticket_of(line.submit(1))
     line.later(0.1)
@@ -221,7 +221,7 @@ def test_a_refusal_whose_figures_show_room_slows_the_namespace_and_teaches_no_ce
 
 
 def test_a_success_beside_creates_without_an_answer_disproves_nothing() -> None:
-    """What blocked the probe was held, not used: the others may yet be refused."""
+    """Held room blocked the probe, not used room; the creates without an answer may still be refused."""
     line = Timeline()
     line.created(line.ticket_of(line.submit(1)))
     large = line.submit(5)
@@ -240,7 +240,7 @@ def test_a_success_beside_creates_without_an_answer_disproves_nothing() -> None:
 
 
 def test_each_name_in_a_refusal_teaches_by_itself() -> None:
-    """Of three one is known better, of one the text lost a part, and the last is news: that one counts."""
+    """Of three names one has a newer fact, one lost a part in the text, and the last is new: that one counts."""
     line = Timeline()
     ticket = line.ticket_of(line.submit(demand=Demand({"cpu": ONE, "pods": ONE})))
     line.later(0.1)
@@ -257,8 +257,8 @@ def test_each_name_in_a_refusal_teaches_by_itself() -> None:
     }
 
 
-def test_a_create_of_ours_is_counted_on_top_where_it_was_refused_and_nowhere_else() -> None:
-    """Two quotas limit the same resource: what one of them says of ``used`` is none of the other's business."""
+def test_a_create_of_ours_is_counted_on_top_only_in_the_refusing_quota() -> None:
+    """Two quotas limit the same resource: the ``used`` of one says nothing about the other."""
     line = Timeline()
     for quota in ("a", "b"):
         rejected = Rejected(quota, {"cpu": ONE}, {"cpu": 2 * ONE}, {"cpu": 9 * ONE})
@@ -272,7 +272,7 @@ def test_a_create_of_ours_is_counted_on_top_where_it_was_refused_and_nowhere_els
 
 
 def test_a_create_of_ours_that_is_held_is_not_counted_on_top() -> None:
-    """Where quotas are watched the answered hold stands for it: once."""
+    """Where quotas are watched its answered hold stands for it already."""
     line = Timeline()
     line.observe(0, 9)
     line.watching()

@@ -1,4 +1,4 @@
-"""Law 6: gentle where nothing is known. Slow start to sixteen unproven in flight, until something teaches."""
+"""Law 6: gentle where nothing is known. Slow start to sixteen unproven creates in flight, until a quota is known."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.timeline import NS, ONE, QUOTA, Timeline, flying
 
 
 def crowd(count: int, policy: Policy | None = None, shapes: int = 1) -> Timeline:
-    """Return a line into which that many creates came at once."""
+    """Return a line to which that many creates were submitted at once."""
     line = Timeline(policy)
     for i in range(count):
         line.submit(1 + i % shapes)
@@ -18,7 +18,7 @@ def crowd(count: int, policy: Policy | None = None, shapes: int = 1) -> Timeline
 
 @pytest.mark.parametrize("shapes", [1, 7])
 def test_creates_into_an_unknown_namespace_grow_one_two_four_to_sixteen(shapes: int) -> None:
-    """A thousand at once: each round of good answers doubles what is in flight, to sixteen and no more."""
+    """A thousand at once: each round of good answers doubles what is in flight, up to sixteen."""
     line = crowd(1000, shapes=shapes)
     rounds = []
     for _ in range(7):
@@ -32,7 +32,7 @@ def test_creates_into_an_unknown_namespace_grow_one_two_four_to_sixteen(shapes: 
 
 
 def test_never_more_than_sixteen_are_unproven_at_any_moment() -> None:
-    """Counted after every single answer, until all thousand are in."""
+    """Counted after every single answer, until all thousand are stored."""
     line = crowd(1000)
     most = 0
     while flying(line):
@@ -46,7 +46,7 @@ def test_never_more_than_sixteen_are_unproven_at_any_moment() -> None:
 
 
 def test_the_policy_sets_the_limit() -> None:
-    """A knob of three means three."""
+    """A setting of three means three."""
     line = crowd(50, Policy(unproven_max=3))
     for _ in range(4):
         for ticket in flying(line):
@@ -56,7 +56,7 @@ def test_the_policy_sets_the_limit() -> None:
 
 
 def test_a_failure_is_no_proof() -> None:
-    """Permanent answers to other questions do not widen the window."""
+    """Permanent refusals by something other than quota do not widen the window."""
     line = crowd(20)
     for _ in range(5):
         [ticket] = flying(line)
@@ -66,7 +66,7 @@ def test_a_failure_is_no_proof() -> None:
 
 
 def test_a_refusal_teaches_and_ends_the_flood() -> None:
-    """The first full quota is known: of the thousand none but the probes ask."""
+    """A full quota is known now: of the thousand only probes are sent."""
     line = crowd(1000)
     for ticket in flying(line):
         line.created(ticket)
@@ -80,7 +80,7 @@ def test_a_refusal_teaches_and_ends_the_flood() -> None:
 
 
 def test_another_class_starts_slowly_again_after_a_refusal() -> None:
-    """What the known quota does not charge is unproven still, one at a time."""
+    """Creates that the known quota does not charge are still unproven: one at a time."""
     line = Timeline()
     gold = Demand({"cpu": ONE}, ["gold"])
     for _ in range(10):
@@ -98,7 +98,7 @@ def test_another_class_starts_slowly_again_after_a_refusal() -> None:
 
 
 def test_a_healthy_watch_with_no_quota_is_knowledge() -> None:
-    """Where a complete list shows no quota, nothing needs proof."""
+    """If a complete list shows no quota, nothing needs proof."""
     line = Timeline()
     line.watching()
     for _ in range(10):
@@ -108,7 +108,7 @@ def test_a_healthy_watch_with_no_quota_is_knowledge() -> None:
 
 
 def test_a_watch_of_one_namespace_counts_there_only() -> None:
-    """Its neighbour is as unknown as before."""
+    """Another namespace stays as unknown as before."""
     line = Timeline()
     line.watching(NS)
     for _ in range(5):
@@ -119,16 +119,16 @@ def test_a_watch_of_one_namespace_counts_there_only() -> None:
     assert [t.request.namespace for t in flying(line)].count("team-b") == 1
 
 
-def test_a_watch_that_begins_lets_the_unproven_go() -> None:
-    """Those who waited for a proof have one."""
+def test_a_watch_that_begins_admits_the_unproven() -> None:
+    """Requests that waited for a proof have one."""
     line = crowd(10)
     line.watching()
 
     assert len(flying(line)) == 10
 
 
-def test_a_probe_of_the_unknown_that_is_never_sent_gives_its_place_back() -> None:
-    """Ended in whatever way, its place in the window is the next one's."""
+def test_every_outcome_of_an_unproven_create_frees_its_place() -> None:
+    """However it ends, even if never sent, the next one takes its place in the window."""
     line = crowd(3)
     first = flying(line)[0]
     line.settle(first, Failed())

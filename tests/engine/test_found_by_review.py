@@ -1,4 +1,4 @@
-"""What a review by attack found: each of these once forgot a waiter, hammered a server or grew without end."""
+"""What a review by attack found: each of these once forgot a request, hammered a server or grew without end."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ FULL = {"cpu": 10 * ONE}
 
 
 def crowded() -> Timeline:
-    """A watched full quota that blocks three rows, more than one look may go over; one create may be in flight."""
+    """A watched full quota that blocks more rows than one scan may cover; only one create may be in flight."""
     line = Timeline(Policy(scan_max=2, overload_start=1, overload_max=1))
     line.controller.observe_quota(NS, QUOTA, ObservedQuota(FULL, FULL, FULL), line.now)
     line.watching()
     return line
 
 
-def test_a_turn_reaches_a_waiter_behind_more_blocked_rows_than_one_look_goes_over() -> None:
-    """The place in flight comes free: the one who asked for it gets it, though the look from the head is cut short."""
+def test_a_turn_reaches_a_request_behind_more_blocked_rows_than_one_scan_covers() -> None:
+    """The one place in flight comes free: the request that queued for it gets it, though scans are cut short."""
     line = crowded()
     other = line.ticket_of(line.submit(namespace="other", demand=Demand({})))
     for cpu in (1, 2, 3):
@@ -31,7 +31,7 @@ def test_a_turn_reaches_a_waiter_behind_more_blocked_rows_than_one_look_goes_ove
 
 
 def test_a_long_line_of_blocked_rows_does_not_lose_its_turns_to_other_namespaces() -> None:
-    """Fifty creates of two other namespaces want the one place too: turns go round."""
+    """Fifty creates of two other namespaces want the same place: the turns go round."""
     line = crowded()
     for i in range(50):
         line.submit(namespace=f"other-{i % 2}", demand=Demand({}))
@@ -44,8 +44,8 @@ def test_a_long_line_of_blocked_rows_does_not_lose_its_turns_to_other_namespaces
     assert waiter in line.admitted()
 
 
-def test_rows_that_a_turn_left_out_are_looked_at_all_the_same() -> None:
-    """News of room arrived just as the namespace took a turn: the look over the whole line is not lost."""
+def test_rows_that_a_turn_left_out_are_scanned_afterwards() -> None:
+    """Room was reported just as the namespace took a turn: the scan of the whole line is not lost."""
     line = crowded()
     other = line.ticket_of(line.submit(namespace="other", demand=Demand({})))
     rows = [line.submit(cpu) for cpu in (1, 2, 3)]
@@ -60,7 +60,7 @@ def test_rows_that_a_turn_left_out_are_looked_at_all_the_same() -> None:
 
 
 def test_a_block_whose_probe_no_longer_meets_it_is_probed_again() -> None:
-    """The probe's shape turned out to be of another scope class while it was out; others still wait at the block."""
+    """While the probe was out its shape turned out to be of another scope class; others still wait at the block."""
     line = Timeline()
     both = Demand({"cpu": ONE, "memory": ONE}, ["A"])
     slow = line.controller.force(line.request(demand=both), line.now)
@@ -82,8 +82,8 @@ def test_a_block_whose_probe_no_longer_meets_it_is_probed_again() -> None:
     assert line.next_ticket(within=10).request is waiter
 
 
-def test_a_resource_that_the_server_does_not_charge_blocks_nobody() -> None:
-    """A webhook takes the CPU out: that CPU is used beyond its limit is none of this create's business."""
+def test_a_resource_that_the_server_does_not_charge_does_not_block() -> None:
+    """A webhook removes the CPU: that CPU is used beyond its limit does not concern this create."""
     line = Timeline()
     hard = {"cpu": 5 * ONE, "pods": 99 * ONE}
     line.controller.observe_quota(NS, QUOTA, ObservedQuota(hard, hard, {"cpu": 0, "pods": 0}), line.now)
@@ -99,8 +99,8 @@ def test_a_resource_that_the_server_does_not_charge_blocks_nobody() -> None:
     assert line.ticket_of(request).request is request
 
 
-def test_an_admission_proves_nothing_of_a_resource_that_it_did_not_ask() -> None:
-    """A quota used beyond its limit would not have refused a create that asks none of it."""
+def test_an_admission_proves_nothing_about_a_resource_it_did_not_ask() -> None:
+    """A quota used beyond its limit does not refuse a create that asks for none of it."""
     line = Timeline()
     teacher = line.ticket_of(line.submit(demand=Demand({"cpu": ONE}, ["A"])))
     line.later(0.1)
@@ -110,11 +110,11 @@ def test_an_admission_proves_nothing_of_a_resource_that_it_did_not_ask() -> None
     assert quota.classes == {frozenset({"A"}): True}
 
     line.created(line.ticket_of(line.submit(demand=Demand({"cpu": ONE}, ["B"]))))
-    assert quota.classes[frozenset({"B"})] is False  # that one it would have refused
+    assert quota.classes[frozenset({"B"})] is False  # this one it would have refused
 
 
 @pytest.mark.parametrize(
-    "nonsense",
+    "rejected",
     [
         Rejected(QUOTA, {}, {}, {}),
         Rejected(QUOTA, {"cpu": ONE}, {"cpu": 0}, {"cpu": 5 * ONE}),
@@ -122,8 +122,8 @@ def test_an_admission_proves_nothing_of_a_resource_that_it_did_not_ask() -> None
     ],
     ids=["no figures", "room by its own figures", "asked for nothing"],
 )
-def test_a_refusal_that_names_nothing_to_wait_for_is_not_answered_by_a_storm(nonsense: Rejected) -> None:
-    """Sent again with growing patience: a few times in ten seconds, not once per round trip."""
+def test_a_refusal_without_a_full_resource_causes_no_storm(rejected: Rejected) -> None:
+    """The create is sent again with growing pauses: a few times in ten seconds, not once per round trip."""
     line = Timeline()
     line.submit(1)
     sends = 0
@@ -131,14 +131,14 @@ def test_a_refusal_that_names_nothing_to_wait_for_is_not_answered_by_a_storm(non
         ticket = line.next_ticket()
         sends += 1
         line.later(0.005)
-        line.settle(ticket, nonsense)
+        line.settle(ticket, rejected)
 
     assert sends <= 20
     assert line.controller.snapshot(line.now).namespaces[NS].quotas == {}
 
 
 def test_answered_holds_do_not_pile_up_while_the_watch_is_lost() -> None:
-    """They wait for the next list, but not for ever; what they were charged still counts."""
+    """They last until the next list, but not for ever; their charges still count."""
     line = Timeline(Policy(ticket_max=10))
     line.observe(0, 1000)
     line.watching()
@@ -156,7 +156,7 @@ def test_answered_holds_do_not_pile_up_while_the_watch_is_lost() -> None:
 
 
 def test_a_hold_that_a_later_refusal_contains_is_not_counted_twice() -> None:
-    """The refusal was sent after the create's answer: its ``used`` has it already."""
+    """The refused create was sent after the other's answer: its ``used`` contains that charge already."""
     line = Timeline(Policy(ticket_max=10))
     line.observe(0, 10)
     line.watching()
@@ -170,7 +170,7 @@ def test_a_hold_that_a_later_refusal_contains_is_not_counted_twice() -> None:
 
 
 def test_shapes_of_a_namespace_that_is_never_idle_expire() -> None:
-    """Every create asks another amount, and one is always on its way."""
+    """Each create asks a different amount, and one is always in flight."""
     line = Timeline(Policy(idle_ttl=10))
     line.watching()
     before: Ticket | None = None
@@ -184,8 +184,8 @@ def test_shapes_of_a_namespace_that_is_never_idle_expire() -> None:
     assert len(line.controller._handlers[NS].knowledge.shapes) <= 200
 
 
-def test_a_probe_that_only_our_own_creates_stood_against_disproves_nothing() -> None:
-    """What is on the way of ours explains why it seemed not to fit: what was heard of ``used`` stays."""
+def test_a_probe_that_only_our_own_creates_blocked_disproves_nothing() -> None:
+    """Our creates in flight explain why it seemed not to fit: the known ``used`` stays."""
     line = Timeline()
     large = line.submit(6)
     line.later(0.1)

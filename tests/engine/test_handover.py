@@ -1,4 +1,4 @@
-"""Law 9: holds are handed over, never dropped, never counted twice, in whatever order the news come."""
+"""Law 9: holds are handed over, never dropped and never counted twice, in any order of events and reports."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from backoff_ctrl.engine import Ticket
 
 AMOUNTS: Final = {"1": 3, "2": 5, "3": 2}  # all different, and no two add up to the third
-STRANGERS: Final = 4
+OTHERS: Final = 4
 LIMIT: Final = 1000
 Before = dict[str, str]  # event -> the event that must come first
 
 
 def orders(before: Before, *, merged: bool) -> Iterator[list[str]]:
-    """Enumerate every order of the events, with a telling (T) of news wherever there is some.
+    """Enumerate every order of the events, with a report (T) wherever one is due.
 
-    Events that begin with C (charge), R (release), X (a stranger's charge) or K (recount) happen at the server
-    and make news; A is an answer. Each telling hands over the oldest news, or all of it where ``merged``.
+    Events that begin with C (charge), R (release), X (another client's charge) or K (recount) happen at the server and
+    cause a report; A is an answer. Each report delivers the oldest state, or only the newest where ``merged``.
     """
 
     def go(done: list[str], pending: int) -> Iterator[list[str]]:
@@ -60,15 +60,15 @@ def replays(
 
 
 class Replay:
-    """One order of events, played to an engine in one instant; the server's truth beside it."""
+    """One order of events, played to an engine in one instant, beside the server's truth."""
 
     def __init__(self, creates: str, *, recounts_are_known: bool = False) -> None:
-        """Admit the creates into a roomy observed quota."""
+        """Admit the creates into an observed quota with plenty of room."""
         self.recounts_are_known = recounts_are_known
         self.line = Timeline()
         self.truth = 0
         self.news: list[tuple[int, bool]] = []  # ``used``, and whether a recount wrote it
-        self.told: list[str] = []  # the events that the engine has heard of
+        self.reported: list[str] = []  # the events that were reported to the engine
         self.happened: list[str] = []
         self.missed = 0
         self.observe(0)
@@ -79,20 +79,20 @@ class Replay:
             self.tickets[name] = self.line.ticket_of(request)
 
     def observe(self, used: int, *, recounted: bool = False) -> None:
-        """Tell a state of the quota."""
+        """Report a state of the quota."""
         by = frozenset({"cpu"}) if recounted else frozenset[str]()
         seen = ObservedQuota({"cpu": LIMIT}, {"cpu": LIMIT}, {"cpu": used}, recounted=by)
         self.line.controller.observe_quota(NS, QUOTA, seen, self.line.now)
 
     def step(self, event: str, *, merged: bool) -> None:
-        """Let one event happen."""
+        """Play one event."""
         kind, name = event[0], event[1:]
         if kind == "T":
-            told = len(self.news) if merged else 1
-            used, recounted = self.news[told - 1]
+            reported = len(self.news) if merged else 1
+            used, recounted = self.news[reported - 1]
             self.observe(used, recounted=recounted and self.recounts_are_known)
-            self.told += self.happened[len(self.told) : len(self.told) + told]
-            del self.news[:told]
+            self.reported += self.happened[len(self.reported) : len(self.reported) + reported]
+            del self.news[:reported]
         elif kind == "A":
             self.line.controller.settle(self.tickets[name], Created(), self.line.now)
         else:
@@ -101,8 +101,8 @@ class Replay:
             elif kind == "R":
                 self.truth -= AMOUNTS[name]
             elif kind == "X":
-                self.truth += STRANGERS
-            elif name == "lost":  # a recount that does not see a create yet
+                self.truth += OTHERS
+            elif name == "lost":  # a recount that lacks a create
                 self.missed = AMOUNTS["1"]
                 self.truth -= self.missed
             elif name == "found":
@@ -119,7 +119,7 @@ class Replay:
                 yield event
 
     def believed(self) -> int:
-        """Return used + held, as the engine has it."""
+        """Return used + held as the engine has it."""
         seen = self.line.controller.snapshot(self.line.now).namespaces[NS].quotas[QUOTA]["cpu"]
         return seen.used + seen.held
 
@@ -133,7 +133,7 @@ THREE: Final[Before] = {**TWO, "C3": "", "A3": "C3"}
 RELEASES: Final[Before] = {"R1": "C1", "R2": "C2"}
 
 
-@pytest.mark.parametrize("merged", [False, True], ids=["told one by one", "told merged"])
+@pytest.mark.parametrize("merged", [False, True], ids=["reported one by one", "reports merged"])
 @pytest.mark.parametrize(
     "before",
     [
@@ -156,7 +156,7 @@ def test_own_creates_are_never_missed_and_never_counted_twice(before: Before, me
 
 
 def test_rises_alone_confirm_every_hold_when_nothing_is_released() -> None:
-    """With charges only, told one by one, no hold waits for its time: each order ends with none at once."""
+    """With charges only, reported one by one, no hold has to end by time: each order ends at once without holds."""
     for order in orders(THREE, merged=False):
         replay = Replay("123")
         for event in order:
@@ -165,12 +165,12 @@ def test_rises_alone_confirm_every_hold_when_nothing_is_released() -> None:
         assert replay.held() == 0, order
 
 
-@pytest.mark.parametrize("merged", [False, True], ids=["told one by one", "told merged"])
-def test_a_strangers_charge_hides_at_most_its_own_amount(merged: bool) -> None:
-    """A rise says not whose it is; what it may hide is bounded, passes with the news, and nothing is left behind."""
+@pytest.mark.parametrize("merged", [False, True], ids=["reported one by one", "reports merged"])
+def test_another_clients_charge_hides_at_most_its_own_amount(merged: bool) -> None:
+    """A rise does not say whose it is; what it may hide is bounded, and over after the next reports."""
     for order, replay, events in replays(TWO | {"X": "", "R1": "A1"}, merged=merged):
         for event in events:
-            assert replay.believed() >= replay.truth - STRANGERS, f"missed after {event} of {order}"
+            assert replay.believed() >= replay.truth - OTHERS, f"missed after {event} of {order}"
         assert replay.believed() >= replay.truth
         replay.line.later(1.1)
 
@@ -178,7 +178,7 @@ def test_a_strangers_charge_hides_at_most_its_own_amount(merged: bool) -> None:
 
 
 def test_a_recount_that_misses_a_create_ends_right() -> None:
-    """The quota controller may write a sum without a create in flight and mend it later: the end is exact."""
+    """The quota controller may write a sum without a create in flight and correct it later: the end is exact."""
     for order, replay, events in replays(TWO | {"Klost": "C1", "Kfound": "Klost"}):
         for event in events:
             assert replay.believed() >= replay.truth - AMOUNTS["1"], f"missed after {event} of {order}"
@@ -187,31 +187,31 @@ def test_a_recount_that_misses_a_create_ends_right() -> None:
         assert (replay.held(), replay.believed()) == (0, replay.truth), order
 
 
-def test_a_recount_that_finds_a_create_again_confirms_nobody_elses_hold() -> None:
-    """Where the object tells that a recount wrote it, its rise is no credit: nothing is missed once it is heard of."""
+def test_a_recount_that_finds_a_create_again_confirms_no_other_hold() -> None:
+    """If the object shows that a recount wrote it, its rise adds no credit: nothing reported is missed."""
     lost_and_found: Before = TWO | {"Klost": "C1", "Kfound": "Klost"}
     for order, replay, events in replays(lost_and_found, recounts_are_known=True):
         for event in events:
-            unheard = AMOUNTS["1"] if "Kfound" in replay.happened and "Kfound" not in replay.told else 0
-            assert replay.believed() >= replay.truth - unheard, f"missed after {event} of {order}"
+            unreported = AMOUNTS["1"] if "Kfound" in replay.happened and "Kfound" not in replay.reported else 0
+            assert replay.believed() >= replay.truth - unreported, f"missed after {event} of {order}"
         replay.line.later(1.1)
 
         assert (replay.held(), replay.believed()) == (0, replay.truth), order
 
 
 def test_the_oldest_answered_hold_is_confirmed_first() -> None:
-    """A rise ends the hold of the answer that came first, and not the smaller one behind it."""
+    """A rise ends the hold that was answered first, not a smaller one behind it."""
     replay = Replay("12")
     for event in ("C2", "C1", "A2", "A1"):  # the answer to 2 (five) came first
         replay.step(event, merged=False)
     replay.observe(3)
-    assert replay.held() == 8  # a rise of three does not cover the five, and nobody jumps the queue
+    assert replay.held() == 8  # a rise of three does not cover the five, and none jumps the queue
     replay.observe(8)
     assert replay.held() == 0
 
 
 def test_an_answer_whose_charge_was_seen_before_makes_room_at_once() -> None:
-    """Until then it counts twice, held and used; nobody waits for its time to be over."""
+    """Until then it counts twice, as held and as used; no time has to pass."""
     line = Timeline()
     line.observe(0, 4)
     line.watching()
@@ -224,7 +224,7 @@ def test_an_answer_whose_charge_was_seen_before_makes_room_at_once() -> None:
 
 
 def test_a_fall_confirms_nothing() -> None:
-    """News of room end no hold: the charge that a hold stands for is yet to be seen."""
+    """A report of room ends no hold: the charge that a hold stands for is yet to be observed."""
     line = Timeline()
     line.observe(5, 10)
     line.watching()
@@ -237,7 +237,7 @@ def test_a_fall_confirms_nothing() -> None:
 
 
 def test_a_hold_of_several_resources_ends_when_all_of_them_rose() -> None:
-    """A create's charge is one: half a rise is somebody else's."""
+    """A create is charged as a whole: a rise of one resource alone is another client's."""
     line = Timeline()
 
     def observe(cpu: int, pods: int) -> None:
@@ -255,9 +255,9 @@ def test_a_hold_of_several_resources_ends_when_all_of_them_rose() -> None:
     assert line.held() == 0
 
 
-@pytest.mark.parametrize("waiters", [0, 1], ids=["nobody waits", "somebody waits"])
+@pytest.mark.parametrize("waiters", [0, 1], ids=["none waits", "one waits"])
 def test_an_answered_hold_ends_a_short_time_after_its_201(waiters: int) -> None:
-    """Its charge may be hidden behind a release: 50 ms after the answer it counts as seen."""
+    """Its charge may be hidden behind a release: 50 ms after the answer it counts as observed."""
     line = Timeline()
     line.observe(0, 3)
     line.watching()
@@ -271,12 +271,12 @@ def test_an_answered_hold_ends_a_short_time_after_its_201(waiters: int) -> None:
 
     assert len(tickets(effects)) == waiters
     if not waiters:
-        newcomer = line.submit(3)  # whoever comes then finds it ended, whether an alarm rang or not
+        newcomer = line.submit(3)  # a request submitted now finds it ended, even before any alarm
         assert newcomer.state == "sent"
 
 
-def test_an_answered_hold_ends_in_time_for_one_who_waits_already() -> None:
-    """The 201 itself sets the alarm: whoever stood in line before it goes 50 ms after it."""
+def test_an_answered_hold_ends_in_time_for_a_waiting_request() -> None:
+    """The 201 itself sets the alarm: a request that waited before it is admitted 50 ms after it."""
     line = Timeline()
     line.observe(0, 3)
     line.watching()
@@ -287,8 +287,8 @@ def test_an_answered_hold_ends_in_time_for_one_who_waits_already() -> None:
     assert [t.request for t in tickets(line.later(0.002))] == [waiting]
 
 
-def test_without_a_watch_an_answered_hold_lasts_to_the_next_list() -> None:
-    """While no news come by themselves time ends no hold; the list that begins the next watch does."""
+def test_without_a_watch_an_answered_hold_lasts_until_the_next_list() -> None:
+    """While changes are not reported no hold ends by time; the list that begins the next watch ends it."""
     line = Timeline()
     line.observe(0, 10)
     line.watching()
@@ -303,9 +303,9 @@ def test_without_a_watch_an_answered_hold_lasts_to_the_next_list() -> None:
     assert line.held() == 0
 
 
-@pytest.mark.parametrize("heard", [False, True], ids=["nothing heard since", "heard since"])
-def test_without_any_news_an_answered_hold_counts_as_used_in_the_end(heard: bool) -> None:
-    """No list comes: after ``ticket_max`` the hold is over, and its charge counts unless a newer fact contains it."""
+@pytest.mark.parametrize("newer", [False, True], ids=["no fact since", "a fact since"])
+def test_without_any_report_an_answered_hold_counts_as_used_in_the_end(newer: bool) -> None:
+    """No list comes: after ``ticket_max`` the hold ends, and its charge counts unless a newer fact contains it."""
     line = Timeline(Policy(ticket_max=120))
     line.observe(0, 10)
     line.watching()
@@ -314,21 +314,21 @@ def test_without_any_news_an_answered_hold_counts_as_used_in_the_end(heard: bool
     line.later(1)
     line.created(ticket)
     line.later(1)
-    if heard:
+    if newer:
         full = Rejected(QUOTA, {"cpu": 9 * ONE}, {"cpu": 3 * ONE}, {"cpu": 10 * ONE})
         line.controller.learn(NS, frozenset(), full, line.now, line.now)
     line.until(123)
 
     assert line.ceiling() == {
         "limited": 10 * ONE,
-        "used": (3 if heard else 2) * ONE,
+        "used": (3 if newer else 2) * ONE,
         "held": 0,
-        "headroom": (7 if heard else 8) * ONE,
+        "headroom": (7 if newer else 8) * ONE,
     }
 
 
 @pytest.mark.parametrize("outcome", [Failed(), Abandoned(), Expired(), Overloaded()], ids=lambda o: o.event)
-def test_a_create_that_comes_to_nothing_leaves_no_hold(outcome: Failed | Abandoned | Expired | Overloaded) -> None:
+def test_a_create_that_stores_nothing_leaves_no_hold(outcome: Failed | Abandoned | Expired | Overloaded) -> None:
     """Failed, abandoned, expired and overloaded give the reservation back at once."""
     line = Timeline(Policy(brake_base=60))
     line.observe(0, 10)
@@ -342,12 +342,12 @@ def test_a_create_that_comes_to_nothing_leaves_no_hold(outcome: Failed | Abandon
 
 
 def test_a_refused_create_leaves_no_hold_and_no_credit() -> None:
-    """What a refused create reserved is free, and a rise seen meanwhile confirms nobody later."""
+    """The reservation of a refused create is free, and a rise observed meanwhile confirms no later hold."""
     line = Timeline()
     line.observe(0, 10)
     line.watching()
     ticket = line.ticket_of(line.submit(2))
-    line.observe(2, 10)  # a stranger's
+    line.observe(2, 10)  # another client's
     line.controller.settle(ticket, Failed(), line.now)
     assert line.held() == 0
     line.created(line.ticket_of(line.submit(2)))
@@ -356,7 +356,7 @@ def test_a_refused_create_leaves_no_hold_and_no_credit() -> None:
 
 
 def test_a_rise_while_nothing_is_held_confirms_nothing_later() -> None:
-    """Strangers came before us: their charges are no credit of ours."""
+    """Other clients came before us: their charges add no credit."""
     line = Timeline()
     line.observe(0, 10)
     line.watching()
@@ -368,7 +368,7 @@ def test_a_rise_while_nothing_is_held_confirms_nothing_later() -> None:
 
 
 def test_a_created_hold_of_a_learned_quota_moves_into_used() -> None:
-    """Where no news come by themselves a 201 is the news: used rises by it, and nothing is held twice."""
+    """Without reports the 201 itself is the fact: used rises by the charge, and nothing is held twice."""
     line = Timeline()
     first = line.submit(1)
     line.created(line.ticket_of(first))
@@ -384,8 +384,8 @@ def test_a_created_hold_of_a_learned_quota_moves_into_used() -> None:
     assert after["held"] == 0
 
 
-def test_what_is_on_its_way_stays_held_when_the_quota_is_resized() -> None:
-    """Its owner widens it: each of the creates in flight, and each answered one, holds what it held before."""
+def test_holds_stay_when_the_quota_is_resized() -> None:
+    """Its owner widens it: each create in flight, and each answered one, holds what it held before."""
     line = Timeline()
     line.observe(0, 10)
     line.watching()

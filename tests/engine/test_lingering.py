@@ -1,4 +1,4 @@
-"""Law 8: what ends while a recount is in doubt may be what that lacked; only the next recount gives it back."""
+"""Law 8: a create that ends while a recount is in doubt may be one it lacked; only the next recount frees its room."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ YOUNG = (SHORT + TRAILS_MAX) / 2
 
 
 def doubted(age: float = YOUNG) -> Followed:
-    """A full quota with five in line, of which a recount has just lacked two of four, which are so old."""
+    """A full quota with five in line; a recount has just lacked two of four creates, which are ``age`` seconds old."""
     line = full()
     line.later(age - SETTLED)
     assert line.count_again(2) == []
     return line
 
 
-def test_what_ends_in_doubt_is_no_room_until_the_next_recount() -> None:
-    """That finds it again, if the controller has not heard of the end."""
+def test_a_create_that_ends_in_doubt_frees_no_room_before_the_next_recount() -> None:
+    """The next recount finds it again if the controller has not seen its end."""
     line = doubted()
     for name in "abcd":
         assert line.end(name) == []
@@ -33,8 +33,8 @@ def test_what_ends_in_doubt_is_no_room_until_the_next_recount() -> None:
     assert len(line.count_again(1)) == 3
 
 
-def test_news_of_charges_gives_nothing_back() -> None:
-    """Only a recount looks at what is there."""
+def test_a_report_of_a_charge_frees_nothing() -> None:
+    """Only a recount counts what exists."""
     line = doubted()
     line.end("c")
     line.end("d")
@@ -43,8 +43,8 @@ def test_news_of_charges_gives_nothing_back() -> None:
     assert tickets(line.later(SETTLED)) == []
 
 
-def test_the_same_news_told_again_gives_nothing_back() -> None:
-    """A list begun anew, or a change of something else: who wrote the amount last is no news."""
+def test_a_repeated_report_frees_nothing() -> None:
+    """A list begun again, or a change of something else, repeats who wrote the amount last."""
     line = doubted()
     line.end("c")
     line.end("d")
@@ -52,8 +52,8 @@ def test_the_same_news_told_again_gives_nothing_back() -> None:
     assert line.count_again(2) == []
 
 
-def test_what_lingers_after_a_recount_does_so_for_its_own_moment() -> None:
-    """What that recount has ended is no reason to end it sooner."""
+def test_a_create_that_lingers_after_a_recount_has_its_own_time() -> None:
+    """What the recount has ended is no reason to end it sooner."""
     living, ceiling = Living(told=True), Ceiling("q", "cpu", 4, 0)
     for name in "abc":
         life = living.begin(name, 0.0)
@@ -69,8 +69,8 @@ def test_what_lingers_after_a_recount_does_so_for_its_own_moment() -> None:
     assert living.look([ceiling], living.look_at) is True
 
 
-def test_a_fall_is_a_recount_whoever_wrote_it() -> None:
-    """Objects without managedFields do not tell."""
+def test_every_fall_counts_as_a_recount() -> None:
+    """Objects without managedFields do not show who wrote them."""
     line = doubted()
     line.end("c")
     line.end("d")
@@ -79,8 +79,8 @@ def test_a_fall_is_a_recount_whoever_wrote_it() -> None:
     assert len(tickets(line.later(SETTLED))) == 2  # two live
 
 
-def test_a_recount_that_leaves_less_to_doubt_lets_somebody_in_though_it_counts_more() -> None:
-    """What it found again is used; what it did not find is room, once that has settled."""
+def test_a_recount_that_lowers_the_doubt_admits_though_it_counts_more() -> None:
+    """Creates it found again are used; those it did not find are room, once that has settled."""
     line = doubted()
     for name in "bcd":
         line.end(name)
@@ -88,7 +88,7 @@ def test_a_recount_that_leaves_less_to_doubt_lets_somebody_in_though_it_counts_m
     assert len(line.count_again(3)) == 1
 
 
-def test_where_nothing_changes_it_lingers_for_a_moment_only() -> None:
+def test_where_nothing_changes_a_create_lingers_only_for_a_moment() -> None:
     """A recount that finds what the last one found writes nothing."""
     line = doubted()
     line.end("c")
@@ -101,25 +101,25 @@ def test_where_nothing_changes_it_lingers_for_a_moment_only() -> None:
 
 
 @pytest.mark.parametrize("age", [SHORT, TRAILS_MAX], ids=["as good as at once", "long ago"])
-def test_what_no_recount_finds_again_makes_room_at_once(age: float) -> None:
-    """Of a short life the controller hears all at once; a long one it had heard of."""
+def test_a_create_that_no_recount_can_find_again_frees_room_at_once(age: float) -> None:
+    """The controller sees begin and end of a short life at once; of a long one it had seen the begin."""
     line = doubted(age)
 
     assert len(line.end("c")) == 1
 
 
-def test_on_a_slow_server_too_what_ends_in_doubt_is_waited_for() -> None:
-    """Its controller hears of both ends of a life apart, however slow its answers: 46 creates too many were seen."""
+def test_on_a_slow_server_too_creates_linger() -> None:
+    """Its controller sees begin and end of a life apart, however slow its answers: 46 creates too many were seen."""
     line = Followed()
     line.fill(answered_after=0.3)
     line.later(0.2)
     line.count_again(2)
-    assert tickets(line.later(0.05)) == []  # news settles later on such a server
+    assert tickets(line.later(0.05)) == []  # room settles later on such a server
 
     assert line.end("c") == []
 
 
-def test_whoever_looks_is_asked_to_when_it_has_lingered_for_long_enough() -> None:
+def test_a_look_is_due_when_a_create_has_lingered_long_enough() -> None:
     """With a doubt or without."""
     living, ceiling = Living(told=True), Ceiling("q", "cpu", 4, 0)
     life = living.begin("a", 0.0)
@@ -139,8 +139,8 @@ def test_whoever_looks_is_asked_to_when_it_has_lingered_for_long_enough() -> Non
     assert living.look_at == float("inf")
 
 
-def test_a_refusal_that_says_less_than_lingers_is_doubted_too() -> None:
-    """It speaks of the same count."""
+def test_a_refusal_with_less_used_than_lingers_is_doubted_too() -> None:
+    """It gives the same count."""
     ceiling = Ceiling("q", "cpu", 4, 0)
     ceiling.live(2)
     ceiling.linger(2, 1.0)
@@ -150,7 +150,7 @@ def test_a_refusal_that_says_less_than_lingers_is_doubted_too() -> None:
 
 
 def test_without_a_doubt_nothing_lingers() -> None:
-    """What the last recount contains it does not lack."""
+    """A create that the last recount contains is not one it lacked."""
     line = full()
     line.later(YOUNG)
     line.end("a")
@@ -158,8 +158,8 @@ def test_without_a_doubt_nothing_lingers() -> None:
     assert len(line.count_again(3)) == 1
 
 
-def test_where_ends_are_no_longer_told_nothing_lingers() -> None:
-    """What was known of ends is forgotten as a whole."""
+def test_where_ends_are_no_longer_reported_nothing_lingers() -> None:
+    """All that was known of lives and ends is forgotten."""
     line = full()
     line.later(YOUNG)
     assert line.count_again(0) == []
@@ -170,7 +170,7 @@ def test_where_ends_are_no_longer_told_nothing_lingers() -> None:
     assert len(tickets(line.advance())) == 4
 
 
-DEEDS = st.lists(
+CHANGES = st.lists(
     st.tuples(
         st.sampled_from(["charge", "recount", "begin", "end", "linger", "leave", "limit", "refusal"]), st.integers(0, 9)
     ),
@@ -178,25 +178,25 @@ DEEDS = st.lists(
 )
 
 
-@given(DEEDS)
-def test_the_books_of_a_ceiling_balance(deeds: list[tuple[str, int]]) -> None:
-    """Nothing is lost or made of nothing: what is limited is used, held, doubted, settling or free."""
+@given(CHANGES)
+def test_the_amounts_of_a_ceiling_add_up(changes: list[tuple[str, int]]) -> None:
+    """Every unit of the limit is used, held, doubted, settling or free."""
     ceiling = Ceiling("q", "cpu", 20, 2)
     alive = [3, 2, 1]
     ceiling.live(6)
-    for what, amount in deeds:
-        left, heard = ceiling.left, ceiling.heard
+    for what, amount in changes:
+        left, used = ceiling.left, ceiling.fact_used
         if what == "charge":
-            ceiling.observe(ceiling.limited, ceiling.heard + amount)
+            ceiling.observe(ceiling.limited, ceiling.fact_used + amount)
         elif what == "recount":
             freed = ceiling.observe(ceiling.limited, amount, recounted=True)
-            assert ceiling.left - left <= freed  # else nobody would look at it
-            if amount >= heard:
+            assert ceiling.left - left <= freed  # or else it would not be examined
+            if amount >= used:
                 assert freed == max(0, ceiling.left - left)
         elif what == "refusal":
             ceiling.believe(20, amount)
         elif what == "limit":
-            ceiling.observe(10 + amount, ceiling.heard)
+            ceiling.observe(10 + amount, ceiling.fact_used)
         elif what == "begin":
             alive.append(amount)
             ceiling.live(amount)
@@ -206,6 +206,6 @@ def test_the_books_of_a_ceiling_balance(deeds: list[tuple[str, int]]) -> None:
             over = alive.pop()
             ceiling.live(-over) if what == "end" else ceiling.linger(over, 1.0)
 
-        assert ceiling.limited == ceiling.heard + ceiling.held + ceiling.doubt + ceiling.unsettled + ceiling.room
-        assert ceiling.doubt == max(0, sum(alive) + ceiling.lingers - ceiling.heard)
+        assert ceiling.limited == ceiling.fact_used + ceiling.held + ceiling.doubt + ceiling.unsettled + ceiling.room
+        assert ceiling.doubt == max(0, sum(alive) + ceiling.lingers - ceiling.fact_used)
         assert ceiling.unsettled >= 0

@@ -1,4 +1,4 @@
-"""Law 8: where the ends of our creates are told, no count of what is used is believed below what lives."""
+"""Law 8: where the ends of our creates are reported, no count of ``used`` is believed below what lives."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
 
 
 @pytest.mark.parametrize(("counted", "ended", "free"), [(2, "", 0), (2, "a", 1), (3, "ab", 1), (2, "ab", 2)])
-def test_only_what_has_ended_makes_room(counted: int, ended: str, free: int) -> None:
-    """A recount that lacks creates that live frees nothing; of what it frees beyond, everything counts."""
+def test_only_ended_creates_make_room(counted: int, ended: str, free: int) -> None:
+    """A recount that lacks living creates frees nothing; what it frees beyond those counts in full."""
     line = full()
     for name in ended:
-        assert line.end(name) == []  # an end is no room: the quota gives it back
+        assert line.end(name) == []  # an end alone is no room: the quota's report is
 
     assert len(line.count_again(counted)) == free
 
 
-def test_room_that_was_doubted_counts_as_soon_as_the_end_is_told() -> None:
-    """The quota's news may overtake the pod's."""
+def test_doubted_room_counts_as_soon_as_the_end_is_reported() -> None:
+    """The quota's report may overtake the pod's."""
     line = full()
     assert line.count_again(3) == []
 
@@ -30,8 +30,8 @@ def test_room_that_was_doubted_counts_as_soon_as_the_end_is_told() -> None:
     assert line.end("d") == []
 
 
-def test_what_a_recount_lacked_and_finds_again_changes_nothing() -> None:
-    """It was never given away, and it is no room later."""
+def test_a_create_that_a_recount_lacked_and_finds_again_changes_nothing() -> None:
+    """Its room was never given away, and is no new room later."""
     line = full()
     assert line.count_again(2) == []
     assert line.count_again(4) == []
@@ -39,8 +39,8 @@ def test_what_a_recount_lacked_and_finds_again_changes_nothing() -> None:
     assert tickets(line.later(5)) == []
 
 
-def test_what_lives_is_shown_as_used() -> None:
-    """Who asks why somebody waits hears of no room that is not believed."""
+def test_living_creates_are_shown_as_used() -> None:
+    """An explanation shows no room that is not believed."""
     line = full()
     line.count_again(1)
     assert (line.cpu().used, line.cpu().headroom) == (4 * ONE, 0)
@@ -48,8 +48,8 @@ def test_what_lives_is_shown_as_used() -> None:
     assert (line.cpu().used, line.cpu().headroom, line.cpu().held) == (3 * ONE, 0, ONE)
 
 
-def test_an_end_that_is_told_before_the_answer_leaves_nothing_behind() -> None:
-    """The watch may be faster than the answer: what is over is not counted as living for ever."""
+def test_an_end_reported_before_the_answer_leaves_nothing_behind() -> None:
+    """The watch may be faster than the answer: a create that is over does not count as living for ever."""
     line = Followed()
     sent = [line.ticket_of(line.submit(1)) for _ in range(4)]
     line.wait_in_line()
@@ -62,7 +62,7 @@ def test_an_end_that_is_told_before_the_answer_leaves_nothing_behind() -> None:
 
 
 def test_an_end_before_the_hold_has_ended_counts_too() -> None:
-    """The answer has come, the charge is not seen yet, and the pod is over already."""
+    """The answer has come, its charge is not observed yet, and the pod is over already."""
     line = Followed()
     sent = [line.ticket_of(line.submit(1)) for _ in range(4)]
     line.wait_in_line()
@@ -74,8 +74,8 @@ def test_an_end_before_the_hold_has_ended_counts_too() -> None:
     assert len(line.count_again(3)) == 1
 
 
-def test_where_ends_may_be_missed_nothing_is_taken_to_live() -> None:
-    """A lost watch is no reason to believe that nothing has ended, and what came before it comes back is not known."""
+def test_where_ends_may_be_missed_nothing_counts_as_living() -> None:
+    """A lost watch does not mean that nothing has ended; earlier creates are unknown when it comes back."""
     line = full()
     line.count_again(2)
     line.controller.ends_told(NS, line.now, told=False)
@@ -87,8 +87,8 @@ def test_where_ends_may_be_missed_nothing_is_taken_to_live() -> None:
     assert len(line.count_again(1)) == 3
 
 
-def test_a_create_that_is_found_again_lives_once() -> None:
-    """A retry under an idempotency key is answered with the object of the first: one end is the end of both."""
+def test_a_create_answered_twice_lives_once() -> None:
+    """A retry under an idempotency key is answered with the first one's object: one end is the end of both."""
     line = Followed()
     line.observe(0, 1)
     for _ in range(2):
@@ -109,24 +109,34 @@ def test_an_end_counts_at_every_ceiling() -> None:
     line = Followed()
     two = {"cpu": 4 * ONE, "pods": 4 * ONE}
 
-    def tell(used: int) -> None:
+    def report(used: int) -> None:
         seen = ObservedQuota(two, two, dict.fromkeys(two, used * ONE))
         line.controller.observe_quota(NS, QUOTA, seen, line.now)
         line.later(SETTLED)
 
-    tell(0)
+    report(0)
     sent = [line.ticket_of(line.submit(demand=Demand(dict.fromkeys(two, ONE)))) for _ in range(4)]
-    tell(4)
+    report(4)
     for ticket, name in zip(sent, "abcd", strict=True):
         line.settle(ticket, Created(stored=name))
-    tell(2)
+    report(2)
     line.end("a")
     quota = line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]
     assert {name: ceiling.used for name, ceiling in quota.items()} == dict.fromkeys(two, 3 * ONE)
 
 
-def test_a_namespace_that_was_forgotten_is_told_of_ends_as_before() -> None:
-    """The watch goes on over the engine's own forgetting."""
+def test_ends_may_be_reported_from_before_the_first_create() -> None:
+    """The watch of a namespace may begin before anything else is known of it."""
+    line = Timeline()
+    line.controller.ends_told(NS, line.now, told=True)
+    assert line.controller.snapshot(line.now).namespaces == {}
+    line.observe(0, 4)
+
+    assert line.controller.snapshot(line.now).namespaces[NS].ends_told
+
+
+def test_a_namespace_that_was_forgotten_gets_its_ends_as_before() -> None:
+    """The watch outlives what the engine forgets."""
     line = Followed()
     line.controller.forget_quota(NS, QUOTA, line.now)
     line.later(10_000)
@@ -148,7 +158,7 @@ def test_an_end_is_a_hint_where_quotas_are_not_watched() -> None:
     line = Timeline()
     line.refused(line.ticket_of(line.submit(1)), 4, 4)
     line.controller.ended(NS, "a", line.now)
-    line.controller.ended("nobody", "a", line.now)
+    line.controller.ended("unknown", "a", line.now)
     before = line.controller.next_deadline()
     hinted = Timeline()
     hinted.refused(hinted.ticket_of(hinted.submit(1)), 4, 4)
@@ -158,13 +168,13 @@ def test_an_end_is_a_hint_where_quotas_are_not_watched() -> None:
     watched = full()
     watched.later(10)
     before = watched.controller.next_deadline()
-    watched.controller.ended(NS, "a stranger's", watched.now)
+    watched.controller.ended(NS, "another client's", watched.now)
     assert watched.controller.next_deadline() == before
     assert len(tickets(line.later(0.1))) == len(tickets(hinted.later(0.1))) == 1
 
 
-def test_what_is_kept_is_bounded() -> None:
-    """Creates beyond the limit are not counted; ends that nobody knows are kept for a while."""
+def test_lives_and_ends_are_bounded() -> None:
+    """Creates beyond the limit are not counted; unknown ends are kept for a while only."""
     living = Living(told=True)
     assert all(isinstance(living.begin(f"pod-{n}", 0.0), Life) for n in range(LIVES_MAX))
     assert living.begin("one more", 0.0) is None
@@ -172,25 +182,25 @@ def test_what_is_kept_is_bounded() -> None:
     assert living.begin("one more", 0.0) is not None
 
     for n in range(ENDED_MAX + 1):
-        living.end(f"stranger-{n}", 0.0)
+        living.end(f"unknown-{n}", 0.0)
     living.end("pod-1", 0.0)
     living.end("pod-2", 0.0)
-    assert living.begin("stranger-1", 0.0) is None
-    assert living.begin("stranger-0", 0.0) is not None
+    assert living.begin("unknown-1", 0.0) is None
+    assert living.begin("unknown-0", 0.0) is not None
     assert living.begin("", 0.0) is None
     assert Living(told=False).begin("a", 0.0) is None
 
 
 def test_nothing_is_kept_of_creates_where_quotas_are_not_watched() -> None:
-    """No hold of theirs will ever be handed over."""
+    """Their holds will never be handed over."""
     line = Followed()
     line.watch_lost()
     line.create("a", "b")
     assert line.controller._handlers[NS].knowledge.living._lives == {}
 
 
-def test_whoever_looks_is_asked_to_only_where_there_is_a_doubt() -> None:
-    """An end says whether it left less to doubt; without a doubt nothing is due."""
+def test_a_look_is_due_only_where_there_is_a_doubt() -> None:
+    """An end says whether the doubt fell; without a doubt nothing is due."""
     living, ceiling = Living(told=True), Ceiling("q", "cpu", 4, 2)
     lives = [living.begin(name, 0.0) for name in "abc"]
     for number, life in enumerate(lives):
@@ -206,8 +216,8 @@ def test_whoever_looks_is_asked_to_only_where_there_is_a_doubt() -> None:
     assert living.look_at == float("inf")
 
 
-def test_what_has_ended_stays_known_whatever_is_forgotten() -> None:
-    """A recount that lacks it is right."""
+def test_ended_creates_stay_known_whatever_is_forgotten() -> None:
+    """A recount that lacks them is right."""
     living = Living(told=True)
     over, alive = living.begin("over", 0.0), living.begin("alive", 0.0)
     assert over is not None

@@ -1,4 +1,4 @@
-"""Memory over a restart: what was learned of quotas is known to the next process, and believed with care."""
+"""Memory over a restart: what was learned of quotas is known to the next process, and used with care."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ANYBODY: frozenset[str] = frozenset()
 
 
 def learned(*, limited: float = 4, used: float = 4) -> Timeline:
-    """A line that learned a quota from one refusal, at time 0; the refused one has left."""
+    """A line that learned a quota from one refusal at time 0; the refused request was withdrawn."""
     line = Timeline()
     too_large = line.submit(limited - used + 1)
     line.refused(line.next_ticket(), used, limited)
@@ -18,7 +18,7 @@ def learned(*, limited: float = 4, used: float = 4) -> Timeline:
 
 
 def restarted(memory: Memory, now: float = 0.0) -> Timeline:
-    """A new process, given the memory."""
+    """A new process with this memory."""
     line = Timeline()
     line.now = now
     line.controller.recall(memory, now)
@@ -32,7 +32,7 @@ def memory_of(limited: int, used: int, *, age: float = 0.0, applies: bool = True
 
 
 def test_a_learned_ceiling_is_known_after_a_restart() -> None:
-    """A full quota asks its one probe at once, and a thousand waiters no more than that: no herd after a restart."""
+    """A full quota gets one probe at once, and a thousand waiting requests cause no more: no herd after a restart."""
     line = restarted(learned().controller.remember(5.0))
     for _ in range(1000):
         line.submit(1)
@@ -41,8 +41,8 @@ def test_a_learned_ceiling_is_known_after_a_restart() -> None:
     assert (line.ceiling()["limited"], line.ceiling()["used"]) == (4 * ONE, 4 * ONE)
 
 
-def test_what_was_held_counts_as_used() -> None:
-    """Creates on their way when the process ended may have been stored."""
+def test_held_amounts_count_as_used_after_a_restart() -> None:
+    """Creates in flight when the process ended may have been stored."""
     line = learned(limited=8, used=0)
     line.submit(3)
     assert line.held() > 0
@@ -51,14 +51,14 @@ def test_what_was_held_counts_as_used() -> None:
 
 
 def test_the_scope_class_is_remembered() -> None:
-    """Whether a quota applies was learned, perhaps at the price of a refusal each: a no stays a no."""
+    """Whether a quota applies was learned, perhaps by a refusal for each class: a no stays a no."""
     line = restarted(memory_of(1, 1, applies=False))
     assert state_of(line.submit(1)) == "sent"
     assert not line.ticket_of(line.admitted()[0]).probe
 
 
 def test_room_that_is_remembered_is_taken_slowly() -> None:
-    """It may be gone by now: creates begin with one in flight, and each one that gets in lets more go."""
+    """It may be gone by now: creates begin with one in flight, and each success allows more."""
     line = restarted(memory_of(1000, 0))
     for _ in range(100):
         line.submit(1)
@@ -77,7 +77,7 @@ def test_room_that_is_remembered_is_taken_slowly() -> None:
 
 
 def test_facts_keep_their_age() -> None:
-    """A fact that was old when the process ended is older now; the snapshot says so."""
+    """A fact that was old when the process ended is older now; the snapshot shows that."""
     memory = learned().controller.remember(50.0)
     line = restarted(memory, now=7.0)
     seen = line.controller.snapshot(10.0).namespaces[NS].quotas[QUOTA]["cpu"]
@@ -85,7 +85,7 @@ def test_facts_keep_their_age() -> None:
 
 
 def test_an_old_fact_is_not_recalled() -> None:
-    """What would have been forgotten as idle is not brought back by a restart."""
+    """A fact that would have expired as idle does not come back by a restart."""
     ttl = Policy().idle_ttl
     assert restarted(memory_of(4, 4, age=ttl)).controller.snapshot(0.0).namespaces[NS].quotas
     assert not restarted(memory_of(4, 4, age=ttl + 1)).controller.snapshot(0.0).namespaces[NS].quotas
@@ -101,14 +101,14 @@ def test_a_fact_from_the_future_is_a_fact_of_now() -> None:
 
 
 def test_memory_never_replaces_what_is_known() -> None:
-    """A quota that this process has heard of is newer, whatever the file says."""
+    """A quota that this process knows is newer than any file."""
     line = learned(limited=4, used=3)
     line.controller.recall(memory_of(99, 0), line.now)
     assert line.ceiling()["limited"] == 4 * ONE
 
 
 def test_an_observed_quota_replaces_what_is_remembered() -> None:
-    """The watch speaks last, and nothing of the memory is left in its way."""
+    """The watch has the last word, and nothing remembered is left beside it."""
     line = restarted(memory_of(1, 1))
     line.observe(0, 8)
     line.watching()
@@ -117,7 +117,7 @@ def test_an_observed_quota_replaces_what_is_remembered() -> None:
 
 
 def test_the_settle_time_is_remembered_within_the_policy() -> None:
-    """It was learned from this server; a file with nonsense in it cannot make the gate sluggish."""
+    """It was learned from this server; a file with an absurd value cannot make the gate sluggish."""
     assert restarted(Memory({}, 0.05)).controller.snapshot(0.0).settle_time == 0.05
     assert restarted(Memory({}, 1e9)).controller.snapshot(0.0).settle_time == Policy().settle_max
     assert restarted(Memory({}, -1.0)).controller.snapshot(0.0).settle_time == Policy().settle_time

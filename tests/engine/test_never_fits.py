@@ -11,12 +11,12 @@ from tests.timeline import NS, ONE, QUOTA, Timeline, refusals, state_of, tickets
 
 
 def too_big(limited: float = 2) -> Rejected:
-    """Return the refusal that a create of three meets at an idle quota of two."""
+    """Return the refusal of a create of three at an idle quota of two."""
     return Rejected(QUOTA, {"cpu": 3 * ONE}, {"cpu": 0}, {"cpu": round(limited * ONE)})
 
 
 def test_an_observed_spec_gives_the_verdict_at_once() -> None:
-    """Greater than the spec allows is refused before any call, with a sentence; equal is allowed."""
+    """More than the spec allows is refused before any call, with a reason for people; an equal amount is allowed."""
     line = Timeline()
     line.observe(0, 2)
     line.watching()
@@ -37,7 +37,7 @@ def test_an_observed_spec_gives_the_verdict_at_once() -> None:
         ("pods", "3221225472", "2147483648"),
     ],
 )
-def test_the_sentence_writes_amounts_as_people_do(resource: str, asked: str, allowed: str) -> None:
+def test_the_reason_writes_amounts_as_people_do(resource: str, asked: str, allowed: str) -> None:
     """Memory and storage in powers of two, all else in powers of ten."""
     line = Timeline()
     hard = {resource: 2 * 2**30 * ONE}
@@ -48,8 +48,8 @@ def test_the_sentence_writes_amounts_as_people_do(resource: str, asked: str, all
     assert refusal.detail == f"asks {resource}={asked}, but quota {QUOTA} allows {allowed} in all"
 
 
-def test_a_learned_quota_of_zero_is_asked_in_the_usual_rhythm() -> None:
-    """Paused is not too small: no second look is due, and its end is noticed as soon as that of any full quota."""
+def test_a_learned_quota_of_zero_is_probed_in_the_usual_rhythm() -> None:
+    """Paused is not too small: its end is noticed as soon as that of any full quota."""
     line = Timeline(Policy(on_never_fits="wait"))
     ticket = line.ticket_of(line.submit(1))
     for most in (1, 2, 4, 8, 16, 20, 20):
@@ -58,7 +58,7 @@ def test_a_learned_quota_of_zero_is_asked_in_the_usual_rhythm() -> None:
 
 
 def test_the_spec_decides_and_not_what_is_enforced_at_the_moment() -> None:
-    """A quota that was just widened enforces the old size for a while: that is waiting, not never."""
+    """A quota that was just widened enforces the old size for a while: the request waits."""
     line = Timeline()
     line.observe(0, 2, spec=4)
     line.watching()
@@ -71,7 +71,7 @@ def test_the_spec_decides_and_not_what_is_enforced_at_the_moment() -> None:
 
 
 def test_a_quota_of_zero_is_paused_and_not_never() -> None:
-    """Zero is how people stop a namespace for a while: everybody waits, and says so."""
+    """Zero is how people stop a namespace for a while: all requests wait, and say so."""
     line = Timeline()
     line.observe(0, 0)
     line.watching()
@@ -86,23 +86,23 @@ def test_a_quota_of_zero_is_paused_and_not_never() -> None:
     assert state_of(request) == "sent"
 
 
-def test_a_verdict_reaches_those_who_wait() -> None:
-    """The quota shrank: whoever is too large now is told, the others wait on."""
+def test_a_verdict_reaches_waiting_requests() -> None:
+    """The quota shrank: requests that are too large now are refused, the others wait on."""
     line = Timeline()
     line.observe(4, 4)
     line.watching()
     large, small = [line.submit(3) for _ in range(2)], line.submit(1)
     line.observe(4, 2)
 
-    told = refusals([e for _, e in line.log])
-    assert [r.request for r in told] == large
-    assert {r.detail for r in told} == {f"asks cpu=3, but quota {QUOTA} allows 2 in all"}
+    refused = refusals([e for _, e in line.log])
+    assert [r.request for r in refused] == large
+    assert {r.detail for r in refused} == {f"asks cpu=3, but quota {QUOTA} allows 2 in all"}
     assert small.state == "waiting"
 
 
 @pytest.mark.parametrize("limited", [2, 1e-9], ids=["two", "a nano-unit"])
 def test_one_refusal_is_no_verdict_and_the_second_counts_from_two_seconds_on(limited: float) -> None:
-    """A quota in the making may be small for a moment: a second look, 2 s later at the earliest, decides."""
+    """A quota that is about to change may be small for a moment: a second try, at least 2 s later, decides."""
     line = Timeline()
     ticket = line.ticket_of(line.submit(3))
     line.later(0.1)
@@ -119,7 +119,7 @@ def test_one_refusal_is_no_verdict_and_the_second_counts_from_two_seconds_on(lim
 
 
 def test_a_second_refusal_that_comes_too_soon_is_no_verdict_either() -> None:
-    """Two of one shape in flight, refused together: one look, not two."""
+    """Two creates of one shape in flight, refused together, count as one."""
     line = Timeline()
     line.created(line.ticket_of(line.submit(3)))
     flying = [line.ticket_of(line.submit(3)) for _ in range(2)]
@@ -151,7 +151,7 @@ def test_a_second_refusal_that_was_sent_too_soon_waits_for_a_third(start: float)
 
 
 def test_a_second_refusal_two_seconds_after_the_first_is_the_verdict() -> None:
-    """To the moment: the one that counts need not be later than that."""
+    """Exactly two seconds are enough."""
     line = Timeline()
     line.settle(line.ticket_of(line.submit(3)), too_big())
     line.later(0.5)
@@ -161,8 +161,8 @@ def test_a_second_refusal_two_seconds_after_the_first_is_the_verdict() -> None:
     assert [r.request for r in refusals(line.settle(second, too_big()))] == [second.request]
 
 
-def test_a_second_look_that_sees_a_larger_quota_ends_the_suspicion() -> None:
-    """The quota was in the making: it fits now, and nobody was failed."""
+def test_a_second_try_that_meets_a_larger_quota_ends_the_suspicion() -> None:
+    """The quota has changed: the create fits now, and no request was refused."""
     line = Timeline()
     ticket = line.ticket_of(line.submit(3))
     line.later(0.1)
@@ -194,7 +194,7 @@ def test_a_learned_verdict_holds_for_the_next_of_that_shape() -> None:
 
 
 def test_a_learned_verdict_falls_with_a_newer_fact() -> None:
-    """Another shape's refusal shows a larger quota: the verdict was of the old one."""
+    """Another shape's refusal shows a larger limit: the verdict was about the old one."""
     line = Timeline()
     ticket = line.ticket_of(line.submit(3))
     for _ in range(2):
@@ -209,7 +209,7 @@ def test_a_learned_verdict_falls_with_a_newer_fact() -> None:
 
 
 def test_under_wait_a_watched_never_fits_waits_for_the_spec_to_change() -> None:
-    """``on_never_fits="wait"``: no call, no refusal, and it goes when the owner widens the quota."""
+    """``on_never_fits="wait"``: no call and no refusal, until the owner widens the quota."""
     line = Timeline(Policy(on_never_fits="wait"))
     line.observe(0, 2)
     line.watching()
@@ -224,8 +224,8 @@ def test_under_wait_a_watched_never_fits_waits_for_the_spec_to_change() -> None:
     assert request.state == "sent"
 
 
-def test_under_wait_without_a_watch_such_a_shape_asks_seldom() -> None:
-    """``never_probe`` apart: the quota may have been widened, and nobody would tell."""
+def test_under_wait_without_a_watch_such_a_shape_is_sent_seldom() -> None:
+    """Every ``never_probe``: the quota may have been widened, and no report would say so."""
     line = Timeline(Policy(on_never_fits="wait", never_probe=300, cap=20))
     ticket = line.ticket_of(line.submit(3))
     asked = []
@@ -240,8 +240,8 @@ def test_under_wait_without_a_watch_such_a_shape_asks_seldom() -> None:
     assert max(gaps) <= 330
 
 
-def test_one_who_asks_seldom_does_not_hold_up_the_others() -> None:
-    """The shape that is too large waits apart: small ones probe and pass in their own time."""
+def test_a_shape_that_never_fits_does_not_hold_up_the_others() -> None:
+    """It waits apart: small requests probe and are admitted in their own time."""
     line = Timeline(Policy(on_never_fits="wait"))
     ticket = line.ticket_of(line.submit(3))
     line.later(0.1)
@@ -256,7 +256,7 @@ def test_one_who_asks_seldom_does_not_hold_up_the_others() -> None:
 
 @pytest.mark.parametrize("named", ["pods", "cpu"])
 def test_the_verdict_names_the_resource_that_is_too_small(named: str) -> None:
-    """Of several limits the one that can never be met is told."""
+    """Of several limits it names the one that can never be met."""
     line = Timeline()
     hard = {"cpu": 4 * ONE, "pods": 4 * ONE, named: ONE}
     line.controller.observe_quota(NS, QUOTA, ObservedQuota(hard, hard, {}), line.now)
@@ -268,7 +268,7 @@ def test_the_verdict_names_the_resource_that_is_too_small(named: str) -> None:
 
 
 def test_a_learned_verdict_falls_with_a_larger_limit_of_the_same_quota() -> None:
-    """Another shape of the same class was refused by a larger limit: the verdict was of the old one."""
+    """Another shape of the same class was refused by a larger limit: the verdict was about the old one."""
     line = Timeline()
     ticket = line.ticket_of(line.submit(3))
     for _ in range(2):
@@ -284,7 +284,7 @@ def test_a_learned_verdict_falls_with_a_larger_limit_of_the_same_quota() -> None
 
 
 def test_an_old_spec_falls_with_a_newer_refusal_that_shows_a_larger_limit() -> None:
-    """The watch is lost and the quota was widened since: what the server said last is the fact."""
+    """The watch is lost and the quota was widened since: the server's latest answer is the fact."""
     line = Timeline()
     line.observe(0, 2)
     line.watching()
@@ -300,7 +300,7 @@ def test_an_old_spec_falls_with_a_newer_refusal_that_shows_a_larger_limit() -> N
 
 
 def test_a_quota_that_is_being_shrunk_gives_the_verdict_when_the_smaller_size_is_enforced() -> None:
-    """The spec is small already, the larger size still holds: waiting; then it does not any more: never."""
+    """While the larger size is still enforced the request waits; once it is not, it never fits."""
     line = Timeline()
     line.observe(4, 4, spec=2)
     line.watching()
@@ -312,7 +312,7 @@ def test_a_quota_that_is_being_shrunk_gives_the_verdict_when_the_smaller_size_is
 
 
 def test_an_edited_spec_changes_the_verdict_before_its_status_follows() -> None:
-    """The quota controller takes the new limits over a moment later: the verdict is the spec's at once."""
+    """The quota controller enforces the new limits a moment later: the verdict follows the spec at once."""
     line = Timeline()
     line.observe(2, 2, spec=4)
     line.watching()
@@ -325,8 +325,8 @@ def test_an_edited_spec_changes_the_verdict_before_its_status_follows() -> None:
     assert line.submit(3).state == "waiting"
 
 
-def test_a_resource_that_nothing_is_said_to_be_used_of_is_free() -> None:
-    """A status may name a limit and no use: all of it is there, whether it was heard of before or not."""
+def test_a_resource_without_a_used_amount_is_free() -> None:
+    """A status may give a limit and no use: all of it is free, whether it was known before or not."""
     line = Timeline()
     hard = {"cpu": 2 * ONE}
     line.observe(2, 2)

@@ -1,4 +1,4 @@
-"""Law 8, wake on news: room counts when the server has seen it too; stale refusals and hints are no room."""
+"""Law 8, wake on news: room counts once the server knows of it, too; stale refusals and hints are no room."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.timeline import NS, ONE, QUOTA, Timeline, tickets
 
 
 def test_room_counts_after_the_settle_time_and_not_before() -> None:
-    """The server's own cache trails its watch: 2 ms by default, and then at once."""
+    """The server's own cache trails its watch by about 2 ms; after that room counts at once."""
     line = Timeline()
     line.observe(4, 4)
     line.watching()
@@ -22,7 +22,7 @@ def test_room_counts_after_the_settle_time_and_not_before() -> None:
 
 
 def test_room_that_is_taken_while_it_settles_is_gone() -> None:
-    """What was heard of as free and then as used again never counts."""
+    """Room that was reported free and then used again never counts."""
     line = Timeline()
     line.observe(4, 4)
     line.watching()
@@ -34,8 +34,8 @@ def test_room_that_is_taken_while_it_settles_is_gone() -> None:
     assert line.later(1) == []
 
 
-def test_part_of_the_settling_room_may_go_and_the_rest_counts() -> None:
-    """Two were freed, one was taken: one waiter goes."""
+def test_part_of_the_settling_room_may_be_taken_and_the_rest_counts() -> None:
+    """Two were freed, one was taken: one waiting request is admitted."""
     line = Timeline()
     line.observe(4, 4)
     line.watching()
@@ -49,7 +49,7 @@ def test_part_of_the_settling_room_may_go_and_the_rest_counts() -> None:
 
 
 def test_room_that_comes_in_pieces_settles_piece_by_piece() -> None:
-    """Two were freed a millisecond apart: each counts 2 ms after its own news, and both are headroom at once."""
+    """Two were freed a millisecond apart: each counts 2 ms after its own report, and both are headroom at once."""
     line = Timeline()
     line.observe(4, 4)
     line.watching()
@@ -65,7 +65,7 @@ def test_room_that_comes_in_pieces_settles_piece_by_piece() -> None:
 
 
 def test_a_stale_refusal_is_sent_again_soon_and_teaches_patience_only() -> None:
-    """A refusal by a state that was replaced costs no back-off step and lowers no ceiling; the settle time grows."""
+    """A refusal by a replaced state costs no back-off step and lowers no ceiling; only the settle time grows."""
     line = Timeline()
     line.observe(4, 4)
     line.watching()
@@ -88,7 +88,7 @@ def test_a_stale_refusal_is_sent_again_soon_and_teaches_patience_only() -> None:
 
 
 def test_a_stale_refusal_finds_the_room_gone_again() -> None:
-    """Between the sending and the refusal others filled it up: there is nothing to set aside."""
+    """Others took the room between the sending and the refusal: there is nothing to set aside."""
     line = Timeline()
     line.observe(4, 4)
     line.watching()
@@ -106,7 +106,7 @@ def test_a_stale_refusal_finds_the_room_gone_again() -> None:
 
 
 def test_a_refusal_voids_the_room_that_was_still_settling() -> None:
-    """A newer fact says full: the room that was heard of before it never counts."""
+    """A newer fact says full: the room reported before it never counts."""
     line = Timeline()
     line.observe(4, 4)
     line.watching()
@@ -121,8 +121,8 @@ def test_a_refusal_voids_the_room_that_was_still_settling() -> None:
     assert line.ceiling()["headroom"] == 0
 
 
-def test_a_refusal_by_the_present_state_is_no_stale_one() -> None:
-    """The amounts are those last heard: somebody else was faster, and a block is the answer."""
+def test_a_refusal_by_the_present_state_is_not_stale() -> None:
+    """Its amounts are the latest reported: another client was faster, and a block follows."""
     line = Timeline()
     line.observe(3, 4)
     line.watching()
@@ -131,13 +131,13 @@ def test_a_refusal_by_the_present_state_is_no_stale_one() -> None:
     line.refused(ticket, 4, 4)
     assert line.ceiling()["used"] == 4 * ONE
     assert line.later(0.4) == []
-    assert line.next_ticket().probe  # the refusal contradicted the news: timers keep it alive
-    line.observe(3, 4)  # the next news ends the block
+    assert line.next_ticket().probe  # the refusal contradicted the report: now timers probe
+    line.observe(3, 4)  # the next report ends the block
     assert line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"].block == "probing"
 
 
 def test_a_hint_is_no_headroom_but_brings_the_probe_forward() -> None:
-    """An own pod ended: after a short lag one asks; that it was too early makes the lag grow."""
+    """An own pod ended: after a short lag one probe is sent; that it was too early makes the lag grow."""
     line = Timeline()
     ticket = line.ticket_of(line.submit(1))
     line.submit(1)
@@ -164,8 +164,8 @@ def test_a_hint_is_no_headroom_but_brings_the_probe_forward() -> None:
     assert line.now - hinted_at < 2 * lags[2]
 
 
-def test_a_hint_arms_for_after_the_lag_whatever_else_happens_before() -> None:
-    """Somebody else arrives a moment after the hint: it is too early to ask all the same."""
+def test_a_hint_probes_only_after_the_lag_whatever_happens_before() -> None:
+    """A request submitted a moment after the hint does not make the probe earlier."""
     line = Timeline(Policy(release_lag=0.2))
     ticket = line.ticket_of(line.submit(1))
     line.later(0.1)
@@ -173,24 +173,24 @@ def test_a_hint_arms_for_after_the_lag_whatever_else_happens_before() -> None:
     line.controller.hint_release(NS, line.now)
     assert line.later(0.1) == []
     gone = line.submit(2)
-    line.controller.withdraw(gone, line.now)  # the line is looked over
+    line.controller.withdraw(gone, line.now)  # this has the line scanned
     assert line.advance() == []
     assert tickets(line.later(0.11))[0].probe
 
 
-def test_hints_where_news_come_by_themselves_or_nothing_is_known_do_nothing() -> None:
-    """A hint into a watched, an unknown and a never-seen namespace moves nothing."""
+def test_hints_for_watched_or_unknown_quotas_do_nothing() -> None:
+    """A hint into a watched, an unknown or a never-seen namespace changes nothing."""
     line = Timeline()
     line.observe(4, 4)
     line.watching()
     line.submit(1)
     line.controller.hint_release(NS, line.now)
-    line.controller.hint_release("nobody", line.now)
+    line.controller.hint_release("unknown", line.now)
 
     assert line.later(100) == []
 
 
-def test_a_refusal_by_a_state_that_came_back_is_no_stale_one() -> None:
+def test_a_refusal_by_a_state_that_came_back_is_not_stale() -> None:
     """Full, not full, full again: the refusal speaks of the present, and the server is not behind."""
     line = Timeline()
     line.observe(4, 4)
@@ -205,7 +205,7 @@ def test_a_refusal_by_a_state_that_came_back_is_no_stale_one() -> None:
 
 
 @pytest.mark.parametrize(("after", "stale"), [(1.0, True), (1.25, False)], ids=["a second ago", "longer ago"])
-def test_a_state_replaced_long_ago_is_nobodys_present(after: float, stale: bool) -> None:
+def test_a_state_replaced_long_ago_makes_no_refusal_stale(after: float, stale: bool) -> None:
     """A server is behind by milliseconds: after a second the same figures are a fact again."""
     line = Timeline()
     line.observe(4, 4)
@@ -235,7 +235,7 @@ def test_a_stale_refusal_adds_to_the_room_that_still_settles() -> None:
     assert line.submit(2).state == "sent"
 
 
-def test_a_probe_that_one_quota_refused_by_an_old_state_asked_the_other_nothing() -> None:
+def test_a_stale_refusal_of_one_quota_says_nothing_about_the_other() -> None:
     """The learned quota behind the watched one keeps its step: whether it has room was not decided."""
     line = Timeline()
     line.observe(4, 4, quota="watched")
@@ -258,8 +258,8 @@ def test_a_probe_that_one_quota_refused_by_an_old_state_asked_the_other_nothing(
     assert (block.block, block.attempts) == ("ready", 2)
 
 
-def test_a_hint_never_puts_a_probe_off() -> None:
-    """The probe was due before the lag is over: it goes when it was due, however many pods end."""
+def test_a_hint_never_delays_a_probe() -> None:
+    """The probe was due before the lag is over: it is sent when it was due, however many pods end."""
     line = Timeline(Policy(release_lag=1.0))
     line.refused(line.ticket_of(line.submit(1)), 4, 4)
     due = line.controller.next_deadline()
@@ -271,7 +271,7 @@ def test_a_hint_never_puts_a_probe_off() -> None:
     assert line.next_ticket().sent == pytest.approx(due)
 
 
-def test_the_release_lag_is_learned_from_nothing_too() -> None:
+def test_a_release_lag_of_zero_is_learned_from_too() -> None:
     """Each probe that comes too early doubles the lag and adds a millisecond, so that zero grows as well."""
     line = Timeline(Policy(release_lag=0))
     line.refused(line.ticket_of(line.submit(1)), 4, 4)
@@ -287,8 +287,8 @@ def test_the_release_lag_is_learned_from_nothing_too() -> None:
     assert lags == pytest.approx([0, 0.001, 0.003, 0.007])
 
 
-def test_a_probe_that_nobody_hinted_at_teaches_no_lag() -> None:
-    """Timers brought it: that it was refused says nothing of how soon room follows a pod's end."""
+def test_a_probe_without_a_hint_teaches_no_lag() -> None:
+    """A timer sent it: its refusal says nothing about how soon room follows a pod's end."""
     line = Timeline(Policy(release_lag=0.01))
     line.refused(line.ticket_of(line.submit(1)), 4, 4)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Law 8 as a property: who alone creates, and is told of all ends, has no more alive than the quota allows."""
+"""Law 8 as a property: an only creator that sees all ends never has more alive than the quota allows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.timeline import NS, QUOTA, amounts_of
 
 
 class OnlyCreator:
-    """A server whose quota controller counts from an old view, told to an engine that alone creates there."""
+    """A server whose quota controller counts from an old view, and an engine that alone creates there."""
 
     LIMIT = 4
 
@@ -20,7 +20,7 @@ class OnlyCreator:
         self.sent: list[Ticket] = []
         self.charged: list[Ticket] = []
         self.alive: dict[str, None] = {}
-        self.views = [0]  # pods alive, by what happened to pods so far
+        self.views = [0]  # pods alive, after each event of a pod so far
         self.view = 0  # up to which of these the controller has read
         self.used = 0
         for _ in range(40):
@@ -28,28 +28,28 @@ class OnlyCreator:
         self.take_sent()
 
     def take_sent(self) -> None:
-        """Notice whom the engine has let go."""
+        """Note the creates that the engine has admitted."""
         known = {*self.sent, *self.charged}
         self.sent += [
             each for _, each in self.line.log if isinstance(each, Ticket) and not each.ended and each not in known
         ]
 
-    def tell(self, *, recounted: bool) -> None:
-        """Tell of the quota."""
+    def report(self, *, recounted: bool) -> None:
+        """Report the quota."""
         four, by = amounts_of(self.LIMIT), frozenset({"cpu"} if recounted else ())
         self.line.controller.observe_quota(
             NS, QUOTA, ObservedQuota(four, four, amounts_of(self.used), recounted=by), self.line.now
         )
 
     def step(self, what: str, which: int) -> None:
-        """Let something happen, where it can."""
+        """Apply one random event, if it can be applied."""
         line = self.line
         if what == "charge" and self.sent:
             self.charged.append(ticket := self.sent.pop(which % len(self.sent)))
             self.used += 1
             self.alive[ticket.request.id] = None
             self.views.append(len(self.alive))
-            self.tell(recounted=False)
+            self.report(recounted=False)
         elif what == "answer" and self.charged:
             ticket = self.charged.pop(which % len(self.charged))
             line.controller.settle(ticket, Created(stored=ticket.request.id), line.now)
@@ -61,7 +61,7 @@ class OnlyCreator:
         elif what == "recount":
             self.view = min(len(self.views) - 1, self.view + which)
             self.used = self.views[self.view]
-            self.tell(recounted=True)
+            self.report(recounted=True)
         line.later(0.003)
         self.take_sent()
 
@@ -74,10 +74,10 @@ STEPS = st.lists(st.tuples(st.sampled_from(["charge", "answer", "end", "recount"
 
 
 @given(STEPS)
-def test_the_only_creator_never_has_more_alive_and_under_way_than_the_quota_allows(
+def test_an_only_creator_never_has_more_alive_and_in_flight_than_the_quota_allows(
     steps: list[tuple[str, int]],
 ) -> None:
-    """However old the view is that a recount was made from; and once all are counted, everybody gets in."""
+    """However old the view that a recount is made from; and once all is counted, every create is stored."""
     world = OnlyCreator()
     for what, which in steps:
         world.step(what, which)

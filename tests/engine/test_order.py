@@ -1,4 +1,4 @@
-"""The order of the line: priority, age, and the place of one that comes back."""
+"""The order of the line: priority, age, and the place of a create that the server refused."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def full() -> Timeline:
     return line
 
 
-def test_priority_is_the_order_and_age_makes_up_for_it() -> None:
-    """Higher first; each ``age_step`` waited is worth one step of priority."""
+def test_higher_priority_comes_first_and_age_makes_up_for_it() -> None:
+    """Each ``age_step`` waited is worth one step of priority."""
     line = full()
     plain = line.submit(1)
     line.later(10)
     urgent = line.submit(1, priority=1)
     line.later(25)
-    late = line.submit(1, priority=1)  # 35 s after the plain one: it has outgrown one step by now
+    late = line.submit(1, priority=1)  # 35 s after the plain one, whose age is worth one step by now
     order = []
     for used in (3, 2, 1):
         line.observe(used, 4)
@@ -39,7 +39,7 @@ def test_priority_is_the_order_and_age_makes_up_for_it() -> None:
 
 
 def test_negative_priorities_wait_behind() -> None:
-    """An integer of any sign."""
+    """Priorities may be integers of any sign."""
     line = full()
     low, plain = line.submit(1, priority=-1), line.submit(1)
     line.observe(3, 4)
@@ -49,7 +49,7 @@ def test_negative_priorities_wait_behind() -> None:
 
 
 def test_equals_are_first_in_first_out_across_shapes() -> None:
-    """The order of submitting is the order of going, whatever the shapes."""
+    """With equal priority, requests are admitted in the order of submitting, whatever their shapes."""
     line = full()
     requests = [line.submit(cpu) for cpu in (1, 0.5, 1, 0.25, 0.5, 1)]
     line.observe(0, 10)
@@ -58,7 +58,7 @@ def test_equals_are_first_in_first_out_across_shapes() -> None:
 
 
 def test_a_refused_probe_goes_back_to_its_old_place() -> None:
-    """Rejected is not last in line: the first stays the first."""
+    """A refusal by the server does not move a request back: the first in line stays the first."""
     line = Timeline()
     requests = [line.submit(1) for _ in range(4)]
     line.later(0.1)
@@ -70,8 +70,8 @@ def test_a_refused_probe_goes_back_to_its_old_place() -> None:
         line.refused(probe, 4, 4)
 
 
-def test_one_that_comes_back_among_its_equals_finds_its_place() -> None:
-    """Several were sent and refused: they stand before those that never went, in their old order."""
+def test_refused_creates_go_back_before_equals_that_were_never_sent() -> None:
+    """Several were sent and refused: they stand before those never sent, in their old order."""
     line = Timeline()
     requests = [line.submit(1) for _ in range(8)]
     for _ in range(3):
@@ -81,7 +81,7 @@ def test_one_that_comes_back_among_its_equals_finds_its_place() -> None:
     line.later(0.1)
     for request in reversed(flying):
         line.refused(line.ticket_of(request), 9, 9)
-    assert len(line.controller._handlers[NS].line.order) == 1  # one row of equals, that costs what one costs
+    assert len(line.controller._handlers[NS].line.order) == 1  # one row of equals: it costs as much as one request
     order: list[Request] = []
     while len(order) < 5:
         probe = line.next_ticket()
@@ -91,8 +91,8 @@ def test_one_that_comes_back_among_its_equals_finds_its_place() -> None:
     assert order == [r for r in requests if r in order]
 
 
-def test_a_newcomer_does_not_pass_its_equals_in_the_moment_when_room_has_just_come() -> None:
-    """Before the line was looked over somebody submits the very same: it goes after those who wait."""
+def test_a_new_request_does_not_pass_waiting_equals_when_room_has_just_come() -> None:
+    """An equal request submitted before the scan of the line goes behind those that wait."""
     line = Timeline()
     line.observe(0, 2)
     line.watching()

@@ -15,7 +15,7 @@ from tests.timeline import NS, Timeline, flying, tickets
 
 
 def crowd(count: int, policy: Policy | None = None, namespaces: int = 1) -> Timeline:
-    """Return a line without quotas into which that many creates came."""
+    """Return a line without quotas to which that many creates were submitted."""
     line = Timeline(policy)
     line.watching()
     for i in range(count):
@@ -24,19 +24,19 @@ def crowd(count: int, policy: Policy | None = None, namespaces: int = 1) -> Time
 
 
 def size(line: Timeline, flow: str = "") -> float:
-    """Return a flow's window."""
+    """Return the size of a flow's window."""
     return line.controller.snapshot(line.now).flows[flow].size
 
 
-def test_sixteen_are_in_flight_to_begin_with() -> None:
-    """The start of the window, per flow, whatever the number of namespaces."""
+def test_sixteen_are_in_flight_at_first() -> None:
+    """The window's start, per flow, whatever the number of namespaces."""
     assert len(flying(crowd(100))) == 16
     assert len(flying(crowd(100, namespaces=7))) == 16
     assert len(flying(crowd(100, Policy(overload_start=3)))) == 3
 
 
 def test_the_window_grows_by_one_per_window_of_good_answers() -> None:
-    """Additive increase: about 16 answers for the 17th, 17 for the 18th."""
+    """Additive increase: about 16 answers for the 17th place, 17 for the 18th."""
     line = crowd(400)
     for _ in range(17):
         line.created(flying(line)[0])
@@ -45,7 +45,7 @@ def test_the_window_grows_by_one_per_window_of_good_answers() -> None:
 
 
 def test_the_window_does_not_grow_while_it_is_not_used() -> None:
-    """Good answers to a trickle say nothing of what the server could take."""
+    """Good answers to a few creates do not show what the server could take."""
     line = crowd(0)
     for _ in range(100):
         line.created(line.ticket_of(line.submit(1)))
@@ -53,8 +53,8 @@ def test_the_window_does_not_grow_while_it_is_not_used() -> None:
     assert size(line) == 16
 
 
-def test_the_window_has_an_end() -> None:
-    """However good the answers, ``overload_max`` is the most."""
+def test_the_window_grows_to_overload_max_at_most() -> None:
+    """However good the answers."""
     line = crowd(3000, Policy(overload_start=4, overload_max=6))
     for _ in range(200):
         line.created(flying(line)[0])
@@ -64,7 +64,7 @@ def test_the_window_has_an_end() -> None:
 
 
 def test_one_window_in_flight_cuts_once() -> None:
-    """Sixteen 429s of one burst are one piece of news; the next burst's are another."""
+    """Sixteen 429s of one burst cut it once; the next burst cuts it again."""
     line = crowd(100)
     line.later(0.1)
     for ticket in flying(line):
@@ -79,7 +79,7 @@ def test_one_window_in_flight_cuts_once() -> None:
 
 
 def test_the_window_never_closes_for_good() -> None:
-    """After any number of cuts one create is let through."""
+    """After any number of cuts one create may be in flight."""
     line = crowd(5)
     for _ in range(40):
         line.later(25)
@@ -91,7 +91,7 @@ def test_the_window_never_closes_for_good() -> None:
 
 
 def test_after_a_storm_the_window_grows_again() -> None:
-    """From one in flight, which is all that is used of it."""
+    """From one in flight, when that one place is all that is used of it."""
     line = crowd(3000)
     for _ in range(12):
         line.later(31)
@@ -106,7 +106,7 @@ def test_after_a_storm_the_window_grows_again() -> None:
 
 
 def test_the_pauses_after_overloads_back_off_by_full_jitter_and_a_good_answer_ends_that() -> None:
-    """Ten bad answers in a row wait up to the cap; one good answer, and the next pause is short again."""
+    """Ten bad answers in a row wait up to the cap; after one good answer the next pause is short again."""
     line = crowd(50)
     longest = 0.0
     for _ in range(12):
@@ -128,7 +128,7 @@ def test_the_pauses_after_overloads_back_off_by_full_jitter_and_a_good_answer_en
 
 @pytest.mark.parametrize("retry_after", [0.0, 1.0, 30.0])
 def test_a_retry_after_is_kept_and_spread(retry_after: float) -> None:
-    """Nobody is sent before the server's time, and not all at its first moment."""
+    """No create is sent before the server's time, and not all at its first moment."""
     moments = set()
     for seed in range(20):
         line = Timeline(seed=seed)
@@ -143,7 +143,7 @@ def test_a_retry_after_is_kept_and_spread(retry_after: float) -> None:
 
 
 def test_a_later_longer_retry_after_of_the_same_burst_counts() -> None:
-    """The cut is made once, but the longest wait that the server asked for is kept."""
+    """The window is cut once, but the longest Retry-After is kept."""
     line = crowd(20)
     first, second = flying(line)[:2]
     line.later(0.1)
@@ -155,8 +155,8 @@ def test_a_later_longer_retry_after_of_the_same_burst_counts() -> None:
     assert line.controller.snapshot(line.now).flows[""].closed_for >= 20
 
 
-def test_a_shorter_word_does_not_cut_a_longer_pause() -> None:
-    """The server said twenty seconds to one and one second to the next: twenty it is."""
+def test_a_shorter_retry_after_does_not_shorten_a_longer_pause() -> None:
+    """The server said twenty seconds to one create and one second to the next: twenty count."""
     line = crowd(20)
     first, second = flying(line)[:2]
     line.later(0.1)
@@ -167,7 +167,7 @@ def test_a_shorter_word_does_not_cut_a_longer_pause() -> None:
 
 
 def test_a_window_that_is_hardly_used_does_not_grow() -> None:
-    """Less than half in flight: a good answer is no sign that more would do."""
+    """With less than half in flight, a good answer is no sign that more would do."""
     window = Window(Policy(), random.Random(0))
     window.in_flight = 6
     window.good()
@@ -178,7 +178,7 @@ def test_a_window_that_is_hardly_used_does_not_grow() -> None:
 
 
 def test_several_places_that_open_at_once_go_round() -> None:
-    """The pause of four places is over: each of four namespaces gets one, not the first one all."""
+    """The pause of four places is over: each of four namespaces gets one, the first does not get all."""
     line = crowd(80, Policy(overload_start=4, overload_max=4, overload_cut=0.99), namespaces=4)
     line.later(0.1)
     for ticket in flying(line):
@@ -189,7 +189,7 @@ def test_several_places_that_open_at_once_go_round() -> None:
 
 
 def test_ungated_creates_are_in_flight_like_any_other() -> None:
-    """They load the server as well: with three of them out, thirteen more may go."""
+    """They load the server as well: with three of them out, thirteen more may be sent."""
     line = crowd(0)
     forced = [line.controller.force(line.request(1), line.now) for _ in range(3)]
     assert [line.submit(1).state for _ in range(14)] == ["sent"] * 13 + ["waiting"]
@@ -218,7 +218,7 @@ def test_flows_do_not_disturb_each_other() -> None:
 
 
 def test_waiting_namespaces_take_turns() -> None:
-    """One with a thousand waiters and nine with a few: each gets its share of the places, in turn."""
+    """One with a thousand waiting requests and nine with a few: each gets places in turn."""
     line = Timeline(Policy(overload_start=4))
     line.watching()
     for _ in range(300):
@@ -237,7 +237,7 @@ def test_waiting_namespaces_take_turns() -> None:
     assert served["greedy"] <= 4 + 6
 
 
-def test_turns_leave_nobody_out() -> None:
+def test_turns_leave_no_namespace_out() -> None:
     """All of ten namespaces are served to the end through a window of one."""
     line = crowd(100, Policy(overload_start=1, overload_max=1), namespaces=10)
     for _ in range(100):
@@ -250,7 +250,7 @@ def test_turns_leave_nobody_out() -> None:
 
 
 def test_a_namespace_that_left_the_queue_does_not_hold_it_up() -> None:
-    """It waited for a turn and withdrew: the next one's turn comes at once."""
+    """It queued for a turn and withdrew its request: the next turn comes at once."""
     line = Timeline(Policy(overload_start=1, overload_max=1))
     line.watching()
     line.submit(1, namespace="a")
@@ -262,14 +262,14 @@ def test_a_namespace_that_left_the_queue_does_not_hold_it_up() -> None:
 
 
 @given(
-    answers=st.lists(st.sampled_from(["good", "bad", "told", "lost"]), max_size=60),
+    answers=st.lists(st.sampled_from(["good", "bad", "retry after", "lost"]), max_size=60),
     gaps=st.lists(st.floats(0, 30), min_size=60, max_size=60),
     seed=st.integers(0, 1000),
 )
 def test_a_window_stays_within_its_bounds_whatever_the_answers(
     answers: list[str], gaps: list[float], seed: int
 ) -> None:
-    """Between 1 and the limit, closed no longer than the cap or the server's word plus the spread."""
+    """Between 1 and the limit, and closed no longer than the cap, or the Retry-After plus its spread."""
     policy = Policy(overload_max=20)
     window = Window(policy, random.Random(seed))
     now = 0.0
@@ -283,14 +283,14 @@ def test_a_window_stays_within_its_bounds_whatever_the_answers(
             assert window.size >= before
         else:
             cut = None if answer == "lost" else 0.7
-            window.bad(sent, now, 40.0 if answer == "told" else None, policy.base, cut=cut)
+            window.bad(sent, now, 40.0 if answer == "retry after" else None, policy.base, cut=cut)
             assert window.size in (before, max(1.0, before - 1 if cut is None else before * 0.7))
         assert 1 <= window.size <= 20
         assert window.snapshot(now).closed_for <= 41
 
 
 def test_a_place_in_the_window_is_given_back_by_every_outcome() -> None:
-    """Nothing in flight is forgotten: after all ends the count is zero."""
+    """After every ticket has ended nothing is in flight."""
     line = crowd(16)
     for ticket, outcome in zip(flying(line), [Created(), Failed()] * 8, strict=True):
         line.settle(ticket, outcome)
@@ -301,8 +301,8 @@ def test_a_place_in_the_window_is_given_back_by_every_outcome() -> None:
     assert NS not in line.controller.snapshot(line.now).namespaces
 
 
-def test_the_end_of_a_pause_is_an_alarm_also_where_one_create_is_all_that_may_be_in_flight() -> None:
-    """Whoever sleeps until ``next_deadline`` is woken when the one place opens."""
+def test_the_end_of_a_pause_is_a_deadline_also_for_a_window_of_one() -> None:
+    """``next_deadline`` is the moment when its one place opens."""
     line = Timeline(Policy(overload_start=1, overload_max=1))
     line.watching()
     ticket = line.ticket_of(line.submit(1))

@@ -20,7 +20,7 @@ def busy(policy: Policy | None = None, *, used: float = 2, limited: float = 4) -
 
 
 def pass_one(line: Timeline, used: float = 2, limited: float = 4) -> Request:
-    """Let one small create come, get in and finish, all within the room that there is."""
+    """Submit one small create and let it be stored and finish, all within the present room."""
     request = line.submit(1)
     if request.state == "sent":
         line.created(line.ticket_of(request))
@@ -31,7 +31,7 @@ def pass_one(line: Timeline, used: float = 2, limited: float = 4) -> Request:
 
 
 @pytest.mark.parametrize("overtakes_max", [0, 1, 5, 32])
-def test_a_waiter_is_overtaken_so_often_and_no_more(overtakes_max: int) -> None:
+def test_a_request_is_overtaken_overtakes_max_times_and_no_more(overtakes_max: int) -> None:
     """Small ones that fit pass the large one exactly ``overtakes_max`` times, then room is kept for it."""
     line = busy(Policy(overtakes_max=overtakes_max, overtaken_for_max=0))
     large = line.submit(3)
@@ -45,7 +45,7 @@ def test_a_waiter_is_overtaken_so_often_and_no_more(overtakes_max: int) -> None:
     assert [t.request for t in tickets(line.later(0.01))] == [large]
 
 
-def test_in_one_look_too_a_waiter_is_overtaken_so_often_and_no_more() -> None:
+def test_within_one_scan_a_request_is_overtaken_no_more_than_that() -> None:
     """Much room comes at once: three of the ten behind the large one pass, and the rest of it is kept."""
     line = busy(Policy(overtakes_max=3, overtaken_for_max=0), used=4)
     large = line.submit(3)
@@ -56,8 +56,8 @@ def test_in_one_look_too_a_waiter_is_overtaken_so_often_and_no_more() -> None:
     assert large.overtaken == 3
 
 
-def test_a_waiter_is_overtaken_for_a_minute_and_no_longer() -> None:
-    """From the first one that passed it on, small ones pass for 60 s: then room is kept."""
+def test_a_request_is_overtaken_for_a_minute_and_no_longer() -> None:
+    """Small ones pass for 60 s from the first that passed on; then room is kept."""
     line = busy(Policy(overtakes_max=1, keep_stalled=1000))
     large = line.submit(3)
     line.later(20)
@@ -75,7 +75,7 @@ def test_a_waiter_is_overtaken_for_a_minute_and_no_longer() -> None:
 
 
 def test_the_defaults_are_thirty_two_and_a_minute() -> None:
-    """By the policy's own numbers both allowances are used up before room is kept: a burst may pass for a minute."""
+    """By default both must be exceeded before room is kept: a burst may pass for a minute."""
     line = busy()
     line.submit(3)
     assert [pass_one(line).state for _ in range(31)] == ["over"] * 31
@@ -84,8 +84,8 @@ def test_the_defaults_are_thirty_two_and_a_minute() -> None:
     assert line.submit(1).state == "waiting"
 
 
-def test_the_overtakings_of_one_who_cannot_use_the_room_are_not_counted() -> None:
-    """Two large ones wait: passing is counted for the first, who is next; the second waits for the first anyway."""
+def test_only_the_first_blocked_request_counts_as_overtaken() -> None:
+    """Two large ones wait: passing counts for the first, which is next; the second waits for the first anyway."""
     line = busy(Policy(overtakes_max=3, overtaken_for_max=0))
     first, second = line.submit(3), line.submit(4)
     for _ in range(3):
@@ -93,8 +93,8 @@ def test_the_overtakings_of_one_who_cannot_use_the_room_are_not_counted() -> Non
     assert (first.overtaken, second.overtaken) == (3, 0)
 
 
-def test_a_waiter_that_nobody_overtook_has_nothing_kept() -> None:
-    """Room is kept against those who pass; where nobody did, a first one may, whatever the time."""
+def test_no_room_is_kept_for_a_request_that_was_not_overtaken() -> None:
+    """Even after a long wait a first one may still pass."""
     line = busy()
     line.submit(3)
     line.until(500)
@@ -103,7 +103,7 @@ def test_a_waiter_that_nobody_overtook_has_nothing_kept() -> None:
 
 
 def test_room_is_kept_only_in_what_blocks() -> None:
-    """The large one lacks GPUs: cpu stays open to everybody, GPUs to nobody behind it."""
+    """The large one lacks GPUs: cpu stays open to all, GPUs to none behind it."""
     line = Timeline(Policy(overtakes_max=1, overtaken_for_max=0))
     hard = {"cpu": 10 * ONE, "gpu": 4 * ONE}
     line.controller.observe_quota(NS, QUOTA, ObservedQuota(hard, hard, {"cpu": 0, "gpu": 2 * ONE}), line.now)
@@ -122,7 +122,7 @@ def test_room_is_kept_only_in_what_blocks() -> None:
     assert (why.reason, why.resource, why.place) == ("kept-for-another", "gpu", 2)
 
 
-def test_those_ahead_are_not_kept_out() -> None:
+def test_requests_ahead_are_not_kept_out() -> None:
     """Room kept for the third in line is open to the first and the second."""
     line = busy(Policy(overtakes_max=1, overtaken_for_max=0))
     first = line.submit(3, priority=2)
@@ -136,7 +136,7 @@ def test_those_ahead_are_not_kept_out() -> None:
 
 
 def test_keeping_pauses_when_the_kept_room_does_not_grow_and_is_tried_again() -> None:
-    """After ``keep_stalled`` without growth the small ones go; after ten times that room is kept once more."""
+    """After ``keep_stalled`` without growth the small ones pass; after ten times that room is kept once more."""
     line = busy(Policy(overtakes_max=1, overtaken_for_max=0, keep_stalled=60, ticket_max=86_400), used=4, limited=10)
     large = line.submit(8)
     pass_one(line, 4, 10)
@@ -154,7 +154,7 @@ def test_keeping_pauses_when_the_kept_room_does_not_grow_and_is_tried_again() ->
 
 
 def test_keeping_goes_on_while_the_kept_room_grows() -> None:
-    """Each growth starts the stall time anew."""
+    """Each growth restarts the stall time."""
     line = busy(Policy(overtakes_max=1, overtaken_for_max=0, keep_stalled=60), used=8, limited=10)
     large = line.submit(6)
     pass_one(line, 8, 10)
@@ -169,7 +169,7 @@ def test_keeping_goes_on_while_the_kept_room_grows() -> None:
 
 
 def test_the_stall_time_stretches_with_the_pace_of_releases() -> None:
-    """Where room comes every 30 s, five mean gaps are longer than a minute: keeping holds on for 150 s."""
+    """With room every 30 s, five mean times between releases exceed a minute: keeping lasts for 150 s."""
     line = busy(Policy(overtakes_max=1, overtaken_for_max=0, keep_stalled=60), used=10, limited=14)
     large = line.submit(12)
     for _ in range(8):
@@ -188,8 +188,8 @@ def test_the_stall_time_stretches_with_the_pace_of_releases() -> None:
     assert large.state == "waiting"
 
 
-def test_keeping_ends_when_the_kept_for_leaves() -> None:
-    """Withdrawn, it keeps nothing: those behind go at once."""
+def test_keeping_ends_when_its_request_is_withdrawn() -> None:
+    """Requests behind it are admitted at once."""
     line = busy(Policy(overtakes_max=1, overtaken_for_max=0))
     large = line.submit(3)
     pass_one(line)
@@ -201,8 +201,8 @@ def test_keeping_ends_when_the_kept_for_leaves() -> None:
     assert state_of(small) == "sent"
 
 
-def test_keeping_ends_when_the_kept_for_has_waited_too_long() -> None:
-    """In that moment: what was kept for it is for those behind."""
+def test_keeping_ends_when_its_request_has_waited_too_long() -> None:
+    """In that moment its room is for the requests behind it."""
     line = busy(Policy(overtakes_max=0, overtaken_for_max=0, keep_stalled=1000, wait_max=100))
     large = line.submit(3)
     line.later(50)
@@ -216,7 +216,7 @@ def test_keeping_ends_when_the_kept_for_has_waited_too_long() -> None:
 
 
 @pytest.mark.parametrize("on_never_fits", ["fail", "wait"])
-def test_keeping_ends_when_the_kept_for_can_never_fit(on_never_fits: str) -> None:
+def test_keeping_ends_when_its_request_can_never_fit(on_never_fits: str) -> None:
     """The quota shrank below it: it is refused or waits on, and nothing is kept for it."""
     line = busy(
         Policy(overtakes_max=1, overtaken_for_max=0, on_never_fits="fail" if on_never_fits == "fail" else "wait")
@@ -238,7 +238,7 @@ def test_keeping_ends_when_the_kept_for_can_never_fit(on_never_fits: str) -> Non
     gap=st.floats(0.1, 3),
 )
 def test_nobody_starves_whatever_comes_in_what_order(sizes: list[int], runtime: float, gap: float) -> None:
-    """A finite stream of any sizes through a watched quota: every one gets in, the largest too."""
+    """A finite stream of any sizes through a watched quota: every create is stored, the largest too."""
     policy = Policy(overtakes_max=2, overtaken_for_max=10, keep_stalled=10)
     line = Timeline(policy)
     line.observe(0, 8)
@@ -260,7 +260,7 @@ def test_nobody_starves_whatever_comes_in_what_order(sizes: list[int], runtime: 
             ends.remove((at, size))
             used -= size
         line.observe(used, 8)
-        line.later(policy.settle_max)  # some were answered late here: room settles for longer after a slow answer
+        line.later(policy.settle_max)  # some answers were late: after a slow answer room settles for longer
         for _, ticket in line.log[seen:]:
             size = ticket.request.demand.amounts["cpu"] // ONE
             assert used + size <= 8
@@ -275,8 +275,8 @@ def test_nobody_starves_whatever_comes_in_what_order(sizes: list[int], runtime: 
     assert line.waiting() == 0
 
 
-def test_a_large_one_gets_in_under_a_steady_stream_of_small_ones() -> None:
-    """Two small ones always run in a quota of three; the one of three waits its overtakings out, and goes."""
+def test_a_large_request_is_admitted_under_a_steady_stream_of_small_ones() -> None:
+    """Two small ones always run in a quota of three; the one of three is overtaken to the limit, then admitted."""
     line = Timeline(Policy(overtakes_max=8, overtaken_for_max=0))
     line.observe(0, 3)
     line.watching()
@@ -302,8 +302,8 @@ def test_a_large_one_gets_in_under_a_steady_stream_of_small_ones() -> None:
     assert 5 + 8 <= step <= 5 + 8 + 3
 
 
-def test_each_one_that_room_is_kept_for_has_a_stall_time_of_its_own() -> None:
-    """The first one's minute was nearly over when it got in: the next one's is a whole one again."""
+def test_each_request_that_room_is_kept_for_has_its_own_stall_time() -> None:
+    """The first one's minute was nearly over when it was admitted: the next one's is a whole one again."""
     line = busy(Policy(overtakes_max=20, overtaken_for_max=0, keep_stalled=60), used=4, limited=10)
     first = line.submit(8)
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""The knobs: validated at construction, each refusal names the knob and the range."""
+"""The settings: validated at construction; each error names the setting and its range."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NUMBERS = [field.name for field in fields(Policy) if field.name != "on_never_fit
 
 
 def test_the_defaults_are_valid_and_frozen() -> None:
-    """A policy with no words said is one, and stays as it is."""
+    """A policy without arguments is valid, and cannot be changed."""
     policy = Policy()
 
     with pytest.raises(AttributeError):
@@ -24,62 +24,62 @@ def test_the_defaults_are_valid_and_frozen() -> None:
 
 @pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize("value", [-1, math.nan, math.inf, 10**12], ids=str)
-def test_a_knob_out_of_its_range_is_named_with_the_range(name: str, value: float) -> None:
-    """Below, above, infinite and no number at all: one sentence with the knob's name."""
-    knobs: dict[str, Any] = {name: value}
+def test_a_setting_out_of_its_range_is_named_with_the_range(name: str, value: float) -> None:
+    """Below, above, infinite and not a number: one message with the setting's name."""
+    settings: dict[str, Any] = {name: value}
 
     with pytest.raises(PolicyError, match=rf"^{name} must be "):
-        Policy(**knobs)
+        Policy(**settings)
 
 
 @pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize("value", ["1", None, True], ids=repr)
-def test_a_knob_of_another_type_is_refused(name: str, value: object) -> None:
-    """Texts, nothing and truth values are no numbers."""
-    knobs: dict[str, Any] = {name: value}
+def test_a_setting_of_another_type_is_refused(name: str, value: object) -> None:
+    """Texts, None and truth values are not numbers."""
+    settings: dict[str, Any] = {name: value}
 
     kind = "whole number" if name in WHOLE else "number"
     with pytest.raises(PolicyError, match=rf"^{name} must be a {kind}, not "):
-        Policy(**knobs)
+        Policy(**settings)
 
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_counts_are_whole(name: str) -> None:
-    """Half a waiter is refused."""
-    knobs: dict[str, Any] = {name: 8.5}
+    """Half a request is refused."""
+    settings: dict[str, Any] = {name: 8.5}
 
     with pytest.raises(PolicyError, match=f"^{name} must be a whole number, not 8.5$"):
-        Policy(**knobs)
+        Policy(**settings)
 
 
 @pytest.mark.parametrize(
-    ("knobs", "sentence"),
+    ("settings", "sentence"),
     [
         ({"base": 2.0, "cap": 1.0}, r"base \(2.0\) must not be greater than cap \(1.0\)"),
         ({"settle_time": 1.0, "settle_max": 0.5}, r"settle_time \(1.0\) must not be greater than settle_max \(0.5\)"),
         ({"overload_start": 9, "overload_max": 8}, r"overload_start \(9\) must not be greater than overload_max \(8\)"),
     ],
 )
-def test_a_start_above_its_limit_is_refused(knobs: dict[str, Any], sentence: str) -> None:
-    """Two knobs that contradict each other are both named."""
+def test_a_start_above_its_limit_is_refused(settings: dict[str, Any], sentence: str) -> None:
+    """The message names both settings."""
     with pytest.raises(PolicyError, match=sentence):
-        Policy(**knobs)
+        Policy(**settings)
 
 
 @pytest.mark.parametrize("equal", [{"base": 5.0, "cap": 5.0}, {"overload_start": 8, "overload_max": 8}])
 def test_a_start_equal_to_its_limit_is_allowed(equal: dict[str, Any]) -> None:
-    """Equal is a constant schedule, not a contradiction."""
+    """Equal values make a constant schedule."""
     assert Policy(**equal) == Policy(**equal)
 
 
-def test_what_never_fits_fails_or_waits_and_nothing_else() -> None:
-    """The one knob that is a word."""
+def test_on_never_fits_is_fail_or_wait() -> None:
+    """The one setting that is a word."""
     assert Policy(on_never_fits="wait").on_never_fits == "wait"
     with pytest.raises(PolicyError, match=r"^on_never_fits must be \"fail\" or \"wait\", not 'drop'$"):
         Policy(on_never_fits="drop")  # type: ignore[arg-type]
 
 
-def test_the_ends_of_a_range_belong_to_it() -> None:
-    """Ranges are inclusive."""
+def test_ranges_are_inclusive() -> None:
+    """Both ends are allowed."""
     assert Policy(overtakes_max=0, settle_time=0, answered_hold=0).overtakes_max == 0
     assert Policy(waiters_max=100_000_000, ticket_max=86_400, idle_ttl=1).idle_ttl == 1

@@ -1,4 +1,4 @@
-"""Law 3: one probe per block, silence between probes; and a ticket ends once."""
+"""Law 3: one probe per block, no calls between probes; and a ticket ends once."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def blocked(waiters: int, policy: Policy | None = None) -> Timeline:
 
 
 @pytest.mark.parametrize("waiters", [1, 10, 1000])
-def test_the_server_is_asked_as_often_by_a_thousand_as_by_one(waiters: int) -> None:
-    """The calls of five minutes at a full quota do not depend on how many wait."""
+def test_a_thousand_waiting_requests_cause_as_many_calls_as_one(waiters: int) -> None:
+    """The calls of five minutes at a full quota do not depend on how many requests wait."""
     line = blocked(waiters)
     for _ in range(15):
         ticket = line.next_ticket()
@@ -47,7 +47,7 @@ def test_the_server_is_asked_as_often_by_a_thousand_as_by_one(waiters: int) -> N
     assert line.now >= 15 / 2 + 20 / 2 * 9  # 1, 2, 4, 8, 16 and then the cap, at least half of each
 
 
-def test_while_a_probe_is_out_nobody_else_asks() -> None:
+def test_while_a_probe_is_out_nothing_else_is_sent() -> None:
     """However long its answer takes, the one probe is the only call."""
     line = blocked(50)
     line.next_ticket()
@@ -55,8 +55,8 @@ def test_while_a_probe_is_out_nobody_else_asks() -> None:
     assert line.later(100) == []
 
 
-def test_after_a_success_the_next_probe_goes_at_once_one_after_the_other() -> None:
-    """Room came: each 201 lets the next one go in the same instant, never two."""
+def test_after_a_success_the_next_probe_is_sent_at_once() -> None:
+    """Room came: each 201 sends the next probe in the same instant, never two."""
     line = blocked(10)
     probe = line.next_ticket()
     for _ in range(9):
@@ -69,8 +69,8 @@ def test_after_a_success_the_next_probe_goes_at_once_one_after_the_other() -> No
 
 
 @pytest.mark.parametrize("outcome", [Failed(), Abandoned(), Expired()], ids=lambda o: o.event)
-def test_a_probe_without_an_answer_leaves_the_question_to_the_next(outcome: Failed | Abandoned | Expired) -> None:
-    """The block was not asked: the next in line asks, at the same step."""
+def test_after_a_probe_without_an_answer_the_next_one_probes(outcome: Failed | Abandoned | Expired) -> None:
+    """No quota was asked: the next in line probes, at the same step."""
     line = blocked(3)
     probe = line.next_ticket()
     step = line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"].attempts
@@ -82,8 +82,8 @@ def test_a_probe_without_an_answer_leaves_the_question_to_the_next(outcome: Fail
     assert line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA]["cpu"].attempts == step
 
 
-def test_an_overloaded_probe_asks_again_when_the_server_lets_it() -> None:
-    """A 429 says nothing of the quota: the block is as it was, the flow waits."""
+def test_an_overloaded_probe_is_sent_again_when_its_flow_opens() -> None:
+    """A 429 says nothing about the quota: the block is as it was, the flow waits."""
     line = blocked(3)
     probe = line.next_ticket()
     line.settle(probe, Overloaded(5.0))
@@ -96,7 +96,7 @@ def test_an_overloaded_probe_asks_again_when_the_server_lets_it() -> None:
 
 
 def test_late_refusals_never_advance_the_steps() -> None:
-    """Creates that were on their way when the block was made tell nothing of its back-off."""
+    """Creates that were in flight when the block was made say nothing about its back-off."""
     line = Timeline(Policy(unproven_max=16))
     for _ in range(40):
         line.submit(1)
@@ -118,7 +118,7 @@ def test_late_refusals_never_advance_the_steps() -> None:
 
 
 def test_a_late_refusal_of_a_ready_block_shuts_it_at_the_same_step() -> None:
-    """A create that seemed to fit was refused: the block holds, and its next probe waits the step again."""
+    """A create that should have fitted was refused: the block holds, and its next probe waits the same step again."""
     line = blocked(3)
     for _ in range(3):
         line.refused(line.next_ticket(), 4, 4)
@@ -136,7 +136,7 @@ def test_a_late_refusal_of_a_ready_block_shuts_it_at_the_same_step() -> None:
 
 
 def two_quotas(line: Timeline) -> Demand:
-    """Teach a line two full quotas that both charge one shape; return the shape."""
+    """Teach a line two full quotas that both charge one shape; return its demand."""
     demand = Demand({"cpu": ONE, "pods": ONE})
     request = line.submit(demand=demand)
     line.later(0.1)
@@ -148,7 +148,7 @@ def two_quotas(line: Timeline) -> Demand:
 
 
 def test_one_probe_counts_for_every_block_that_it_meets() -> None:
-    """Two full quotas, one question: while it is out neither is asked by anybody, and it waits for both timers."""
+    """Two full quotas, one probe: while it is out neither gets another, and it waits for both timers."""
     line = Timeline()
     two_quotas(line)
     seen = line.controller.snapshot(line.now).namespaces[NS].quotas
@@ -167,8 +167,8 @@ def test_one_probe_counts_for_every_block_that_it_meets() -> None:
     assert line.later(60) == []
 
 
-def test_a_probe_that_the_first_quota_refuses_says_nothing_of_the_second() -> None:
-    """The other block repeats its step; the refusing one takes the next."""
+def test_a_probe_that_the_first_quota_refuses_says_nothing_about_the_second() -> None:
+    """The second block repeats its step; the refusing one takes the next."""
     line = Timeline()
     two_quotas(line)
     probe = line.next_ticket()
@@ -183,7 +183,7 @@ def test_a_probe_that_the_first_quota_refuses_says_nothing_of_the_second() -> No
 
 
 def test_what_the_refusing_quota_did_not_name_had_room() -> None:
-    """Only the exceeded resources of a quota are named: the others are proved wide enough for this create."""
+    """A refusal names only the exceeded resources of a quota: the others had room for this create."""
     line = Timeline()
     demand = Demand({"cpu": ONE, "pods": ONE})
     request = line.submit(demand=demand)
@@ -200,7 +200,7 @@ def test_what_the_refusing_quota_did_not_name_had_room() -> None:
 
 
 def test_a_success_disproves_a_ceiling_and_wipes_no_other() -> None:
-    """A probe got in: used was less than believed, by just that much. Other ceilings and the limit stay."""
+    """The probe was stored: used was less than believed, by just that much. Other ceilings and the limit stay."""
     line = Timeline()
     two_quotas(line)
     probe = line.next_ticket()
@@ -210,11 +210,11 @@ def test_a_success_disproves_a_ceiling_and_wipes_no_other() -> None:
     for resource in (seen["a"]["cpu"], seen["b"]["pods"]):
         assert (resource.limited, resource.used, resource.held) == (ONE, ONE, 0)
     only_cpu = line.submit(demand=Demand({"cpu": ONE}))
-    assert line.ticket_of(only_cpu).probe  # full again by its own charge: the next question, not free room
+    assert line.ticket_of(only_cpu).probe  # full again by its own charge: a probe, not free room
 
 
 def test_a_success_that_was_sent_before_the_newest_fact_disproves_nothing() -> None:
-    """Old news never overwrite newer: the probe left before the refusal that says how full it is now."""
+    """An older fact never overwrites a newer one: the probe left before the refusal that says how full it is now."""
     line = blocked(2)
     probe = line.next_ticket()
     line.later(0.1)
@@ -223,11 +223,11 @@ def test_a_success_that_was_sent_before_the_newest_fact_disproves_nothing() -> N
     line.later(0.1)
     line.created(probe)
 
-    assert line.ceiling()["used"] == 9 * ONE  # 8 by the fact, 1 by the create that it may lack
+    assert line.ceiling()["used"] == 9 * ONE  # 8 by the fact, and 1 by the create that the fact may lack
 
 
 def test_a_ticket_ends_exactly_once() -> None:
-    """A second end is the caller's bug, and changes nothing."""
+    """Settling it again is the caller's bug, and changes nothing."""
     line = Timeline()
     line.observe(0, 4)
     line.watching()
@@ -241,7 +241,7 @@ def test_a_ticket_ends_exactly_once() -> None:
 
 
 def test_a_request_is_submitted_once() -> None:
-    """Waiting, sent and over: none of them may be submitted again."""
+    """Waiting, sent or over, it may not be submitted again."""
     line = blocked(2)
     waiting = next(r for r in (line.submit(1),) if r.state == "waiting")
     over = line.submit(1)
@@ -254,7 +254,7 @@ def test_a_request_is_submitted_once() -> None:
 
 
 def test_a_request_of_any_state_may_be_withdrawn_and_only_a_waiting_one_leaves() -> None:
-    """Withdrawing is a no-op where there is nothing to leave."""
+    """Withdrawing a request that does not wait has no effect."""
     line = blocked(3)
     new = Request("new", NS, Demand({}))
     sent = line.next_ticket().request
@@ -266,7 +266,7 @@ def test_a_request_of_any_state_may_be_withdrawn_and_only_a_waiting_one_leaves()
 
 
 def test_reprs_name_the_request() -> None:
-    """What a log line shows."""
+    """As shown in log lines."""
     line = blocked(1)
     probe = line.next_ticket()
     assert repr(probe).startswith("Ticket('r1', sent=")
@@ -274,8 +274,8 @@ def test_reprs_name_the_request() -> None:
     assert repr(probe.request) == "Request('r1', 'team-a', sent)"
 
 
-def test_a_probe_that_comes_back_refused_after_news_came_leaves_no_block() -> None:
-    """The watch was lost, one asked, the watch came back: what the probe says is older than the news."""
+def test_a_probe_refused_after_the_watch_came_back_leaves_no_block() -> None:
+    """The watch was lost, one probe was sent, the watch came back: the refusal is older than the report."""
     line = blocked(3)
     probe = line.next_ticket()
     line.observe(4, 4)
@@ -288,8 +288,8 @@ def test_a_probe_that_comes_back_refused_after_news_came_leaves_no_block() -> No
 
 
 @pytest.mark.parametrize("outcome", [Failed(), Created()], ids=lambda o: o.event)
-def test_a_probe_that_ends_after_news_came_leaves_no_block(outcome: Failed | Created) -> None:
-    """Got in or not: from now on news decide, and not the block."""
+def test_a_probe_that_ends_after_the_watch_came_back_leaves_no_block(outcome: Failed | Created) -> None:
+    """Stored or not: from now on reports decide, not the block."""
     line = blocked(3)
     probe = line.next_ticket()
     line.observe(4, 4)
@@ -300,8 +300,8 @@ def test_a_probe_that_ends_after_news_came_leaves_no_block(outcome: Failed | Cre
     assert line.later(1000) == []
 
 
-def test_a_probe_of_two_quotas_that_ends_after_news_came_leaves_no_block_at_either() -> None:
-    """The one that refused and the one that was not asked are both watched now."""
+def test_a_probe_of_two_quotas_that_ends_after_the_watch_came_back_leaves_no_block() -> None:
+    """The quota that refused and the one that was not asked are both watched now."""
     line = Timeline()
     two_quotas(line)
     probe = line.next_ticket()
@@ -317,7 +317,7 @@ def test_a_probe_of_two_quotas_that_ends_after_news_came_leaves_no_block_at_eith
 
 
 def test_a_probe_whose_refusal_is_older_than_what_is_known_still_advances_the_step() -> None:
-    """Nothing in it is news, so nothing moved: the quota is as quiet as the probe found it."""
+    """Its amounts are not new, so nothing moved: the quota is as quiet as the probe found it."""
     line = blocked(2)
     probe = line.next_ticket()
     line.later(0.1)
@@ -329,8 +329,8 @@ def test_a_probe_whose_refusal_is_older_than_what_is_known_still_advances_the_st
     assert (seen.used, seen.attempts) == (4 * ONE, 1)
 
 
-def test_one_who_comes_after_all_have_left_waits_the_first_delay_only() -> None:
-    """The steps were of those who waited then: the newcomer asks as the first one did, counted from the last news."""
+def test_after_the_line_was_empty_a_new_request_waits_the_first_delay_only() -> None:
+    """The steps belonged to the requests that waited then; the delay counts from the newest fact."""
     line = blocked(1)
     for _ in range(4):
         line.refused(line.next_ticket(), 4, 4)
@@ -345,24 +345,24 @@ def test_one_who_comes_after_all_have_left_waits_the_first_delay_only() -> None:
     assert 0.5 <= probe.sent - known_at <= 1
 
 
-def test_a_block_that_begins_is_told_once_to_who_could_watch() -> None:
-    """Also where everybody waited for something else at first, as here for a window of one: the quota came later."""
+def test_a_namespace_with_a_new_block_is_reported_once() -> None:
+    """Also where all requests waited for something else at first, as here for a window of one: the quota came later."""
     line = Timeline(Policy(overload_start=1))
     line.observe(2, 4)
     for _ in range(4):
         line.submit(1)
-    told = [line.controller.take_blocked()]
+    blocked_ones = [line.controller.take_blocked()]
     while on_their_way := [ticket for ticket in tickets(effect for _, effect in line.log) if not ticket.ended]:
         line.created(*on_their_way)
-        told.append(line.controller.take_blocked())
+        blocked_ones.append(line.controller.take_blocked())
 
     assert len(line.admitted()) == 2
-    assert [each for each in told if each] == [[NS]]
+    assert [each for each in blocked_ones if each] == [[NS]]
     assert line.controller.take_blocked() == []
 
 
-def test_of_a_watched_quota_and_of_a_forgotten_namespace_nothing_is_told() -> None:
-    """News of the one comes by itself; of the other nobody waits any more."""
+def test_watched_quotas_and_forgotten_namespaces_are_not_reported_as_blocked() -> None:
+    """Changes of the former are reported anyway; in the latter no request waits any more."""
     watched = Timeline()
     watched.observe(4, 4)
     watched.watching()

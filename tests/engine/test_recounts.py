@@ -1,4 +1,4 @@
-"""Law 8: a recount of the quota controller may miss what was created a moment before; a charge misses nothing."""
+"""Law 8: a recount of the quota controller may lack what was created a moment before; a charge lacks nothing."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ LAG = 1.5 * ANSWER
 """How long a recount is doubted, with answers that take so long."""
 
 
-def told(line: Timeline, used: float, *, recounted: bool) -> list[Ticket]:
-    """Tell the quota of four, and by whom ``used`` was changed last."""
+def report(line: Timeline, used: float, *, recounted: bool) -> list[Ticket]:
+    """Report the quota of four, and who changed ``used`` last."""
     four, by = amounts_of(4), frozenset({"cpu"} if recounted else ())
     seen = ObservedQuota(four, four, amounts_of(used), Selector(), by)
     line.controller.observe_quota(NS, QUOTA, seen, line.now)
@@ -25,13 +25,13 @@ def told(line: Timeline, used: float, *, recounted: bool) -> list[Ticket]:
 def full(created: int, cpu: float = 1) -> Timeline:
     """Return a watched quota of four that ``created`` creates of ours have just filled, with five more in line."""
     line = Timeline()
-    told(line, 4 - created * cpu, recounted=False)
+    report(line, 4 - created * cpu, recounted=False)
     line.watching()
     sent = [line.ticket_of(line.submit(cpu)) for _ in range(created)]
     for _ in range(5):
         line.submit(1)
     line.later(ANSWER)
-    told(line, 4, recounted=False)
+    report(line, 4, recounted=False)
     line.created(*sent)
     line.later(0.0025)
     assert line.waiting() == 5
@@ -47,13 +47,13 @@ def full(created: int, cpu: float = 1) -> Timeline:
         pytest.param(4, 0, 0, id="perhaps all are"),
     ],
 )
-def test_what_a_recount_frees_is_doubted_as_far_as_it_may_have_missed_ours(
+def test_room_of_a_recount_is_doubted_as_far_as_it_may_lack_our_creates(
     created: int, falls_to: int, at_once: int
 ) -> None:
-    """What it frees beyond that goes when it has settled, the rest once a recount cannot have missed them any more."""
+    """Room beyond that is used once it has settled, the rest once a recount cannot lack them any more."""
     line = full(created)
     answered_at = line.now - 0.0025
-    told(line, falls_to, recounted=True)
+    report(line, falls_to, recounted=True)
     early = tickets(line.later(0.0025))
     late = tickets(line.until(answered_at + LAG - 0.0001))
     then = tickets(line.until(answered_at + LAG + 0.0001))
@@ -61,40 +61,40 @@ def test_what_a_recount_frees_is_doubted_as_far_as_it_may_have_missed_ours(
     assert (len(early), len(late), len(then)) == (at_once, 0, 4 - falls_to - at_once)
 
 
-def test_what_a_recount_takes_back_was_never_given_away() -> None:
-    """The next recount finds what the last one missed, and nobody had been let in on it."""
+def test_room_that_the_next_recount_takes_back_was_never_given_away() -> None:
+    """The next recount finds what the last one lacked, and nothing was admitted into that room."""
     line = full(3)
-    told(line, 1, recounted=True)
+    report(line, 1, recounted=True)
     line.later(0.01)
-    told(line, 4, recounted=True)
+    report(line, 4, recounted=True)
 
     assert tickets(line.later(1)) == []
 
 
 def test_room_of_a_charge_counts_as_soon_as_it_has_settled() -> None:
-    """Admission charges from the newest state: where ``used`` is lower then, something has ended."""
+    """Admission charges on top of the newest state: if ``used`` is lower then, something has ended."""
     line = full(3)
-    told(line, 2, recounted=False)
+    report(line, 2, recounted=False)
 
     assert len(tickets(line.later(0.0025))) == 2
 
 
-def test_what_was_created_longer_ago_raises_no_doubt() -> None:
-    """By then the controller has seen it."""
+def test_older_creates_raise_no_doubt() -> None:
+    """The controller has seen them by then."""
     line = full(3)
     line.later(LAG)
-    told(line, 2, recounted=True)
+    report(line, 2, recounted=True)
 
     assert len(tickets(line.later(0.0025))) == 2
 
 
 def test_a_large_create_raises_no_more_doubt_than_there_is_room() -> None:
-    """Three at once may be missed, one is freed: that one is doubted, and counts later."""
+    """Three at once may be missing, one is freed: that one is doubted, and counts later."""
     line = full(1, cpu=3)
     answered_at = line.now - 0.0025
-    told(line, 3, recounted=True)
+    report(line, 3, recounted=True)
 
-    assert line.controller.next_deadline() == pytest.approx(answered_at + LAG)  # nothing settles before
+    assert line.controller.next_deadline() == pytest.approx(answered_at + LAG)  # nothing settles sooner
     assert line.later(0.0025) == []
     assert len(tickets(line.later(LAG))) == 1
 
@@ -105,14 +105,14 @@ def test_only_creates_of_the_same_ceiling_raise_doubt_and_only_for_a_moment() ->
     holds = line.controller._handlers[NS].knowledge.quotas[QUOTA].holds
     ceiling = line.controller._handlers[NS].knowledge.quotas[QUOTA].ceilings["cpu"]
     other = Timeline()
-    told(other, 0, recounted=False)
+    report(other, 0, recounted=False)
     elsewhere = other.controller._handlers[NS].knowledge.quotas[QUOTA].ceilings["cpu"]
     assert [amount for _, amount in holds.ended_since(ceiling, 0.0)] == [ONE, ONE]
     assert list(holds.ended_since(elsewhere, 0.0)) == []
 
-    told(line, 3, recounted=False)
+    report(line, 3, recounted=False)
     line.later(TRAILS_MAX + 0.1)
     line.created(line.next_ticket(0))
-    told(line, 4, recounted=False)
+    report(line, 4, recounted=False)
 
     assert [amount for _, amount in holds.ended_since(ceiling, 0.0)] == [ONE]

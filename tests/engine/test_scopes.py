@@ -8,8 +8,8 @@ from tests.timeline import NS, ONE, QUOTA, Timeline
 GOLD = Selector([(True, frozenset({"gold"}))])
 
 
-def test_an_observed_selector_says_whom_a_quota_charges() -> None:
-    """A full quota of one class holds that class up, and nobody else."""
+def test_an_observed_selector_decides_which_classes_a_quota_charges() -> None:
+    """A full quota of one class blocks that class, and no other."""
     line = Timeline()
     line.observe(4, 4, selector=GOLD)
     line.watching()
@@ -18,8 +18,8 @@ def test_an_observed_selector_says_whom_a_quota_charges() -> None:
     assert line.submit(1).state == "sent"
 
 
-def test_a_selector_that_changes_is_heeded() -> None:
-    """The owner narrows the quota: those whom it let go of need not wait."""
+def test_a_changed_selector_counts_at_once() -> None:
+    """The owner narrows the quota: classes that it no longer selects need not wait."""
     line = Timeline()
     line.observe(4, 4)
     line.watching()
@@ -30,14 +30,14 @@ def test_a_selector_that_changes_is_heeded() -> None:
 
 
 def learned_full(line: Timeline) -> None:
-    """Teach a full quota by a refusal of the class without facts."""
+    """Teach a full quota by a refusal of the class without scope facts."""
     ticket = line.ticket_of(line.submit(1))
     line.later(0.1)
     line.refused(ticket, 4, 4)
 
 
 def test_a_refusal_proves_the_quota_for_its_own_class_only() -> None:
-    """The plain class is blocked; of the gold one nobody knows yet, so one may find out."""
+    """The plain class is blocked; for the gold one that is unknown, so one create may find out."""
     line = Timeline()
     learned_full(line)
     assert line.submit(1).state == "waiting"
@@ -47,7 +47,7 @@ def test_a_refusal_proves_the_quota_for_its_own_class_only() -> None:
 
 
 def test_an_admission_that_the_quota_would_have_refused_proves_that_it_does_not_apply() -> None:
-    """The quota is full and the gold one got in: gold is not charged there, from now on without asking."""
+    """The quota is full and the gold create was stored: gold is not charged there, and no longer probes."""
     line = Timeline()
     learned_full(line)
     gold = Demand({"cpu": ONE}, ["gold"])
@@ -57,8 +57,8 @@ def test_an_admission_that_the_quota_would_have_refused_proves_that_it_does_not_
     assert [line.submit(demand=gold).state for _ in range(2)] == ["sent", "sent"]
 
 
-def test_an_admission_that_the_quota_would_have_let_in_proves_nothing() -> None:
-    """There was room: whether gold is charged there stays open, and a refusal still may prove it."""
+def test_an_admission_that_the_quota_has_room_for_proves_nothing() -> None:
+    """Whether gold is charged there stays open, and a refusal may still prove it."""
     line = Timeline()
     ticket = line.ticket_of(line.submit(2))
     line.later(0.1)
@@ -73,8 +73,8 @@ def test_an_admission_that_the_quota_would_have_let_in_proves_nothing() -> None:
     assert line.submit(demand=Demand({"cpu": ONE}, ["gold"])).state == "waiting"
 
 
-def test_the_proof_of_no_keeps_other_holds_right() -> None:
-    """Learning that a class is not charged recounts the holds, its own create's among them."""
+def test_learning_that_a_class_is_not_charged_keeps_other_holds_right() -> None:
+    """All holds are counted afresh, the proving create's among them."""
     line = Timeline()
     pod = Demand({"cpu": 3, "pods": 1})
     gold = Demand({"cpu": 3, "pods": 1}, ["gold"])
@@ -86,12 +86,12 @@ def test_the_proof_of_no_keeps_other_holds_right() -> None:
     line.created(line.ticket_of(first))  # the quota "gold" would have refused it: it does not apply
     seen = line.controller.snapshot(line.now).namespaces[NS].quotas
 
-    assert (seen["all"]["cpu"].used, seen["all"]["cpu"].held) == (2, 3)  # the second went, as a probe
+    assert (seen["all"]["cpu"].used, seen["all"]["cpu"].held) == (2, 3)  # the second was sent, as a probe
     assert line.ticket_of(second).probe
 
 
 def test_a_refusal_proves_yes_whatever_the_selector_says() -> None:
-    """The server has the last word on whom it charges."""
+    """The server has the last word on what it charges."""
     line = Timeline()
     line.observe(4, 4, selector=GOLD)
     line.watching()
@@ -103,7 +103,7 @@ def test_a_refusal_proves_yes_whatever_the_selector_says() -> None:
 
 
 def test_a_stored_object_of_another_class_corrects_the_shape() -> None:
-    """Admission set a priority class: the shape is charged where that class is, from the next create on."""
+    """Admission set a priority class: from the next create on, the shape is charged as that class is."""
     line = Timeline()
     line.observe(3, 4, selector=GOLD)
     line.watching()

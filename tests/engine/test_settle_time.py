@@ -1,4 +1,4 @@
-"""Law 8: how long news settles is learned from what the server refuses and answers, and forgotten again."""
+"""Law 8: the settle time is learned from what the server refuses and how fast it answers, and forgotten again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.timeline import ONE, Timeline
 
 
 def behind(times: int, took: float = 0.0) -> tuple[Timeline, float]:
-    """Return a line whose server was behind so often in a row, ``took`` seconds each; and the settle time by then."""
+    """Return a line whose server was behind so many times in a row, ``took`` seconds each; and the settle time then."""
     line = Timeline()
     line.observe(4, 4)
     line.watching()
@@ -24,8 +24,8 @@ def behind(times: int, took: float = 0.0) -> tuple[Timeline, float]:
     return line, line.controller.snapshot(line.now).settle_time
 
 
-def test_the_settle_time_learns_no_more_than_its_limit() -> None:
-    """However often the server is behind, the wait after news stays bounded."""
+def test_the_settle_time_never_exceeds_its_limit() -> None:
+    """However often the server is behind, the wait after a report stays bounded."""
     policy = Policy(settle_max=0.02)
     line = Timeline(policy)
     line.observe(4, 4)
@@ -39,7 +39,7 @@ def test_the_settle_time_learns_no_more_than_its_limit() -> None:
 
 
 def test_one_slow_moment_of_the_server_counts_once() -> None:
-    """Ten creates on their way are all refused by the old state: the settle time grows by half, not to the limit."""
+    """Ten creates in flight are all refused by the old state: the settle time grows by half, not to the limit."""
     line = Timeline()
     line.observe(20, 20)
     line.watching()
@@ -52,8 +52,8 @@ def test_one_slow_moment_of_the_server_counts_once() -> None:
     assert line.controller.snapshot(line.now).settle_time == pytest.approx(1.5 * Policy().settle_time)
 
 
-def test_what_a_busy_moment_taught_of_the_settle_time_is_forgotten_again() -> None:
-    """A server that was slow for a moment does not cost a tenth of a second at every wake for ever."""
+def test_a_long_settle_time_of_a_busy_moment_is_forgotten_again() -> None:
+    """A server that was slow for a moment does not cost a tenth of a second at every later wake."""
     line, longest = behind(30)
     full_at = line.now
     assert longest == Policy().settle_max
@@ -88,7 +88,7 @@ def test_a_busy_server_is_believed_to_trail_before_it_has_refused() -> None:
 
 @pytest.mark.parametrize("each", [0.1, 2.0])
 def test_half_of_it_is_forgotten_in_ten_seconds_however_many_creates_there_are(each: float) -> None:
-    """With answers as quick as those it was learned from, one create or a hundred."""
+    """With answers as fast as those it was learned from, for one create or a hundred."""
     line, before = behind(8, took=0.02)
     at = line.now
     while line.now < at + 9.99:
@@ -102,8 +102,8 @@ def test_half_of_it_is_forgotten_in_ten_seconds_however_many_creates_there_are(e
     assert line.controller.snapshot(line.now).settle_time == pytest.approx(before / 2, rel=0.2)
 
 
-def test_the_settle_time_follows_how_soon_the_server_answers() -> None:
-    """Its cache trails by about as much as its answers: a slow minute does not make the quick one after it wait."""
+def test_the_settle_time_follows_the_answer_time() -> None:
+    """The server's cache trails by about as much as its answers: a fast minute after a slow one does not wait."""
     line, slow = behind(6, took=0.04)
     learned_at = line.now
     assert slow == pytest.approx(1.5**6 * Policy().settle_time)
@@ -119,8 +119,8 @@ def test_the_settle_time_follows_how_soon_the_server_answers() -> None:
         assert 0.8 * expected < line.controller.snapshot(line.now).settle_time < 1.1 * expected
 
 
-def test_a_remembered_settle_time_counts_until_the_server_has_answered_more_quickly() -> None:
-    """What an earlier process learned holds for answers such as the first one."""
+def test_a_remembered_settle_time_counts_until_the_server_answers_faster() -> None:
+    """What an earlier process learned holds for answers like the first one."""
     line = Timeline()
     line.observe(4, 4)
     line.watching()
@@ -139,8 +139,8 @@ def test_a_remembered_settle_time_counts_until_the_server_has_answered_more_quic
 
 
 @pytest.mark.parametrize("trailed", [True, False])
-def test_only_news_that_the_server_had_not_seen_makes_the_settle_time_longer(trailed: bool) -> None:
-    """A state that came and went while the create was on its way was the server's present: nothing trailed."""
+def test_only_a_change_that_the_server_had_not_seen_lengthens_the_settle_time(trailed: bool) -> None:
+    """A state that came and went while the create was in flight was the server's present: nothing trailed."""
     line = Timeline()
     line.observe(4, 4)
     line.watching()

@@ -1,4 +1,4 @@
-"""Both tables, cell by cell: each listed event leads where it says, every other one raises and changes nothing."""
+"""Both tables, cell by cell: each listed event leads to its state, every other one raises and changes nothing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ REQUEST_STEPS: dict[tuple[str, str], str] = {
 
 @pytest.mark.parametrize(("state", "event"), list(product(BLOCK_STATES, BLOCK_EVENTS)))
 def test_a_block_takes_each_listed_step_and_refuses_every_other(state: BlockState, event: BlockEvent) -> None:
-    """A block goes where the law says, or raises and stays as it was."""
+    """A block moves as the law says, or raises and stays as it was."""
     block = Block(due=1.0)
     block.state = state
     want = BLOCK_STEPS.get((state, event))
@@ -62,7 +62,7 @@ def test_a_block_takes_each_listed_step_and_refuses_every_other(state: BlockStat
 
 @pytest.mark.parametrize(("state", "event"), list(product(REQUEST_STATES, REQUEST_EVENTS)))
 def test_a_request_takes_each_listed_step_and_refuses_every_other(state: RequestState, event: RequestEvent) -> None:
-    """A request goes where the law says, or raises and stays as it was."""
+    """A request moves as the law says, or raises and stays as it was."""
     request = Request("r1", "team-a", Demand({}))
     request.state = state
     want = REQUEST_STEPS.get((state, event))
@@ -76,8 +76,8 @@ def test_a_request_takes_each_listed_step_and_refuses_every_other(state: Request
         assert request.state == want
 
 
-def test_the_tables_hold_no_state_that_cannot_be_reached() -> None:
-    """Every state is a key, and every state but the first is where some event leads."""
+def test_every_state_of_the_tables_can_be_reached() -> None:
+    """Every state is a key, and some event leads to every state but the first."""
     assert set(BLOCKS) == set(BLOCK_STATES)
     assert {state for row in BLOCKS.values() for state in row.values()} == set(BLOCK_STATES)
     assert set(REQUESTS) == set(REQUEST_STATES)
