@@ -219,7 +219,7 @@ class Soak:
 def left_over(name: str, gate: Any) -> list[str]:
     """Return what a gate still holds, a line each."""
     found = [f"{name}: in progress: {line}" for line in gate.waiting()]
-    for namespace, seen in gate.desk.snapshot().namespaces.items():
+    for namespace, seen in gate.ledger.snapshot().namespaces.items():
         left = {"waiting": seen.waiting, "tickets": seen.outstanding, "holds": seen.answered_holds}
         held = sum(ceiling.held > 0 for quota in seen.quotas.values() for ceiling in quota.values())
         left["ceilings with holds"] = held

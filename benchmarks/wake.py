@@ -110,7 +110,7 @@ class Run:
                 await self._turnover(judged=fast_releases)
             if "pods" in parts:
                 await self._pods_only()
-            settle = self._gated.client.gate.desk.snapshot().settle_time
+            settle = self._gated.client.gate.ledger.snapshot().settle_time
             self._add("settle time that the gate has learned by the end", 1000 * settle, "ms")
 
     async def _quiet(self) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.gate.ledger import Desk
+from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.timers import LoopTimers
 from backoff_ctrl.k8s.watching.reading import (
     WatchAbsentError,
@@ -193,7 +193,7 @@ class ScriptedServer:
             raise WatchAbsentError("404: not here")
 
 
-class RecordingDesk(Desk):
+class RecordingDesk(Ledger):
     """The real ledger, which also records the calls of the watch."""
 
     def __init__(self) -> None:
@@ -250,7 +250,7 @@ class Observed:
     """A watch of a scripted server, and the ledger that it reports to."""
 
     server: ScriptedServer
-    desk: RecordingDesk
+    ledger: RecordingDesk
     watch: QuotaWatch
     task: asyncio.Task[None]
 
@@ -264,12 +264,12 @@ async def observed(
     server: ScriptedServer, namespaces: tuple[str, ...] | None = ("team",), **settings: Any
 ) -> AsyncIterator[Observed]:
     """Start a watch and let it get the first answers."""
-    desk = RecordingDesk()
-    watch = QuotaWatch(desk, server, namespaces, rng=random.Random(3), **settings)
+    ledger = RecordingDesk()
+    watch = QuotaWatch(ledger, server, namespaces, rng=random.Random(3), **settings)
     task = asyncio.ensure_future(watch.run())
     try:
         await elapse(0.001)
-        yield Observed(server, desk, watch, task)
+        yield Observed(server, ledger, watch, task)
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -16,12 +16,12 @@ from kubernetes.client import ApiClient, ApiException
 from backoff_ctrl.k8s.answers.paging import is_list
 from backoff_ctrl.k8s.answers.printing import printable, without_passwords
 
-from .finding import OTHER, Place, ReachError, find_place, one_line
+from .finding import OTHER, ClusterAccess, ReachError, find_place, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-__all__ = ["Check", "Place", "Reach", "ReachError", "Right", "answer_later", "find_place"]
+__all__ = ["Check", "ClusterAccess", "Reach", "ReachError", "Right", "answer_later", "find_place"]
 
 T = TypeVar("T")
 PATIENCE: Final = (5, 10)  # seconds to connect, and between two chunks of an answer
@@ -66,7 +66,7 @@ RIGHTS: Final = (
 class Reach:
     """Sends requests to the cluster. Raises ``ReachError`` if the cluster cannot be reached or used."""
 
-    def __init__(self, place: Place, *, limit: float = ANSWER_LIMIT) -> None:
+    def __init__(self, place: ClusterAccess, *, limit: float = ANSWER_LIMIT) -> None:
         """Prepare a client without retries, since a check should not take minutes. ``limit``: seconds per answer."""
         self._limit = limit
         place.configuration.retries = False  # urllib3's value for no retries

@@ -29,7 +29,7 @@ class ReachError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ClusterAccess:
     """A cluster: how to connect, the default namespace, and ``found``, which says where the address came from."""
 
     configuration: Configuration
@@ -66,7 +66,7 @@ class Place:
         return options
 
 
-def find_place(server: str | None, kubeconfig: str | None, context: str | None, namespace: str | None) -> Place:
+def find_place(server: str | None, kubeconfig: str | None, context: str | None, namespace: str | None) -> ClusterAccess:
     """Find the cluster: the given server, else the kubeconfig, else the service account of this pod.
 
     Raises ``ReachError`` if none of them gives a usable cluster.
@@ -74,7 +74,7 @@ def find_place(server: str | None, kubeconfig: str | None, context: str | None, 
     configuration = Configuration()
     if server is not None:
         configuration.host = _address(server)
-        return Place(configuration, namespace or "default", "--server")
+        return ClusterAccess(configuration, namespace or "default", "--server")
     try:
         with _complaints() as complaints:
             load_kube_config(kubeconfig, context, configuration)
@@ -83,7 +83,9 @@ def find_place(server: str | None, kubeconfig: str | None, context: str | None, 
         _, active = list_kube_config_contexts(kubeconfig)
         chosen = context or active["name"]
         _usable(configuration, chosen)
-        return Place(configuration, namespace or _namespace(kubeconfig, chosen), f"context {chosen} of the kubeconfig")
+        return ClusterAccess(
+            configuration, namespace or _namespace(kubeconfig, chosen), f"context {chosen} of the kubeconfig"
+        )
     except (yaml.YAMLError, UnicodeDecodeError) as error:  # also if the default file is malformed: it exists
         raise ReachError(f"{_named(kubeconfig)} is not valid YAML: {one_line(error)}; {OTHER}") from error
     except (ConfigException, OSError, TypeError, KeyError, ValueError, AttributeError) as error:
@@ -95,7 +97,7 @@ def find_place(server: str | None, kubeconfig: str | None, context: str | None, 
         raise ReachError(
             "found neither a kubeconfig nor a pod's service account: give a cluster with --kubeconfig or --server"
         ) from error
-    return Place(configuration, namespace or "default", "the service account of this pod")
+    return ClusterAccess(configuration, namespace or "default", "the service account of this pod")
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .bodies import LEFT_OUT, event_body, event_name, series
 from .budget import Budget, Limits
-from .entries import Counts, Ended, Key, Place, Series, Summary, Write
+from .entries import Ended, EventCounts, Key, NamespaceEvents, Series, Summary, Write
 
 if TYPE_CHECKING:
     import random
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from backoff_ctrl.k8s.gate.stories import Owner, Story
 
-__all__ = ["Counts", "Ended", "EventBook", "Limits", "Write"]
+__all__ = ["Ended", "EventBook", "EventCounts", "Limits", "Write"]
 
 _OLDEST: Final = 8
 """The oldest events looked at for one to evict: only a few are being written at a time, so one of these is free."""
@@ -40,15 +40,15 @@ class EventBook:
     ) -> None:
         """Start without events. ``instance``: the reporting instance, see ``instance_name``."""
         self.limits = limits or Limits()
-        self.counts = Counts()
+        self.counts = EventCounts()
         self._instance = instance
         self._epoch = epoch
         self._rng = rng
         self._budget = Budget(self.limits)
         self._series: OrderedDict[Key, Series] = OrderedDict()  # the least recently repeated first
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, NamespaceEvents] = {}
         self._pending: deque[Series] = deque()
-        self._due: list[tuple[float, int, Series | Place]] = []
+        self._due: list[tuple[float, int, Series | NamespaceEvents]] = []
         self._order = itertools.count()
         self._writing: tuple[Write, Series | Summary] | None = None
         self._paused_until = float("-inf")
@@ -83,7 +83,7 @@ class EventBook:
         else:
             self._begin(story, place, now)
 
-    def _begin(self, story: Story, place: Place, now: float) -> None:
+    def _begin(self, story: Story, place: NamespaceEvents, now: float) -> None:
         try:
             note = story.note()
         except Exception:
@@ -94,11 +94,11 @@ class EventBook:
         place.series += 1
         self._reserve(made)
 
-    def _event(self, place: Place, owner: Owner | None, reason: str, note: str, now: float) -> dict[str, Any]:
+    def _event(self, place: NamespaceEvents, owner: Owner | None, reason: str, note: str, now: float) -> dict[str, Any]:
         when, nonce = now + self._epoch(), self._rng.getrandbits(16)
         return event_body(place.name, owner, reason, note, self._instance, when, nonce)
 
-    def _room_for_new(self, place: Place, now: float) -> bool:
+    def _room_for_new(self, place: NamespaceEvents, now: float) -> bool:
         if now < place.shut.get("create", now) or not self._budget.has_spare(place.account, now):
             return False
         return len(self._series) < self.limits.series_max or self._evict(now)
@@ -115,7 +115,7 @@ class EventBook:
             return self._create(made, now)
         while self._due and self._due[0][0] <= now:
             due, _, what = heapq.heappop(self._due)
-            write = self._sum_up(what, due, now) if isinstance(what, Place) else self._patch(what, due, now)
+            write = self._sum_up(what, due, now) if isinstance(what, NamespaceEvents) else self._patch(what, due, now)
             if write is not None:
                 return write
         return None
@@ -157,7 +157,7 @@ class EventBook:
         body = {"series": series(known.count, known.last + self._epoch())}
         return self._begun(Write("patch", place.name, known.name, body, known.count), known)
 
-    def _sum_up(self, place: Place, due: float, now: float) -> Write | None:
+    def _sum_up(self, place: NamespaceEvents, due: float, now: float) -> Write | None:
         if due != self._called_for(place):
             return None
         wait = max(self._budget.wait(place.account, now), place.shut.get("create", now) - now)
@@ -235,7 +235,7 @@ class EventBook:
         else:
             self._give_up(known, now)
 
-    def _summary_ended(self, place: Place, summary: Summary, how: Ended) -> None:
+    def _summary_ended(self, place: NamespaceEvents, summary: Summary, how: Ended) -> None:
         if how in (Ended.LATER, Ended.FORBIDDEN):  # the next summary includes it
             place.left_out += summary.left_out
             place.since = summary.since
@@ -253,13 +253,13 @@ class EventBook:
         if not known.pending and known.due is None and known.count > known.stored:
             self._call_for(known, max(now, known.free_at))
 
-    def _want_summary(self, place: Place) -> None:
+    def _want_summary(self, place: NamespaceEvents) -> None:
         if place.summary_due is None:
             limits = self.limits
             self._call_for(place, max(place.since + limits.first_summary, place.summed_up + limits.summaries))
 
-    def _call_for(self, what: Series | Place, when: float) -> None:
-        if isinstance(what, Place):
+    def _call_for(self, what: Series | NamespaceEvents, when: float) -> None:
+        if isinstance(what, NamespaceEvents):
             what.summary_due = when
         else:
             what.due = when
@@ -268,14 +268,14 @@ class EventBook:
             self._due = [entry for entry in self._due if entry[0] == self._called_for(entry[2])]
             heapq.heapify(self._due)
 
-    def _called_for(self, what: Series | Place) -> float | None:
-        if isinstance(what, Place):
+    def _called_for(self, what: Series | NamespaceEvents) -> float | None:
+        if isinstance(what, NamespaceEvents):
             return what.summary_due if self._places.get(what.name) is what else None
         return what.due if self._series.get(what.key) is what else None
 
     # -- leaving out and forgetting ---------
 
-    def _leave_out(self, place: Place, happening: str, count: int, now: float) -> None:
+    def _leave_out(self, place: NamespaceEvents, happening: str, count: int, now: float) -> None:
         if not count:
             return
         self.counts.left_out += count
@@ -316,7 +316,7 @@ class EventBook:
                 return True
         return False
 
-    def _place(self, namespace: str, now: float) -> Place | None:
+    def _place(self, namespace: str, now: float) -> NamespaceEvents | None:
         place = self._places.get(namespace)
         if place is not None:
             return place
@@ -324,7 +324,7 @@ class EventBook:
             self._forget_places(now)
         if len(self._places) >= self.limits.namespaces_max:
             return None
-        made = Place(namespace, self._budget.account())
+        made = NamespaceEvents(namespace, self._budget.account())
         self._places[namespace] = made
         return made
 

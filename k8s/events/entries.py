@@ -41,7 +41,7 @@ class Series:
 
     key: Key
     happening: str
-    place: Place
+    place: NamespaceEvents
     body: dict[str, Any]
     last: float
     count: int = 1
@@ -60,7 +60,7 @@ class Series:
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class NamespaceEvents:
     """The state of one namespace. ``shut``: by verb, until when a refused permission is not tried again."""
 
     name: str
@@ -82,7 +82,7 @@ class Summary:
 
 
 @dataclass(slots=True)
-class Counts:
+class EventCounts:
     """Counters. Each story told is written, waiting to be written, or left out."""
 
     told: int = 0

@@ -22,14 +22,14 @@ from backoff_ctrl.k8s.cluster.bounded import beginning
 from backoff_ctrl.k8s.gate.stories import Listener
 
 from .bodies import instance_name
-from .book import Counts, Ended, EventBook, Limits, Write
+from .book import Ended, EventBook, EventCounts, Limits, Write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kubernetes.aio.client import ApiClient
 
-    from backoff_ctrl.k8s.gate.ledger import Desk
+    from backoff_ctrl.k8s.gate.ledger import Ledger
     from backoff_ctrl.k8s.gate.stories import Story
 
 log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class EventSender:
         self._said: set[str] = set()
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> EventCounts:
         """The counters so far."""
         return self._book.counts
 
@@ -245,7 +245,7 @@ async def _request(client: ApiClient, write: Write) -> tuple[int, float, str]:
 
 _LOCK = threading.Lock()
 _SENDERS: weakref.WeakSet[EventSender] = weakref.WeakSet()
-_SHARED: weakref.WeakKeyDictionary[Desk, tuple[EventSender, int]] = weakref.WeakKeyDictionary()
+_SHARED: weakref.WeakKeyDictionary[Ledger, tuple[EventSender, int]] = weakref.WeakKeyDictionary()
 
 
 def events_wanted(given: bool | None) -> bool:
@@ -258,31 +258,31 @@ def events_wanted(given: bool | None) -> bool:
     return _WORDS.get(word, False)
 
 
-def send_events(desk: Desk, configuration: Any) -> Callable[[], None]:
+def send_events(ledger: Ledger, configuration: Any) -> Callable[[], None]:
     """Write events about creates waiting at this ledger; return a function that ends it.
 
     Callers with the same ledger share a sender, with the first caller's credentials, until the last one ends it. If
     the ledger already has another listener, that one stays and no events are written.
     """
     with _LOCK:
-        sender, users = _SHARED.get(desk, (None, 0))
+        sender, users = _SHARED.get(ledger, (None, 0))
         if sender is None:
-            if desk.on_story is not None:
+            if ledger.on_story is not None:
                 log.warning("no Kubernetes events will be written: this gate's on_story already has another listener")
                 return lambda: None
             sender = EventSender(configuration)
-            desk.on_story = Listener(sender.tell)
-        _SHARED[desk] = (sender, users + 1)
-    return lambda: _leave(desk)
+            ledger.on_story = Listener(sender.tell)
+        _SHARED[ledger] = (sender, users + 1)
+    return lambda: _leave(ledger)
 
 
-def _leave(desk: Desk) -> None:
+def _leave(ledger: Ledger) -> None:
     with _LOCK:
-        sender, users = _SHARED.pop(desk)
+        sender, users = _SHARED.pop(ledger)
         if users > 1:
-            _SHARED[desk] = (sender, users - 1)
+            _SHARED[ledger] = (sender, users - 1)
             return
-        desk.on_story = None
+        ledger.on_story = None
     sender.stop()
 
 

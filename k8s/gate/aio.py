@@ -17,23 +17,23 @@ from .driver import Driver
 from .threads import Gate
 from .timers import LoopTimers
 from .transport import AsyncTransport, ask, failed
-from .waiters import Counts
+from .waiters import GateCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from backoff_ctrl.k8s.creates.actions import Call
 
-    from .ledger import Desk
+    from .ledger import Ledger
 
 __all__ = [
     "Answer",
     "AsyncGate",
     "AsyncTransport",
-    "Counts",
     "Creation",
     "Gate",
     "GateClosed",
+    "GateCounts",
     "LoopDriver",
     "NotSent",
     "OutcomeUnknown",
@@ -46,7 +46,7 @@ class AsyncGate(Door):
 
     ``mode`` is ``enforce``, ``shadow`` (decide and count, but send everything) or ``off``: one for all, a mapping
     by namespace (``"*"`` for the others), or a function of the namespace. ``clock`` defaults to the time of the
-    running loop, so that virtual time works. ``rng`` makes names and jitter repeatable. ``desk`` shares the ledger
+    running loop, so that virtual time works. ``rng`` makes names and jitter repeatable. ``ledger`` shares the ledger
     of another gate; the other arguments are then that gate's.
     """
 
@@ -73,7 +73,7 @@ class AsyncGate(Door):
 
     async def aclose(self) -> None:
         """Cancel what waits in this ledger, and wait until what was sent is answered, at most 40 s."""
-        self.desk.close()
+        self.ledger.close()
         await self.drain()
 
     async def drain(self) -> None:
@@ -88,8 +88,8 @@ class LoopDriver(Driver):
     def __init__(self, gate: AsyncGate, creation: Creation, transport: AsyncTransport) -> None:
         """Prepare; ``run`` starts it."""
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        hands = _LoopHands(transport, gate.desk, gate._in_flight)  # noqa: SLF001 - its own driver
-        super().__init__(gate, gate.desk, creation, hands, self._stop, gate._names)  # noqa: SLF001
+        hands = _LoopHands(transport, gate.ledger, gate._in_flight)  # noqa: SLF001 - its own driver
+        super().__init__(gate, gate.ledger, creation, hands, self._stop, gate._names)  # noqa: SLF001
 
     async def run(self) -> None:
         """Drive the create to its end, which is then in ``answer`` or ``error``. Raises only if it is cancelled."""
@@ -108,10 +108,10 @@ class LoopDriver(Driver):
 class _LoopHands:
     """Steps run in the loop. Each call of the transport is a task of its own, so that no cancellation reaches it."""
 
-    def __init__(self, transport: AsyncTransport, desk: Desk, in_flight: set[asyncio.Task[None]]) -> None:
+    def __init__(self, transport: AsyncTransport, ledger: Ledger, in_flight: set[asyncio.Task[None]]) -> None:
         self.lists_quotas = hasattr(transport, "list_quotas")  # a runtime-checkable protocol would take 3.5 us
         self._transport = transport
-        self._clock = desk.timers.now
+        self._clock = ledger.timers.now
         self._in_flight = in_flight
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()

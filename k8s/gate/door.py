@@ -8,7 +8,7 @@ from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.creates.naming import NAMES
 
 from .closing import cancel_all
-from .ledger import Desk
+from .ledger import Ledger
 
 if TYPE_CHECKING:
     import random
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from .modes import Mode
     from .timers import LoopTimers, ThreadTimers
-    from .waiters import Counts
+    from .waiters import GateCounts
 
 
 class Door:
@@ -26,7 +26,7 @@ class Door:
 
     ``mode`` is ``enforce``, ``shadow`` (decide and count, but send everything) or ``off``: one for all, a mapping by
     namespace (``"*"`` for the others), or a function of the namespace. ``clock`` returns seconds. ``rng`` makes
-    names and jitter repeatable. ``desk`` shares the ledger of another gate; the other arguments are then that gate's.
+    names and jitter repeatable. ``ledger`` shares the ledger of another gate; the other arguments are then that gate's.
     """
 
     _timers: ClassVar[type[LoopTimers | ThreadTimers]]
@@ -38,26 +38,26 @@ class Door:
         mode: Mode | Mapping[str, Mode] | Callable[[str], Mode] = "enforce",
         clock: Callable[[], float] | None = None,
         rng: random.Random | None = None,
-        desk: Desk | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         """Open. No thread and no task is started before the first create."""
-        self.desk = desk if desk is not None else Desk(self._timers(clock), policy or Policy(), mode, rng)
+        self.ledger = ledger if ledger is not None else Ledger(self._timers(clock), policy or Policy(), mode, rng)
         self._names = rng if rng is not None else NAMES
 
     @property
     def controller(self) -> Controller:
-        """The engine, to look at. It is not thread-safe: report news through ``desk``."""
-        return self.desk.controller
+        """The engine, to look at. It is not thread-safe: report news through ``ledger``."""
+        return self.ledger.controller
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> GateCounts:
         """What the gate has done so far."""
-        return self.desk.counts
+        return self.ledger.counts
 
     def waiting(self) -> list[str]:
         """Describe each create that has not ended, in a line: its state, and what it waits for."""
-        return [create.describe() for create in self.desk.under_way()]
+        return [create.describe() for create in self.ledger.under_way()]
 
     def cancel_own(self, why: str) -> None:
         """Cancel the creates that callers of this gate wait for, and log which ones. ``why`` begins what is logged."""
-        cancel_all(self.desk.under_way(self), why)
+        cancel_all(self.ledger.under_way(self), why)

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from backoff_ctrl.engine.tickets import Refusal
     from backoff_ctrl.k8s.creates.creation import Creation
 
-    from .first_list import FirstContact, FirstStep
-    from .ledger import Desk
+    from .first_list import FirstList, FirstStep
+    from .ledger import Ledger
     from .waiters import Held
 
 log = logging.getLogger(__name__)
@@ -76,7 +76,13 @@ class Driver:
     """One create on its way through a gate. Once it has ended it has an ``answer`` or an ``error``."""
 
     def __init__(
-        self, gate: object, desk: Desk, creation: Creation, hands: Hands, done: Callable[[], object], rng: random.Random
+        self,
+        gate: object,
+        ledger: Ledger,
+        creation: Creation,
+        hands: Hands,
+        done: Callable[[], object],
+        rng: random.Random,
     ) -> None:
         """Prepare what the namespace's mode asks for; ``begin`` starts it.
 
@@ -84,13 +90,13 @@ class Driver:
         """
         self.gate: object | None = gate
         self.creation = creation
-        self.mode = desk.mode(creation.namespace)
+        self.mode = ledger.mode(creation.namespace)
         self.machine: Conversation | Ungated
         self.machine = Conversation(creation, rng) if self.mode == "enforce" else Ungated(creation.body)
-        self.began = desk.timers.now()
+        self.began = ledger.timers.now()
         self.answer: Answer | None = None
         self.error: BaseException | None = None
-        self._desk = desk
+        self._ledger = ledger
         self._hands = hands
         self._done = done
         self._lock = threading.RLock()  # steps come one after the other, but cancellations from any thread
@@ -100,7 +106,7 @@ class Driver:
         self._alarm: Callable[[], object] | None = None  # ends a pause
         self._lists = False  # it lists the quotas of its namespace, and others wait for that
         self._tale: Tale | None = None  # of a create that waits, where events are written
-        desk.track(self)
+        ledger.track(self)
 
     # -- from outside ---------
 
@@ -109,7 +115,7 @@ class Driver:
         with self._lock:
             if self.over:  # cancelled before it began
                 return
-            contact = self._desk.contact
+            contact = self._ledger.contact
             first = "go" if contact is None else self._first_step(contact)
         if first == "go":
             self._set_out()
@@ -136,7 +142,7 @@ class Driver:
     @property
     def seconds(self) -> float:
         """How long ago it began, in seconds."""
-        return self._desk.timers.now() - self.began
+        return self._ledger.timers.now() - self.began
 
     @property
     def over(self) -> bool:
@@ -162,26 +168,26 @@ class Driver:
 
     # -- the beginning ---------
 
-    def _first_step(self, contact: FirstContact) -> FirstStep:
+    def _first_step(self, contact: FirstList) -> FirstStep:
         if self.mode != "enforce" or not self._hands.lists_quotas:
             return "go"
         go_on = partial(self._hands.post, self._set_out)  # called by the create that lists the quotas
-        first = contact.ask(self.creation.namespace, go_on, self._desk.timers.now())
+        first = contact.ask(self.creation.namespace, go_on, self._ledger.timers.now())
         self._lists = first == "read"
         return first
 
     def _quotas_listed(self, event: Event) -> None:
         if isinstance(event, Answered):
-            self._desk.read(self.creation.namespace, event.answer)
+            self._ledger.read(self.creation.namespace, event.answer)
         if self._lists:  # not cancelled meanwhile
             self._release_others()
         self._set_out()
 
     def _release_others(self) -> None:
         """Let the creates go on that wait for the list, whatever came of it."""
-        if self._desk.contact is not None:
+        if self._ledger.contact is not None:
             self._lists = False
-            for go_on in self._desk.contact.done(self.creation.namespace, self._desk.timers.now()):
+            for go_on in self._ledger.contact.done(self.creation.namespace, self._ledger.timers.now()):
                 go_on()
 
     def _set_out(self) -> None:
@@ -189,16 +195,16 @@ class Driver:
             if self.over:
                 return
             if self.mode != "enforce":
-                self._desk.count_passed()
+                self._ledger.count_passed()
             if self.mode == "shadow":
-                self._held = self._desk.shadow(self.creation)
+                self._held = self._ledger.shadow(self.creation)
                 self._request = None if self._held is None else self._held.ticket.request
             action = self.machine.start()
         self._perform(action)
         if self.creation.timeout is not None and not self.over:
             # Set only now: a ticket that is free at once is not refused for want of time.
             limit = self.began + self.creation.timeout
-            self._time_limit = self._desk.timers.call_at(limit, self._time_is_over)
+            self._time_limit = self._ledger.timers.call_at(limit, self._time_is_over)
 
     # -- called by the ledger (Waiter) ---------
 
@@ -209,8 +215,8 @@ class Driver:
 
     def refused(self, refusal: Refusal) -> None:
         """End: the engine will not admit the create."""
-        if self._desk.on_story is not None:
-            tell_refusal(self._desk.on_story, self.creation, refusal)
+        if self._ledger.on_story is not None:
+            tell_refusal(self._ledger.on_story, self.creation, refusal)
         self._hands.post(partial(self.step, Declined(refusal.reason, refusal.detail)))
 
     def opened(self) -> None:
@@ -229,7 +235,7 @@ class Driver:
             action = self._next(event)
             if was is State.SENDING and isinstance(event, Answered):
                 lane = None if self.machine.rejection is None else self.machine.rejection.lane
-                self._desk.saw(self.creation, event.answer, lane)
+                self._ledger.saw(self.creation, event.answer, lane)
         self._perform(action)
 
     def _next(self, event: Event) -> Action | None:
@@ -238,7 +244,7 @@ class Driver:
         try:
             return self.machine.handle(event)
         except Exception as error:  # noqa: BLE001 - law 18: a bug of ours never stops a platform
-            self._desk.failed_open(error)
+            self._ledger.failed_open(error)
             if isinstance(event, Answered):  # the server's own answer, whatever we failed to make of it
                 self.machine.state = State.OVER
                 return Return(self.machine.last or event.answer, Failed())
@@ -255,7 +261,7 @@ class Driver:
             elif action is not None:
                 self._hands.call(action, self.step)
         except Exception as error:  # noqa: BLE001 - law 18
-            self._desk.failed_open(error)
+            self._ledger.failed_open(error)
             if isinstance(self.machine, Ungated):
                 self.machine.state = State.OVER
                 self._conclude(None, error)
@@ -264,20 +270,20 @@ class Driver:
 
     def _join_line(self, outcome: Outcome | None) -> None:
         held, self._held = self._held, None
-        rejoined = held is not None and outcome is not None and self._desk.settle(held, outcome, waiter=self)
+        rejoined = held is not None and outcome is not None and self._ledger.settle(held, outcome, waiter=self)
         if not rejoined or self._request is None:
-            self._request = self._desk.request(self.creation)
-            self._desk.stand(self._request, self)
+            self._request = self._ledger.request(self.creation)
+            self._ledger.stand(self._request, self)
         if self.over:  # cancelled meanwhile
-            self._desk.leave(self._request)
+            self._ledger.leave(self._request)
         elif self._request.state == "waiting":
             self._begin_tale(self._request)
             if self.creation.on_wait is not None:
                 self._call_on_wait(self.creation.on_wait)
 
     def _begin_tale(self, request: Request) -> None:
-        if self._tale is None and self._desk.on_story is not None:
-            self._tale = Tale(self._desk, self._desk.on_story, self.creation, self.began)
+        if self._tale is None and self._ledger.on_story is not None:
+            self._tale = Tale(self._ledger, self._ledger.on_story, self.creation, self.began)
         if self._tale is not None:
             self._tale.waits(request)
 
@@ -290,8 +296,8 @@ class Driver:
     def _pause(self, pause: Pause) -> None:
         if pause.outcome is not None:
             self._settle(pause.outcome)
-        when = self._desk.timers.now() + pause.delay
-        self._alarm = self._desk.timers.call_at(when, partial(self._hands.post, self._wake))
+        when = self._ledger.timers.now() + pause.delay
+        self._alarm = self._ledger.timers.call_at(when, partial(self._hands.post, self._wake))
 
     def _wake(self) -> None:
         if self.machine.state is State.PAUSED:
@@ -316,22 +322,22 @@ class Driver:
                 cancel()
         self._settle(action.outcome)
         if self._request is not None and self._request.state == "waiting":
-            self._desk.leave(self._request)
+            self._ledger.leave(self._request)
         if isinstance(action, Raise):
             self._conclude(None, action.error)
             return
         if action.learned is not None and self._request is not None:
             scopes, sent = self._request.demand.scopes, action.learned.sent or self.began
-            self._desk.learn(self.creation.namespace, scopes, action.learned, sent)
+            self._ledger.learn(self.creation.namespace, scopes, action.learned, sent)
         self._conclude(action.answer, None)
 
     def _settle(self, outcome: Outcome | None) -> None:
         held, self._held = self._held, None
         if held is not None:
-            self._desk.settle(held, outcome or Abandoned())
+            self._ledger.settle(held, outcome or Abandoned())
 
     def _conclude(self, answer: Answer | None, error: BaseException | None) -> None:
-        self._desk.untrack(self)
+        self._ledger.untrack(self)
         self.answer, self.error = answer, error
         self._done()
 
@@ -349,4 +355,4 @@ class Driver:
         return machine.start()
 
     def _explanation(self) -> Explanation | None:
-        return None if self._request is None else self._desk.explain(self._request)
+        return None if self._request is None else self._ledger.explain(self._request)

@@ -31,7 +31,7 @@ class _Listing:
     waiting: list[Callable[[], None]] = field(default_factory=list)
 
 
-class FirstContact:
+class FirstList:
     """Knows whose quotas were listed, and which creates wait for which list. Thread-safe.
 
     A namespace without a create for ``quiet`` seconds is listed again: the engine forgets it by then, too.

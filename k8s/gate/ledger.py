@@ -16,7 +16,7 @@ from backoff_ctrl.k8s.charges.footprint import FootprintError
 from backoff_ctrl.k8s.charges.remembered import remembered_footprint
 
 from .closing import cancel_all
-from .first_list import FirstContact, quotas_of
+from .first_list import FirstList, quotas_of
 from .kept_news import POD_ENDS
 from .locked_engine import LockedEngine
 from .modes import mode_of
@@ -45,7 +45,7 @@ LEVELS_MAX = 4096
 """Flows whose priority level is remembered."""
 
 
-class Desk(LockedEngine):
+class Ledger(LockedEngine):
     """The shared ledger. Its methods are safe from any thread."""
 
     def __init__(
@@ -57,18 +57,18 @@ class Desk(LockedEngine):
     ) -> None:
         """Open with an empty line. ``mode`` is one for all, by namespace (``"*"`` for the others), or a function."""
         self.on_story: Listener | None = None  # called when a create waits long, is created then, or never fits
-        self.contact: FirstContact | None = None  # decides who lists a namespace's quotas first; None: nothing does
+        self.contact: FirstList | None = None  # decides who lists a namespace's quotas first; None: nothing does
         self.on_renew: Callable[[], object] | None = None  # called in a forked child, which has no threads
         self.mode = mode_of(mode)
         """Returns the mode of a namespace."""
         super().__init__(timers, policy, rng)
         timers.on_exit = lambda: cancel_all(self.under_way(), "Python is exiting")
-        _DESKS.add(self)
+        _LEDGERS.add(self)
 
     def renew(self) -> None:
         """Begin anew in a forked child: it has none of the waiters, and the lock may be held for ever."""
         self._ids = itertools.count(1)
-        self.contact = None if self.contact is None else FirstContact(self.policy.idle_ttl / 2)
+        self.contact = None if self.contact is None else FirstList(self.policy.idle_ttl / 2)
         self._levels: dict[tuple[str, str, str], str] = {}
         self._under_way: dict[Unfinished, None] = {}
         super().renew()
@@ -213,12 +213,12 @@ class Desk(LockedEngine):
             return self.controller.snapshot(self.timers.now())
 
 
-_DESKS: weakref.WeakSet[Desk] = weakref.WeakSet()
+_LEDGERS: weakref.WeakSet[Ledger] = weakref.WeakSet()
 
 
 def _renew_all() -> None:
-    for desk in list(_DESKS):
-        desk.renew()
+    for ledger in list(_LEDGERS):
+        ledger.renew()
 
 
 if hasattr(os, "register_at_fork"):

@@ -19,7 +19,7 @@ from backoff_ctrl.engine.outcomes import Abandoned, Outcome
 from backoff_ctrl.engine.tickets import Refusal, Ticket
 
 from .kept_news import KeptNews
-from .waiters import Counts, Held, Waiter
+from .waiters import GateCounts, Held, Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +51,7 @@ class LockedEngine:
         """Begin anew in a forked child: it has none of the waiters, and the lock may be held for ever."""
         self._lock = threading.Lock()
         self.timers.renew()
-        self.counts = Counts()
+        self.counts = GateCounts()
         self._logged: set[str] = set()
         self._calls: deque[Callable[[], None]] = deque()
         self._alarm: tuple[float, Callable[[], object]] | None = None

@@ -115,7 +115,7 @@ class Explaining(Protocol):
 
 
 class Listener:
-    """``Desk.on_story``: passes stories to ``hear``, and limits how often the engine is asked for reasons.
+    """``Ledger.on_story``: passes stories to ``hear``, and limits how often the engine is asked for reasons.
 
     ``hear`` must not block. An error here or in ``hear`` is logged once and harms no create. There is no lock: a race
     costs one more question.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.creates.actions import Call
     from backoff_ctrl.k8s.creates.creation import Creation
 
-    from .ledger import Desk
+    from .ledger import Ledger
 
     Step = Callable[[], None]
 
@@ -51,11 +51,11 @@ class Gate(Door):
 
     def prepare_on(self, post: Callable[[Step], None], creation: Creation, transport: Transport, done: Step) -> Driver:
         """Prepare a create whose steps run where ``post`` runs them. ``begin`` starts it, ``done`` ends it."""
-        return Driver(self, self.desk, creation, _ThreadHands(transport, self.desk, post), done, self._names)
+        return Driver(self, self.ledger, creation, _ThreadHands(transport, self.ledger, post), done, self._names)
 
     def close(self) -> None:
         """Cancel what waits in this ledger, and log what that was; what was sent is still answered."""
-        self.desk.close()
+        self.ledger.close()
 
 
 class BlockingDriver(Driver):
@@ -64,8 +64,8 @@ class BlockingDriver(Driver):
     def __init__(self, gate: Gate, creation: Creation, transport: Transport) -> None:
         """Prepare; ``run`` starts it."""
         self._steps: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
-        hands = _ThreadHands(transport, gate.desk, self._steps.put)
-        super().__init__(gate, gate.desk, creation, hands, self._stop, gate._names)  # noqa: SLF001 - its own driver
+        hands = _ThreadHands(transport, gate.ledger, self._steps.put)
+        super().__init__(gate, gate.ledger, creation, hands, self._stop, gate._names)  # noqa: SLF001 - its own driver
 
     def run(self) -> None:
         """Drive the create to its end, when it has an ``answer`` or an ``error``. Raises only Ctrl-C and its like."""
@@ -85,10 +85,10 @@ class BlockingDriver(Driver):
 class _ThreadHands:
     """Steps run wherever ``post`` takes them, and the transport is called right there."""
 
-    def __init__(self, transport: Transport, desk: Desk, post: Callable[[Step], None]) -> None:
+    def __init__(self, transport: Transport, ledger: Ledger, post: Callable[[Step], None]) -> None:
         self.lists_quotas = hasattr(transport, "list_quotas")  # a runtime-checkable protocol would take 3.5 us
         self._transport = transport
-        self._clock = desk.timers.now
+        self._clock = ledger.timers.now
         self.post = post
 
     def now(self, step: Step) -> None:

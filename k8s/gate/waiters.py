@@ -35,7 +35,7 @@ class Held:
 
 
 @dataclass
-class Counts:
+class GateCounts:
     """What the gate has done since it opened; ``waiting`` is the number of creates in line now.
 
     ``refused`` counts the server's refusals by lane, ``passed`` creates let through by their namespace's mode,

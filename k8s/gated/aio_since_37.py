@@ -71,7 +71,7 @@ class AioSince37(ApiClient):
         return await super().call_api(method, url, headers, body, None, limit)
 
     async def _pass(self, method: str, url: str, headers: Any, body: Any, *rest: Any) -> RESTResponse:
-        sent = self._gating.gate.desk.timers.now()
+        sent = self._gating.gate.ledger.timers.now()
         response = await super().call_api(method, url, headers, body, *rest)
         refusal = await response.read() if self._gating.teaches(url, response.status) else b""
         self._gating.learn(

@@ -28,7 +28,7 @@ class Gating(Generic[G]):
         """Join the ledger of ``gate``, or the one that this process shares for the server, with a ``kind`` of gate."""
         self.configuration = configuration
         self.share = Share(configuration, gate, events)
-        self.gate = kind(desk=self.share.desk)
+        self.gate = kind(ledger=self.share.ledger)
         self.token = LastToken()
 
     def gated(self, method: str, url: str, body: object) -> Target | None:
@@ -54,11 +54,11 @@ class Gating(Generic[G]):
             target = read_target(self.configuration.host, url)
             taught = None if target is None else teaching(target, status, headers, refusal, body)
             if target is not None and taught is not None:
-                self.gate.desk.learn(target.namespace, *taught, sent)
+                self.gate.ledger.learn(target.namespace, *taught, sent)
         elif status == 200 and method.upper() == "DELETE":
             target = read_target(self.configuration.host, url)
             if target is not None:
-                self.gate.desk.hint_release(target.namespace)
+                self.gate.ledger.hint_release(target.namespace)
 
     def cancel(self) -> None:
         """Cancel the creates that wait in this client, and log which ones."""

@@ -134,7 +134,7 @@ class Since37(ApiClient):
         return super().call_api(method, url, headers, body, None, limit)
 
     def _pass(self, method: str, url: str, headers: Any, body: Any, *rest: Any) -> RESTResponse:
-        sent = self._gating.gate.desk.timers.now()
+        sent = self._gating.gate.ledger.timers.now()
         response = super().call_api(method, url, headers, body, *rest)
         refusal = response.read() if self._gating.teaches(url, response.status) else b""
         self._gating.learn(

@@ -30,7 +30,7 @@ RESYNC: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Snapshot:
     """What was read from the cluster: the quotas before and after listing all objects that they charge.
 
     ``unread``: kinds that could not be listed, with the reason. ``malformed``: the number of unreadable objects.
@@ -120,7 +120,7 @@ class Report:
 
     @property
     def excess(self) -> bool:
-        """Whether anything is overdue or leaked. Worth a second reading, since creates in flight look the same."""
+        """Whether anything is overdue or leaked. Worth a second snapshot, since creates in flight look the same."""
         return any(holding.overdue or holding.leaked for _, holding in self.holdings)
 
     @property
@@ -137,30 +137,30 @@ def charged_kinds(quotas: Iterable[JSON]) -> list[str]:
     return sorted(kinds, key=lambda kind: (kind != JOBS, kind != PODS, kind))
 
 
-def attribute(reading: Reading, now: datetime) -> Report:
+def attribute(snapshot: Snapshot, now: datetime) -> Report:
     """Return who holds each resource of each quota."""
-    before = {quota_name(quota): quota for quota in reading.before}
-    jobs = {each.name: each for each in reading.objects if each.resource == JOBS}
+    before = {quota_name(quota): quota for quota in snapshot.before}
+    jobs = {each.name: each for each in snapshot.objects if each.resource == JOBS}
     quotas: list[QuotaHolders] = []
     stuck: dict[str, tuple[Live, Termination]] = {}
-    for quota in reading.after:
+    for quota in snapshot.after:
         earlier = before.get(quota_name(quota), quota)
         try:
             observed, was = read_quota(quota), read_quota(earlier)
         except UnreadableQuotaError as error:
             quotas.append(QuotaHolders(quota_name(quota), (), f"its holders are unknown: {error}", _scopes(quota)))
             continue
-        objects = [each for each in reading.objects if observed.selector.applies(each.charged.scopes)]
+        objects = [each for each in snapshot.objects if observed.selector.applies(each.charged.scopes)]
         holdings = []
         for name in observed.spec or observed.hard:
-            holdings.append(_holding(name, observed, was, objects, jobs, reading.unread))
+            holdings.append(_holding(name, observed, was, objects, jobs, snapshot.unread))
             charged = (each for each in objects if name in each.charged.amounts or name in each.owed)
             stuck |= {each.name: (each, each.stuck) for each in charged if each.stuck}
         holdings.sort(key=lambda each: (-each.fullness, each.resource))
         quotas.append(QuotaHolders(quota_name(quota), tuple(holdings), _problem(observed), _scopes(quota)))
     quotas.sort(key=lambda each: (-max((holding.fullness for holding in each.holdings), default=0), each.name))
     oldest = sorted(stuck.values(), key=lambda each: (each[1].since, each[0].name))
-    return Report(reading.namespace, now, tuple(quotas), tuple(oldest), reading.unread, reading.malformed)
+    return Report(snapshot.namespace, now, tuple(quotas), tuple(oldest), snapshot.unread, snapshot.malformed)
 
 
 def confirmed(second: Report, first: Report) -> Report:

@@ -11,7 +11,7 @@ from backoff_ctrl.k8s.charges.kinds import WHOLE
 from backoff_ctrl.k8s.charges.live import live
 from backoff_ctrl.k8s.cluster.finding import ReachError
 
-from .attribution import Reading, charged_kinds, quota_name
+from .attribution import Snapshot, charged_kinds, quota_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,7 +58,7 @@ class HoldingsReader:
         self._progress = progress
         self._versions: dict[str, list[str]] = {}
 
-    def read(self, quota: str | None = None) -> Reading:
+    def read(self, quota: str | None = None) -> Snapshot:
         """Read all quotas, or only the named one, and the objects that they charge."""
         before = self._quotas(quota)
         objects: list[Live] = []
@@ -75,7 +75,7 @@ class HoldingsReader:
                     objects.append(live(kind, item, now))
                 except (FootprintError, *_MALFORMED):
                     malformed += 1
-        return Reading(self._namespace, before, objects, self._quotas(quota), unread, malformed)
+        return Snapshot(self._namespace, before, objects, self._quotas(quota), unread, malformed)
 
     def _quotas(self, wanted: str | None) -> list[JSON]:
         listed = self._objects(_QUOTAS)

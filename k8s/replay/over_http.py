@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
     from types import TracebackType
 
-    from backoff_ctrl.k8s.cluster.finding import Place
-    from backoff_ctrl.k8s.gate.ledger import Desk
+    from backoff_ctrl.k8s.cluster.finding import ClusterAccess
+    from backoff_ctrl.k8s.gate.ledger import Ledger
     from backoff_ctrl.k8s.replay.clients.plain import Client
     from backoff_ctrl.k8s.watching.reading import Kind
 
@@ -45,7 +45,7 @@ class HttpCluster:
     counts creates itself.
     """
 
-    def __init__(self, url: str, *, place: Place | None = None, namespaces: Collection[str] = ()) -> None:
+    def __init__(self, url: str, *, place: ClusterAccess | None = None, namespaces: Collection[str] = ()) -> None:
         self._url = url
         self._place = place
         self._namespaces = namespaces
@@ -159,15 +159,15 @@ class HttpCluster:
                 if event["type"] in ("ADDED", "MODIFIED"):
                     yield event
 
-    def observing(self) -> Callable[[Desk], None]:
+    def observing(self) -> Callable[[Ledger], None]:
         """Return what makes a ledger observe the quotas, through the official client's list and watch."""
 
-        def observe(desk: Desk) -> None:
-            self.spawn(self._watch(desk))
+        def observe(ledger: Ledger) -> None:
+            self.spawn(self._watch(ledger))
 
         return observe
 
-    async def _watch(self, desk: Desk) -> None:
+    async def _watch(self, ledger: Ledger) -> None:
         from kubernetes.aio.client import ApiClient, Configuration  # noqa: PLC0415
 
         from backoff_ctrl.k8s.cluster.aio_configuration import aio_configuration  # noqa: PLC0415
@@ -189,7 +189,7 @@ class HttpCluster:
         configuration = Configuration(host=self._url) if place is None else aio_configuration(place.configuration)
         async with ApiClient(configuration) as client:
             namespaces = None if place is None else self._namespaces
-            await QuotaWatch(desk, Announcing(client), namespaces).run()
+            await QuotaWatch(ledger, Announcing(client), namespaces).run()
 
     async def run_pods(self, namespace: str) -> None:
         """Act as the kubelet of a real cluster's namespace until cancelled, since no node runs the replay's pods."""
@@ -233,7 +233,7 @@ async def run_over_http(
     factor: float,
     on_placed: Callable[[Pod], None] | None = None,
     *,
-    place: Place | None = None,
+    place: ClusterAccess | None = None,
 ) -> tuple[Result, list[tuple[float, str, dict[str, int]]], dict[str, float]]:
     """Replay through one client at ``url``; times in the result are seconds of the trace.
 

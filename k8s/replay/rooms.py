@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
-    from backoff_ctrl.k8s.cluster.finding import Place
+    from backoff_ctrl.k8s.cluster.finding import ClusterAccess
 
     from .workload import Workload
 
@@ -69,7 +69,7 @@ class Rooms:
     missing.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ClusterAccess) -> None:
         """Prepare a run on ``place``; no request is sent yet."""
         self.place = place
         self.run = "".join(secrets.choice(_ALPHABET) for _ in range(6))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from .memory_file import MemoryFile
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.gate.ledger import Desk
+    from backoff_ctrl.k8s.gate.ledger import Ledger
 
 ENVIRONMENT: Final = "BACKOFF_CTRL_MEMORY"
 """The environment variable with the directory of the memory files, one per API server. Unset: nothing is kept."""
@@ -23,15 +23,15 @@ SAVE_EVERY: Final = 30.0
 class MemoryKeeper:
     """One ledger's memory. A daemon thread saves, so that a slow disk delays no create."""
 
-    def __init__(self, desk: Desk, file: MemoryFile, *, every: float = SAVE_EVERY) -> None:
+    def __init__(self, ledger: Ledger, file: MemoryFile, *, every: float = SAVE_EVERY) -> None:
         """Give the ledger what the file holds, and start to save every ``every`` seconds."""
-        self._desk = desk
+        self._ledger = ledger
         self._file = file
         self._every = every
         self._closed = threading.Event()
         memory = file.load()
         if memory is not None:
-            desk.recall(memory)
+            ledger.recall(memory)
         self._thread = threading.Thread(target=self._run, name="backoff-ctrl-memory", daemon=True)
         self._thread.start()
 
@@ -48,11 +48,11 @@ class MemoryKeeper:
 
     def _save(self) -> None:
         try:
-            memory = self._desk.remember()
+            memory = self._ledger.remember()
             if memory is not None and memory.quotas:
                 self._file.save(memory)
         except Exception as error:  # noqa: BLE001 - law 18: memory only helps, and must not stop anything
-            self._desk.failed_open(error)
+            self._ledger.failed_open(error)
 
 
 def memory_file_of(server: str) -> MemoryFile | None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.events.sender import events_wanted, send_events
-from backoff_ctrl.k8s.gate.first_list import FirstContact
-from backoff_ctrl.k8s.gate.ledger import Desk
+from backoff_ctrl.k8s.gate.first_list import FirstList
+from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.timers import ThreadTimers
 from backoff_ctrl.k8s.watching.thread import WatchThread
 
@@ -25,8 +25,8 @@ class _Shared:
     """The ledger of one server, the number of its users, and the watch that runs while there are any."""
 
     def __init__(self) -> None:
-        self.desk = Desk(ThreadTimers(), Policy(), "enforce", None)
-        self.desk.contact = FirstContact(self.desk.policy.idle_ttl / 2)
+        self.ledger = Ledger(ThreadTimers(), Policy(), "enforce", None)
+        self.ledger.contact = FirstList(self.ledger.policy.idle_ttl / 2)
         self.users = 0
         self._watch: WatchThread | None = None
         self._memory: MemoryKeeper | None = None
@@ -34,18 +34,18 @@ class _Shared:
     def join(self, configuration: Any) -> None:
         self.users += 1
         if self._memory is None and (file := memory_file_of(configuration.host)) is not None:
-            self._memory = MemoryKeeper(self.desk, file)
+            self._memory = MemoryKeeper(self.ledger, file)
             atexit.register(self._memory.close)
         if self._watch is None:
             self._begin(configuration)
-            self.desk.on_renew = lambda: self._begin(configuration)  # a forked child has no threads
+            self.ledger.on_renew = lambda: self._begin(configuration)  # a forked child has no threads
 
     def leave(self) -> MemoryKeeper | None:
         """Leave. Return the memory to close outside the lock, if this was the last user: a disk may be slow."""
         self.users -= 1
         if self.users == 0 and self._watch is not None:
             self._watch.stop()
-            self._watch = self.desk.on_namespace = self.desk.on_renew = None
+            self._watch = self.ledger.on_namespace = self.ledger.on_renew = None
         if self.users:
             return None
         memory, self._memory = self._memory, None
@@ -56,8 +56,8 @@ class _Shared:
         return None if self._watch is None else self._watch.book
 
     def _begin(self, configuration: Any) -> None:
-        self._watch = WatchThread(self.desk, configuration)
-        self.desk.on_namespace = self._watch.follow
+        self._watch = WatchThread(self.ledger, configuration)
+        self.ledger.on_namespace = self._watch.follow
 
 
 _LOCK = threading.Lock()
@@ -77,15 +77,15 @@ class Share:
         """Join. ``events``: whether to write Kubernetes events of waiting creates; None: as the environment says."""
         self._shared: _Shared | None = None
         if gate is not None:
-            self.desk = gate.desk
+            self.ledger = gate.ledger
         else:
             with _LOCK:
                 shared = _SHARED.get(configuration.host)
                 if shared is None:
                     shared = _SHARED[configuration.host] = _Shared()
                 shared.join(configuration)
-                self._shared, self.desk = shared, shared.desk
-        self._end_events = send_events(self.desk, configuration) if events_wanted(events) else None
+                self._shared, self.ledger = shared, shared.ledger
+        self._end_events = send_events(self.ledger, configuration) if events_wanted(events) else None
 
     @property
     def sight(self) -> WatchBook | None:

@@ -25,7 +25,7 @@ SELECTED_MAX: Final = 1_000
 
 
 class Ledger(Protocol):
-    """What the observers report to: the methods of ``gate.ledger.Desk`` that they use."""
+    """What the observers report to: the methods of ``gate.ledger.Ledger`` that they use."""
 
     def observe_quota(self, namespace: str, quota: str, seen: ObservedQuota) -> None:
         """Take in the present state of a quota."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .status import WatchBook
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.gate.ledger import Desk
+    from backoff_ctrl.k8s.gate.ledger import Ledger
 
     from .watch import QuotaWatch
 
@@ -32,10 +32,10 @@ class WatchThread:
     ``everywhere``: watch all namespaces, and those passed to ``follow`` only if that is forbidden.
     """
 
-    def __init__(self, desk: Desk, configuration: Any, *, everywhere: bool = False) -> None:
+    def __init__(self, ledger: Ledger, configuration: Any, *, everywhere: bool = False) -> None:
         """Prepare; the thread starts with the first namespace: loading the asyncio client alone takes 0.4 s."""
         self.book = WatchBook()
-        self._desk = desk
+        self._ledger = ledger
         self._configuration = configuration
         self._everywhere = everywhere
         self._lock = threading.Lock()
@@ -81,7 +81,7 @@ class WatchThread:
             log.exception("an internal error ended the watch of quotas; learning from refusals instead")
 
     def _calm(self) -> bool:
-        return not self._desk.counts.waiting
+        return not self._ledger.counts.waiting
 
     async def _until_stopped(self) -> None:
         try:
@@ -103,7 +103,7 @@ class WatchThread:
         configuration.connection_pool_maxsize = 0  # no limit: each watch holds a connection
         async with ApiClient(configuration) as client:
             source = ClientSource(client, calm=self._calm)
-            watch = QuotaWatch(self._desk, source, None if self._everywhere else (), book=self.book)
+            watch = QuotaWatch(self._ledger, source, None if self._everywhere else (), book=self.book)
             with self._lock:
                 if self._stopped:
                     return

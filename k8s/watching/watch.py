@@ -52,7 +52,7 @@ class QuotaWatch:
 
     def __init__(
         self,
-        desk: Ledger,
+        ledger: Ledger,
         source: Source,
         namespaces: Iterable[str] | None = None,
         *,
@@ -61,9 +61,9 @@ class QuotaWatch:
         book: WatchBook | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """Prepare to report to ``desk`` what ``source`` yields; ``run`` starts it."""
+        """Prepare to report to ``ledger`` what ``source`` yields; ``run`` starts it."""
         self.book = book if book is not None else WatchBook()
-        self._ledger = desk
+        self._ledger = ledger
         self._source = source
         self._everywhere = namespaces is None
         self._one_by_one = not self._everywhere
@@ -72,7 +72,7 @@ class QuotaWatch:
         self._longest_pause = longest_pause
         self._ask_again = ask_again
         self._rng = rng if rng is not None else random.Random()
-        self._told = QuotasTold(desk)
+        self._told = QuotasTold(ledger)
         self._cluster = ClusterQuotaObserver(self._told, self.book, self._wants)
         self._tasks: dict[str, tuple[asyncio.Task[None], QuotaObserver]] = {}
         self._pods: dict[str, tuple[asyncio.Task[None], PodObserver]] = {}

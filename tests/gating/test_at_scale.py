@@ -55,7 +55,7 @@ async def test_a_thousand_creates_into_an_unknown_namespace_keep_at_most_16_in_f
     else:
         assert len(made) > 50
         assert 8 < counts.max_in_flight <= 16  # it grows: 1, 2, 4, ... 16
-    namespace = api.gate.desk.snapshot().namespaces["team"]
+    namespace = api.gate.ledger.snapshot().namespaces["team"]
     assert (namespace.outstanding, namespace.waiting) == (0, 0)
 
 

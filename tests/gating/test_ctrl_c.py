@@ -77,7 +77,7 @@ RETURNING = """
     met.acquire()
 """
 WATCHING = """
-    while not core.api_client.gate.desk.snapshot().namespaces["team"].observing:
+    while not core.api_client.gate.ledger.snapshot().namespaces["team"].observing:
         threading.Event().wait(0.01)
 """
 RETURNED = """

@@ -18,7 +18,7 @@ from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.gate import first_list as first_contact
 from backoff_ctrl.k8s.gate.aio import Gate
-from backoff_ctrl.k8s.gate.first_list import FirstContact, quotas_of
+from backoff_ctrl.k8s.gate.first_list import FirstList, quotas_of
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, AsyncWaitTimeout
 from backoff_ctrl.k8s.gated.client import GatedApiClient, WaitTimeout, waiting
 
@@ -45,7 +45,7 @@ def nothing() -> None:
 
 def test_the_first_create_lists_the_quotas_and_the_others_wait() -> None:
     """A thousand creates into a new namespace cost one list, and go on in their order."""
-    contact = FirstContact(QUIET)
+    contact = FirstList(QUIET)
     went: list[int] = []
     assert contact.ask("team", nothing, 0.0) == "read"
     for number in range(1000):
@@ -59,7 +59,7 @@ def test_the_first_create_lists_the_quotas_and_the_others_wait() -> None:
 
 def test_a_quiet_namespace_is_listed_again() -> None:
     """Each create keeps the list valid; after a long pause it is forgotten."""
-    contact = FirstContact(QUIET)
+    contact = FirstList(QUIET)
     contact.ask("team", nothing, 0.0)
     contact.done("team", 1.0)
     assert contact.ask("team", nothing, 1.0 + QUIET - 0.1) == "go"
@@ -69,7 +69,7 @@ def test_a_quiet_namespace_is_listed_again() -> None:
 
 def test_namespaces_that_come_and_go_leave_no_trace() -> None:
     """A CI that makes a namespace for each run does not fill the memory. Namespaces that are being listed stay."""
-    contact = FirstContact(QUIET)
+    contact = FirstList(QUIET)
     contact.ask("slow", nothing, 0.0)
     for number in range(2 * first_contact.NAMESPACES_MAX):
         now = float(number)
@@ -81,7 +81,7 @@ def test_namespaces_that_come_and_go_leave_no_trace() -> None:
 
 def test_a_list_reported_done_twice_does_no_harm() -> None:
     """This happens when a create is cancelled while its list is answered."""
-    contact = FirstContact(QUIET)
+    contact = FirstList(QUIET)
     contact.ask("team", nothing, 0.0)
     contact.ask("team", nothing, 0.0)
     assert len(contact.done("team", 1.0)) == 1
@@ -110,7 +110,7 @@ class Interrupted:
 def test_a_create_interrupted_while_listing_lets_the_others_go_on() -> None:
     """Ctrl-C ends the create that lists; one that waits for it goes on without the list instead of waiting for ever."""
     gate = Gate()
-    gate.desk.contact = FirstContact(QUIET)
+    gate.ledger.contact = FirstList(QUIET)
     others_wait = threading.Event()
     transport = Interrupted(others_wait)
     creation = Creation("http://s", "me", "team", "pods", POD)
@@ -135,7 +135,7 @@ def test_a_create_interrupted_while_listing_lets_the_others_go_on() -> None:
 def gate_that_lists() -> Gate:
     """A gate that lists quotas as the shared one does, and sends no probe for at least half a minute."""
     gate = Gate(policy=Policy(base=60, cap=60))
-    gate.desk.contact = FirstContact(QUIET)
+    gate.ledger.contact = FirstList(QUIET)
     return gate
 
 

@@ -95,7 +95,7 @@ async def test_shadow_leaves_no_hold_and_no_waiter() -> None:
     gate, server = AsyncGate(mode="shadow"), Server(room=2)
     await asyncio.gather(*[gate.create(creation(), server) for _ in range(20)])
 
-    namespace = gate.desk.snapshot().namespaces["team"]
+    namespace = gate.ledger.snapshot().namespaces["team"]
     assert (namespace.outstanding, namespace.waiting) == (0, 0)
 
 
@@ -106,7 +106,7 @@ async def test_off_sends_and_learns_nothing() -> None:
     answer = await gate.create(creation(), server)
 
     assert answer.status == 403
-    assert gate.desk.snapshot().namespaces == {}
+    assert gate.ledger.snapshot().namespaces == {}
 
 
 async def test_modes_are_per_namespace() -> None:
@@ -115,7 +115,7 @@ async def test_modes_are_per_namespace() -> None:
     await gate.create(creation("lab"), server)
     await gate.create(creation("team"), server)
 
-    assert set(gate.desk.snapshot().namespaces) == {"lab"}
+    assert set(gate.ledger.snapshot().namespaces) == {"lab"}
 
 
 @pytest.mark.parametrize("mode", ["on", {"team": "enforced"}])
@@ -219,7 +219,7 @@ async def test_a_cancelled_create_that_is_then_refused_does_not_rejoin_the_line(
     go_on.set()
     await gate.drain()
 
-    namespace = gate.desk.snapshot().namespaces["team"]
+    namespace = gate.ledger.snapshot().namespaces["team"]
     assert (namespace.waiting, namespace.outstanding) == (0, 0)
     assert namespace.quotas["q"]["pods"].limited == 0
     assert len(server.sent) == 1
@@ -253,14 +253,14 @@ async def test_a_new_engine_knows_what_the_watch_has_reported() -> None:
     """The watch goes on after an internal error and repeats nothing: the ledger repeats its news to the new engine."""
     gate = AsyncGate()
     full = ObservedQuota(spec={"pods": 5}, hard={"pods": 5}, used={"pods": 5})
-    gate.desk.observe_quota("team", "gone", full)
-    gate.desk.observe_quota("team", "q", full)
-    gate.desk.watching("team")
-    gate.desk.forget_quota("team", "gone")
+    gate.ledger.observe_quota("team", "gone", full)
+    gate.ledger.observe_quota("team", "q", full)
+    gate.ledger.watching("team")
+    gate.ledger.forget_quota("team", "gone")
 
-    gate.desk.settle(None, None)  # type: ignore[arg-type]  # a bug of ours
+    gate.ledger.settle(None, None)  # type: ignore[arg-type]  # a bug of ours
 
-    team = gate.desk.snapshot().namespaces["team"]
+    team = gate.ledger.snapshot().namespaces["team"]
     assert (gate.counts.failed_open, team.observing, list(team.quotas)) == (1, True, ["q"])
     await gate.aclose()
 
@@ -268,9 +268,9 @@ async def test_a_new_engine_knows_what_the_watch_has_reported() -> None:
 async def test_news_that_an_engine_fails_on_is_not_repeated() -> None:
     """It would break the next engine, too, which learns from refusals instead."""
     gate = AsyncGate()
-    gate.desk.observe_quota("team", "q", None)  # type: ignore[arg-type]  # a bug of ours
+    gate.ledger.observe_quota("team", "q", None)  # type: ignore[arg-type]  # a bug of ours
 
-    assert gate.desk.snapshot().namespaces == {}
+    assert gate.ledger.snapshot().namespaces == {}
     assert gate.counts.failed_open == 2
     await gate.aclose()
 

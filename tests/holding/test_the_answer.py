@@ -8,7 +8,7 @@ import pytest
 
 from backoff_ctrl.api.commands.holders_page import document, page
 from backoff_ctrl.k8s.charges.live import live
-from backoff_ctrl.k8s.holders.attribution import Reading, attribute
+from backoff_ctrl.k8s.holders.attribution import Snapshot, attribute
 from tests.holding.objects import JSON, NOW, at, pod, quota
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def report(*pods: JSON, unread: dict[str, str] | None = None, malformed: int = 0
     used = {names.get(name, name): use for name, (use, _) in amounts.items()}
     objects = [live("pods", each, NOW) for each in pods]
     quotas = [quota(hard, used)]
-    return attribute(Reading("team", quotas, objects, quotas, unread or {}, malformed), NOW)
+    return attribute(Snapshot("team", quotas, objects, quotas, unread or {}, malformed), NOW)
 
 
 def last_line(found: Report) -> str:
@@ -219,7 +219,7 @@ def test_the_heading_of_a_resource_says_how_full_it_is(amounts: tuple[str, str],
 def test_in_a_busy_namespace_a_leak_may_be_creates_in_flight() -> None:
     """If the use changed while the objects were listed, creates in flight look like a leak."""
     before, after = (quota({"pods": "9"}, {"pods": used}) for used in "34")
-    found = attribute(Reading("team", [before], [live("pods", pod("x"), NOW)], [after]), NOW)
+    found = attribute(Snapshot("team", [before], [live("pods", pod("x"), NOW)], [after]), NOW)
 
     assert "(leaked, or creates in flight)" in page(found)
     assert last_line(found).endswith("within 5 minutes, unless it belongs to creates in flight.")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.quantities import NANO
 from backoff_ctrl.k8s.charges.live import By, Ending, Live, Termination
-from backoff_ctrl.k8s.holders.attribution import Holding, Reading, Report, attribute, charged_kinds, confirmed
+from backoff_ctrl.k8s.holders.attribution import Holding, Report, Snapshot, attribute, charged_kinds, confirmed
 
 JSON = dict[str, Any]
 NOW = datetime(2026, 11, 21, 14, 0, 0, tzinfo=UTC)
@@ -45,7 +45,7 @@ def report(*objects: Live, used: JSON, before: JSON | None = None, hard: JSON | 
     """Return the report on one quota, whose limits are 10 unless given."""
     limits = hard or dict.fromkeys(used, "10")
     first = quota(limits, before or used)
-    return attribute(Reading("team", [first], objects, [quota(limits, used)], **more), NOW)
+    return attribute(Snapshot("team", [first], objects, [quota(limits, used)], **more), NOW)
 
 
 def only(found: Report, resource: str = "requests.cpu") -> Holding:
@@ -108,7 +108,7 @@ def test_only_what_is_seen_twice_is_a_leak(first: str, second: str, leaked: int,
 def test_a_quota_created_between_two_readings_is_reported_as_read() -> None:
     """There is no first reading to compare it with."""
     second = report(pod("a", 3), used={"requests.cpu": "5"})
-    first = attribute(Reading("team", [], [], []), NOW)
+    first = attribute(Snapshot("team", [], [], []), NOW)
 
     assert only(confirmed(second, first)).leaked == 2 * NANO
 
@@ -146,7 +146,7 @@ def test_a_quota_charges_the_objects_in_its_scopes() -> None:
     objects = [pod("lazy", scopes={"BestEffort"}), pod("busy")]
     hard = {"pods": "9"}
     quotas = [quota(hard, {"pods": "1"}, scope, scopes=[scope]) for scope in ("BestEffort", "NotBestEffort")]
-    found = attribute(Reading("team", quotas, objects, quotas), NOW)
+    found = attribute(Snapshot("team", quotas, objects, quotas), NOW)
 
     owners = {name: [each.owner for each in holding.holders] for name, holding in found.holdings}
     assert owners == {"BestEffort": ["Pod/lazy"], "NotBestEffort": ["Pod/busy"]}
@@ -167,7 +167,7 @@ def test_a_quota_charges_the_objects_in_its_scopes() -> None:
 def test_problems_of_a_quota_are_reported(broken: JSON, problem: str) -> None:
     """The other quotas are reported all the same."""
     sound = quota({"pods": "9"}, {"pods": "1"}, "sound")
-    found = attribute(Reading("team", [broken, sound], [pod("a")], [broken, sound]), NOW)
+    found = attribute(Snapshot("team", [broken, sound], [pod("a")], [broken, sound]), NOW)
 
     problems = {each.name: each.problem for each in found.quotas}
     assert problem in problems[broken.get("metadata", {}).get("name", "?")]
@@ -181,7 +181,7 @@ def test_the_fullest_quotas_and_resources_come_first() -> None:
         quota({"pods": "9", "services": "9"}, {"pods": "1", "services": "8"}, "a"),
         quota({"pods": "9", "secrets": "0"}, {"pods": "9", "secrets": "0"}, "b"),
     ]
-    found = attribute(Reading("team", quotas, [pod("a")], quotas), NOW)
+    found = attribute(Snapshot("team", quotas, [pod("a")], quotas), NOW)
 
     order = [(name, holding.resource) for name, holding in found.holdings]
     assert order == [("b", "secrets"), ("b", "pods"), ("a", "services"), ("a", "pods")]

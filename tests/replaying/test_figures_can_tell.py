@@ -22,7 +22,7 @@ from tests.replaying.one_probe_sketch import OneProbe
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from backoff_ctrl.k8s.gate.ledger import Desk
+    from backoff_ctrl.k8s.gate.ledger import Ledger
     from backoff_ctrl.k8s.replay.admission import Quota, QuotaAdmission
     from backoff_ctrl.k8s.replay.comparing import MakeClient
 
@@ -57,10 +57,10 @@ def missed(rows: list[Comparison]) -> set[str]:
     return {figure for figure, bar in at_most.items() if getattr(summary, figure) > bar}
 
 
-def idling(cluster: QuotaAdmission, seconds: float) -> Callable[[Desk], None]:
+def idling(cluster: QuotaAdmission, seconds: float) -> Callable[[Ledger], None]:
     """Report each release to the gate ``seconds`` late, so that the free room stays idle for that long."""
 
-    def observe(desk: Desk) -> None:
+    def observe(ledger: Ledger) -> None:
         loop = asyncio.get_running_loop()
         last: dict[str, dict[str, int]] = {}
         back: dict[str, dict[str, int]] = {}  # released, but not reported yet
@@ -69,7 +69,7 @@ def idling(cluster: QuotaAdmission, seconds: float) -> Callable[[Desk], None]:
             ours = back[quota.namespace]
             used = {name: amount + ours[name] for name, amount in quota.used.items()}
             told = ObservedQuota(spec=dict(quota.hard), hard=dict(quota.hard), used=used)
-            desk.observe_quota(quota.namespace, QUOTA_NAME, told)
+            ledger.observe_quota(quota.namespace, QUOTA_NAME, told)
 
         def seen(quota: Quota) -> None:
             before = last.get(quota.namespace, {})
@@ -89,7 +89,7 @@ def idling(cluster: QuotaAdmission, seconds: float) -> Callable[[Desk], None]:
             tell(quota)
 
         cluster.watch(seen)
-        desk.watching(None)
+        ledger.watching(None)
 
     return observe
 

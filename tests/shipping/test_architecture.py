@@ -40,3 +40,11 @@ def test_the_table_of_rooms_has_a_line_for_every_folder_of_code() -> None:
         for path in (ROOT / top).rglob("*.py")
     }
     assert sorted(named) == sorted(folders - {"k8s", "k8s/replay/clients"})
+
+
+def test_the_places_that_the_page_names_exist() -> None:
+    """A module that moved is noticed here."""
+    table = PAGE.read_text(encoding="utf-8").split("## Where to look in the cluster room")[1].split("## ")[0]
+    named = re.findall(r"`([a-z_0-9]+/[a-z_0-9]+\.py)`", table)
+    assert len(named) > 20
+    assert [name for name in named if not (ROOT / "k8s" / name).is_file()] == []

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from backoff_ctrl.engine.policy import Policy
     from backoff_ctrl.k8s.answers.answer import Answer
-    from backoff_ctrl.k8s.gate.ledger import Desk
+    from backoff_ctrl.k8s.gate.ledger import Ledger
     from backoff_ctrl.k8s.replay.admission import Quota, QuotaAdmission
     from backoff_ctrl.k8s.replay.workload import Pod
 
@@ -48,7 +48,7 @@ class Gated:
         *,
         seed: int,
         policy: Policy | None = None,
-        observe: Callable[[Desk], None] | None = None,
+        observe: Callable[[Ledger], None] | None = None,
     ) -> None:
         self.gate = AsyncGate(policy=policy, rng=random.Random(f"gate {seed}"))
         self.observes = observe is not None
@@ -59,7 +59,7 @@ class Gated:
         """Begin to observe, if wanted; otherwise the first pod begins it."""
         observe, self._observe = self._observe, None
         if observe is not None:
-            observe(self.gate.desk)
+            observe(self.gate.ledger)
 
     async def place(self, pod: Pod) -> None:
         """Wait in line until the pod is created."""
@@ -88,17 +88,17 @@ class _Transport:
         return await self._cluster.look_up(self._namespace, name)
 
 
-def observing(cluster: QuotaAdmission) -> Callable[[Desk], None]:
+def observing(cluster: QuotaAdmission) -> Callable[[Ledger], None]:
     """Return what makes a ledger observe the simulated quotas: a list first, then every watch event."""
 
-    def observe(desk: Desk) -> None:
+    def observe(ledger: Ledger) -> None:
         def seen(quota: Quota) -> None:
             hard = dict(quota.hard)
             told = ObservedQuota(spec=hard, hard=hard, used=dict(quota.used), selector=Selector())
-            desk.observe_quota(quota.namespace, QUOTA_NAME, told)
+            ledger.observe_quota(quota.namespace, QUOTA_NAME, told)
 
         cluster.watch(seen)
-        desk.watching(None)
+        ledger.watching(None)
 
     return observe
 

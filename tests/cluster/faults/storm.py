@@ -198,7 +198,7 @@ class Storm:
     @property
     def observes(self) -> bool:
         """Whether the gate observes the quotas of the namespace and receives every change."""
-        seen = self.client.gate.desk.snapshot().namespaces.get(self.namespace)
+        seen = self.client.gate.ledger.snapshot().namespaces.get(self.namespace)
         return seen is not None and seen.observing
 
     def begin(
@@ -244,7 +244,7 @@ class Storm:
 
     @property
     def _under_way(self) -> int:
-        return self.client.gate.desk.snapshot().namespaces[self.namespace].outstanding
+        return self.client.gate.ledger.snapshot().namespaces[self.namespace].outstanding
 
     async def _until(self, holds: Callable[[], bool]) -> None:
         try:
@@ -259,7 +259,7 @@ class Storm:
     def _why(self) -> str:
         """What the first creates in line wait for, and what the gate knows about the namespace."""
         gate = self.client.gate
-        snapshot = gate.desk.snapshot()
+        snapshot = gate.ledger.snapshot()
         return f"{gate.waiting()[:3]} {snapshot.namespaces.get(self.namespace)} {snapshot.flows} {gate.counts}"
 
     async def _phases(self) -> dict[str, int]:
@@ -275,12 +275,12 @@ class Storm:
                 phases = await self._phases()
                 raise AssertionError(f"{len(self._tasks)} creates do not end; pods by phase: {phases}; {self._why()}")
         seconds = (max(self.came) if self.came else time.monotonic()) - self._began
-        desk = self.client.gate.desk
+        ledger = self.client.gate.ledger
         left_over = [line for line in self.client.gate.waiting() if f" {self.namespace}/" in line]
-        seen = desk.snapshot().namespaces.get(self.namespace)
+        seen = ledger.snapshot().namespaces.get(self.namespace)
         if seen is not None and (seen.waiting or seen.outstanding):
             left_over.append(f"{seen.waiting} waiting, {seen.outstanding} tickets not ended")
-        counts = desk.counts
+        counts = ledger.counts
         stored = await stored_rows(self.admin, self.namespace)
         refused, sent = counts.refused - self._refused_before, counts.sent - self._sent_before
         return Account(self.begun, stored, refused, sent, seconds, self.failed, left_over)

@@ -31,7 +31,7 @@ async def test_a_storm_of_429_for_all(bed: Bed) -> None:
     async with Storm(bed.server, "crowded", hard=CREATES) as storm:
         storm.begin()
         account = await storm.account()
-        size = max(window.size for window in storm.client.gate.desk.snapshot().flows.values())
+        size = max(window.size for window in storm.client.gate.ledger.snapshot().flows.values())
     noted = f"{account.refused['overload']} answers with 429; the final window was {size:.0f} in flight"
     record("test_a_storm_of_429_for_all", account, recovery=None, noted=noted)
 

@@ -136,8 +136,8 @@ def _observed(
     (By default the watch starts with the first create that waits, which takes a second: too long a part of a run that
     squeezes hours into seconds.)
     """
-    watch = WatchThread(gate.desk, configuration)
-    gate.desk.on_namespace = watch.follow
+    watch = WatchThread(gate.ledger, configuration)
+    gate.ledger.on_namespace = watch.follow
     for namespace in namespaces:
         watch.follow(namespace)
     deadline = time.monotonic() + 30
@@ -151,7 +151,7 @@ def _observed(
 
 
 def _sees(gate: Gate | AsyncGate, namespaces: Collection[str]) -> bool:
-    found = gate.desk.snapshot().namespaces
+    found = gate.ledger.snapshot().namespaces
     return all(namespace in found and found[namespace].observing for namespace in namespaces)
 
 

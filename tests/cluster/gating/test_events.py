@@ -248,7 +248,7 @@ async def test_a_client_without_rights_on_events_still_creates(
         sender.tell(story)
         loop.call_soon_threadsafe(said.set)
 
-    gate.desk.on_story = Listener(hear)
+    gate.ledger.on_story = Listener(hear)
     with GatedApiClient(configuration(kubernetes, "creator"), gate=gate) as client:
         creating = Creating(sync.CoreV1Api(client), real_namespace)
         creating.begin(pod())

@@ -58,20 +58,20 @@ class Observing:
     """An observing gate of one user, and what it sees."""
 
     def __init__(self, api: AsyncGatedApiClient, watch: QuotaWatch, source: Noting) -> None:
-        self.desk = api.gate.desk
+        self.ledger = api.gate.ledger
         self.core: Any = client.CoreV1Api(api)
         self.watch = watch
         self.source = source
 
     def left(self, namespace: str, quota: str = "q", resource: str = "pods") -> int | None:
         """Whole units of headroom that the engine has observed; None where it observes nothing."""
-        found = self.desk.snapshot().namespaces.get(namespace)
+        found = self.ledger.snapshot().namespaces.get(namespace)
         ceiling = found and found.quotas.get(quota, {}).get(resource)
         return (ceiling.limited - ceiling.used) // ONE if ceiling and ceiling.source == "observed" else None
 
     def of(self, namespace: str) -> NamespaceSnapshot:
         """What the engine knows about a namespace."""
-        return self.desk.snapshot().namespaces[namespace]
+        return self.ledger.snapshot().namespaces[namespace]
 
     def state(self, namespace: str) -> Seeing | None:
         """How well the namespace is observed."""
@@ -96,7 +96,7 @@ async def observing(
     configuration = aio_configuration(find_place(None, str(server.kubeconfig(user)), None, None).configuration)
     async with AsyncGatedApiClient(configuration, gate=AsyncGate(policy=NEVER_BY_TIMER)) as api:
         source = Noting(api, watch_seconds=watch_seconds)
-        watch = QuotaWatch(api.gate.desk, source, namespaces, **settings)
+        watch = QuotaWatch(api.gate.ledger, source, namespaces, **settings)
         task = asyncio.ensure_future(watch.run())
         try:
             yield Observing(api, watch, source)

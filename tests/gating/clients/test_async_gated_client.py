@@ -99,7 +99,7 @@ async def test_cancelled_in_line_a_create_leaves_it(sandbox: BackgroundSandbox, 
 
     with pytest.raises(asyncio.CancelledError):
         await task
-    namespace = api.gate.desk.snapshot().namespaces["team"]
+    namespace = api.gate.ledger.snapshot().namespaces["team"]
     assert (namespace.waiting, namespace.outstanding, api.gate.counts.waiting) == (0, 0, 0)
 
 
@@ -119,12 +119,12 @@ async def test_cancelled_after_it_was_sent_a_create_goes_on_and_keeps_its_hold()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            outstanding = api.gate.desk.snapshot().namespaces["team"].outstanding
+            outstanding = api.gate.ledger.snapshot().namespaces["team"].outstanding
             go_on.set()
             await api.gate.drain()
 
     assert outstanding == 1
-    assert api.gate.desk.snapshot().namespaces["team"].outstanding == 0
+    assert api.gate.ledger.snapshot().namespaces["team"].outstanding == 0
     assert api.gate.counts.admitted == 1
 
 
@@ -146,7 +146,7 @@ async def test_sync_and_async_clients_share_one_ledger(sandbox: BackgroundSandbo
     """Room that one of them has given away is not given away again by the other."""
     async with AsyncGatedApiClient(client.Configuration(host=sandbox.url)) as one:
         with GatedApiClient(sync_client.Configuration(host=sandbox.url)) as two:
-            assert one.gate.desk is two.gate.desk
+            assert one.gate.ledger is two.gate.ledger
 
 
 async def test_an_async_client_on_a_gate_for_threads_is_woken_in_its_loop(sandbox: BackgroundSandbox) -> None:

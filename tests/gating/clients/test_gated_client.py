@@ -167,23 +167,23 @@ def test_clients_of_one_server_share_one_ledger(sandbox: BackgroundSandbox) -> N
     """``CoreV1Api(GatedApiClient())`` beside ``BatchV1Api(GatedApiClient())`` must not give away room twice."""
     configuration = client.Configuration(host=sandbox.url)
     with GatedApiClient(configuration) as one, GatedApiClient(configuration) as two:
-        assert one.gate.desk is two.gate.desk
+        assert one.gate.ledger is two.gate.ledger
     with GatedApiClient(client.Configuration(host="http://elsewhere")) as other:
-        assert other.gate.desk is not one.gate.desk
+        assert other.gate.ledger is not one.gate.ledger
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # fork beside threads: Python 3.12 warns
 def test_a_forked_child_has_a_ledger_of_its_own(sandbox: BackgroundSandbox) -> None:
     """The parent's lock may be held at the time of the fork, and the child has none of its waiters."""
     gate = Gate()
-    gate.desk.count_passed()
-    gate.desk._lock.acquire()
+    gate.ledger.count_passed()
+    gate.ledger._lock.acquire()
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(writing, b"free" if gate.desk._lock.acquire(blocking=False) and not gate.counts.passed else b"held")
+        os.write(writing, b"free" if gate.ledger._lock.acquire(blocking=False) and not gate.counts.passed else b"held")
         os._exit(0)
-    gate.desk._lock.release()
+    gate.ledger._lock.release()
     os.waitpid(child, 0)
 
     assert os.read(reading, 4) == b"free"
@@ -226,7 +226,7 @@ def test_a_failed_create_leaves_no_hold(sandbox: BackgroundSandbox, core: Any) -
         with pytest.raises(ApiException):
             core.create_namespaced_pod("team", body)
 
-    namespace = core.api_client.gate.desk.snapshot().namespaces["team"]
+    namespace = core.api_client.gate.ledger.snapshot().namespaces["team"]
     assert (namespace.outstanding, namespace.waiting, namespace.unproven) == (0, 0, 0)
 
 
@@ -259,7 +259,7 @@ def test_overload_windows_are_apart_by_credential_and_priority_level(sandbox: Ba
             core.create_namespaced_pod("team", pod())
             core.create_namespaced_pod("team", pod())
 
-    flows = [name.split("|") for name in gate.desk.snapshot().flows]
+    flows = [name.split("|") for name in gate.ledger.snapshot().flows]
     assert {server for server, _, _ in flows} == {sandbox.url}
     assert len({credential for _, credential, _ in flows}) == 2
     assert {bool(level) for _, _, level in flows} == {False, True}  # unknown at first, then known from the answer

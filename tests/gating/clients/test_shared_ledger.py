@@ -45,7 +45,7 @@ async def test_callers_of_all_kinds_get_their_turn_through_one_gate(sandbox: Bac
     made = [name for each in names for name in each]
     assert len(set(made)) == 3 * EACH
     assert sandbox.counters.of("team").created == 3 * EACH
-    namespace = gate.desk.snapshot().namespaces["team"]
+    namespace = gate.ledger.snapshot().namespaces["team"]
     assert (namespace.waiting, namespace.outstanding, gate.counts.failed_open) == (0, 0, 0)
 
 
@@ -88,20 +88,20 @@ def test_a_shared_ledger_watches_where_a_create_waits(sandbox: BackgroundSandbox
     with GatedApiClient(sync.Configuration(host=sandbox.url)) as api:
         core: Any = sync.CoreV1Api(api)
         observed = threading.Event()
-        desk: Any = api.gate.desk
-        tell = desk.watching
+        ledger: Any = api.gate.ledger
+        tell = ledger.watching
 
         def watching(namespace: str) -> None:
             tell(namespace)
             observed.set()
 
-        desk.watching = watching  # the real method, which now also signals the test
+        ledger.watching = watching  # the real method, which now also signals the test
         first = core.create_namespaced_pod("team", pod("first"))
         with waiting(on_wait=lambda _: met.set()):
             second = core.create_namespaced_pod("team", pod("second"), async_req=True)
         assert met.wait(45)
         assert observed.wait(45)
-        source = api.gate.desk.snapshot().namespaces["team"].quotas["q"]["pods"].source
+        source = api.gate.ledger.snapshot().namespaces["team"].quotas["q"]["pods"].source
         sight = api.sight
         seen = sight and sight.of("team")
 
@@ -125,7 +125,7 @@ def test_a_watch_that_cannot_begin_stops_no_create(sandbox: BackgroundSandbox) -
         raise RuntimeError("can't start new thread")
 
     gate = Gate(policy=Policy(base=0.02, cap=0.1))
-    gate.desk.on_namespace = broken
+    gate.ledger.on_namespace = broken
     with GatedApiClient(sync.Configuration(host=sandbox.url), gate=gate) as api:
         core: Any = sync.CoreV1Api(api)
         first = core.create_namespaced_pod("team", pod("first"))

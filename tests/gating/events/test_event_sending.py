@@ -160,16 +160,16 @@ def test_clients_of_one_gate_share_a_sender_until_the_last_is_closed() -> None:
     """There is one listener: two would report each story twice."""
     gate, configuration = Gate(), client.Configuration(host="http://127.0.0.1:9")
     first = GatedApiClient(configuration, gate=gate, events=True)
-    listener = gate.desk.on_story
+    listener = gate.ledger.on_story
     second = GatedApiClient(configuration, gate=gate, events=True)
     silent = GatedApiClient(configuration, gate=gate)
-    assert listener is gate.desk.on_story is not None
+    assert listener is gate.ledger.on_story is not None
     first.close()
     silent.close()
-    assert gate.desk.on_story is listener
+    assert gate.ledger.on_story is listener
     second.close()
     second.close()
-    assert gate.desk.on_story is None
+    assert gate.ledger.on_story is None
 
 
 def test_no_events_unless_requested(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,22 +177,22 @@ def test_no_events_unless_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     configuration = client.Configuration(host="http://127.0.0.1:9")
     monkeypatch.delenv("BACKOFF_CTRL_EVENTS", raising=False)
     with GatedApiClient(configuration, gate=Gate()) as api:
-        assert api.gate.desk.on_story is None
+        assert api.gate.ledger.on_story is None
     monkeypatch.setenv("BACKOFF_CTRL_EVENTS", "1")
     with GatedApiClient(configuration, gate=Gate()) as api:
-        assert api.gate.desk.on_story is not None
+        assert api.gate.ledger.on_story is not None
     with GatedApiClient(configuration, gate=Gate(), events=False) as api:
-        assert api.gate.desk.on_story is None
+        assert api.gate.ledger.on_story is None
 
 
 def test_a_listener_of_the_callers_own_stays(caplog: pytest.LogCaptureFixture) -> None:
     """A warning says that no events will be written."""
     gate, heard = Gate(), Listener(lambda story: None)
-    gate.desk.on_story = heard
-    end = send_events(gate.desk, client.Configuration(host="http://127.0.0.1:9"))
-    assert gate.desk.on_story is heard
+    gate.ledger.on_story = heard
+    end = send_events(gate.ledger, client.Configuration(host="http://127.0.0.1:9"))
+    assert gate.ledger.on_story is heard
     end()
-    assert gate.desk.on_story is heard
+    assert gate.ledger.on_story is heard
     assert sum("no Kubernetes events will be written" in message for message in caplog.messages) == 1
 
 

@@ -38,7 +38,7 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.gate = AsyncGate(policy=self.policy, rng=random.Random(7))
-        self.gate.desk.on_story = Listener(self.hear)
+        self.gate.ledger.on_story = Listener(self.hear)
 
     def hear(self, story: Story) -> None:
         now = asyncio.get_running_loop().time()
@@ -229,7 +229,7 @@ def test_a_final_refusal_is_reported() -> None:
 def test_without_a_listener_there_are_no_stories() -> None:
     """The default: no timers are set for them either."""
     stage = Stage(used=1)
-    stage.gate.desk.on_story = None
+    stage.gate.ledger.on_story = None
 
     async def run() -> None:
         task = stage.create()
@@ -247,7 +247,7 @@ def test_a_listener_that_fails_harms_no_create(caplog: pytest.LogCaptureFixture)
     def fail(story: Story) -> None:
         raise RuntimeError("not today")
 
-    stage.gate.desk.on_story = Listener(fail)
+    stage.gate.ledger.on_story = Listener(fail)
 
     async def run() -> None:
         tasks = [stage.create() for _ in range(3)]
@@ -265,15 +265,15 @@ def test_ten_thousand_waiters_ask_the_engine_a_handful_of_times() -> None:
     stage, asked = Stage(used=1), 0
     count = 10_000
     told: list[Story] = []
-    stage.gate.desk.on_story = Listener(told.append)
-    explain = stage.gate.desk.explain
+    stage.gate.ledger.on_story = Listener(told.append)
+    explain = stage.gate.ledger.explain
 
     def counted(request: Any) -> Any:
         nonlocal asked
         asked += 1
         return explain(request)
 
-    stage.gate.desk.explain = counted  # type: ignore[method-assign]  # the real one, with a tally
+    stage.gate.ledger.explain = counted  # type: ignore[method-assign]  # the real one, with a tally
 
     async def run() -> None:
         tasks = [stage.create(timeout=20) for _ in range(count)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kubernetes.client import Configuration
 
 from backoff_ctrl.engine import Policy, Rejected
-from backoff_ctrl.k8s.gate.ledger import Desk
+from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.timers import ThreadTimers
 from backoff_ctrl.k8s.sharing.memory_file import MemoryFile
 from backoff_ctrl.k8s.sharing.memory_keeper import ENVIRONMENT, MemoryKeeper, memory_file_of
@@ -39,24 +39,24 @@ with waiting(timeout=0.2):
 """
 
 
-def ledger() -> Desk:
-    return Desk(ThreadTimers(), Policy(), "enforce", None)
+def new_ledger() -> Ledger:
+    return Ledger(ThreadTimers(), Policy(), "enforce", None)
 
 
-def learn(desk: Desk) -> None:
+def learn(ledger: Ledger) -> None:
     full = {"pods": 2 * 10**9}
-    desk.learn("team", ANYBODY, Rejected("q", {"pods": 10**9}, full, full), desk.timers.now())
+    ledger.learn("team", ANYBODY, Rejected("q", {"pods": 10**9}, full, full), ledger.timers.now())
 
 
 def test_the_next_ledger_knows_what_the_last_one_learned(tmp_path: Path) -> None:
     """The ceiling is there again, as learned, with its age."""
     path = tmp_path / "deep" / "gate.json"
-    first = ledger()
+    first = new_ledger()
     keeper = MemoryKeeper(first, MemoryFile(path, SERVER))
     learn(first)
     keeper.close()
 
-    second = ledger()
+    second = new_ledger()
     MemoryKeeper(second, MemoryFile(path, SERVER)).close()
     seen = second.snapshot().namespaces["team"].quotas["q"]["pods"]
     assert (seen.limited, seen.used, seen.source) == (2 * 10**9, 2 * 10**9, "learned")
@@ -65,9 +65,9 @@ def test_the_next_ledger_knows_what_the_last_one_learned(tmp_path: Path) -> None
 def test_a_killed_process_loses_little(tmp_path: Path) -> None:
     """The memory is saved now and then, not only at the end."""
     path = tmp_path / "gate.json"
-    desk = ledger()
-    learn(desk)
-    keeper = MemoryKeeper(desk, MemoryFile(path, SERVER), every=0.01)
+    ledger = new_ledger()
+    learn(ledger)
+    keeper = MemoryKeeper(ledger, MemoryFile(path, SERVER), every=0.01)
     found = None
     for _ in range(1_000_000):
         if (found := MemoryFile(path, SERVER).load()) is not None:
@@ -79,18 +79,18 @@ def test_a_killed_process_loses_little(tmp_path: Path) -> None:
 
 def test_a_gate_that_learned_nothing_writes_no_file(tmp_path: Path) -> None:
     """A gate that met no quota leaves no file."""
-    MemoryKeeper(ledger(), MemoryFile(tmp_path / "gate.json", SERVER)).close()
+    MemoryKeeper(new_ledger(), MemoryFile(tmp_path / "gate.json", SERVER)).close()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_ledger_that_fails_to_remember_counts_the_error_and_goes_on(tmp_path: Path) -> None:
     """Law 18: an internal error is counted, and no incomplete file is written."""
-    desk = ledger()
-    learn(desk)
-    handlers: Any = desk.controller._handlers
+    ledger = new_ledger()
+    learn(ledger)
+    handlers: Any = ledger.controller._handlers
     handlers["team"].knowledge.quotas = None
-    MemoryKeeper(desk, MemoryFile(tmp_path / "gate.json", SERVER)).close()
-    assert desk.counts.failed_open == 1
+    MemoryKeeper(ledger, MemoryFile(tmp_path / "gate.json", SERVER)).close()
+    assert ledger.counts.failed_open == 1
     assert not (tmp_path / "gate.json").exists()
 
 
@@ -120,8 +120,8 @@ def test_a_tilde_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_last_save_is_the_newest(tmp_path: Path) -> None:
     """A save in progress when the ledger closes ends first."""
-    desk, begun, go = ledger(), threading.Event(), threading.Event()
-    learn(desk)
+    ledger, begun, go = new_ledger(), threading.Event(), threading.Event()
+    learn(ledger)
     written: list[int] = []
 
     class Slow(MemoryFile):
@@ -132,10 +132,10 @@ def test_the_last_save_is_the_newest(tmp_path: Path) -> None:
             written.append(len(memory.quotas))
             return super().save(memory)
 
-    keeper = MemoryKeeper(desk, Slow(tmp_path / "gate.json", SERVER), every=0.01)
+    keeper = MemoryKeeper(ledger, Slow(tmp_path / "gate.json", SERVER), every=0.01)
     assert begun.wait(300)
     full = {"pods": 2 * 10**9}
-    desk.learn("other", ANYBODY, Rejected("q", {"pods": 10**9}, full, full), desk.timers.now())
+    ledger.learn("other", ANYBODY, Rejected("q", {"pods": 10**9}, full, full), ledger.timers.now())
     closing = threading.Thread(target=keeper.close)
     closing.start()
     closing.join(0.3)  # enough time to overtake it
@@ -156,7 +156,7 @@ def test_a_slow_disk_delays_no_client_of_another_server(tmp_path: Path, monkeypa
 
     monkeypatch.setenv(ENVIRONMENT, str(tmp_path))
     share = Share(Configuration(host="http://one"), None)
-    learn(share.desk)
+    learn(share.ledger)
     monkeypatch.setattr("os.fsync", slow)
     closing = threading.Thread(target=share.release)
     closing.start()
@@ -171,18 +171,18 @@ def test_a_slow_disk_delays_no_client_of_another_server(tmp_path: Path, monkeypa
 
 def test_an_unexpected_error_does_not_stop_later_saves(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Law 18: the error is counted and logged, and the next save is tried."""
-    desk, saved = ledger(), threading.Semaphore(0)
-    learn(desk)
+    ledger, saved = new_ledger(), threading.Semaphore(0)
+    learn(ledger)
 
     class Failing(MemoryFile):
         def save(self, memory: Memory) -> bool:
             saved.release()
             raise RuntimeError("not today")
 
-    keeper = MemoryKeeper(desk, Failing(tmp_path / "gate.json", SERVER), every=0.01)
+    keeper = MemoryKeeper(ledger, Failing(tmp_path / "gate.json", SERVER), every=0.01)
     assert all(saved.acquire(timeout=45) for _ in range(3))
     keeper.close()
-    assert desk.counts.failed_open >= 3
+    assert ledger.counts.failed_open >= 3
     assert len([message for message in caplog.messages if "internal error" in message]) == 1
 
 

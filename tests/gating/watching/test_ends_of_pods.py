@@ -95,11 +95,11 @@ def test_a_stored_pod_that_cant_be_read_is_alive_all_the_same() -> None:
 
 def create(seen: Observed, uid: str, used: str) -> None:
     """Have a pod created and charged, reported as the gate does it."""
-    desk = seen.desk
+    ledger = seen.ledger
     held: list[Any] = []
-    desk.stand(Request(uid, "team", Demand({PODS: ONE})), _Waiter(held))
+    ledger.stand(Request(uid, "team", Demand({PODS: ONE})), _Waiter(held))
     seen.server.quota(hard="3", used=used)
-    desk.settle(held[0], Created(stored=uid))
+    ledger.settle(held[0], Created(stored=uid))
 
 
 class _Waiter:
@@ -122,8 +122,8 @@ def test_a_recount_frees_only_what_pods_that_have_ended_were_charged() -> None:
         server = ScriptedServer()
         server.quota(hard="3")
         async with observed(server) as seen:
-            desk = seen.desk
-            assert desk.ends_told_of == {"team": True}
+            ledger = seen.ledger
+            assert ledger.ends_told_of == {"team": True}
             server.pod("a")
             server.pod("b")
             uids = [server.uid(PODS, "team", name) for name in "ab"]
@@ -132,19 +132,19 @@ def test_a_recount_frees_only_what_pods_that_have_ended_were_charged() -> None:
             await elapse(1.1)  # old enough that a recount after their end no longer counts them
             server.quota(hard="3", used="1")
             await elapse(0.1)
-            assert desk.left() == 1
+            assert ledger.left() == 1
 
             server.remove(PODS, "team", "a")
             await elapse(0.1)
-            assert desk.left() == 2
+            assert ledger.left() == 2
             server.quota(hard="3", used="0")
             await elapse(0.1)
-            assert desk.left() == 2
+            assert ledger.left() == 2
             server.cut(plural=PODS)
             await elapse(0.1)
-            assert desk.left() == 3
+            assert ledger.left() == 3
             await elapse(5)
-            assert desk.ends_told_of == {"team": True}
+            assert ledger.ends_told_of == {"team": True}
 
     run_virtual(main())
 
@@ -158,13 +158,13 @@ def test_ends_are_reported_only_while_pods_may_be_watched() -> None:
         server.forbidden = {(PODS, "team")}
         async with observed(server, ask_again=60) as seen:
             await elapse(100)
-            assert seen.desk.ends_told_of == {}
+            assert seen.ledger.ends_told_of == {}
             server.forbidden.clear()
             await elapse(100)
-            assert seen.desk.ends_told_of == {"team": True}
+            assert seen.ledger.ends_told_of == {"team": True}
             seen.watch.add("other")
             await elapse(1)
-            assert seen.desk.ends_told_of == {"team": True, "other": True}
+            assert seen.ledger.ends_told_of == {"team": True, "other": True}
 
     run_virtual(main())
 
@@ -174,13 +174,13 @@ async def test_a_restarted_engine_knows_where_ends_are_reported() -> None:
     gate = AsyncGate()
     quota = ObservedQuota(spec={PODS: 5}, hard={PODS: 5}, used={PODS: 5})
     for namespace in ("team", "other"):
-        gate.desk.observe_quota(namespace, "q", quota)
-        gate.desk.ends_told(namespace, told=True)
-    gate.desk.ends_told("other", told=False)
+        gate.ledger.observe_quota(namespace, "q", quota)
+        gate.ledger.ends_told(namespace, told=True)
+    gate.ledger.ends_told("other", told=False)
 
-    gate.desk.settle(None, None)  # type: ignore[arg-type]  # a bug of ours
+    gate.ledger.settle(None, None)  # type: ignore[arg-type]  # a bug of ours
 
-    namespaces = gate.desk.snapshot().namespaces
+    namespaces = gate.ledger.snapshot().namespaces
     assert {name: seen.ends_told for name, seen in namespaces.items()} == {"team": True, "other": False}
     await gate.aclose()
 
@@ -201,7 +201,7 @@ async def test_a_quota_that_counts_less_than_is_alive_admits_no_create(sandbox: 
         less = {"status": {"used": {"pods": "0", "configmaps": "7"}}}
         await watched.core.patch_namespaced_resource_quota_status("q", "team", less)
         await watched.until(lambda n: ceiling(n, resource="configmaps").used == 7 * ONE)
-        assert ceiling(watched.api.gate.desk.snapshot().namespaces["team"]).used == 2 * ONE
+        assert ceiling(watched.api.gate.ledger.snapshot().namespaces["team"]).used == 2 * ONE
         assert not third.done()
 
         await watched.core.delete_namespaced_pod(gone, "team", grace_period_seconds=0)

@@ -47,7 +47,7 @@ class Watched:
     async def until(self, holds: Callable[[Any], bool]) -> None:
         """Wait until this holds for the ledger's namespace ``team``."""
         async with asyncio.timeout(45), self._news:
-            await self._news.wait_for(lambda: holds(self.api.gate.desk.snapshot().namespaces.get("team")))
+            await self._news.wait_for(lambda: holds(self.api.gate.ledger.snapshot().namespaces.get("team")))
 
 
 @pytest.fixture
@@ -61,9 +61,9 @@ def watching(url: str, **settings: Any) -> Any:
     @contextlib.asynccontextmanager
     async def run() -> AsyncIterator[Watched]:
         gate, news = AsyncGate(policy=Policy(base=20, cap=20)), asyncio.Condition()
-        desk = Telling(gate.desk, news)
+        ledger = Telling(gate.ledger, news)
         async with AsyncGatedApiClient(client.Configuration(host=url), gate=gate) as api:
-            watch = QuotaWatch(desk, ClientSource(api), ["team"], **settings)
+            watch = QuotaWatch(ledger, ClientSource(api), ["team"], **settings)
             task = asyncio.ensure_future(watch.run())
             try:
                 yield Watched(api, task, news)
@@ -77,13 +77,13 @@ def watching(url: str, **settings: Any) -> Any:
 class Telling:
     """A ledger that notifies the test of each call, so that the test need not sleep."""
 
-    def __init__(self, desk: Any, news: asyncio.Condition) -> None:
-        self._desk = desk
+    def __init__(self, ledger: Any, news: asyncio.Condition) -> None:
+        self._ledger = ledger
         self._news = news
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __getattr__(self, name: str) -> Any:
-        told = getattr(self._desk, name)
+        told = getattr(self._ledger, name)
 
         def tell(*args: Any, **options: Any) -> None:
             told(*args, **options)
@@ -210,7 +210,7 @@ async def test_forbidden_watches_are_logged_once_and_tried_again(caplog: pytest.
     with scripted_server(answer) as server:
         async with watching(server.url, ask_again=0.01) as watched:
             await asyncio.wait_for(asked.wait(), 45)
-            known = watched.api.gate.desk.snapshot().namespaces
+            known = watched.api.gate.ledger.snapshot().namespaces
 
     assert "team" not in known
     said = [r.message for r in caplog.records if "cannot watch quotas of namespace team" in r.message]

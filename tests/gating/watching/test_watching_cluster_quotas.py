@@ -46,20 +46,20 @@ def test_a_cluster_quota_counts_in_each_namespace_that_it_selects() -> None:
         server.put(OVER, "", "big", over("10", "4", "team", "two", "other"))
         async with observed(server, ("team", "two")) as seen:
             await elapse(1)
-            assert [seen.desk.left("big", namespace=name) for name in ("team", "two", "other")] == [6, 6, None]
+            assert [seen.ledger.left("big", namespace=name) for name in ("team", "two", "other")] == [6, 6, None]
 
             server.put(OVER, "", "big", over("10", "9", "team"))
             await elapse(1)
-            assert [seen.desk.left("big", namespace=name) for name in ("team", "two")] == [1, None]
+            assert [seen.ledger.left("big", namespace=name) for name in ("team", "two")] == [1, None]
 
             seen.watch.add("late")
             server.put(OVER, "", "big", over("10", "9", "team", "late"))
             await elapse(1)
-            assert seen.desk.left("big", namespace="late") == 1
+            assert seen.ledger.left("big", namespace="late") == 1
 
             server.remove(OVER, "", "big")
             await elapse(1)
-            assert [seen.desk.left("big", namespace=name) for name in ("team", "late")] == [None, None]
+            assert [seen.ledger.left("big", namespace=name) for name in ("team", "late")] == [None, None]
 
     run_virtual(main())
 
@@ -73,10 +73,10 @@ def test_a_namespace_that_comes_into_use_gets_the_existing_cluster_quotas() -> N
         server.put(OVER, "", "big", over("10", "4", "late"))
         async with observed(server, ()) as seen:
             await elapse(1)
-            assert seen.desk.left("big", namespace="late") is None
+            assert seen.ledger.left("big", namespace="late") is None
             seen.watch.add("late")
 
-            assert seen.desk.left("big", namespace="late") == 6
+            assert seen.ledger.left("big", namespace="late") == 6
 
     run_virtual(main())
 
@@ -93,13 +93,13 @@ def test_cluster_quotas_that_can_no_longer_be_watched_are_learned() -> None:
             server.forbidden = {(OVER, None)}
             server.cut()
             await elapse(2)
-            assert seen.desk.observes()
-            assert seen.desk.left("big") is None
+            assert seen.ledger.observes()
+            assert seen.ledger.left("big") is None
             assert seen.book.status()[OVER].state is Seeing.LEARNING
 
             server.forbidden.clear()
             await elapse(200)
-            assert seen.desk.left("big") == 6
+            assert seen.ledger.left("big") == 6
 
     run_virtual(main())
 
@@ -114,11 +114,11 @@ def test_a_namespaces_own_quota_is_not_overwritten_by_a_cluster_quota_of_its_nam
         async with observed(server) as seen:
             server.put(OVER, "", "same", over("10", "4", "team"))
             await elapse(1)
-            assert seen.desk.left("same") == 3
+            assert seen.ledger.left("same") == 3
             server.remove(OVER, "", "same")
             await elapse(1)
 
-            assert seen.desk.left("same") == 3
+            assert seen.ledger.left("same") == 3
             assert seen.book.counts.ignored == {"name-taken": 1}
 
     run_virtual(main())
@@ -137,7 +137,7 @@ def test_the_api_group_is_asked_for_until_the_server_answers() -> None:
             server.down = False
             await elapse(10)
 
-            assert seen.desk.left("big") == 6
+            assert seen.ledger.left("big") == 6
 
     run_virtual(main())
 
@@ -150,15 +150,15 @@ def test_a_first_404_of_a_kind_that_existed_is_not_final() -> None:
         server.served = {CLUSTER_QUOTAS.path}
         server.put(OVER, "", "big", over("10", "4", "team"))
         async with observed(server) as seen:
-            assert seen.desk.left("big") == 6
+            assert seen.ledger.left("big") == 6
 
             server.absent = {OVER}
             server.cut()
             await elapse(0.5)
-            assert seen.desk.left("big") is None
+            assert seen.ledger.left("big") is None
             server.absent.clear()
             await elapse(10)
-            assert seen.desk.left("big") == 6
+            assert seen.ledger.left("big") == 6
 
             server.absent = {OVER}
             server.cut()

@@ -32,13 +32,13 @@ def test_a_stream_that_ends_normally_is_resumed_where_it_ended() -> None:
             server.quota(hard="5")
             await elapse(1)
 
-            assert seen.desk.left() == 5
+            assert seen.ledger.left() == 5
             assert server.count("list") == 1
             assert [ask.version for ask in server.asked if (ask.what, ask.plural) == ("watch", "resourcequotas")] == [
                 "101",
                 "102",
             ]
-            assert "lost team" not in seen.desk.news
+            assert "lost team" not in seen.ledger.news
             assert seen.book.counts.resumed == 1
 
     run_virtual(main())
@@ -85,9 +85,9 @@ def test_an_expired_version_leads_to_a_list(*, as_answer: bool) -> None:
             server.forget_history()
             await elapse(1)
 
-            assert seen.desk.left("kept") == 7
-            assert seen.desk.left("old") is None
-            assert "team/old is gone" in seen.desk.news
+            assert seen.ledger.left("kept") == 7
+            assert seen.ledger.left("old") is None
+            assert "team/old is gone" in seen.ledger.news
             assert seen.book.of("team") is not None
 
     run_virtual(main())
@@ -111,8 +111,8 @@ def test_a_version_that_expires_between_two_streams_is_counted_and_listed_again(
 
             assert seen.book.counts.expired == 1
             assert server.count("list") == 2
-            assert seen.desk.left() == 4
-            assert seen.desk.observes()
+            assert seen.ledger.left() == 4
+            assert seen.ledger.observes()
 
     run_virtual(main())
 
@@ -128,7 +128,7 @@ def test_a_broken_stream_is_reported_and_followed_by_a_list() -> None:
             server.cut()
             await elapse(0.2)
 
-            assert seen.desk.news == ["team/q", "watching team", "lost team", "team/q", "watching team"]
+            assert seen.ledger.news == ["team/q", "watching team", "lost team", "team/q", "watching team"]
             assert seen.book.counts.reconnects == 1
 
     run_virtual(main())
@@ -151,15 +151,15 @@ def test_a_malformed_list_is_not_taken_for_an_empty_one(items: Any) -> None:
         server.quota()
         async with observed(server) as seen:
             await elapse(60)
-            assert seen.desk.observes()
+            assert seen.ledger.observes()
             server.odd = True
             server.cut()
             await elapse(60)
-            assert not seen.desk.observes()
-            assert "gone team/q" not in seen.desk.news
+            assert not seen.ledger.observes()
+            assert "gone team/q" not in seen.ledger.news
             server.odd = False
             await elapse(60)
-            assert seen.desk.observes()
+            assert seen.ledger.observes()
 
     run_virtual(main())
 
@@ -185,8 +185,8 @@ def test_an_unreachable_server_is_tried_ever_more_rarely_and_found_again() -> No
             assert away.state is Seeing.LEARNING
             assert "connection refused" in away.why
             assert away.since < 1
-            assert seen.desk.observes()
-            assert seen.desk.left() == 2
+            assert seen.ledger.observes()
+            assert seen.ledger.left() == 2
 
     run_virtual(main())
 
@@ -288,7 +288,7 @@ def test_a_long_list_comes_in_pages_and_is_compared_as_a_whole() -> None:
             server.remove("resourcequotas", "team", "q7")
             await elapse(2)
 
-            assert [each for each in seen.desk.news if each.endswith("gone")] == ["team/q7 is gone"]
+            assert [each for each in seen.ledger.news if each.endswith("gone")] == ["team/q7 is gone"]
             assert seen.book.counts.relists == 3  # one of them of pods
 
     run_virtual(main())

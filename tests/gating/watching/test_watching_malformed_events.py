@@ -119,7 +119,7 @@ def test_the_watch_outlives_any_lines(lines: list[Any]) -> None:
             server.quota(hard="8")
             await elapse(1)
 
-            assert seen.desk.left() == 8
+            assert seen.ledger.left() == 8
             assert seen.book.counts.failures == 0
             assert not seen.task.done()
 
@@ -167,8 +167,8 @@ def test_malformed_events_are_counted_by_reason_and_change_nothing(line: Any, re
             await elapse(1)
 
             assert seen.book.counts.ignored == {str(reason): 1}
-            assert seen.desk.left() == 2
-            assert seen.desk.news == ["team/q", "watching team"]
+            assert seen.ledger.left() == 2
+            assert seen.ledger.news == ["team/q", "watching team"]
             assert server.count("watch") == 1
 
     run_virtual(main())
@@ -185,13 +185,13 @@ def test_a_quota_that_becomes_unreadable_is_dropped() -> None:
             await elapse(1)
             server.put("resourcequotas", "team", "q", {"spec": {"scopes": 5}, "status": {"hard": {"pods": "1"}}})
             await elapse(1)
-            assert seen.desk.left("q") is None
-            assert seen.desk.left("good") == 3
+            assert seen.ledger.left("q") is None
+            assert seen.ledger.left("good") == 3
             assert seen.book.counts.ignored == {"unreadable": 1}
 
             server.quota("q", hard="4")
             await elapse(1)
-            assert seen.desk.left("q") == 4
+            assert seen.ledger.left("q") == 4
 
     run_virtual(main())
 
@@ -209,8 +209,8 @@ def test_malformed_items_do_not_spoil_the_rest_of_a_list() -> None:
         async with observed(server) as seen:
             await elapse(1)
 
-            assert seen.desk.left("good") == 3
-            assert seen.desk.observes()
+            assert seen.ledger.left("good") == 3
+            assert seen.ledger.observes()
             assert seen.book.counts.ignored == {"no-metadata": 1, "no-event": 1, "unreadable": 1}
 
     run_virtual(main())
@@ -255,7 +255,7 @@ def test_events_that_come_faster_than_they_are_read_do_not_block_the_event_loop(
             server.tell(*[17] * 10_000)
             task = asyncio.ensure_future(other())
             server.quota(hard="7")
-            while seen.desk.left() != 7:
+            while seen.ledger.left() != 7:
                 await asyncio.wait([task], timeout=0)
             task.cancel()
 
@@ -281,7 +281,7 @@ def test_an_internal_error_is_counted_and_the_watch_goes_on(caplog: pytest.LogCa
             await elapse(5)
 
             assert seen.book.counts.failures == 2
-            assert seen.desk.left() == 4
+            assert seen.ledger.left() == 4
 
     run_virtual(main())
 

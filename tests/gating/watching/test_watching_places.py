@@ -32,13 +32,13 @@ def test_where_quotas_are_forbidden_the_ends_of_pods_are_hints() -> None:
             server.pod("new")
             server.pod("new")
             await elapse(1)
-            assert "team: something ended" not in seen.desk.news
+            assert "team: something ended" not in seen.ledger.news
 
             server.remove(PODS, "team", "old")
             server.remove(PODS, "team", "new")
             await elapse(1)
 
-            assert seen.desk.news.count("team: something ended") == 2
+            assert seen.ledger.news.count("team: something ended") == 2
             sight = seen.book.of("team")
             assert sight is not None
             assert (sight.state, sight.why) == (Seeing.PODS, "403: may not list resourcequotas")
@@ -61,7 +61,7 @@ def test_a_watch_of_pods_that_broke_hints_once_when_it_is_back() -> None:
                 server.remove(PODS, "team", f"p{number}")
             await elapse(2)
 
-            assert seen.desk.news.count("team: something ended") == 1
+            assert seen.ledger.news.count("team: something ended") == 1
 
     run_virtual(main())
 
@@ -89,7 +89,7 @@ def test_a_permission_that_is_granted_again_is_noticed() -> None:
             assert len(gaps) > 5
             assert len({round(gap / longest, 3) for gap, longest in zip(gaps, ASKED, strict=False)}) > 3
             assert seen.book.of("team").state is Seeing.QUOTAS  # type: ignore[union-attr]
-            assert seen.desk.left() == 3
+            assert seen.ledger.left() == 3
             assert server.open_streams == {(QUOTAS, "team"): 1, (PODS, "team"): 1}
 
     run_virtual(main())
@@ -103,14 +103,14 @@ def test_when_a_permission_is_revoked_the_quotas_seen_with_it_are_dropped() -> N
         server.quota(hard="3")
         async with observed(server) as seen:
             await elapse(60)
-            assert seen.desk.left() == 3
+            assert seen.ledger.left() == 3
             server.forbidden = {(QUOTAS, "team"), (PODS, "team")}
             server.cut()
             server.cut(plural=PODS)
             await elapse(3)
 
-            assert seen.desk.left() is None
-            assert not seen.desk.observes()
+            assert seen.ledger.left() is None
+            assert not seen.ledger.observes()
             sight = seen.book.of("team")
             assert sight is not None
             assert sight.state is Seeing.LEARNING
@@ -161,7 +161,7 @@ def test_if_watching_all_namespaces_is_forbidden_each_one_in_use_is_watched() ->
             await elapse(1000)
 
             assert server.open_streams == {(kind, name): 1 for kind in (QUOTAS, PODS) for name in "ab"}
-            assert seen.desk.left(namespace="a") == seen.desk.left(namespace="b") == 2
+            assert seen.ledger.left(namespace="a") == seen.ledger.left(namespace="b") == 2
             assert seen.book.of("a").state is Seeing.QUOTAS  # type: ignore[union-attr]
             assert seen.book.status()[EVERYWHERE].state is Seeing.LEARNING
 
@@ -188,14 +188,14 @@ def test_when_all_namespaces_may_be_watched_again_one_stream_takes_over() -> Non
             await elapse(200)
 
             assert server.open_streams == {(QUOTAS, None): 1, (PODS, "a"): 1}
-            assert seen.desk.ends_told_of == {"a": True}
-            assert seen.desk.left("kept", namespace="a") == 2
-            assert seen.desk.left("gone", namespace="a") is None
-            assert seen.desk.observes("a")
+            assert seen.ledger.ends_told_of == {"a": True}
+            assert seen.ledger.left("kept", namespace="a") == 2
+            assert seen.ledger.left("gone", namespace="a") is None
+            assert seen.ledger.observes("a")
             assert set(seen.book.status()) == {EVERYWHERE}
             server.quota("kept", hard="9", namespace="a")
             await elapse(1)
-            assert seen.desk.left("kept", namespace="a") == 9
+            assert seen.ledger.left("kept", namespace="a") == 9
             server.cut(plural=PODS)
             await elapse(10)
             assert set(seen.book.status()) == {EVERYWHERE}
@@ -238,9 +238,9 @@ def test_the_namespaces_watched_separately_are_bounded() -> None:
             assert Counter(kind for kind, _ in server.open_streams) == {QUOTAS: 256, PODS: 256}
             assert server.open_streams[QUOTAS, "n0"] == 1
             assert server.open_streams[QUOTAS, "n1"] == server.open_streams[PODS, "n1"] == 0
-            assert not seen.desk.ends_told_of["n1"]
-            assert seen.desk.left(namespace="n1") is None
-            assert not seen.desk.observes("n1")
+            assert not seen.ledger.ends_told_of["n1"]
+            assert seen.ledger.left(namespace="n1") is None
+            assert not seen.ledger.observes("n1")
             assert len(seen.book.status()) == 256
 
     run_virtual(main())
@@ -258,7 +258,7 @@ def test_the_namespaces_whose_pods_are_watched_beside_all_quotas_are_bounded() -
             await elapse(1)
 
             assert Counter(kind for kind, _ in server.open_streams) == {QUOTAS: 1, PODS: 256}
-            assert [name for name, told in seen.desk.ends_told_of.items() if not told] == ["n0"]
+            assert [name for name, told in seen.ledger.ends_told_of.items() if not told] == ["n0"]
 
     run_virtual(main())
 
@@ -272,8 +272,8 @@ def test_a_quota_edited_counts_at_once_for_the_verdict_and_for_room() -> None:
         async with observed(server) as seen:
             await elapse(1)
             heard = Heard()
-            seen.desk.stand(Request("three", "team", Demand({"pods": 3 * ONE})), heard)
-            seen.desk.stand(Request("two", "team", Demand({"pods": 2 * ONE})), heard)
+            seen.ledger.stand(Request("three", "team", Demand({"pods": 3 * ONE})), heard)
+            seen.ledger.stand(Request("two", "team", Demand({"pods": 2 * ONE})), heard)
             await elapse(0.1)
             assert heard.said == ["three: never-fits"]
 

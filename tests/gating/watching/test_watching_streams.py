@@ -291,21 +291,21 @@ async def test_only_the_metadata_of_pods_is_read_and_only_the_version_of_their_l
 
 async def test_streams_that_break_after_every_event_miss_nothing(sandbox: BackgroundSandbox) -> None:
     """Although the history is compacted in between, all of 20 changes are known in the end."""
-    desk = RecordingDesk()
+    ledger = RecordingDesk()
     sandbox.create_quota("team", "q", {"pods": "1"})
     async with client.ApiClient(client.Configuration(host=sandbox.url)) as api:
         core: Any = client.CoreV1Api(api)
-        watch = QuotaWatch(desk, ClientSource(api), ["team"], longest_pause=0.05)
+        watch = QuotaWatch(ledger, ClientSource(api), ["team"], longest_pause=0.05)
         task = asyncio.ensure_future(watch.run())
-        await until(lambda: desk.left() == 1)
+        await until(lambda: ledger.left() == 1)
         sandbox.faults.watch_break_share = 1.0
         for number in range(2, 22):
             await core.patch_namespaced_resource_quota("q", "team", {"spec": {"hard": {"pods": str(number)}}})
             if number % 5 == 0:
                 sandbox.call(lambda each: each.compact())
-        await until(lambda: desk.left() == 21)
+        await until(lambda: ledger.left() == 21)
         sandbox.faults.clear()
-        await until(lambda: desk.observes() and desk.left() == 21)
+        await until(lambda: ledger.observes() and ledger.left() == 21)
         sight = watch.book.of("team")
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
