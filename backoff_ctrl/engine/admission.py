@@ -31,7 +31,7 @@ class Admission:
 
     __slots__ = (
         "_resume", "_scan_due", "_shared", "_waiters_max", "keeping", "knowledge", "line", "namespace", "pace",
-        "policy", "probing", "settling", "wake_at",
+        "policy", "probing", "seq", "settling", "wake_at",
     )  # fmt: skip
 
     def __init__(self, namespace: str, shared: Shared, *, observing: bool, ends_told: bool = False) -> None:
@@ -45,6 +45,7 @@ class Admission:
         self.probing = Probing(namespace, self.knowledge, shared)
         self.settling = Settling()
         self.pace = Pace(self.policy, shared.rng)
+        self.seq = 0  # of the newest request
         self.wake_at = FOREVER
         self._resume: tuple[float, int] | None = None
         self._scan_due = False
@@ -57,8 +58,7 @@ class Admission:
         line = self.line
         request.joined = now
         request.rank = now - request.priority * self.policy.age_step if request.priority else now
-        shared = self._shared
-        shared.seq = request.seq = shared.seq + 1
+        self.seq = request.seq = self.seq + 1
         if line.size:
             row = line.rows.get((request.demand.key, request.priority, request.flow))
             if row is not None and line.size < self._waiters_max:

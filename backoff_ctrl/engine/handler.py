@@ -33,10 +33,9 @@ class ComputeResourceAwareBackOffHandler(Admission):
         """Admit at once and ungated; the outcome is learned from like any other."""
         shape = self.knowledge.shape_of(request.demand)
         self.knowledge.know(shape)
-        shared = self._shared
-        shared.seq = request.seq = shared.seq + 1
+        self.seq = request.seq = self.seq + 1
         request.joined = request.rank = now
-        ticket = Ticket(request, shape, shared.flow(request.flow), now, False, False)
+        ticket = Ticket(request, shape, self._shared.flow(request.flow), now, False, False)
         self.knowledge.outstanding[ticket] = None
         self._set_alarm(now)
         return ticket

@@ -46,7 +46,6 @@ class Shared:
     flows: dict[str, Window] = field(default_factory=dict)
     contended: dict[Window, None] = field(default_factory=dict)
     blocked: dict[str, None] = field(default_factory=dict)  # namespaces where a block began, until ``take_blocked``
-    seq: int = 0  # of the newest request
     lengthened_at: float = float("-inf")  # when the settle time grew last
     answer_time: float = 0.0  # recent mean, in seconds, of creates where others wait for news; 0: none so far
     trailing: float = 0.0  # the settle time as a multiple of that, as of ``learned_at``
