@@ -29,7 +29,7 @@ demo: $(STAMP) ## compare plain retries with the gate over real HTTP; writes bui
 run: $(STAMP) ## keep a workload going through the gate, with a table that refreshes; Ctrl-C ends it
 	$(BIN)/backoff-ctrl demo --keep-going $(ARGS)
 
-test: $(STAMP) ## run the whole suite, on the sandbox and a real Kubernetes, with branch coverage of the engine
+test: $(STAMP) ## run the whole suite, on the sandbox and a real Kubernetes, with branch coverage of the engine, two processes a core
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --cov --cov-report=term $(ARGS)
 	@echo "pragmas that exempt lines of the engine: $$(grep -rc 'pragma: no' backoff_ctrl/engine --include='*.py' | awk -F: '{n += $$2} END {print n}')"
 
@@ -37,7 +37,7 @@ test-quick: $(STAMP) ## run what needs no real Kubernetes: sandbox only, fewer d
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(BIN)/python -m pytest -m 'not real' $(SIDE_BY_SIDE) $(ARGS)
 
 test-oldest: $(STAMP) ## run the tests of the cluster against the oldest Kubernetes that is supported
-	BACKOFF_CTRL_BED=oldest $(BIN)/python -m pytest tests/cluster $(ARGS)
+	BACKOFF_CTRL_BED=oldest $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/cluster $(ARGS)
 
 cluster: $(STAMP) ## start a Kubernetes control plane and say how to reach it; Ctrl-C ends it
 	@$(BIN)/python -m tests.cluster

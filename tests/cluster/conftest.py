@@ -67,7 +67,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         reason = f"{error}\n(nothing was tested; `make test-quick` runs what needs no Kubernetes server)"
         if not hasattr(session.config, "workerinput"):
             pytest.exit(reason, returncode=pytest.ExitCode.INTERNAL_ERROR)
-        session.config.stash[WHY_NOT] = reason  # a worker of xdist that exits is a riddle: its tests fail instead
+        session.config.stash[WHY_NOT] = reason  # a worker of xdist that exits here is a riddle
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Let a worker of xdist that can't have its programs run nothing: it says why, and ends the whole run."""
+    session.shouldstop = session.config.stash.get(WHY_NOT, False)
+    return True if session.shouldstop else None
 
 
 def _fixtures_of(item: pytest.Item) -> list[str]:
@@ -92,10 +99,8 @@ def say(request: pytest.FixtureRequest) -> Say:
 
 
 @pytest.fixture(scope="session")
-def binaries(request: pytest.FixtureRequest) -> Binaries:
+def binaries() -> Binaries:
     """Return kubectl and the others, of the version under test."""
-    if WHY_NOT in request.config.stash:
-        pytest.fail(request.config.stash[WHY_NOT], pytrace=False)
     return wanted()
 
 

@@ -102,7 +102,12 @@ def test_a_build_that_is_killed_leaves_nothing_behind(compiler: Path) -> None:
     assert [path.name for path in wanted().programs["etcd"].parent.iterdir()] == [".lock"]
 
 
-def test_without_its_programs_a_run_fails_and_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("processes", "code"),
+    [("0", pytest.ExitCode.INTERNAL_ERROR), ("1", pytest.ExitCode.INTERRUPTED)],
+    ids=["in this process", "in workers"],
+)
+def test_without_its_programs_a_run_fails_and_says_so(tmp_path: Path, processes: str, code: pytest.ExitCode) -> None:
     """Not one test runs, the exit code is not 0, and the last words name what is missing and what runs without it."""
     environment = {**os.environ, "BACKOFF_CTRL_BINARIES": str(tmp_path)}
     command = [
@@ -110,13 +115,15 @@ def test_without_its_programs_a_run_fails_and_says_so(tmp_path: Path) -> None:
         "-m",
         "pytest",
         "-q",
+        "-n",
+        processes,
         "--no-cov",
         "-p",
         "no:cacheprovider",
         "tests/cluster/control_plane/test_bed.py",
     ]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=250, check=False)
-    assert done.returncode == pytest.ExitCode.INTERNAL_ERROR
+    assert done.returncode == code, done.stdout + done.stderr
     assert f"BACKOFF_CTRL_BINARIES names a folder without {tmp_path}/etcd" in done.stdout + done.stderr
     assert "nothing was tested; `make test-quick` runs what needs no Kubernetes server" in done.stdout + done.stderr
     assert not re.search(r"\d (passed|skipped)", done.stdout)
