@@ -14,7 +14,7 @@ from kubernetes import client
 from kubernetes.aio import client as aio
 
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.answers.answer import Answer
+from backoff_ctrl.k8s.answers.answer import Answer, GateClosed
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.gate import first_list as first_contact
 from backoff_ctrl.k8s.gate.aio import Gate
@@ -167,21 +167,26 @@ async def test_not_even_the_first_create_is_refused_on_an_event_loop(sandbox: Ba
 def test_creates_that_fit_by_the_list_are_sent_at_once(sandbox: BackgroundSandbox) -> None:
     """The list shows room: of thirty creates twenty are sent, and ten wait without having been sent."""
     sandbox.create_quota("team", "q", {"pods": "20"})
-    with GatedApiClient(client.Configuration(host=sandbox.url), gate=gate_that_lists()) as api:
+    gate = gate_that_lists()
+    made, late = [], []
+    with (
+        ThreadPoolExecutor(30) as pool,
+        GatedApiClient(client.Configuration(host=sandbox.url), gate=gate) as api,  # closed first: that ends the waits
+    ):
         core: Any = client.CoreV1Api(api)
-        made, late = [], []
         all_there = threading.Barrier(30)
 
-        def create(_: int) -> None:
+        def create() -> None:
             all_there.wait(45)
             try:
-                with waiting(timeout=1):
-                    made.append(core.create_namespaced_pod("team", POD))
-            except WaitTimeout as error:
+                made.append(core.create_namespaced_pod("team", POD))
+            except GateClosed as error:
                 late.append(error)
 
-        with ThreadPoolExecutor(30) as pool:
-            list(pool.map(create, range(30)))
+        for _ in range(30):
+            pool.submit(create)
+        while len(made) < 20 or gate.ledger.snapshot().namespaces["team"].waiting < 10:
+            threading.Event().wait(0.01)
     assert (len(made), len(late)) == (20, 10)
     assert sandbox.counters.creates.refused == 0
 
