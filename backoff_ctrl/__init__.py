@@ -8,6 +8,7 @@ The names below are loaded when they are first used: threads alone never load as
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
     from backoff_ctrl.k8s.gated.client import GatedApiClient
     from backoff_ctrl.k8s.gated.waiting import waiting
+
+if not (Path(__file__).parent / "k8s" / "__init__.py").is_file():  # a clone without links, or an sdist
+    raise ImportError("backoff_ctrl/k8s and backoff_ctrl/api are missing: see CONTRIBUTING.md, Set up", name=__name__)
 
 __all__ = ["AsyncGate", "AsyncGatedApiClient", "Controller", "Gate", "GatedApiClient", "waiting"]
 

@@ -1,1 +1,4 @@
 """Find a cluster (kubeconfig, in-cluster service account) and send it simple requests."""
+
+if not __name__.startswith("backoff_ctrl."):  # docs/decisions/import-names.md
+    raise ImportError("import this room as part of backoff_ctrl", name=__name__)

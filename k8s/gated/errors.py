@@ -33,12 +33,14 @@ class WaitTimeout(LastAnswerShown, ApiException, TimeoutError):  # noqa: N818 - 
 def callers_error(driver: Driver, wait_timeout: Callable[[WaitedTooLong], Exception]) -> BaseException:
     """Return the error to raise for a create that ended without an answer.
 
-    A time-out becomes the client's own exception. Where our error only names the kind of a transport's error, that
-    one is returned: callers catch what they always caught.
+    A time-out becomes the client's own exception, which carries the last quota rejection if there was one. Where our
+    error only names the kind of a transport's error, that one is returned: callers catch what they always caught.
     """
     error = driver.error
     if isinstance(error, WaitedTooLong):
-        return wait_timeout(error)
+        timed_out = wait_timeout(error)
+        annotate(timed_out, driver)
+        return timed_out
     if isinstance(error, NotSent | OutcomeUnknown) and error.__cause__ is not None:
         return error.__cause__
     return error or RuntimeError(f"{driver.label} ended without an answer")

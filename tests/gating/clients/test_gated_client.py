@@ -113,6 +113,8 @@ def test_a_time_limit_raises_what_both_kinds_of_callers_catch(sandbox: Backgroun
         "gave up waiting for pods team/p-* after 0.2 s, the timeout it was given; the "
     )
     assert "exceeded quota: q" in str(caught.value.body)
+    assert caught.value.quota_rejection.quota == "q"  # type: ignore[attr-defined]
+    assert caught.value.__notes__ == [note for note in caught.value.__notes__ if note.startswith("backoff-ctrl: quota")]
 
 
 def test_options_are_read_in_the_callers_thread_not_in_the_pool(sandbox: BackgroundSandbox, core: Any) -> None:
