@@ -31,13 +31,22 @@ gc.disable()  # until all is collected: to look for garbage then costs a third a
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     """Where several processes share the tests: one of them runs all that share a fixture of their module.
 
-    What is `long` is started first, in the random order that it has: begun last, each would run on alone.
+    What is `long` is spread over the first half, groups first: begun last, each would run on alone, and side by side
+    they would all wait at the same time.
     """
     for item in items:
         if isinstance(item, pytest.Function) and "module" in _scopes(item):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
     yield
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    long = [item for item in items if item.get_closest_marker("long")]
+    short = [item for item in items if not item.get_closest_marker("long")]
+    long.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+    apart = len(short) // (2 * len(long)) if long else 0
+    items.clear()
+    for item in long:
+        items += [item, *short[:apart]]
+        del short[:apart]
+    items += short
 
 
 def _scopes(item: pytest.Function) -> set[str]:
