@@ -130,7 +130,7 @@ class Gated:
                 group.create_task(one())
 
     async def close(self) -> None:
-        """End it."""
+        """Stop what was started, and close the connections."""
         await self.client.close()
 
 
@@ -203,7 +203,7 @@ class Bare:
         await asyncio.gather(watch, return_exceptions=True)
 
     async def close(self) -> None:
-        """End it."""
+        """Stop what was started, and close the connections."""
         await self.client.close()
 
 
@@ -228,7 +228,7 @@ class Blind:
             await asyncio.sleep(self._pause)
 
     async def close(self) -> None:
-        """End it."""
+        """Stop what was started, and close the connections."""
         await self._client.close()
 
 

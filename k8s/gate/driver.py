@@ -262,7 +262,9 @@ class Driver:
                 self._hands.call(action, self.step)
         except Exception as error:  # noqa: BLE001 - law 18
             self._ledger.failed_open(error)
-            if isinstance(self.machine, Ungated):
+            if isinstance(action, Return):  # answered: it is never sent again
+                self._conclude(action.answer, None)
+            elif isinstance(self.machine, Ungated):
                 self.machine.state = State.OVER
                 self._conclude(None, error)
             else:

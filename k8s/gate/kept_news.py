@@ -37,16 +37,16 @@ class KeptNews:
         self._news.pop(subject, None)
 
     def drop_lost(self, namespace: str | None) -> None:
-        """Forget that a namespace's watch is lost, which is how a new engine begins, unless all are watched."""
+        """Drop the news that a watch was lost: a new engine assumes no watch. Kept if all namespaces are watched."""
         if (None, None) not in self._news:
             self._news.pop((namespace, None), None)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all news: a new engine failed on it."""
         self._news.clear()
 
     def repeat(self, engine: Controller, now: float) -> None:
-        """Give all of it to a new engine: the quotas first, then the watches, which vouch for all quotas."""
+        """Give all of it to a new engine: the quotas first, then the watches, which say that no quota is missing."""
         kept = list(self._news.items())
         for _, news in sorted(kept, key=lambda item: item[0][1] is None):
             news(engine, now)

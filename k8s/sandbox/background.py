@@ -51,7 +51,7 @@ class BackgroundSandbox:
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(timeout=30)
 
     def create_namespace(self, name: str, labels: Mapping[str, str] | None = None) -> None:
-        """See ``Sandbox.create_namespace``."""
+        """Create a namespace, from any thread."""
         self.call(lambda sandbox: sandbox.create_namespace(name, labels))
 
     def create_quota(
@@ -62,11 +62,11 @@ class BackgroundSandbox:
         scopes: Iterable[str] = (),
         scope_selector: JSON | None = None,
     ) -> None:
-        """See ``Sandbox.create_quota``."""
+        """Create a ResourceQuota, from any thread; its status is set at once."""
         self.call(lambda sandbox: sandbox.create_quota(namespace, name, hard, scopes, scope_selector))
 
     def used(self, namespace: str, quota: str) -> dict[str, str]:
-        """See ``Sandbox.used``."""
+        """Return ``status.used`` of a quota, from any thread."""
         return self.call(lambda sandbox: sandbox.used(namespace, quota))
 
 

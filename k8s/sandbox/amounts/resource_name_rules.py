@@ -64,7 +64,7 @@ def may_be_overcommitted(name: str) -> bool:
 
 
 def _qualified_problems(name: str) -> list[str]:
-    """``IsQualifiedName``."""
+    """List what is wrong with a qualified name, in the words of apimachinery's ``IsQualifiedName``."""
     prefix, slash, last = name.rpartition("/")
     if "/" in prefix:
         return [f"a valid label key {_PART} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
