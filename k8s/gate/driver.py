@@ -234,9 +234,14 @@ class Driver:
                 return
             action = self._next(event)
             if was is State.SENDING and isinstance(event, Answered):
-                lane = None if self.machine.rejection is None else self.machine.rejection.lane
-                self._ledger.saw(self.creation, event.answer, lane)
+                self._count(event.answer)
         self._perform(action)
+
+    def _count(self, answer: Answer) -> None:
+        try:
+            self._ledger.saw(self.creation, answer, self.machine.rejection and self.machine.rejection.lane)
+        except Exception as error:  # noqa: BLE001 - law 18: counting only helps
+            self._ledger.failed_open(error)
 
     def _next(self, event: Event) -> Action | None:
         if isinstance(event, Broken):

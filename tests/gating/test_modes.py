@@ -286,3 +286,23 @@ def test_an_error_in_the_mode_function_is_raised_to_the_caller() -> None:
     api: Any = client.CoreV1Api(GatedApiClient(configuration, gate=Gate(mode=confused)))
     with pytest.raises(LookupError, match="no mode for team"):
         api.create_namespaced_pod("team", {"metadata": {"name": "p"}})
+
+
+@pytest.mark.parametrize("broken", ["saw", "settle"])
+@pytest.mark.parametrize("kind", ["threads", "asyncio"])
+async def test_an_error_after_the_servers_answer_returns_that_answer(broken: str, kind: str) -> None:
+    """The create is stored: it is neither sent again nor left hanging, and the error is counted."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("the ledger is broken")
+
+    server = Server(room=1)
+    gate: Any = Gate() if kind == "threads" else AsyncGate()
+    setattr(gate.ledger, broken, fail)
+    async with asyncio.timeout(45):
+        if kind == "threads":
+            answer = await asyncio.to_thread(gate.create, creation(), Blocking(server))
+        else:
+            answer = await gate.create(creation(), server)
+
+    assert (answer.status, len(server.sent), gate.counts.failed_open) == (201, 1, 1)
