@@ -1,5 +1,6 @@
 # Everything runs in .venv, which the first target makes by itself: git, make and Python >= 3.11 are enough.
-# The first `make test` of a machine builds a Kubernetes control plane as well: tests/cluster/control_plane/binaries.py.
+# The first `make test` of a machine builds a Kubernetes control plane and a Prometheus as well:
+# tests/cluster/control_plane/binaries.py, tests/monitoring/prometheus/programs.py.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -16,7 +17,7 @@ SIDE_BY_SIDE := -n $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN) ))) --dis
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/bytecode
 
-.PHONY: help install demo run test test-quick test-oldest cluster fix check hooks bench throughput wake faults soak figures clean
+.PHONY: help install demo run test test-quick test-oldest test-clients test-programs cluster fix check hooks dashboards bench throughput wake faults soak figures clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -33,11 +34,17 @@ test: $(STAMP) ## run the whole suite, on the sandbox and a real Kubernetes, wit
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --cov --cov-report=term $(ARGS)
 	@echo "pragmas that exempt lines of the engine: $$(grep -rc 'pragma: no' backoff_ctrl/engine --include='*.py' | awk -F: '{n += $$2} END {print n}')"
 
-test-quick: $(STAMP) ## run what needs no real Kubernetes: sandbox only, fewer drawn examples, no coverage, two processes a core
-	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(BIN)/python -m pytest -m 'not real' $(SIDE_BY_SIDE) $(ARGS)
+test-quick: $(STAMP) ## run what needs neither a real Kubernetes nor a second: sandbox only, fewer drawn examples, no coverage
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(BIN)/python -m pytest -m 'not real and not long' $(SIDE_BY_SIDE) $(ARGS)
 
 test-oldest: $(STAMP) ## run the tests of the cluster against the oldest Kubernetes that is supported
 	BACKOFF_CTRL_BED=oldest $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/cluster $(ARGS)
+
+test-clients: $(STAMP) ## run the tests of the gate on every version of the official clients that is supported, 3 of them on a real Kubernetes
+	$(BIN)/python -m tests.generations $(ARGS)
+
+test-programs: $(STAMP) ## run real programs (Airflow, kopf, KubeSpawner, ...) against a full quota on a real Kubernetes; writes docs/programs.md
+	$(BIN)/python -m tests.programs $(ARGS)
 
 cluster: $(STAMP) ## start a Kubernetes control plane and say how to reach it; Ctrl-C ends it
 	@$(BIN)/python -m tests.cluster
@@ -54,6 +61,9 @@ check: $(STAMP) ## formatting, lint, types, import rules
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+dashboards: $(STAMP) ## write the Grafana dashboards, the alerts and the recording rules anew, in dashboards/
+	$(BIN)/python -m dashboards $(ARGS)
 
 throughput: $(STAMP) ## creates through the gate against the same client without it, on a real API server
 	$(BIN)/python benchmarks/gate_throughput.py $(ARGS)

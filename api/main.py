@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from backoff_ctrl.engine.errors import BackoffError
 
@@ -16,14 +17,33 @@ from .exits import BAD_INPUT, DONE, FAILED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+PROGRAM: Final = "backoff-ctrl"
+KUBECTL: Final = "kubectl backoff"
+"""What the same program is called as a plugin of kubectl."""
 # name: the location of its command, and its line in --help, so that help imports none of them
 COMMANDS: Final = {
     "classify": ("backoff_ctrl.api.commands.classify:command", "Explain an answer of the API server."),
     "footprint": ("backoff_ctrl.api.commands.footprint:command", "Show what a manifest will be charged."),
     "demo": ("backoff_ctrl.api.commands.demo:command", "Compare plain retries with the gate on a recorded workload."),
     "sandbox": ("backoff_ctrl.api.commands.sandbox:command", "Run an embedded API server with quota admission."),
-    "holders": ("backoff_ctrl.api.commands.holders:command", "Show who holds each quota, and what would free it."),
+    "holders": (
+        "backoff_ctrl.api.commands.holding.command:command",
+        "Show who holds each quota, and what would free it.",
+    ),
+    "serve": ("backoff_ctrl.api.status.command:command", "Serve the cluster's page: status API, live page, metrics."),
+    "ceilings": (
+        "backoff_ctrl.api.commands.instance.ceilings:command",
+        "Ask a running gate how full the quotas are.",
+    ),
+    "waiting": ("backoff_ctrl.api.commands.instance.waiting:command", "Ask a running gate who waits, and for what."),
+    "top": ("backoff_ctrl.api.commands.top.command:command", "Watch a running gate: quotas, who waits, decisions."),
+    "explain": (
+        "backoff_ctrl.api.commands.explain:command",
+        "Say what would happen to a manifest that is created now.",
+    ),
+    "act": ("backoff_ctrl.api.commands.instance.act:command", "Pause a namespace, move or cancel what waits."),
     "doctor": ("backoff_ctrl.api.commands.doctor:command", "Check the installation, the cluster and your rights."),
+    "completion": ("backoff_ctrl.api.commands.completion:command", "Print the completion script of a shell."),
 }
 
 
@@ -45,6 +65,11 @@ class LazyGroup(click.Group):
         if not isinstance(command, click.Command):
             raise TypeError(f"{module}:{name} is not a command")
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the name of a command without importing any, and the options of the group."""
+        names = [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
@@ -83,10 +108,13 @@ def cli() -> None:
     """
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code. Expected errors are printed as one line, not as a traceback."""
+def run(arguments: Sequence[str], program: str = PROGRAM) -> int:
+    """Run one command line and return its exit code. Expected errors are printed as one line, not as a traceback.
+
+    ``program`` is what help texts call it.
+    """
     try:
-        code = cli.main(args=list(arguments), prog_name="backoff-ctrl", standalone_mode=False)
+        code = cli.main(args=list(arguments), prog_name=program, standalone_mode=False)
         if sys.stdout is not None:  # the caller may have closed it
             sys.stdout.flush()
     except click.ClickException as error:
@@ -113,6 +141,6 @@ def _silence_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def main() -> None:
+def main(program: str = PROGRAM) -> None:
     """Run this process's command line and exit with its code."""
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(run(sys.argv[1:], program))

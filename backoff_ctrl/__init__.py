@@ -13,24 +13,63 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from backoff_ctrl.engine import Controller
+    from backoff_ctrl.engine.errors import GangError
+    from backoff_ctrl.k8s.answers.answer import GateClosed, WaitedTooLong
+    from backoff_ctrl.k8s.creates.creation import KeyReusedError, OptionError
     from backoff_ctrl.k8s.gate.aio import AsyncGate
+    from backoff_ctrl.k8s.gate.gangs.asked import GangRefused
+    from backoff_ctrl.k8s.gate.ledger import waiting_now
     from backoff_ctrl.k8s.gate.threads import Gate
     from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
     from backoff_ctrl.k8s.gated.client import GatedApiClient
+    from backoff_ctrl.k8s.gated.gangs.block import gang
+    from backoff_ctrl.k8s.gated.gangs.whole import GangFailed, create_gang
     from backoff_ctrl.k8s.gated.waiting import waiting
+    from backoff_ctrl.k8s.sharing.showing import serve_status, status_collector
 
 if not (Path(__file__).parent / "k8s" / "__init__.py").is_file():  # a clone without links, or an sdist
     raise ImportError("backoff_ctrl/k8s and backoff_ctrl/api are missing: see CONTRIBUTING.md, Set up", name=__name__)
 
-__all__ = ["AsyncGate", "AsyncGatedApiClient", "Controller", "Gate", "GatedApiClient", "waiting"]
+__all__ = [
+    "AsyncGate",
+    "AsyncGatedApiClient",
+    "Controller",
+    "GangError",
+    "GangFailed",
+    "GangRefused",
+    "Gate",
+    "GateClosed",
+    "GatedApiClient",
+    "KeyReusedError",
+    "OptionError",
+    "WaitedTooLong",
+    "create_gang",
+    "gang",
+    "serve_status",
+    "status_collector",
+    "waiting",
+    "waiting_now",
+]
 
 _HOMES: Final = {
     "AsyncGate": "k8s.gate.aio",
     "AsyncGatedApiClient": "k8s.gated.aio_client",
     "Controller": "engine",
+    "GangError": "engine",
+    "GangFailed": "k8s.gated.gangs.whole",
+    "GangRefused": "k8s.gate.gangs.asked",
     "Gate": "k8s.gate.threads",
+    "GateClosed": "k8s.answers.answer",
     "GatedApiClient": "k8s.gated.client",
+    "KeyReusedError": "k8s.creates.creation",
+    "OptionError": "k8s.creates.creation",
+    "WaitedTooLong": "k8s.answers.answer",
+    "create_gang": "k8s.gated.gangs.whole",
+    "gang": "k8s.gated.gangs.block",
+    "serve_status": "k8s.sharing.showing",
+    "status_collector": "k8s.sharing.showing",
     "waiting": "k8s.gated.waiting",
+    "waiting_now": "k8s.gate.ledger",
 }
 
 

@@ -2,7 +2,8 @@
 
 Times of single decisions are given as multiples of a yardstick, ``json.loads`` of a pod of 440 bytes, measured in the
 same run, alternating with them: machines differ and are noisy, ratios less so. The scenarios with a million waiting
-requests run in processes of their own (``waiters.py``). Exit code 1 if a bar is missed.
+requests run in processes of their own (``waiters.py``), and so do the creates that wait at a client
+(``waiting_creates.py``). Exit code 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -32,11 +33,13 @@ POD = (HERE / "pod-yardstick.json").read_text()
 GIB = 1024**3 * 10**9
 ROUNDS = 60
 SCENARIOS = ("spread", "crowded")
+CLIENTS = {"threads": 300, "async_req": 1000, "asyncio": 1000}  # how many creates wait
 BARS = {
     "blocked_ratio": 0.2,
     "admit_settle_ratio": 0.6,
     "reject_ratio": 2.5,
     "bytes_per_waiter": 600.0,
+    "bytes_per_waiting_create": 2600.0,
     "wake_us_at_1e6_waiters": 200.0,
 }
 GROWTH_BAR = 2.0  # a decision beside 1,000,000 waiting requests against one beside 1,000
@@ -195,33 +198,48 @@ def decisions(progress: Progress, task: TaskID) -> tuple[float, dict[str, float]
     return median(rods), {name: median(found) for name, found in ratios.items()}
 
 
-def waiters(scenario: str) -> dict[str, float]:
-    """Run one scenario of ``waiters.py`` in its own process."""
-    command = [sys.executable, str(HERE / "waiters.py"), scenario]
+def apart(script: str, *arguments: str) -> dict[str, float]:
+    """Run one scenario of a script beside this one in its own process; return what it prints."""
+    command = [sys.executable, str(HERE / script), *arguments]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found: dict[str, float] = json.loads(done.stdout)
     return found
+
+
+def waiting_creates(progress: Progress, task: TaskID) -> dict[str, float]:
+    """Return what a create that waits at a client takes: the most of three ways, and for each way whose part it is."""
+    found = {}
+    for way, creates in CLIENTS.items():
+        progress.update(task, description=f"creates that wait, {way}")
+        for whose, size in apart("waiting_creates.py", way, str(creates)).items():
+            found[f"bytes of a waiting create, {way}, the {whose}'s"] = size
+        progress.advance(task, 10)
+    return {"bytes_per_waiting_create": max(size for name, size in found.items() if "gate" in name)} | found
 
 
 def main() -> int:
     """Measure, write, print; return the exit code."""
     errors = Console(stderr=True)
     with Progress(console=errors, transient=True) as progress:
-        task = progress.add_task("decisions", total=ROUNDS + 20 * len(SCENARIOS))
+        task = progress.add_task("decisions", total=ROUNDS + 10 * len(CLIENTS) + 20 * len(SCENARIOS) + 10)
         rod, ratios = decisions(progress, task)
+        creates = waiting_creates(progress, task)
         scenarios = {}
         for scenario in SCENARIOS:
             progress.update(task, description=f"1,000,000 waiters, {scenario}")
-            scenarios[scenario] = waiters(scenario)
+            scenarios[scenario] = apart("waiters.py", scenario)
             progress.advance(task, 20)
+        progress.update(task, description="those who look")
+        looking = apart("lookers.py")
+        progress.advance(task, 10)
     growth = max(s["decision_us_at_1e6_waiters"] / s["decision_us_at_1e3_waiters"] for s in scenarios.values())
     worst = {key: max(s[key] for s in scenarios.values()) for key in next(iter(scenarios.values()))}
-    found = {"yardstick_us": rod} | {k: v for k, v in ratios.items() if k in BARS} | worst
+    found = {"yardstick_us": rod} | {k: v for k, v in ratios.items() if k in BARS} | worst | creates
     extra = {k: v for k, v in ratios.items() if k not in BARS} | {"growth of a decision, 1e3 to 1e6": growth}
     deep = {key: found.pop(key) for key in list(found) if " " in key}
     OUT.parent.mkdir(exist_ok=True)
     OUT.write_text(json.dumps({key: round(value, 4) for key, value in found.items()}, indent=2) + "\n")
-    return show(found, extra | deep, growth)
+    return show(found, extra | deep | looking, growth)
 
 
 def show(found: dict[str, float], extra: dict[str, float], growth: float) -> int:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kubernetes.aio import client as aio
 
-from backoff_ctrl.k8s.cluster.aio_configuration import aio_configuration
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
+from tests.aio_configuration import aio_configuration
 from tests.cluster.talking import STRATEGIC, Api
 
 if TYPE_CHECKING:

@@ -41,9 +41,10 @@ NOT_PROMISED: Final = """\
 - **Scheduling.** There are no nodes and no scheduler: pods stay Pending until a client sets them to Running.
   `backoff-ctrl sandbox` starts a fake kubelet that does. `kubectl logs` says that there is no log; `exec`, `attach`
   and `port-forward` are refused.
-- **Controllers**, except for quota, garbage collection, namespaces and the service account `default`. Jobs, Deployments
-  and the like are stored, counted by `count/...` quotas and scaled; no controller creates their pods or writes events.
-  No ConfigMap `kube-root-ca.crt` is published, since there is no certificate.
+- **Controllers**, except for quota, garbage collection, namespaces and what every namespace contains: the service
+  account `default` and the ConfigMap `kube-root-ca.crt`, whose certificate signs nothing. Jobs, Deployments and others
+  are stored, counted by `count/...` quotas and scaled, but no controller creates their pods. A real
+  kube-controller-manager may do that: it works beside the sandbox (`--kubeconfig`, `--controllers=job-controller,...`).
 - **Authentication and authorization.** Every client may do everything; tokens are not checked, and `kubectl auth can-i`
   says yes. The sandbox listens on 127.0.0.1 by default: leave it there.
 - **Every kind.** `kubectl api-resources` lists those that are served: the kinds that quota counts, and those that users

@@ -107,6 +107,7 @@ class TwinKnown:
     observed: bool = False
     contradicted: bool = False
     proved: set[frozenset[str]] = field(default_factory=set)
+    contained: list[TwinCreate] = field(default_factory=list)  # answered before its newest fact was asked for
     answered: tuple[float, float] = (NEVER, NEVER)
     reported: list[dict[str, tuple[int, int]]] = field(default_factory=list)
 
@@ -127,6 +128,7 @@ class TwinLaws:
         self.creates: list[TwinCreate] = []
         self.healthy: dict[str, bool] = {}
         self.successes: dict[str, int] = {}
+        self.told: dict[str, float] = {}  # the newest 201, deleted quota, and begin or loss of a watch
 
     # -- what was admitted
 
@@ -139,8 +141,10 @@ class TwinLaws:
         self._age(namespace, now)
         mine = [c for c in self.creates if c.namespace == namespace and known.applies(c.scopes)]
         flying = sum(c.amounts.get(resource, 0) for c in mine if c.answered is None)
-        answered = sum(c.amounts.get(resource, 0) for c in mine if c.answered is not None) if known.observed else 0
-        return flying + max(0, answered - known.ceilings[resource].rise)
+        if not known.observed:
+            return flying
+        answered = [c for c in mine if c.answered is not None and c not in known.contained]
+        return flying + max(0, sum(c.amounts.get(resource, 0) for c in answered) - known.ceilings[resource].rise)
 
     def admit(
         self, namespace: str, amounts: Amounts, scopes: frozenset[str], probe: bool, now: float
@@ -190,7 +194,7 @@ class TwinLaws:
                     ceiling.used = min(ceiling.used, ceiling.limited - self._all_held(create, known, resource))
                 if not known.observed:
                     ceiling.used += amount
-        create.answered = now
+        create.answered = self.told[create.namespace] = now
         self._age(create.namespace, now)
 
     def over(self, create: TwinCreate) -> None:
@@ -207,6 +211,7 @@ class TwinLaws:
         surely = create.sent > high and not stale
         if create.sent > low:
             known.answered = (now, now) if surely else (low, now)
+            self._contain(create.namespace, known, create.sent)
         for resource, limited in refusal.limited.items():
             used = refusal.used[resource]
             ceiling = known.ceilings.get(resource)
@@ -233,6 +238,8 @@ class TwinLaws:
         """Note a quota object in the state in which it was reported."""
         known = self.known.setdefault(namespace, {}).setdefault(name, TwinKnown())
         first = not known.observed
+        if first:  # until now each 201 counted as used at once
+            known.contained += [c for c in self.creates if c.answered is not None]
         if first or known.wants != quota.wants:
             known.proved.clear()
         known.observed, known.wants = True, quota.wants
@@ -248,14 +255,28 @@ class TwinLaws:
             ceiling.limited, ceiling.used, ceiling.seen = limited, used, used
             ceiling.quiet_until = NEVER
 
-    def forgotten(self, namespace: str, name: str) -> None:
+    def too_old(self, namespace: str, name: str, sent: float) -> bool:
+        """Say whether a list of no watch, requested at ``sent``, is surely older than what is known of a quota."""
+        known = self.known.get(namespace, {}).get(name, TwinKnown())
+        return self.healthy.get(namespace, False) or sent <= max(known.answered[0], self.told.get(namespace, NEVER))
+
+    def listed(self, namespace: str, name: str, quota: TwinQuota, sent: float, now: float) -> None:
+        """Note a quota in a list of no watch that the engine believed."""
+        known = self.known.get(namespace, {}).get(name)
+        if known is not None:
+            self._contain(namespace, known, sent)
+        self.observed(namespace, name, quota, now)
+
+    def forgotten(self, namespace: str, name: str, now: float) -> None:
         """Note that a quota was deleted."""
         self.known.get(namespace, {}).pop(name, None)
+        self.told[namespace] = now
 
     def watched(self, namespace: str, healthy: bool, now: float) -> None:
         """Note whether changes are reported."""
         self._age(namespace, now)
         self.healthy[namespace] = healthy
+        self.told[namespace] = now
 
     def hinted(self, namespace: str) -> None:
         """Note a hint, which may bring any probe forward."""
@@ -264,6 +285,20 @@ class TwinLaws:
                 ceiling.quiet_until = NEVER
 
     # -- details
+
+    def _contain(self, namespace: str, known: TwinKnown, sent: float) -> None:
+        """Count the creates answered before ``sent`` as used, where no watch will: a fact asked for since has them."""
+        if self.healthy.get(namespace) or not known.observed:
+            return
+        mine = [c for c in self.creates if c.namespace == namespace and known.applies(c.scopes)]
+        before = [c for c in mine if c.answered is not None and c.answered < sent and c not in known.contained]
+        for resource, ceiling in known.ceilings.items():
+            amount = sum(c.amounts.get(resource, 0) for c in before)
+            unconfirmed = max(0, amount - ceiling.rise)
+            ceiling.rise = max(0, ceiling.rise - amount)
+            ceiling.used += unconfirmed
+            ceiling.seen += unconfirmed
+        known.contained += before
 
     def _all_held(self, but: TwinCreate, known: TwinKnown, resource: str) -> int:
         """Add up the most that may be reserved beside one create, itself included where it still counts."""
@@ -290,3 +325,39 @@ class TwinLaws:
             return False
         said = {r: (refusal.used[r], refusal.limited[r]) for r in refusal.limited}
         return any(all(old.get(r) == said[r] for r in said) for old in known.reported[:-1])
+
+
+class TwinPlace(NamedTuple):
+    """A place in line: when it was joined, its number among equals, how often it was overtaken."""
+
+    joined: float
+    number: int
+    overtaken: int
+
+
+class TwinSeats:
+    """The places that callers left: a plain list that is searched from end to end."""
+
+    def __init__(self, ttl: float) -> None:
+        """Each place is kept for ``ttl`` seconds."""
+        self.ttl = ttl
+        self.left: list[tuple[str, tuple[object, object], str, TwinPlace, float]] = []
+
+    def keep(self, namespace: str, identity: tuple[object, object], shape: str, place: TwinPlace, now: float) -> None:
+        """Keep a place."""
+        self.left.append((namespace, identity, shape, place, now + self.ttl))
+
+    def take(self, namespace: str, identity: tuple[object, object], shape: str, now: float) -> TwinPlace | None:
+        """Take the oldest place of this identity, else of the same caller's equals."""
+        here = [seat for seat in self.left if seat[0] == namespace and now < seat[4]]
+        mine = [seat for seat in here if seat[1] == identity]
+        equals = [seat for seat in here if seat[1][0] == identity[0] and seat[2] == shape]
+        oldest = min(mine or equals, key=lambda seat: seat[3], default=None)
+        if oldest is None:
+            return None
+        self.left.remove(oldest)
+        return oldest[3]
+
+    def count(self, namespace: str, now: float) -> int:
+        """Count the places that are kept."""
+        return sum(seat[0] == namespace and now < seat[4] for seat in self.left)

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.engine import (
     Controller,
     Created,
     Demand,
+    Draw,
+    Effect,
+    Gang,
+    Grant,
     ObservedQuota,
+    Parts,
     Policy,
     Refusal,
     Rejected,
     Request,
+    Reservation,
     Selector,
     Ticket,
 )
@@ -23,7 +29,6 @@ if TYPE_CHECKING:
 
     from backoff_ctrl.engine.outcomes import Outcome
 
-Effect: TypeAlias = Ticket | Refusal
 ONE: Final = 1_000_000_000  # nano-units
 NS: Final = "team-a"
 QUOTA: Final = "compute"
@@ -79,6 +84,43 @@ class Timeline:
         self.advance()
         return request
 
+    def reserve(
+        self,
+        *members: tuple[int, float],
+        namespace: str = NS,
+        priority: int = 0,
+        limit: float | None = None,
+        standing: bool = False,
+    ) -> Reservation:
+        """Make and submit a gang of parts: so many members, of so many CPUs each."""
+        self.count += 1
+        parts = Parts((Demand(amounts_of(cpu)), count) for count, cpu in members)
+        request = Reservation(f"g{self.count}", namespace, parts, priority, limit=limit)
+        self.controller.reserve(request, self.now, standing=standing)
+        self.advance()
+        return request
+
+    def gang_of(self, request: Reservation) -> Gang:
+        """Return the gang that a reservation was granted as."""
+        (gang,) = (each.gang for _, each in self.log if isinstance(each, Grant) and each.request is request)
+        return gang
+
+    def gang(self, *members: tuple[int, float], priority: int = 0, limit: float | None = None) -> Gang:
+        """Make a gang that is admitted at once."""
+        return self.gang_of(self.reserve(*members, priority=priority, limit=limit))
+
+    def draw(self, gang: Gang, part: int = 0) -> Draw:
+        """Draw one member."""
+        self.count += 1
+        draw = Draw(f"d{self.count}", gang, part)
+        self.controller.draw(draw, self.now)
+        self.advance()
+        return draw
+
+    def store(self, gang: Gang, part: int = 0) -> None:
+        """Draw a member, which is stored at once."""
+        self.created(self.ticket_of(self.draw(gang, part)))
+
     def settle(self, ticket: Ticket, outcome: Outcome) -> list[Effect]:
         """End a ticket; return the effects that followed at once."""
         self.controller.settle(ticket, outcome, self.now)
@@ -105,10 +147,17 @@ class Timeline:
         selector: Selector = EVERYONE,
     ) -> list[Effect]:
         """Report a quota object on cpu."""
-        wanted = amounts_of(limited if spec is None else spec)
-        seen = ObservedQuota(wanted, amounts_of(limited), amounts_of(used), selector)
+        seen = self.quota(used, limited, spec=spec, selector=selector)
         self.controller.observe_quota(namespace, quota, seen, self.now)
         return self.advance()
+
+    @staticmethod
+    def quota(
+        used: float, limited: float, *, spec: float | None = None, selector: Selector = EVERYONE
+    ) -> ObservedQuota:
+        """Return a quota object on cpu."""
+        wanted = amounts_of(limited if spec is None else spec)
+        return ObservedQuota(wanted, amounts_of(limited), amounts_of(used), selector)
 
     def watching(self, namespace: str | None = None) -> list[Effect]:
         """Report that the watch is healthy."""
@@ -180,6 +229,10 @@ class Timeline:
         """Return what is known of a ceiling, in nano-units."""
         seen = self.controller.snapshot(self.now).namespaces[namespace].quotas[quota][resource]
         return {"limited": seen.limited, "used": seen.used, "held": seen.held, "headroom": seen.headroom}
+
+    def reserved(self, resource: str = "cpu", *, quota: str = QUOTA, namespace: str = NS) -> float:
+        """Return what gangs may still draw of a ceiling, in CPUs."""
+        return self.controller.snapshot(self.now).namespaces[namespace].quotas[quota][resource].reserved / ONE
 
     def held(self, namespace: str = NS) -> int:
         """Add up what a namespace holds: answered holds and outstanding creates."""

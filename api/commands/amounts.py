@@ -1,4 +1,4 @@
-"""Format amounts for people and scripts: quantity strings by resource name, and columns."""
+"""Format amounts for people and scripts: quantity strings by resource name, durations, and columns."""
 
 from __future__ import annotations
 
@@ -21,6 +21,24 @@ def quantity_text(name: str, amount: int) -> str:
 def quantity_texts(amounts: Mapping[str, int]) -> dict[str, str]:
     """Return all amounts as quantity strings."""
     return {name: quantity_text(name, amount) for name, amount in amounts.items()}
+
+
+def ago(seconds: float) -> str:
+    """Return a duration in the past, such as ``5m ago``."""
+    return f"{span(seconds)} ago"
+
+
+def span(seconds: float) -> str:
+    """Return a duration as kubectl writes ages: two units if one would be too coarse."""
+    left = max(0, int(seconds))
+    if left < 120:
+        return f"{left}s"
+    if left < 3 * 3600:
+        minutes, rest = divmod(left, 60)
+        return f"{minutes}m{rest}s" if minutes < 10 and rest else f"{minutes}m"
+    if left < 48 * 3600:
+        return f"{left // 3600}h"
+    return f"{left // 86400}d"
 
 
 def aligned(rows: Iterable[Sequence[str]]) -> str:

@@ -63,6 +63,11 @@ LEGEND: Final = {
 )
 @click.option("--context", help="The context in the kubeconfig; default: the current one.")
 @click.option("--keep-going", is_flag=True, help="Replay through the gate repeatedly, until Ctrl-C.")
+@click.option(
+    "--gangs",
+    is_flag=True,
+    help="Put a fifth of the pods into gangs that compute only as a whole; in virtual time.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 def command(  # noqa: PLR0913, PLR0917 - options of the command line
     trace: Path | None,
@@ -72,6 +77,7 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
     kubeconfig: str | None,
     context: str | None,
     keep_going: bool,
+    gangs: bool,
     as_json: bool,
 ) -> None:
     """Compare plain retries, Flyte 1's back-off (the ancestor) and the gate on a recorded workload.
@@ -81,6 +87,8 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
 
     With --kubeconfig or --context it runs against a real cluster instead. No node ever runs the pods: they name a
     scheduler that does not exist and have a scheduling gate, and the demo marks them Succeeded after their run time.
+
+    With --gangs it compares creating the pods of a gang one by one with letting the gate admit them as one.
     """
     on_cluster = kubeconfig is not None or context is not None
     if on_cluster and (virtual or keep_going):
@@ -91,12 +99,19 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
         raise click.UsageError(
             "--keep-going shows a live table over HTTP: it cannot be combined with --virtual or --json"
         )
+    if gangs and (on_cluster or keep_going):
+        raise click.UsageError(
+            "--gangs runs in virtual time: it cannot be combined with --kubeconfig, --context or --keep-going"
+        )
     rows = read_trace(trace or PACKAGED)
     workload = make_workload(rows, pods=pods, seed=seed)
     if keep_going:
         from .demo_loop import keep_replaying  # noqa: PLC0415
 
         keep_replaying(rows, pods, seed)
+        return
+    if gangs:
+        _compare_gangs(workload, rows.source, as_json=as_json)
         return
     with _progress() as progress:
         if on_cluster:
@@ -112,6 +127,21 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
         _print(workload, rows.source, bounds, runs, in_virtual_time, factor)
     _draw(workload, runs)
     _check(runs)
+
+
+def _compare_gangs(workload: Workload, source: str, *, as_json: bool) -> None:
+    """Run the comparison of gangs. Its document is that of ``--virtual`` (the same pods, none in gangs) and more."""
+    from .demo_gangs import check_gangs, document_of_gangs, print_gangs, run_all_gangs  # noqa: PLC0415 - seldom asked
+
+    with _progress() as progress:
+        work, results = run_all_gangs(workload, progress)
+    if as_json:
+        with _progress() as progress:
+            told = document(workload, *_run_all(workload, virtual=True, progress=progress))
+        click.echo(json.dumps({**told, "gangs": document_of_gangs(work, results)}, indent=2))
+    else:
+        print_gangs(work, source, results)
+    check_gangs(results)
 
 
 def _run_all(

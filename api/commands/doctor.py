@@ -28,12 +28,13 @@ def command(
 
     Exit codes: 0 all checks passed, 1 some failed, 2 the cluster cannot be used at all.
     """
-    from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, find_place  # noqa: PLC0415 - imports the client: 0.25 s
+    from backoff_ctrl.k8s.cluster.asking import Check, Reach, ReachError, find_place  # noqa: PLC0415 - imports the client: 0.25 s
 
     check_cluster_options(server, kubeconfig, context)
-    checks = [_installation()]
+    checks = [_installation(), *_environment()]
     if not as_json:
-        _show(checks[0])
+        for check in checks:
+            _show(check)
     try:
         reach = Reach(find_place(server, kubeconfig, context, namespace))
         try:
@@ -44,10 +45,14 @@ def command(
         finally:
             reach.close()
     except ReachError as error:
+        if as_json:
+            name = "access" if any(check.name == "cluster" for check in checks) else "cluster"
+            checks.append(Check(name, ok=False, detail=str(error)))
+            _print_document(checks)
         raise BadInput(str(error)) from error
     healthy = all(check.ok for check in checks)
     if as_json:
-        click.echo(json.dumps({"ok": healthy, "checks": [_document(check) for check in checks]}, indent=2))
+        _print_document(checks)
     if reach.forbidden(checks):
         raise BadInput(
             f"this account may not create pods in {reach.place.namespace} on {reach.place.url}: ask for a role that "
@@ -61,9 +66,21 @@ def _installation() -> Check:
     from importlib.metadata import version  # noqa: PLC0415
 
     from backoff_ctrl.k8s.cluster.asking import Check  # noqa: PLC0415
+    from backoff_ctrl.k8s.gated.adapters import installed  # noqa: PLC0415
 
-    versions = ", ".join(f"{name} {version(name)}" for name in ("backoff-ctrl", "kubernetes"))
-    return Check("versions", ok=True, detail=f"{versions}, Python {platform.python_version()}")
+    clients = list(installed())
+    versions = [("backoff-ctrl", version("backoff-ctrl")), *[(name, found) for name, found, _ in clients]]
+    listed = ", ".join(f"{name} {found}" for name, found in versions)
+    problems = "; ".join(problem for _, _, problem in clients if problem)
+    return Check("versions", not problems, f"{listed}, Python {platform.python_version()}", problems)
+
+
+def _environment() -> list[Check]:
+    """Check the environment variables, if one is not understood."""
+    from backoff_ctrl.k8s.cluster.asking import Check  # noqa: PLC0415
+    from backoff_ctrl.k8s.sharing.environment import read_environment  # noqa: PLC0415
+
+    return [Check("environment", ok=False, detail=sentence) for sentence in read_environment().wrong]
 
 
 def _show(check: Check) -> None:
@@ -72,5 +89,6 @@ def _show(check: Check) -> None:
         click.echo(f"    {'':<24}{check.remedy}")
 
 
-def _document(check: Check) -> dict[str, object]:
-    return {"name": check.name, "ok": check.ok, "detail": check.detail, "remedy": check.remedy}
+def _print_document(checks: list[Check]) -> None:
+    listed = [{"name": each.name, "ok": each.ok, "detail": each.detail, "remedy": each.remedy} for each in checks]
+    click.echo(json.dumps({"ok": all(each.ok for each in checks), "checks": listed}, indent=2))

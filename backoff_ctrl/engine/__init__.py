@@ -6,14 +6,17 @@ the same calls give the same answers. Names of namespaces, quotas, resources and
 
 from .controller import Controller
 from .demand import Demand, Selector
-from .errors import BackoffError, PolicyError, QuantityError, TicketError
+from .errors import BackoffError, GangError, PolicyError, QuantityError, TicketError
 from .explaining import Explanation, Snapshot
+from .gangs import Draw, Effect, Gang, GivenBack, Grant, Look, Reservation
 from .handler import ComputeResourceAwareBackOffHandler
 from .memory import Memory, RememberedCeiling, RememberedQuota
 from .outcomes import Abandoned, Created, Expired, Failed, Overloaded, Rejected
+from .parts import Parts
 from .policy import Policy
 from .quotas import ObservedQuota
 from .requests import Request
+from .seats import Identity
 from .tickets import Refusal, Ticket
 
 __all__ = [
@@ -23,12 +26,21 @@ __all__ = [
     "Controller",
     "Created",
     "Demand",
+    "Draw",
+    "Effect",
     "Expired",
     "Explanation",
     "Failed",
+    "Gang",
+    "GangError",
+    "GivenBack",
+    "Grant",
+    "Identity",
+    "Look",
     "Memory",
     "ObservedQuota",
     "Overloaded",
+    "Parts",
     "Policy",
     "PolicyError",
     "QuantityError",
@@ -37,6 +49,7 @@ __all__ = [
     "RememberedCeiling",
     "RememberedQuota",
     "Request",
+    "Reservation",
     "Selector",
     "Snapshot",
     "Ticket",

@@ -1,7 +1,8 @@
 """A block: what shapes wait for at one (namespace, quota, resource), with its back-off; a state machine as a table.
 
 While a block holds, only one waiting request at a time is sent, to test for room: the probe. Between probes the server
-is not called at all. After a probe succeeds the next may be sent at once.
+is not called at all. After a probe succeeds the next may be sent at once. A block that nobody probes goes back step by
+step, and ends: by then a refusal is no longer expected.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ BLOCKS: Final[dict[BlockState, dict[BlockEvent, BlockState]]] = {
 
 
 class Block:
-    """One ceiling's back-off: its state, its step (``attempts``), and when its next probe may be sent (``due``)."""
+    """One ceiling's back-off: its state, its step (``attempts``), and from when on a probe may be sent (``due``)."""
 
     __slots__ = ("attempts", "due", "hinted", "probe", "state", "succeeded")
 
@@ -85,17 +86,28 @@ class Block:
         self.happens("elsewhere")
         self._wait(now, policy, rng)
 
-    def passed(self) -> None:
+    def passed(self, now: float) -> None:
         """Be ready again, one step lower: the server admitted the probe."""
         self.happens("passed")
         self.probe = None
+        self.due = now
         self.succeeded = True
         self.attempts = max(0, self.attempts - 1)
 
-    def undecided(self) -> None:
+    def undecided(self, now: float) -> None:
         """Be ready again: the probe ended without an answer from any quota."""
         self.happens("undecided")
         self.probe = None
+        self.due = now
+
+    def rests(self, now: float, cap: float) -> bool:
+        """Go one step back for every ``cap`` seconds that no probe was sent though it was due; say if that ended it."""
+        if self.state == "probing" or now < self.due + cap:
+            return False
+        spans = int((now - self.due) / cap)
+        self.due += spans * cap
+        self.attempts -= spans
+        return self.attempts < 0
 
     def late(self, now: float, policy: Policy, rng: random.Random) -> None:
         """Note the refusal of a create that was not the probe: the step stays the same."""

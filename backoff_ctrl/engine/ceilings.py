@@ -1,4 +1,4 @@
-"""What is known of one resource of one quota, by which fact and since when. A fact teaches only what it proves.
+"""What is known of one resource of one quota, from which fact, and how old that is. A fact teaches only what it proves.
 
 A *ceiling* is one (quota, resource): ``limited`` and ``used`` by the newest fact, which was *learned* from a rejection
 or *observed* in the quota object. Headroom is a hint with an age, never a proof: the server decides.
@@ -6,9 +6,12 @@ or *observed* in the quota object. Headroom is a hint with an age, never a proof
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from .backoff import FOREVER
+
+if TYPE_CHECKING:
+    from .drains import Drain
 
 NO_FACT: Final = float("-inf")
 
@@ -16,17 +19,18 @@ NO_FACT: Final = float("-inf")
 class Ceiling:
     """One resource of one quota. All amounts are nano-units.
 
-    ``room`` = limited - used - unsettled - held; a request fits if its amount <= room. ``unsettled`` is room that was
-    reported less than the settle time ago. ``credit`` is the part of the observed rise of ``used`` that has confirmed
-    no hold yet. ``used`` is not stored, it is the rest of ``limited``: where a hold ends and ``room`` stays the same,
-    the amount has become used. ``doubt`` is by how much a fact's ``used`` is below the charges of our own creates that
-    are ``living`` or that ``lingers`` counts; that much is no room.
+    ``room`` = limited - used - unsettled - held - reserved; a request fits if its amount <= room. ``unsettled`` is
+    room that was reported less than the settle time ago. ``reserved`` is what gangs may still draw; it is no hold.
+    ``credit`` is the part of the observed rise of ``used`` that has confirmed no hold yet. ``used`` is not stored: it
+    is what the others leave of ``limited``. So an amount that leaves ``held`` and does not enter ``room`` becomes used.
+    ``doubt`` is how far the newest fact's ``used`` falls short of the charges of our own creates (``living`` and
+    ``lingers``); that much does not count as room.
     """
 
     __slots__ = (
         "answered",
-        "credit", "doubt", "epoch", "fact_used", "held", "leave_at", "limited", "lingers", "living", "lowest",
-        "lowest_before", "quota", "resource", "room", "seen", "unsettled",
+        "credit", "doubt", "drain", "epoch", "fact_used", "held", "leave_at", "limited", "lingers", "living", "lowest",
+        "lowest_before", "quota", "reserved", "resource", "room", "seen", "unsettled",
     )  # fmt: skip
 
     def __init__(self, quota: str, resource: str, limited: int, used: int) -> None:
@@ -34,14 +38,16 @@ class Ceiling:
         self.quota = quota
         self.resource = resource
         self.held = 0
+        self.reserved = 0
         self.credit = 0
-        self.living = 0  # charges of our creates that live and are handed over
-        self.lingers = 0  # charges of our creates that have ended since, where the last recount may have missed them
+        self.living = 0  # charges of our living creates whose holds have ended
+        self.lingers = 0  # charges of our creates that have ended, but that the next recount may still include
         self.leave_at = FOREVER
         self.doubt = 0
-        self.lowest = 0  # the least that was living in the present span of time
+        self.lowest = 0  # the lowest value of ``living`` in the present span of time
         self.lowest_before = 0  # and in the span before
         self.epoch = 0
+        self.drain: Drain | None = None  # how fast creates get in that wait here
         self.answered = NO_FACT  # when the newest fact about it was received
         self.seen = used  # as last observed: a rejection's amounts leave it alone, so that no rise is missed
         self.believe(limited, used)
@@ -52,12 +58,12 @@ class Ceiling:
     room: int
 
     def believe(self, limited: int, used: int) -> None:
-        """Replace both amounts by a fact's, which contain the room that was still settling, or show that it is gone."""
+        """Replace both amounts by a newer fact's. Room that was still settling is part of them, or is gone."""
         self.limited = limited
         self.unsettled = 0
         self.epoch += 1
         self.fact_used = used
-        self.room = limited - used - self.held
+        self.room = limited - used - self.held - self.reserved
         if self.living or self.lingers:
             self.doubt = 0
             self._doubt()
@@ -65,18 +71,23 @@ class Ceiling:
     @property
     def used(self) -> int:
         """What is charged already, as far as known."""
-        return self.limited - self.unsettled - self.held - self.room
+        return self.limited - self.unsettled - self.held - self.reserved - self.room
 
     @property
     def left(self) -> int:
-        """Headroom now: limited - used - held."""
+        """Headroom now: limited - used - held - reserved."""
         return self.room + self.unsettled
+
+    @property
+    def unused(self) -> int:
+        """What is left of ``limited`` beside ``used``, as far as known: headroom, held and reserved."""
+        return self.room + self.unsettled + self.held + self.reserved
 
     def observe(self, limited: int, used: int, *, recounted: bool = False) -> int:
         """Take an observed state; return the room that it adds, which is unsettled at first.
 
-        A recount may miss creates that were charged a moment before, and the next recount finds them again. Their
-        charges were observed before, so such a rise adds no credit.
+        A recount may miss creates that were charged a moment before, and the next recount adds them again. We saw those
+        charges when they were made, so a rise that a recount wrote adds no credit.
         """
         rise = used - self.seen
         self.seen = used
@@ -84,7 +95,7 @@ class Ceiling:
             self.lingers, self.leave_at = 0, FOREVER
         elif rise:
             self.credit = min(self.credit + rise, self.held)
-        added = (limited - used) - (self.left + self.doubt + self.held)
+        added = (limited - used) - (self.unused + self.doubt)
         self.limited = limited
         self.fact_used = used
         if added > 0:
@@ -97,15 +108,15 @@ class Ceiling:
         return max(0, added) + free
 
     def live(self, amount: int) -> bool:
-        """Count so much more (or less) of our creates as living; say whether the doubt became smaller."""
+        """Add to (or take from) what our living creates are charged; say whether the doubt became smaller."""
         self.living += amount
         self.lowest = min(self.lowest, self.living)
         return self._doubt() > 0
 
     def linger(self, amount: int, until: float) -> None:
-        """Go on counting the charges of a create that has ended, since the next recount may find it once more.
+        """Keep counting the charges of a create that has ended, since the next recount may still include it.
 
-        The next recount ends that. Without one it ends at ``until`` of the first create that lingers.
+        That stops for all such creates at the next recount, or else at the ``until`` of the first of them.
         """
         if not self.lingers:
             self.leave_at = until
@@ -118,16 +129,16 @@ class Ceiling:
         self._doubt()
 
     def turn(self) -> None:
-        """Begin a new span of time, for the least that was living in it."""
+        """Begin a new span of time, and the search for its lowest ``living``."""
         self.lowest_before, self.lowest = self.lowest, self.living
 
     @property
     def overcounted(self) -> bool:
-        """Whether less is used than was living all through the present span and the one before: some are gone."""
+        """Whether ``used`` is below what we counted as living all through this span and the last: some are gone."""
         return self.fact_used < min(self.lowest, self.lowest_before)
 
     def _doubt(self) -> int:
-        """Compare the newest fact's ``used`` with what lives or lingers; return by how much the doubt fell."""
+        """Work out the doubt anew from the newest fact's ``used``; return by how much it fell."""
         less = self.doubt - max(0, self.living + self.lingers - self.fact_used)
         self.doubt -= less
         self.room += less
@@ -139,14 +150,14 @@ class Ceiling:
         self.room += room
 
     def unsettle(self) -> int:
-        """Make all present room unsettled, as the server does not know of it yet; return it."""
+        """Make all present room unsettled, since the server does not know of it yet; return how much that is."""
         room = max(0, self.room)
         self.unsettled += room
         self.room -= room
         return room
 
     def disprove(self, over: int) -> None:
-        """Lower ``used`` by what an admission proved was not there; the ceiling itself stays."""
+        """Lower ``used`` by ``over``: the server admitted a create that did not fit by our amounts."""
         self.room += over
 
     def charge(self, amount: int) -> None:
@@ -156,6 +167,11 @@ class Ceiling:
     def reserve(self, amount: int) -> None:
         """Begin a hold of this amount."""
         self.held += amount
+        self.room -= amount
+
+    def set_apart(self, amount: int) -> None:
+        """Reserve so much more (or less) for gangs."""
+        self.reserved += amount
         self.room -= amount
 
     def release(self, amount: int) -> None:

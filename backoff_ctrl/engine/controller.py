@@ -8,47 +8,74 @@ from __future__ import annotations
 
 import heapq
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from .backoff import FOREVER
-from .explaining import Explanation, Snapshot, explain, namespace_snapshot
+from .ceilings import NO_FACT
 from .handler import ComputeResourceAwareBackOffHandler
-from .memory import Memory, recall, remember
+from .memory import recall
+from .operating import Operating
 from .policy import Policy
+from .register import Register
 from .shared import Shared
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .demand import Demand
+    from .gangs import Draw, Effect, Gang, Reservation
+    from .memory import Memory
     from .outcomes import Outcome, Rejected
     from .quotas import ObservedQuota
     from .requests import Request
+    from .seats import Identity
     from .shared import Alarmed
-    from .tickets import Refusal, Ticket
+    from .tickets import Ticket
 
 
-class Controller:
+EXPIRE_STEPS: Final = 60
+"""Idle namespaces are forgotten in slices of so many steps of about 10 us, since others wait for the controller."""
+EXPIRE_PAUSE: Final = 0.01
+"""Seconds between two slices: 10,000 namespaces take a few seconds in all."""
+
+
+class Controller(Operating):
     """Admission and back-off for every namespace of one API server.
 
     Times are seconds of any monotonic clock; a ``now`` earlier than the last one is replaced by the last one. The same
     calls with the same ``rng`` give the same answers.
     """
 
-    def __init__(self, policy: Policy | None = None, rng: random.Random | None = None) -> None:
-        """Start with nothing known. Without ``rng`` the jitter comes from ``random.Random(0)``."""
+    def __init__(self, policy: Policy | None = None, rng: random.Random | None = None, sequence: int = 0) -> None:
+        """Start with nothing known. Without ``rng`` the jitter comes from ``random.Random(0)``.
+
+        ``sequence``: that of the controller that this one replaces, for those who follow the changes.
+        """
         self.policy = policy if policy is not None else Policy()
-        self._shared = Shared(self.policy, rng or random.Random(0), self._wake, self.policy.settle_time)
+        self._register = Register(sequence)
+        self._shared = Shared(
+            self.policy, rng or random.Random(0), self._wake, self.policy.settle_time, self._register.touch
+        )
         self._contended = self._shared.contended
         self._handlers: dict[str, ComputeResourceAwareBackOffHandler] = {}
         self._alarms: list[tuple[float, int, Alarmed]] = []
         self._count = 0
         self._now = float("-inf")
         self._watching_all = False
-        self._watched: dict[str, bool] = {}
+        self._watched = {}
+        self._watch_told_at = NO_FACT  # when the watch of all namespaces began or was lost
         self._ends_told: dict[str, None] = {}
+        self._halted: dict[str, None] = {}
         self._expire_at = FOREVER
+        self._to_expire: list[str] = []  # namespaces that are yet to be looked at, the next one last
         self._due_at = FOREVER  # the next alarm or expiry: ``advance`` has nothing to do before it
 
-    def submit(self, request: Request, now: float) -> None:
-        """Add a new request; ``advance`` returns its ticket or refusal in time. ``TicketError`` if it is not new."""
+    def submit(self, request: Request, now: float, identity: Identity | None = None) -> None:
+        """Add a new request; ``advance`` returns its ticket or refusal in time. ``TicketError`` if it is not new.
+
+        With an ``identity`` it takes the seat that the same caller left for the same, else the oldest one that this
+        caller left for an equal demand, if there is any: its place in line and its count of overtakings.
+        """
         if now < self._now:
             now = self._now
         else:
@@ -56,37 +83,108 @@ class Controller:
         handler = self._handlers.get(request.namespace)
         if handler is None:
             handler = self._make(request.namespace)
-        handler.submit(request, now)
+        elif handler.seen:
+            self._register.touch(handler)
+        if identity is None or not handler.sit_down(request, identity, now):
+            handler.submit(request, now)
 
     def force(self, request: Request, now: float) -> Ticket:
         """Admit a request at once, ungated (shadow mode, or a gate that fails open); its outcome still teaches."""
         now = self._clock(now)
         return self._handler(request.namespace).force(request, now)
 
+    def reserve(self, request: Reservation, now: float, *, standing: bool = False) -> None:
+        """Add a new gang; ``advance`` returns its ``Grant`` or refusal in time. ``TicketError`` if it is not new.
+
+        The whole waits in line as one request: ``withdraw`` takes it out. ``standing``: the gang was admitted before a
+        restart, and this is what it still lacks; it is granted without waiting.
+        """
+        now = self._clock(now)
+        self._handler(request.namespace).reserve(request, now, standing=standing)
+
+    def draw(self, draw: Draw, now: float) -> None:
+        """Add one member of an admitted gang; ``advance`` returns its ticket, or a refusal once the gang is over.
+
+        ``GangError`` if all members of its part are drawn.
+        """
+        now = self._clock(now)
+        self._handler(draw.namespace).draw(draw, now)
+
+    def give_back(self, gang: Gang, now: float) -> None:
+        """End a gang: what was not drawn is no longer reserved, and the draws that wait are refused."""
+        now = self._clock(now)
+        if gang.namespace in self._handlers:
+            self._handler(gang.namespace).give_back(gang, now)
+
+    def appeared(self, gang: Gang, uid: str, charged: Demand, now: float) -> bool:
+        """Note a member of a gang that others created, with its real charge; say whether it counts as one.
+
+        It counts once per ``uid``. One more than the gang has is a stranger.
+        """
+        now = self._clock(now)
+        if gang.end is not None:
+            return False
+        return self._handler(gang.namespace).appeared(gang, uid, charged, now)
+
+    def looked(self, namespace: str, now: float, *, readable: bool | None) -> None:
+        """Note the end of the read that a ``Look`` asked for, after ``observe_quota`` of all that it found.
+
+        ``readable``: False if the quotas may not be read at all, None if this read failed.
+        """
+        now = self._clock(now)
+        if namespace in self._handlers:
+            self._handler(namespace).looked(now, readable=readable)
+
     def settle(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
-        """Report how a ticket's create ended. ``TicketError`` if the ticket was settled before."""
+        """Report how a ticket's create ended. ``TicketError`` if the ticket was settled before.
+
+        The end of a ticket that the engine gave up before (after ``Policy.ticket_max``) is ignored; its namespace may
+        even be forgotten by now.
+        """
         if now < self._now:
             now = self._now
         else:
             self._now = now
-        self._handlers[ticket.request.namespace].settle(ticket, outcome, now)
+        if ticket.ended:
+            ticket.end_again()
+            return
+        handler = self._handlers[ticket.request.namespace]
+        if handler.seen:
+            self._register.touch(handler)
+        handler.settle(ticket, outcome, now)
 
-    def withdraw(self, request: Request, now: float) -> None:
-        """Take a request out of the line; no effect if it does not wait."""
+    def withdraw(self, request: Request, now: float, seat: Identity | None = None, retry_after: float = 0.0) -> None:
+        """Take a request out of the line; no effect if it does not wait.
+
+        ``seat`` keeps its place for that caller, for ``Policy.seat_ttl`` or twice the ``retry_after`` (in seconds) that
+        the caller was told, whichever is longer: submit a new request with that identity when it comes again.
+        """
         now = self._clock(now)
         if request.state == "waiting":
-            self._handlers[request.namespace].withdraw(request, now)
+            self._handler(request.namespace).withdraw(request, now, seat, retry_after)
 
-    def observe_quota(self, namespace: str, quota: str, seen: ObservedQuota, now: float) -> None:
-        """Note a quota object, as listed or watched; call in the order of the watch."""
+    def withdraw_all(self, requests: Iterable[Request], now: float) -> None:
+        """Take these requests out of the line in one step, so that none is admitted because another has left."""
+        for request in requests:
+            self.withdraw(request, now)
+
+    def observe_quota(
+        self, namespace: str, quota: str, seen: ObservedQuota, now: float, sent: float | None = None
+    ) -> bool:
+        """Note a quota object; say whether it was believed.
+
+        What a watch reports, its list included, is always believed: call in the order of the watch. ``sent`` dates the
+        answer to a list that belongs to no watch: it is ignored where the quotas are watched, or if it was requested
+        before the newest fact about this quota was received.
+        """
         now = self._clock(now)
-        self._handler(namespace).observe(quota, seen, now)
+        return self._handler(namespace).observe(quota, seen, now, sent)
 
     def forget_quota(self, namespace: str, quota: str, now: float) -> None:
         """Note that a quota object was deleted."""
         now = self._clock(now)
         if namespace in self._handlers:
-            self._handlers[namespace].forget(quota, now)
+            self._handler(namespace).forget(quota, now)
 
     def watching(self, now: float, namespace: str | None = None) -> None:
         """Note that all quotas (of one namespace, or of all) were reported, and that changes will be."""
@@ -100,13 +198,13 @@ class Controller:
         """Note that an own pod ended: this adds no headroom, but is a reason to probe soon."""
         now = self._clock(now)
         if namespace in self._handlers:
-            self._handlers[namespace].hint(now)
+            self._handler(namespace).hint(now)
 
     def ended(self, namespace: str, stored: str, now: float) -> None:
         """Note the end of an own object, by the name in its ``Created``: one less that lives, and a hint of room."""
         now = self._clock(now)
         if namespace in self._handlers:
-            self._handlers[namespace].ended(stored, now)
+            self._handler(namespace).ended(stored, now)
 
     def ends_told(self, namespace: str, now: float, *, told: bool) -> None:
         """Note that from now on every end in a namespace is reported (``told``), or that some may be missed."""
@@ -116,15 +214,15 @@ class Controller:
         else:
             self._ends_told.pop(namespace, None)
         if namespace in self._handlers:
-            self._handlers[namespace].follow_ends(now, told=told)
+            self._handler(namespace).follow_ends(now, told=told)
 
     def learn(self, namespace: str, scopes: frozenset[str], rejected: Rejected, sent: float, now: float) -> None:
         """Learn from the quota refusal of an ungated create that was sent at ``sent``."""
         now = self._clock(now)
         self._handler(namespace).learn(rejected, scopes, sent, now)
 
-    def advance(self, now: float) -> list[Ticket | Refusal]:
-        """Do all that is due by ``now``; return the admissions and refusals since the last call, in order."""
+    def advance(self, now: float) -> list[Effect]:
+        """Do all that is due by ``now``; return the admissions, refusals and news of gangs since the last call."""
         if now < self._now:
             now = self._now
         else:
@@ -156,28 +254,6 @@ class Controller:
             at = min(at, max(window.not_before, self._now) if window.has_room() else FOREVER)
         return None if at == FOREVER else at
 
-    def explain(self, request: Request, now: float) -> Explanation | None:
-        """Explain why a request waits; None if it does not wait."""
-        now = self._clock(now)
-        if request.state != "waiting":
-            return None
-        return explain(self._handlers[request.namespace], request, self._shared, now)
-
-    def snapshot(self, now: float) -> Snapshot:
-        """Return everything that is known and reserved, and how many requests wait."""
-        now = self._clock(now)
-        return Snapshot(
-            namespaces={name: namespace_snapshot(h, now) for name, h in self._handlers.items()},
-            flows={name: window.snapshot(now) for name, window in self._shared.flows.items()},
-            settle_time=self._shared.settle_time,
-        )
-
-    def remember(self, now: float) -> Memory:
-        """Return what is known of quotas, for ``recall`` by the controller of a later process."""
-        now = self._clock(now)
-        known = {name: remember(handler.knowledge, now) for name, handler in self._handlers.items()}
-        return Memory({name: quotas for name, quotas in known.items() if quotas}, self._shared.settle_time)
-
     def recall(self, memory: Memory, now: float) -> None:
         """Take over what an earlier controller knew; call before the first create. Newer knowledge stays as it is."""
         now = self._clock(now)
@@ -187,18 +263,23 @@ class Controller:
             if recall(handler.knowledge, quotas, self.policy.idle_ttl, now):
                 handler.pace.start_slowly()
 
-    def _clock(self, now: float) -> float:
-        self._now = max(self._now, now)
-        return self._now
-
     def _handler(self, namespace: str) -> ComputeResourceAwareBackOffHandler:
-        return self._handlers.get(namespace) or self._make(namespace)
+        """Return the handler of a namespace that is about to change; the first time, make it."""
+        handler = self._handlers.get(namespace)
+        if handler is None:
+            return self._make(namespace)
+        if handler.seen:
+            self._register.touch(handler)
+        return handler
 
     def _make(self, namespace: str) -> ComputeResourceAwareBackOffHandler:
         observing = self._watched.get(namespace, self._watching_all)
         told = namespace in self._ends_told
         handler = ComputeResourceAwareBackOffHandler(namespace, self._shared, observing=observing, ends_told=told)
+        handler.knowledge.told_at = self._watch_told_at
+        handler.pace.halted = namespace in self._halted
         self._handlers[namespace] = handler
+        self._register.enter(handler)
         self._expire_at = min(self._expire_at, self._now + self.policy.idle_ttl)
         self._due_at = min(self._due_at, self._expire_at)
         return handler
@@ -207,6 +288,7 @@ class Controller:
         now = self._clock(now)
         if namespace is None:
             self._watching_all = healthy
+            self._watch_told_at = now
             self._watched.clear()
             for handler in self._handlers.values():
                 handler.watch(healthy=healthy, now=now)
@@ -257,13 +339,22 @@ class Controller:
                 del self._shared.contended[window]
 
     def _expire(self, now: float) -> None:
-        """Forget idle namespaces, and idle shapes and learned ceilings of the others."""
+        """Forget idle namespaces, and idle shapes and learned ceilings of the others: a few, and the rest soon."""
         limit = now - self.policy.idle_ttl
-        for name, handler in list(self._handlers.items()):
-            if handler.forget_idle(limit):
+        left = self._to_expire = self._to_expire or [*reversed(self._handlers)]
+        steps = EXPIRE_STEPS
+        while left and steps > 0:
+            name = left.pop()
+            handler = self._handlers[name]  # nothing else forgets one
+            steps -= 1 + handler.knowledge.size + len(handler.knowledge.shapes)
+            if handler.forget_idle(limit, now):
                 del self._handlers[name]
+                self._register.leave(handler)
                 self._shared.blocked.pop(name, None)
                 handler.wake_at = FOREVER
+        if left:
+            self._expire_at = now + EXPIRE_PAUSE
+            return
         for name, window in list(self._shared.flows.items()):
             if window.in_flight == 0 and not window.turns and max(window.not_before, window.used_at) < limit:
                 del self._shared.flows[name]

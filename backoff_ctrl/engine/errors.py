@@ -13,5 +13,9 @@ class PolicyError(BackoffError, ValueError):
     """A setting of the policy is out of its range; the message names the setting and the range."""
 
 
+class GangError(BackoffError, ValueError):
+    """A gang cannot be what it is asked to be: its parts make no sense, or all of its members are drawn."""
+
+
 class TicketError(BackoffError, RuntimeError):
     """A ticket was settled twice, or a request submitted twice: a bug of the caller."""

@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from .gangs import Draw, Reservation, gang_snapshot, room_for
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .ceilings import Ceiling
+    from .ceilings import Ceiling, Charges
+    from .gangs import GangSnapshot
     from .handler import ComputeResourceAwareBackOffHandler
     from .overload import WindowSnapshot
     from .quotas import Quota
     from .requests import Request
+    from .roll import Place
     from .shapes import Shape
     from .shared import Shared
 
@@ -21,6 +25,7 @@ WaitReason = Literal[
     "kept-for-another",
     "never-fits",
     "paused",
+    "paused-by-operator",
     "first-contact",
     "overload",
     "namespace-slowed",
@@ -33,7 +38,7 @@ class Explanation:
     """Why a request waits. Amounts are nano-units; ``next_probe`` and ``estimate`` are seconds from now, or None.
 
     ``quota`` and ``resource`` are empty if no quota is the reason. ``place`` is 1 for the first in line.
-    ``estimate`` is a guess from the mean time between releases.
+    ``estimate`` is a guess from how fast others got in lately; None where that says nothing.
     """
 
     reason: WaitReason
@@ -53,13 +58,16 @@ class CeilingSnapshot:
     """One ceiling: amounts in nano-units, ages and times in seconds from now.
 
     ``doubt`` is the part of ``used`` that the quota object does not show: charges of our own creates that are known to
-    live, or that have ended since the last recount.
+    live, or that have ended since the last recount. ``reserved`` is what admitted gangs may still draw.
+    ``unsettled`` is the part of ``headroom`` that is news still.
     """
 
     limited: int
     used: int
     doubt: int
+    unsettled: int
     held: int
+    reserved: int
     headroom: int
     source: Literal["learned", "observed"]
     age: float
@@ -73,19 +81,27 @@ class CeilingSnapshot:
 class NamespaceSnapshot:
     """One namespace: its ceilings by quota and resource, and its counts of waiting requests and creates in flight.
 
-    ``observing``: changes of its quotas are reported; ``ends_told``: so are the ends of what we create there.
+    ``observing``: changes of its quotas are reported; ``ends_told``: so are the ends of what we create there;
+    ``oldest``: how long the one has waited that waits longest, in seconds, None if none waits. ``seats``: places kept
+    for callers that went away. ``overtakings`` and ``stale`` (refusals by a state older than ours, by quota) count
+    since the namespace is known.
     """
 
     quotas: Mapping[str, Mapping[str, CeilingSnapshot]]
     observing: bool
     ends_told: bool
     waiting: int
+    oldest: float | None
+    seats: int
     outstanding: int
     answered_holds: int
     unproven: int
     unproven_window: int
     release_gap: float
     brake: WindowSnapshot | None
+    overtakings: int
+    stale: Mapping[str, int]
+    gangs: tuple[GangSnapshot, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +113,18 @@ class Snapshot:
     settle_time: float
 
 
-def explain(handler: ComputeResourceAwareBackOffHandler, request: Request, shared: Shared, now: float) -> Explanation:
-    """Explain why a waiting request is not sent yet."""
+def explain(
+    handler: ComputeResourceAwareBackOffHandler, request: Request, ahead: int, shared: Shared, now: float
+) -> Explanation:
+    """Explain why a waiting request, with so many ahead of it in line, is not sent yet."""
     shape = handler.knowledge.shape_of(request.demand)
     handler.knowledge.know(shape)
     reason, ceiling, asked = _reason(handler, request, shape, shared, now)
-    ahead = handler.line.ahead(request)
     block = handler.probing.blocks.get(ceiling) if ceiling is not None else None
+    if isinstance(request, Reservation) and not handler.knowledge.observing:
+        block = handler.looking  # its probe is a read
     next_probe = max(0.0, block.due - now) if block is not None and block.state == "shut" else None
-    estimate = handler.keeping.release_gap * (ahead + 1) if handler.keeping.release_gap else next_probe
+    seconds = estimate(handler, request, shape.meets, now) if reason == "quota" else None
     return Explanation(
         reason=reason,
         quota=ceiling.quota if ceiling is not None else "",
@@ -116,23 +135,63 @@ def explain(handler: ComputeResourceAwareBackOffHandler, request: Request, share
         place=ahead + 1,
         waited=now - request.joined,
         next_probe=next_probe,
-        estimate=estimate,
+        estimate=seconds,
     )
+
+
+def reason_of(handler: ComputeResourceAwareBackOffHandler, request: Request, shared: Shared, now: float) -> WaitReason:
+    """Say in a word why a waiting request is not sent yet."""
+    shape = handler.knowledge.shape_of(request.demand)
+    handler.knowledge.know(shape)
+    return _reason(handler, request, shape, shared, now)[0]
+
+
+def estimate(
+    handler: ComputeResourceAwareBackOffHandler, request: Request, meets: Charges, now: float, *, in_line: bool = True
+) -> float | None:
+    """Estimate the seconds until a request is admitted: by the ceiling that takes longest; None without a basis.
+
+    ``meets`` is what it is charged, and where. ``in_line``: it waits; else it is one that might come.
+    """
+    line = handler.line
+    longest = None
+    for ceiling, asked in meets:
+        if asked <= room_for(request, ceiling):
+            continue
+        if ceiling.drain is None:
+            return None
+        waiting, count = line.ahead_at(request, ceiling, asked)
+        if not in_line:
+            waiting, count = waiting + asked, count + 1
+        needed = waiting - ceiling.left if waiting > ceiling.left > 0 else waiting
+        seconds = ceiling.drain.seconds_for(needed, count, asked, line.head_joined, now)
+        if seconds is None:
+            return None
+        longest = seconds if longest is None else max(longest, seconds)
+    return longest
 
 
 def _reason(
     handler: ComputeResourceAwareBackOffHandler, request: Request, shape: Shape, shared: Shared, now: float
 ) -> tuple[WaitReason, Ceiling | None, int]:
     """Find what blocks the request, the most lasting reason first."""
+    if handler.pace.halted:
+        return "paused-by-operator", None, 0
     kept = handler.keeping.kept
+    place: Place = (request.rank, request.seq)
+    own: Mapping[Ceiling, int] = {}
+    if isinstance(request, Draw) and request.gang.whole:  # it stands at its gang's place, and has that one's room
+        place, own = request.gang.place, request.gang.covered
     for ceiling, asked in shape.meets:
         if shape.never is not None and shape.never[:2] == (ceiling.quota, ceiling.resource):
             return "never-fits", ceiling, asked
     for ceiling, asked in shape.meets:
-        if asked > ceiling.room:
+        if asked > room_for(request, ceiling):
             return ("paused" if ceiling.limited == 0 else "quota"), ceiling, asked
+    if isinstance(request, Reservation) and not handler.knowledge.observing:
+        return "first-contact", None, 0  # the quotas are read for it, again and again
     for ceiling, asked in shape.meets:
-        if ceiling in kept and kept[ceiling] < (request.rank, request.seq):
+        if ceiling in kept and kept[ceiling] < place and asked > own.get(ceiling, 0):
             return "kept-for-another", ceiling, asked
     return _reason_beside_quota(handler, request, shape, shared, now), None, 0
 
@@ -160,12 +219,17 @@ def namespace_snapshot(handler: ComputeResourceAwareBackOffHandler, now: float) 
         observing=knowledge.observing,
         ends_told=knowledge.living.told,
         waiting=handler.line.size,
+        oldest=now - handler.line.first_joined(handler.policy.age_step) if handler.line.size else None,
+        seats=handler.empty_seats(now),
         outstanding=len(knowledge.outstanding),
         answered_holds=sum(len(quota.holds.answered) for quota in knowledge.quotas.values()),
         unproven=handler.pace.unproven,
         unproven_window=handler.pace.window,
         release_gap=handler.keeping.release_gap,
         brake=handler.pace.brake.snapshot(now) if handler.pace.brake is not None else None,
+        overtakings=handler.keeping.overtakings,
+        stale={name: quota.stale for name, quota in knowledge.quotas.items() if quota.stale},
+        gangs=tuple(gang_snapshot(gang, now) for gang in knowledge.gangs),
     )
 
 
@@ -177,7 +241,9 @@ def _ceiling(
         limited=ceiling.limited,
         used=ceiling.used,
         doubt=ceiling.doubt,
+        unsettled=ceiling.unsettled,
         held=ceiling.held,
+        reserved=ceiling.reserved,
         headroom=ceiling.left,
         source="observed" if quota.observed else "learned",
         age=now - ceiling.answered,

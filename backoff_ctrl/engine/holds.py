@@ -1,10 +1,10 @@
-"""What our admissions reserve at one quota after their 201: handed over to ``used``, never dropped or counted twice.
+"""What our creates hold at one quota from their 201 until ``used`` contains them: never dropped, never counted twice.
 
 The charge of a create may be observed before or after its answer. Each observed rise of ``used`` adds credit; the
 credit confirms answered holds, oldest first, and a confirmed hold ends. Credit never exceeds what is held, so the
 charges of other clients confirm no more than what we have in flight. A fall adds no credit, nor does a rise by which a
-recount repairs an earlier one that missed charges. As long as only we create, never more is confirmed than has risen,
-so ``used + held`` is never below the truth.
+recount corrects an earlier one. As long as only we create, holds end by no more than ``used`` rose, so ``used + held``
+is never below the truth.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Holds:
         self._recent: deque[Answered] = deque()
 
     def add(self, charges: Charges, now: float, life: Life | None = None) -> bool:
-        """Hold what a create answered 201 at ``now`` is charged, until that is observed; say whether any hold ended."""
+        """Hold the charges of a create that was answered 201 at ``now``; say whether any hold ended."""
         self.answered.append((now, charges, life))
         return self.confirm()
 
@@ -82,7 +82,7 @@ class Holds:
     def ended_since(self, ceiling: Ceiling, since: float) -> Iterator[tuple[float, int]]:
         """Yield (answered, amount) of each ended hold of a ceiling that was answered after ``since``, newest first.
 
-        Creates that are known to live or to have ended are left out: of those there is no doubt.
+        Creates whose life is known are left out: nobody doubts those.
         """
         for at, charges, life in reversed(self._recent):
             if at <= since:
@@ -93,12 +93,19 @@ class Holds:
                 if charged is ceiling:
                     yield at, amount
 
+    def hand_over(self, before: float) -> None:
+        """Without a watch, count the holds answered before then as used: what the server said later contains them."""
+        while self.answered and self.answered[0][0] < before:
+            self._use_oldest()
+
     def use_old(self, now: float, lasting: float) -> None:
-        """Without a watch, count holds answered ``lasting`` seconds ago as used, unless a newer fact contains them."""
-        answered = self.answered
-        while answered and answered[0][0] + lasting <= now:
-            at, charges, _ = answered.popleft()
-            for ceiling, amount in charges:
-                ceiling.release(amount)
-                if ceiling.answered <= at:
-                    ceiling.charge(amount)
+        """Without a watch, count holds answered ``lasting`` seconds ago as used: nothing else will end them."""
+        while self.answered and self.answered[0][0] + lasting <= now:  # the very sum that the alarm is set to
+            self._use_oldest()
+
+    def _use_oldest(self) -> None:
+        """Turn the oldest hold into ``used``. The rise that shows its charge later confirms no other hold."""
+        for ceiling, amount in self.answered.popleft()[1]:
+            ceiling.held -= amount
+            ceiling.seen += amount
+            ceiling.credit = min(ceiling.credit, ceiling.held)

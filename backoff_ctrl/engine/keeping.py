@@ -9,29 +9,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from .backoff import FOREVER
+from .roll import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
     from .ceilings import Ceiling
+    from .gangs import Gang
     from .line import Row
     from .policy import Policy
     from .requests import Request
+    from .roll import Place
     from .shapes import Shape
 
-_GAP_WEIGHT: Final = 0.2  # of the newest time between releases in their mean
+_GAP_WEIGHT: Final = 0.2  # of the newest time between two releases, in their mean
 _GAPS: Final = 5
-_PAUSED_FOR: Final = 10  # stalled spans from the last growth until keeping is tried again
+_PAUSED_FOR: Final = 10  # after so many stalled spans without growth, keeping is tried again
 
 
 class Kept:
-    """How the room of one ceiling has grown since it was first kept for ``head``."""
+    """How far the room of one ceiling has grown since it was first kept for a place in line, whoever sits there."""
 
-    __slots__ = ("best", "grown", "head")
+    __slots__ = ("best", "grown", "place")
 
-    def __init__(self, head: Request, room: int, now: float) -> None:
+    def __init__(self, place: Place, room: int, now: float) -> None:
         """Start with the present room, in nano-units."""
-        self.head = head
+        self.place = place
         self.best = room
         self.grown = now
 
@@ -40,10 +43,10 @@ class Keeping:
     """Who is next for each ceiling of one namespace, how often it was overtaken, and what is kept for it.
 
     A waiting request is *next* for a ceiling if it is the first in line that is blocked there. It is *overtaken* when
-    a request behind it takes of that ceiling. ``kept`` maps a ceiling to the place behind which it is closed.
+    a request behind it takes room there. ``kept`` maps a ceiling to a place in line: those behind it get no room.
     """
 
-    __slots__ = ("_growth", "_policy", "kept", "last_release", "next_change", "next_for", "release_gap")
+    __slots__ = ("_growth", "_policy", "kept", "last_release", "next_change", "next_for", "overtakings", "release_gap")
 
     def __init__(self, policy: Policy) -> None:
         """Start without kept room."""
@@ -53,6 +56,7 @@ class Keeping:
         self._growth: dict[Ceiling, Kept] = {}
         self.next_change = FOREVER  # when time alone makes a request overdue, or pauses or resumes keeping
         self.release_gap = 0.0
+        self.overtakings = 0
         self.last_release: float | None = None
 
     def closes(self, shape: Shape, request: Request) -> bool:
@@ -61,7 +65,7 @@ class Keeping:
         return any(ceiling in self.kept and self.kept[ceiling] < place for ceiling, _ in shape.meets)
 
     def overtook(self, shape: Shape, request: Request, now: float) -> bool:
-        """Count an admission for the requests it overtook; say whether room must now be kept for one of them."""
+        """Count an admission against the requests it overtook; say whether room must now be kept for one of them."""
         place = (request.rank, request.seq)
         due = False
         passed = {self.next_for[ceiling] for ceiling, _ in shape.meets if ceiling in self.next_for}
@@ -70,6 +74,7 @@ class Keeping:
                 if not waiter.overtaken:
                     waiter.overtaken_since = now
                 waiter.overtaken += 1
+                self.overtakings += 1
                 due = due or waiter.overtaken == self._policy.overtakes_max
         return due
 
@@ -78,8 +83,6 @@ class Keeping:
         self.next_change = FOREVER
         self.next_for = {}
         self.kept = {}
-        if self._growth:
-            self._growth = {ceiling: kept for ceiling, kept in self._growth.items() if kept.head.state != "over"}
 
     def retain(self, ceilings: Container[Ceiling]) -> None:
         """Forget all ceilings but these: the others no longer exist."""
@@ -89,7 +92,7 @@ class Keeping:
         """Note where the blocked head of a row is next; if it was overtaken too much, keep room where it is blocked."""
         head = row.waiting[0]
         policy = self._policy
-        if row.shape.never is not None:
+        if row.shape.never is not None or head.has_own_room:
             return
         next_for = self.next_for
         for ceiling, amount in row.shape.meets:
@@ -102,8 +105,21 @@ class Keeping:
             self.next_change = min(self.next_change, overdue_at)
             return
         for ceiling in row.shape.blocking():
-            if ceiling not in self.kept and self._is_on(head, ceiling, now):
+            if ceiling not in self.kept and self._is_on(place_of(head), ceiling, ceiling.room, now):
                 self.kept[ceiling] = (head.rank, head.seq)
+
+    def keeps_for_gang(self, gang: Gang, ceiling: Ceiling, now: float) -> bool:
+        """Keep what an admitted gang lacks here, at its place; say whether it may take the room there is.
+
+        A gang of which something was drawn holds quota and computes nothing: for it, keeping never pauses.
+        """
+        kept = self.kept.get(ceiling)
+        if kept is not None and kept < gang.place:
+            return False
+        if gang.drawn or self._is_on(gang.place, ceiling, ceiling.room + gang.covered[ceiling], now):
+            self.kept[ceiling] = gang.place
+            return True
+        return False
 
     def note_release(self, now: float) -> None:
         """Learn the mean time between releases."""
@@ -112,13 +128,12 @@ class Keeping:
             self.release_gap += (gap - self.release_gap) * (_GAP_WEIGHT if self.release_gap else 1.0)
         self.last_release = now
 
-    def _is_on(self, head: Request, ceiling: Ceiling, now: float) -> bool:
+    def _is_on(self, place: Place, ceiling: Ceiling, room: int, now: float) -> bool:
         """Say whether keeping is on here; it pauses while the kept room does not grow."""
         stalled = max(self._policy.keep_stalled, _GAPS * self.release_gap)
-        room = ceiling.room
         kept = self._growth.get(ceiling)
-        if kept is None or kept.head is not head:
-            kept = self._growth[ceiling] = Kept(head, room, now)
+        if kept is None or kept.place != place:
+            kept = self._growth[ceiling] = Kept(place, room, now)
         elif room > kept.best or now >= kept.grown + _PAUSED_FOR * stalled:
             kept.best = room
             kept.grown = now

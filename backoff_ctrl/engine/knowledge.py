@@ -10,15 +10,17 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from .backoff import FOREVER
-from .ceilings import Ceiling
+from .ceilings import NO_FACT, Ceiling
 from .living import Living
+from .parts import Parts
 from .quotas import Quota
 from .shapes import Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from .demand import Demand
+    from .gangs import Gang
     from .outcomes import Rejected
     from .policy import Policy
     from .quotas import ObservedQuota
@@ -28,28 +30,37 @@ if TYPE_CHECKING:
 class Knowledge:
     """The quotas of one namespace as facts show them, and our own creates that the facts may not contain yet."""
 
-    __slots__ = ("living", "observing", "outstanding", "quotas", "recent", "shapes", "version")
+    __slots__ = ("gangs", "living", "observing", "outstanding", "quotas", "recent", "shapes", "told_at", "version")
 
     def __init__(self, *, observing: bool, ends_told: bool) -> None:
         """Start with nothing known. ``observing``: changes of quotas are reported; ``ends_told``: ends of creates."""
         self.quotas: dict[str, Quota] = {}
         self.shapes: dict[str, Shape] = {}
         self.outstanding: dict[Ticket, None] = {}  # in the order they were sent
+        self.gangs: list[Gang] = []  # the admitted ones that are not complete, by their place in line
         self.recent: deque[tuple[float, Shape]] = deque()  # when answered 201, while others were outstanding
         self.living = Living(told=ends_told)
         self.version = 0
         self.observing = observing
+        self.told_at = NO_FACT  # the newest fact that dates no ceiling: a 201, a deleted quota, a watch begun or lost
 
     def ceilings(self) -> Iterator[Ceiling]:
         """Yield every ceiling."""
         for quota in self.quotas.values():
             yield from quota.ceilings.values()
 
+    @property
+    def size(self) -> int:
+        """The number of ceilings."""
+        return sum(len(quota.ceilings) for quota in self.quotas.values())
+
     def shape_of(self, demand: Demand) -> Shape:
         """Return the shape of a demand; the first time, make it."""
         shape = self.shapes.get(demand.key)
         if shape is None:
             shape = self.shapes[demand.key] = Shape(demand)
+            if isinstance(demand, Parts):
+                shape.parts = tuple((self.shape_of(part), count) for part, count in demand.parts)
         return shape
 
     def is_watched(self, quota: str) -> bool:
@@ -59,6 +70,9 @@ class Knowledge:
     def know(self, shape: Shape) -> None:
         """Bring the ceilings that a shape meets up to the present structure."""
         if shape.version == self.version:
+            return
+        if shape.parts:
+            self._know_whole(shape)
             return
         amounts = shape.amounts
         scopes = shape.scopes
@@ -77,6 +91,33 @@ class Knowledge:
         shape.unsure = tuple(unsure)
         shape.never = self._never(shape, amounts)
         shape.version = self.version
+
+    def _know_whole(self, shape: Shape) -> None:
+        """Bring a gang's shape up to the present structure: it meets what its parts meet, with the sum of them."""
+        total: dict[Ceiling, int] = {}
+        for part, count in shape.parts:
+            self.know(part)
+            for ceiling, amount in part.meets:
+                total[ceiling] = total.get(ceiling, 0) + count * amount
+        shape.meets = tuple(total.items())
+        shape.never = self._whole_never(shape)
+        shape.version = self.version
+
+    def _whole_never(self, shape: Shape) -> tuple[str, str, int, int] | None:
+        """Find the quota that a gang can never fit: a part alone, or by the observed spec the sum of them."""
+        for part, _ in shape.parts:
+            if part.never is not None:
+                return part.never
+        for quota in self.quotas.values():
+            for name, limited in quota.spec.items():
+                asked = sum(
+                    count * part.amounts.get(name, 0) for part, count in shape.parts if quota.applies(part.scopes)
+                )
+                ceiling = quota.ceilings.get(name)
+                largest = limited if ceiling is None else max(limited, ceiling.limited)
+                if limited > 0 and largest < asked:
+                    return quota.name, name, asked, largest
+        return None
 
     def _never(self, shape: Shape, amounts: Mapping[str, int]) -> tuple[str, str, int, int] | None:
         """Find the quota that a shape can never fit, by its observed spec, else by two refusals."""
@@ -100,8 +141,8 @@ class Knowledge:
         """Begin a new version of the structure, and count what is held afresh."""
         self.version += 1
         for ceiling in self.ceilings():
-            ceiling.room += ceiling.held
-            ceiling.held = 0
+            ceiling.room += ceiling.held + ceiling.reserved
+            ceiling.held = ceiling.reserved = 0
         for ticket in self.outstanding:
             self.know(ticket.shape)
             for ceiling, amount in ticket.shape.meets:
@@ -110,6 +151,10 @@ class Knowledge:
             for _, charges, _ in quota.holds.answered:
                 for ceiling, amount in charges:
                     ceiling.reserve(amount)
+        for gang in self.gangs:
+            for shape in gang.shapes:
+                self.know(shape)
+            gang.recount()
         for ceiling in self.ceilings():
             ceiling.credit = min(ceiling.credit, ceiling.held)
 
@@ -145,6 +190,8 @@ class Knowledge:
         quota = self.quotas.get(rejected.quota)
         if quota is None:
             quota = self.quotas[rejected.quota] = Quota(rejected.quota)
+        elif quota.holds.answered and not self.observing:
+            quota.holds.hand_over(sent)
         structural = quota.applies(scopes) is not True
         if structural:
             quota.classes[scopes] = True
@@ -160,7 +207,7 @@ class Knowledge:
             elif sent <= ceiling.answered:
                 continue
             structural = structural or limited != ceiling.limited  # never-fits depends on it
-            fresh[name] = (limited - used) - (ceiling.left + ceiling.doubt + ceiling.held)
+            fresh[name] = (limited - used) - (ceiling.unused + ceiling.doubt)
             ceiling.believe(limited, used)
             ceiling.answered = now
         if structural:
@@ -178,11 +225,28 @@ class Knowledge:
                     if ceiling.quota == quota.name and ceiling.resource in fresh:
                         ceiling.charge(amount)
 
-    def observe(self, name: str, seen: ObservedQuota, now: float) -> list[tuple[Ceiling, int]]:
-        """Take in a quota object; return the ceilings that gain room, with the room, which has yet to settle."""
+    def believes_list(self, name: str, sent: float) -> bool:
+        """Say whether a list of quotas requested at ``sent`` is newer than all that is known of this quota.
+
+        Where quotas are watched it never is. It may lack creates of ours that were answered since.
+        """
+        if self.observing or sent <= self.told_at:
+            return False
+        quota = self.quotas.get(name)
+        return quota is None or all(ceiling.answered < sent for ceiling in quota.ceilings.values())
+
+    def observe(
+        self, name: str, seen: ObservedQuota, now: float, sent: float | None = None
+    ) -> list[tuple[Ceiling, int]]:
+        """Take in a quota object; return the ceilings that gain room, with the room, which has yet to settle.
+
+        ``sent``: it comes from a list that was requested then and belongs to no watch.
+        """
         quota = self.quotas.get(name)
         if quota is None:
             quota = self.quotas[name] = Quota(name)
+        elif sent is not None:
+            quota.holds.hand_over(sent)
         first = not quota.observed
         structural = first or quota.selector != seen.selector or dict(quota.spec) != dict(seen.spec)
         if first:
@@ -215,8 +279,9 @@ class Knowledge:
             self.restructure()
         return rooms
 
-    def forget(self, name: str) -> bool:
+    def forget(self, name: str, now: float) -> bool:
         """Drop a deleted quota; say whether it was known."""
+        self.told_at = now
         known = self.quotas.pop(name, None) is not None
         if known:
             self.restructure()
@@ -225,7 +290,7 @@ class Knowledge:
     def disprove(self, ticket: Ticket) -> None:
         """Learn from an admitted probe: the ``used`` we believed left no room for it, so less is used."""
         for ceiling, _ in ticket.shape.meets:
-            over = -ceiling.room
+            over = -(ceiling.room + ceiling.reserved)
             if over > 0 and ticket.sent > ceiling.answered:
                 over -= sum(amount for other in self.outstanding for c, amount in other.shape.meets if c is ceiling)
                 if over > 0:
@@ -240,7 +305,7 @@ class Knowledge:
         amounts = shape.amounts
         proved = False
         for quota in shape.unsure:
-            if any(amounts.get(name) and amounts[name] > c.room for name, c in quota.ceilings.items()):
+            if any(amounts.get(name) and amounts[name] > c.room + c.reserved for name, c in quota.ceilings.items()):
                 quota.classes[shape.scopes] = False
                 proved = True
         if proved:
@@ -275,7 +340,7 @@ class Knowledge:
     def end_holds(self, now: float, policy: Policy) -> bool:
         """While the watch is healthy, end the holds answered ``answered_hold`` ago; say whether any ended.
 
-        Without a watch they last until the next list, but at most for ``ticket_max``: then they count as used.
+        Without a watch they last until a newer fact, but at most for ``ticket_max``: then they count as used.
         """
         ended = False
         for quota in self.quotas.values():
@@ -298,9 +363,12 @@ class Knowledge:
                 at = min(at, quota.holds.answered[0][0] + lasting)
         return at
 
-    def forget_shapes(self, limit: float, waiting: Container[Shape]) -> None:
+    def forget_shapes(self, limit: float, waiting: Collection[Shape]) -> None:
         """Drop the shapes not used since ``limit`` of which no create is ``waiting`` or outstanding."""
         sent = {ticket.shape for ticket in self.outstanding}
+        sent.update(shape for gang in self.gangs for shape in gang.shapes)
+        lasting = [*waiting, *(shape for shape in self.shapes.values() if shape.used_at > limit)]
+        sent.update(part for shape in lasting for part, _ in shape.parts)
         for key, shape in list(self.shapes.items()):
             if shape.used_at <= limit and shape not in waiting and shape not in sent:
                 del self.shapes[key]

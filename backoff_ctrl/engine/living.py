@@ -1,16 +1,17 @@
 """Our creates that are known to live: ``used`` cannot be less than their charges, whatever a recount says.
 
-The quota controller counts what its own cache holds, and in a busy second that cache lacks what was created a moment
-ago. Where the ends of our creates are reported, ``used`` is at least the charges of those that have not ended. The
-amount by which a quota says less is *doubt*, and no room. This is wrong where an object is charged less than we
-believe, or where its charge is given back before its end is reported. Such an error shows: no recount lacks a create
-for more than a second, so a ``used`` below the least that lived during the last second proves it. Then all lives are
-forgotten, and only creates from there on are counted. In a busy namespace the error may not show, since creates and
-ends hide it; therefore, after half a minute of doubts, the older lives are forgotten.
+The quota controller recounts from a cache of its own. In a busy second that cache lacks what was created a moment ago,
+and the recount says too little. Where the ends of our creates are reported to us, we know better: ``used`` is at least
+the charges of those that have not ended. What a quota says below that is *doubt*, and does not count as room.
 
-A create that ends while a recount is in doubt may be one that the recount lacked; the next recount finds it again if
-the controller has not seen its end by then. Therefore young creates *linger* until the next recount, or for a moment if
-nothing changes.
+The bound is too high where an object is charged less than we believe, or where its charge is given back before its end
+is reported. This shows: no recount lacks a create for more than a second, so it is proved when ``used`` is below what
+was alive all through the last second. Then all lives are forgotten, and only later creates are counted. In a busy
+namespace, creates and ends may hide the error. Therefore the older lives are forgotten after half a minute of doubts.
+
+A create that ends while a recount is in doubt may be one that this recount lacked. The next recount then adds it,
+unless the controller has seen its end by then. Therefore young creates *linger*: they are counted until the next
+recount, or for a moment if there is none.
 """
 
 from __future__ import annotations
@@ -24,27 +25,27 @@ if TYPE_CHECKING:
 
     from .ceilings import Ceiling, Charges
 
-LIVES_MAX: Final = 50_000  # per namespace; creates beyond that are not counted, so that less is doubted
-ENDED_MAX: Final = 1024  # ends reported before their answer; there are never more between a create and its answer
-DOUBTED_MAX: Final = 30.0  # seconds of doubts that come and go
-OLD: Final = 10.0  # seconds since the 201: a younger create may well be what the doubts are about
+LIVES_MAX: Final = 50_000  # per namespace; further creates are not counted, which makes the bound lower
+ENDED_MAX: Final = 1024  # ends kept because they may come before the create's own answer; fewer come within that time
+DOUBTED_MAX: Final = 30.0  # seconds with a doubt in each, after which the older lives are forgotten
+OLD: Final = 10.0  # seconds since the 201: a younger create may be one that the recounts really lacked
 LINGERS_MAX: Final = 0.2  # seconds after an end: a controller that may write 20 times a second has recounted by then
-SHORT: Final = 0.05  # seconds of life: of a shorter one, the controller sees begin and end at the same time
+SHORT: Final = 0.05  # seconds of life: the controller sees begin and end of a shorter one at once
 TRAILS_MAX: Final = 1.0  # seconds after its 201: no recount lacks a create for longer
 
 
 class Life:
-    """One of our creates, from its 201 to its end. It is counted once its hold was handed over to ``used``."""
+    """One of our creates, from its 201 to its end. It is counted when its hold has ended, not before."""
 
     __slots__ = ("_charged", "_living", "_over", "began", "known")
 
     def __init__(self, living: Living, now: float) -> None:
-        """Begin at the 201; no hold was handed over yet."""
+        """Begin at the 201, while its holds still stand."""
         self.began = now
         self._living = living
         self._charged: Charges = ()
         self._over = False
-        self.known = True  # whether it lives or has ended
+        self.known = True  # whether we know that it lives, or that it has ended
 
     def count(self, charges: Charges) -> None:
         """Count what one quota charges it, now that its hold there has ended."""
@@ -70,7 +71,7 @@ class Life:
         return less
 
     def forget(self) -> None:
-        """Stop counting it, since nothing shows any more whether it lives."""
+        """Stop counting it: we no longer know whether it lives."""
         self.known = False
         for ceiling, amount in self._charged:
             ceiling.live(-amount)
@@ -99,7 +100,7 @@ class Living:
         self._ended: dict[str, None] = {}
 
     def follow(self, ceilings: Iterable[Ceiling], *, told: bool) -> None:
-        """Note that from now on every end is reported, or that some may be missed; either way start afresh."""
+        """Note whether every end is reported from now on. Forget all lives, since we may have missed some ends."""
         self.told = told
         self._forget_all(ceilings)
 
@@ -148,7 +149,7 @@ class Living:
         return wrong or bool(due)
 
     def _turn(self, ceilings: Iterable[Ceiling], now: float) -> None:
-        """Begin a new span: of a second, or as long as there is no doubt."""
+        """Begin a new span. It lasts a second, or longer if nothing is in doubt."""
         if not self._doubted or now >= self._turned_at + 2 * TRAILS_MAX:
             self._calm_at = now
         self._turned_at, self._doubted = now, False

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from .demand import Demand
     from .requests import RequestEvent
+    from .seats import Identity
 
 Scope = Literal["flow", "namespace", "quota"]
 
@@ -94,10 +95,18 @@ class Failed(Outcome):
 
 
 class Abandoned(Outcome):
-    """The caller gave up before the create was sent; the request is over."""
+    """The caller gave up before the create was sent; the request is over.
 
-    __slots__ = ()
+    ``seat`` and ``retry_after`` as in ``Controller.withdraw``.
+    """
+
+    __slots__ = ("retry_after", "seat")
     event: ClassVar[RequestEvent] = "abandoned"
+
+    def __init__(self, seat: Identity | None = None, retry_after: float = 0.0) -> None:
+        """Record for whom the place in line is kept, if for anybody."""
+        self.seat = seat
+        self.retry_after = retry_after
 
 
 class Expired(Outcome):

@@ -27,13 +27,14 @@ if TYPE_CHECKING:
 class Pace:
     """One namespace's limits on its creates in flight, beside the overload windows that all namespaces share."""
 
-    __slots__ = ("_by_race", "_policy", "_released_at", "_rng", "brake", "turn", "unproven", "window")
+    __slots__ = ("_by_race", "_policy", "_released_at", "_rng", "brake", "halted", "turn", "unproven", "window")
 
     def __init__(self, policy: Policy, rng: random.Random) -> None:
         """Start with one unproven create in flight, and without a brake."""
         self._policy = policy
         self._rng = rng
         self.brake: Window | None = None
+        self.halted = False  # an operator wants nothing sent
         self._by_race = False  # a lost race put the brake on
         self._released_at = 0.0  # the window size at which the brake is released
         self.turn: Window | None = None  # the contended window at which it is this namespace's turn
@@ -53,6 +54,8 @@ class Pace:
 
         A namespace queues with the first ``place`` in its line that asked.
         """
+        if self.halted:
+            return False
         if self.brake is not None:
             self.brake.in_flight = in_flight
             if not self.brake.is_open(now):

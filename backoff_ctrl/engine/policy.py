@@ -9,6 +9,7 @@ from typing import Literal
 from .errors import PolicyError
 
 OnNeverFits = Literal["fail", "wait"]
+GangBlind = Literal["refuse", "one_by_one"]
 
 # Inclusive ranges; a setting that is not listed here has its own check in Policy.__post_init__.
 _RANGES: dict[str, tuple[float, float]] = {
@@ -36,6 +37,9 @@ _RANGES: dict[str, tuple[float, float]] = {
     "ticket_max": (1, 86_400),
     "idle_ttl": (1, 86_400),
     "scan_max": (1, 1_000_000),
+    "seat_ttl": (0, 86_400),
+    "seats_max": (0, 1_000_000),
+    "gang_limit": (0.001, 86_400),
 }
 _WHOLE = {
     "overtakes_max",
@@ -44,6 +48,7 @@ _WHOLE = {
     "overload_max",
     "waiters_max",
     "scan_max",
+    "seats_max",
 }
 
 
@@ -101,14 +106,25 @@ class Policy:
     """Idle namespaces, shapes and learned ceilings are forgotten after this."""
     scan_max: int = 64
     """Rows of the waiting line per scan, 1-2 us each; the rest follow at the next ``advance``."""
+    seat_ttl: float = 10.0
+    """How long, at least, the place of a caller that went away with a seat is kept: most come again within seconds."""
+    seats_max: int = 10_000
+    """Empty seats per namespace; of more, those that end first are given up (400 bytes each)."""
+
+    gang_limit: float = 300.0
+    """What a gang reserved is given back when this long no member was drawn: it would only keep others out."""
+    gang_blind: GangBlind = "refuse"
+    """What happens to a gang where quotas can't be read, so that nothing can tell whether the whole of it fits."""
 
     def __post_init__(self) -> None:
         """Check every setting."""
         for field in fields(self):
-            if field.name != "on_never_fits":
+            if field.name not in ("on_never_fits", "gang_blind"):
                 _check_number(field.name, getattr(self, field.name))
         if self.on_never_fits not in ("fail", "wait"):
             raise PolicyError(f'on_never_fits must be "fail" or "wait", not {self.on_never_fits!r}')
+        if self.gang_blind not in ("refuse", "one_by_one"):
+            raise PolicyError(f'gang_blind must be "refuse" or "one_by_one", not {self.gang_blind!r}')
         for low, high in (("base", "cap"), ("settle_time", "settle_max"), ("overload_start", "overload_max")):
             if getattr(self, low) > getattr(self, high):
                 raise PolicyError(

@@ -1,7 +1,9 @@
 """The blocks of a namespace, and the probes that find out whether they still hold.
 
-A shape may probe once every block that it meets is ready; one probe counts for all of them. A watched quota, whose
-changes are reported anyway, has no block unless a refusal contradicted what was observed.
+A block ends with time or with news. It stays when nobody waits at it any more.
+
+A shape may send a probe when every block that it meets is ready; one probe counts for all of them. A watched quota
+needs no probes, since its changes are reported: it has a block only if a refusal contradicted what was observed.
 """
 
 from __future__ import annotations
@@ -21,11 +23,11 @@ if TYPE_CHECKING:
     from .shared import Shared
     from .tickets import Ticket
 
-_LAG_MAX: Final = 5.0  # seconds that the release lag learns to be, at most
+_LAG_MAX: Final = 5.0  # seconds: the longest release lag that is learned
 
 
 class Probing:
-    """The blocks of one namespace by ceiling. ``lag`` is learned: from the end of an own pod to room, in seconds."""
+    """The blocks of one namespace by ceiling. ``lag``: seconds from the end of one of our pods to room, learned."""
 
     __slots__ = ("_knowledge", "_namespace", "_policy", "_rng", "_shared", "blocks", "lag", "suspect_at")
 
@@ -40,17 +42,20 @@ class Probing:
         self.lag = shared.policy.release_lag
         self.suspect_at = FOREVER  # when a shape that perhaps never fits may be sent a second time
 
-    def ready_blocks(self, shape: Shape, now: float) -> list[Block] | None:
-        """Return the blocks that a create of this shape would probe, or None if it may not probe now."""
+    def ready_blocks(self, shape: Shape, now: float, own: Mapping[Ceiling, int] | None = None) -> list[Block] | None:
+        """Return the blocks that a create of this shape would probe, or None if it may not probe now.
+
+        ``own``: the room that a gang's member may take instead of everybody's.
+        """
         if shape.suspected is not None and now < shape.suspected_next:
             self.suspect_at = min(self.suspect_at, shape.suspected_next)
             return None
         blocks = []
         for ceiling, amount in shape.meets:
-            if amount <= ceiling.room:
+            if amount <= (ceiling.room if own is None else own.get(ceiling, 0)):
                 continue
             block = self.blocks.get(ceiling)
-            if block is None:
+            if block is None or block.rests(now, self._policy.cap):
                 if self._knowledge.is_watched(ceiling.quota):
                     return None
                 block = self._begin(ceiling, ceiling.answered)
@@ -60,10 +65,10 @@ class Probing:
         return blocks
 
     def refused(self, rejected: Rejected, fresh: Mapping[str, int], ticket: Ticket | None, now: float) -> None:
-        """Move the blocks that a refusal is about: what it names holds; what its own quota did not name has room.
+        """Move the blocks that a refusal is about: what it names is full; what its own quota did not name has room.
 
-        ``fresh`` maps the named resources whose amounts were news to the room that the news added. A create that is
-        not the block's own probe never advances the block's steps, and moves it only by news.
+        ``fresh`` has the named resources whose amounts were news, each with the room that the news added. Only the
+        block's own probe advances its back-off. Any other create moves the block only if its refusal was news.
         """
         quota = self._knowledge.quotas[rejected.quota]
         for name in rejected.limited:
@@ -94,21 +99,21 @@ class Probing:
             if ceiling.quota != refused_by or ceiling not in meets:
                 block.elsewhere(now, self._policy, self._rng)
                 continue
-            block.passed()
-            if ticket.sent > ceiling.answered:
-                ceiling.disprove(max(0, meets[ceiling] - ceiling.room))
+            block.passed(now)
+            if ticket.sent > ceiling.answered:  # there was room for this create, if perhaps not for others in flight
+                ceiling.disprove(max(0, ceiling.used + meets[ceiling] - ceiling.limited))
 
     def _probed_by(self, ticket: Ticket) -> list[tuple[Ceiling, Block]]:
         return [(ceiling, block) for ceiling, block in self.blocks.items() if block.probe is ticket]
 
     def _learn_lag(self, block: Block, *, early: bool) -> None:
-        """Learn from a probe that a hint had brought forward whether it came too early."""
+        """Learn from the end of a probe that a hint brought forward. ``early``: it was refused, so it came too soon."""
         if block.hinted is None:
             return
         block.hinted = None
         self.lag = min(_LAG_MAX, self.lag * 2 + 0.001) if early else max(self._policy.release_lag, self.lag * 0.9)
 
-    def ended(self, ticket: Ticket, *, passed: bool) -> None:
+    def ended(self, ticket: Ticket, now: float, *, passed: bool) -> None:
         """Move the blocks of a probe that was admitted by the server, or that ended without an answer about them."""
         if not ticket.probe:
             return
@@ -116,10 +121,10 @@ class Probing:
             if self._knowledge.is_watched(ceiling.quota):
                 del self.blocks[ceiling]
             if not passed:
-                block.undecided()
+                block.undecided(now)
                 continue
             self._learn_lag(block, early=False)
-            block.passed()
+            block.passed(now)
 
     def hint(self, now: float) -> None:
         """Bring probes forward: an own pod ended, and room may follow."""
@@ -147,10 +152,15 @@ class Probing:
                 opened = True
         return opened
 
-    def drop_idle(self) -> None:
-        """Drop the blocks while no request waits: the next refusal starts at the first step again."""
-        if self.blocks:
-            self.blocks = {c: block for c, block in self.blocks.items() if block.state == "probing"}
+    def end(self, ceiling: Ceiling) -> None:
+        """End a block because of news: room was reported. One with a probe out stays until its end."""
+        block = self.blocks.get(ceiling)
+        if block is not None and block.probe is None:
+            del self.blocks[ceiling]
+
+    def drop_rested(self, now: float) -> None:
+        """Drop the blocks that have ended because no create probed them for long."""
+        self.blocks = {c: block for c, block in self.blocks.items() if not block.rests(now, self._policy.cap)}
 
     def next_due(self) -> float:
         """Return when the timers let the next probe be sent; infinity if they do not."""
@@ -161,7 +171,7 @@ class Probing:
         return due
 
     def _begin(self, ceiling: Ceiling, since: float) -> Block:
-        """Block a ceiling whose changes are not reported; whoever could watch its quota may want to know."""
+        """Block a ceiling of a quota that is not watched; list its namespace for those who could watch it."""
         block = self.blocks[ceiling] = Block(since + probe_delay(0, self._policy.base, self._policy.cap, self._rng))
         self._shared.blocked[self._namespace] = None
         return block

@@ -38,7 +38,7 @@ class ObservedQuota:
 class Quota:
     """What is known of one quota. ``classes`` are the scope classes that it was found to apply to, or not to."""
 
-    __slots__ = ("ceilings", "classes", "history", "holds", "name", "observed", "selector", "spec")
+    __slots__ = ("ceilings", "classes", "history", "holds", "name", "observed", "selector", "spec", "stale")
 
     def __init__(self, name: str) -> None:
         """Start with the name only: no ceiling is known."""
@@ -50,6 +50,7 @@ class Quota:
         self.observed = False
         self.history: deque[tuple[float, dict[str, tuple[int, int]]]] = deque(maxlen=HISTORY)
         self.holds = Holds()
+        self.stale = 0  # refusals by a state that was older than ours
 
     def applies(self, scopes: frozenset[str]) -> bool | None:
         """Say whether creates of this scope class are charged here; None while that is unknown."""

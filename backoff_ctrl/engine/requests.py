@@ -11,13 +11,18 @@ if TYPE_CHECKING:
 
 RequestState = Literal["new", "waiting", "sent", "over"]
 RequestEvent = Literal[
-    "submit", "admit", "withdraw", "refuse",
+    "submit", "admit", "grant", "withdraw", "refuse",
     "created", "rejected", "overloaded", "failed", "abandoned", "expired",
 ]  # fmt: skip
 
 REQUESTS: Final[dict[RequestState, dict[RequestEvent, RequestState]]] = {
-    "new": {"submit": "waiting", "admit": "sent", "refuse": "over"},
-    "waiting": {"admit": "sent", "withdraw": "over", "refuse": "over"},
+    "new": {"submit": "waiting", "admit": "sent", "grant": "over", "refuse": "over"},
+    "waiting": {
+        "admit": "sent",
+        "grant": "over",  # a whole gang was admitted: its members are drawn, each as a request of its own
+        "withdraw": "over",
+        "refuse": "over",
+    },
     "sent": {
         "created": "over",
         "rejected": "waiting",  # back in line, at its old place
@@ -42,6 +47,10 @@ class Request:
         "demand", "flow", "id", "joined", "namespace", "overtaken", "overtaken_since", "priority", "rank", "row",
         "seq", "state",
     )  # fmt: skip
+
+    passes_line = False  # it overtakes nobody, since what it takes is its own
+    has_own_room = False  # nobody overtakes it: what it waits for is kept for it elsewhere
+    stands_with = ""  # with whom it waits in one row, beside those of equal demand and priority; empty: of equal flow
 
     def __init__(self, id: str, namespace: str, demand: Demand, priority: int = 0, flow: str = "") -> None:  # noqa: A002
         """Describe the create; nothing happens before ``Controller.submit``."""

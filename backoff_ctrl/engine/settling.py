@@ -26,17 +26,17 @@ class Settling:
         self._count = 0
 
     def add(self, at: float, ceiling: Ceiling, room: int) -> None:
-        """Let this much room of a ceiling, unsettled already, count from ``at`` on, unless a newer fact comes first."""
+        """Let this much of a ceiling's unsettled room count from ``at`` on, unless a newer fact replaces it first."""
         self._count += 1
         heappush(self._heap, (at, self._count, ceiling, room, ceiling.epoch))
 
     def add_recounted(
         self, at: float, ceiling: Ceiling, room: int, young: Iterable[tuple[float, int]], lag: float
     ) -> None:
-        """Do as ``add``, with room that a recount may have found by missing creates of ours.
+        """Do as ``add`` with room that may be there only because a recount missed creates of ours.
 
-        ``young`` lists when those creates were answered, and what each was charged. Of the room, as much as a create
-        was charged counts only ``lag`` seconds after its answer.
+        ``young`` says of each such create when it was answered and what it was charged. As much of the room as that
+        charge counts only ``lag`` seconds after the answer.
         """
         for answered, amount in young:
             doubted = min(room, amount)
@@ -47,7 +47,7 @@ class Settling:
         self.add(at, ceiling, room)
 
     def set_aside(self, quota: Quota, rejected: Rejected, at: float) -> None:
-        """Unsettle until ``at`` the room that, by a stale refusal, the server does not see yet."""
+        """Count no room before ``at`` where a stale refusal shows that the server does not see it yet."""
         for name in rejected.limited:
             ceiling = quota.ceilings.get(name)
             if ceiling is not None and (room := ceiling.unsettle()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from .quantities import format_quantity
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from .policy import Policy
     from .quotas import Quota
 
+NeverFits: TypeAlias = "tuple[str, str, int, int, int]"
+"""Why a demand never fits: quota, resource, and what is asked, used and limited in nano-units."""
+
 
 class Shape:
     """What the server charges creates of one demand, and at which ceilings.
@@ -24,8 +27,8 @@ class Shape:
     """
 
     __slots__ = (
-        "amounts", "charged_key", "demand", "meets", "never", "quotas", "scopes", "suspected", "suspected_next",
-        "unsure", "used_at", "verdict", "version",
+        "amounts", "charged_key", "demand", "meets", "never", "parts", "quotas", "scopes", "suspected",
+        "suspected_next", "unsure", "used_at", "verdict", "version",
     )  # fmt: skip
 
     def __init__(self, demand: Demand) -> None:
@@ -35,6 +38,7 @@ class Shape:
         self.charged_key = demand.key  # of the newest answer: an equal one teaches nothing new
         self.scopes = demand.scopes  # as the server sees them: defaults may change them
         self.version = -1
+        self.parts: tuple[tuple[Shape, int], ...] = ()  # of a gang: the shapes of its members, and how many of each
         self.meets: Charges = ()
         self.quotas: tuple[tuple[Quota, Charges], ...] = ()
         self.unsure: tuple[Quota, ...] = ()
@@ -48,9 +52,21 @@ class Shape:
         """List the ceilings that have no room for one more create of this shape."""
         return [ceiling for ceiling, amount in self.meets if amount > ceiling.room]
 
+    def charges(self, charged: Demand) -> bool:
+        """Say whether a create of this shape is expected to be charged exactly that."""
+        expected = {name: amount for name, amount in self.amounts.items() if amount}
+        return expected == charged.amounts and self.scopes == charged.scopes
+
     def learn_charged(self, charged: Mapping[str, int]) -> None:
         """Expect the amounts that the server really charged. The caller has to restructure what is known."""
         self.amounts = {**self.amounts, **charged}
+
+    def learn_from(self, seen: Shape) -> None:
+        """Expect what another shape is charged. The caller has to restructure what is known."""
+        names = self.amounts.keys() | seen.amounts.keys()
+        self.scopes = seen.scopes
+        self.charged_key = seen.demand.key  # single creates of this shape that are charged otherwise correct it again
+        self.learn_charged({name: seen.amounts.get(name, 0) for name in names})
 
     def suspect(self, rejected: Rejected, now: float, policy: Policy) -> None:
         """Note a refusal whose ``limited`` is below the amount asked; a second one, later, proves never-fits.
@@ -69,10 +85,35 @@ class Shape:
                 return
         self.suspected = None
 
+    def never_fact(self) -> NeverFits:
+        """Return why a create of this shape never fits."""
+        assert self.never is not None
+        quota, resource, asked, limited = self.never
+        used = sum(met.used for met, _ in self.meets if (met.quota, met.resource) == (quota, resource))
+        return quota, resource, asked, used, limited
+
     def never_sentence(self) -> str:
         """Explain to people why a create of this shape never fits."""
         assert self.never is not None
         quota, resource, asked, limited = self.never
         binary = "memory" in resource or "storage" in resource
         amounts = [format_quantity(amount, binary=binary) for amount in (asked, limited)]
-        return f"asks {resource}={amounts[0]}, but quota {quota} allows {amounts[1]} in all"
+        said = f"asks {resource}={amounts[0]}"
+        if self.parts:
+            alone = next((number for number, (part, _) in enumerate(self.parts, 1) if part.never == self.never), None)
+            said = (
+                f"the gang {said} ({self._share(quota, resource)})"
+                if alone is None
+                else f"a member of part {alone} {said}"
+            )
+        return f"{said}, but quota {quota} allows {amounts[1]} in all"
+
+    def _share(self, quota: str, resource: str) -> str:
+        """Say which part of a gang asks most of a ceiling, as ``8 x 2 by part 1``."""
+
+        def asked(part: Shape) -> int:
+            return sum(amount for met, amount in part.meets if (met.quota, met.resource) == (quota, resource))
+
+        number, (part, count) = max(enumerate(self.parts, 1), key=lambda each: asked(each[1][0]) * each[1][1])
+        binary = "memory" in resource or "storage" in resource
+        return f"{count} x {format_quantity(asked(part), binary=binary)} by part {number}"

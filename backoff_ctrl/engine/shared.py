@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .backoff import full_jitter
 from .living import TRAILS_MAX
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
+    from .gangs import Effect
     from .policy import Policy
-    from .tickets import Refusal, Ticket
 
-_HALF_LIFE = 10.0  # seconds: at 150 creates/s 1 wake in 900 is in vain, and 100 creates at 10/s forget a busy time
-_BUSY = 0.4  # the settle time is at least this share of what answers take beyond _PROMPT; docs/decisions/news.md
-_BUSY_MAX = 0.04  # seconds, at most: slower answers may be due to a webhook, which makes no cache trail
-_PROMPT = 0.005  # seconds: a server that answers within this has no backlog, nor has its cache
+_HALF_LIFE = 10.0  # seconds: at 150 creates/s 1 wake in 900 is too early; at 10/s, 100 creates forget a busy time
+_BUSY = 0.4  # the settle time is at least this share of the answer time beyond _PROMPT; docs/decisions/news.md
+_BUSY_MAX = 0.04  # seconds, the most by that rule: slower answers may be due to a webhook, which delays no cache
+_PROMPT = 0.005  # seconds: a server that answers within this is not busy, and its cache is up to date
 _SHORTEST = 0.001  # seconds: where learning starts if the policy says 0; every answer counts as at least this slow
-_RECOUNT_LAG = 1.5  # mean answer times by which a recount may trail creates, where the ends of pods are not reported
+_RECOUNT_LAG = 1.5  # mean answer times for which a recount may lack a create, where the ends of pods are not reported
 _ANSWERS = 16  # answers in the moving mean of answer times
 
 
@@ -42,13 +42,14 @@ class Shared:
     rng: random.Random
     wake: Callable[[Alarmed, float], None]
     settle_time: float
-    effects: list[Ticket | Refusal] = field(default_factory=list)
+    touch: Callable[[Any], None]  # call it with a handler that somebody has ``seen`` when advancing it changes it
+    effects: list[Effect] = field(default_factory=list)
     flows: dict[str, Window] = field(default_factory=dict)
     contended: dict[Window, None] = field(default_factory=dict)
     blocked: dict[str, None] = field(default_factory=dict)  # namespaces where a block began, until ``take_blocked``
     lengthened_at: float = float("-inf")  # when the settle time grew last
-    answer_time: float = 0.0  # recent mean, in seconds, of creates where others wait for news; 0: none so far
-    trailing: float = 0.0  # the settle time as a multiple of that, as of ``learned_at``
+    answer_time: float = 0.0  # recent mean in seconds, over creates in namespaces that wait for news; 0: none so far
+    trailing: float = 0.0  # the settle time as a multiple of ``answer_time``, learned at ``learned_at``
     learned_at: float = 0.0
 
     def flow(self, name: str) -> Window:
@@ -66,9 +67,9 @@ class Shared:
     def settle_shorter(self, took: float, now: float) -> None:
         """Learn that the server had seen the latest change in time, and that it ``took`` so many seconds to answer.
 
-        What a busy moment taught is forgotten again, half of it in ten seconds. But the settle time follows the
-        server's speed at once: its cache trails by about as much as its answers take, and a quick minute after a slow
-        one must not wait.
+        What a busy moment taught is forgotten, half of it in ten seconds. The settle time follows the server's speed
+        at once: its cache trails by about as long as its answers take, and a quiet minute after a busy one must not
+        pay for that.
         """
         answer_time = self._answers(took, now)
         self.trailing *= 0.5 ** ((now - self.learned_at) / _HALF_LIFE)
@@ -89,7 +90,7 @@ class Shared:
             self.learned_at = now
 
     def resend_after(self) -> float:
-        """Return how many seconds a create waits that was refused by a state older than ours."""
+        """Return how many seconds a create waits after a refusal by a state older than ours."""
         return self.settle_time + full_jitter(0, self.settle_time, self.policy.cap, self.rng)
 
     def _answers(self, took: float, now: float) -> float:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from .errors import TicketError
 from .requests import REQUESTS
 
 if TYPE_CHECKING:
     from .overload import Window
     from .requests import Request
-    from .shapes import Shape
+    from .shapes import NeverFits, Shape
 
 
 class Ticket:
@@ -41,18 +42,27 @@ class Ticket:
         self.unproven = unproven
         self.ended: Literal["", "settled", "lapsed"] = ""  # lapsed: ended by the engine; its sender may still report
 
+    def end_again(self) -> None:
+        """Take another end of a ticket that has ended: too late if the engine gave it up, else a ``TicketError``."""
+        if self.ended != "lapsed":
+            raise TicketError(f"the ticket of request {self.request.id} was settled before")
+
     def __repr__(self) -> str:
         """Name the request and when it was sent."""
         return f"Ticket({self.request.id!r}, sent={self.sent}{', probe' if self.probe else ''})"
 
 
-RefusalReason = Literal["never-fits", "too-many-waiting", "waited-too-long"]
+RefusalReason = Literal["never-fits", "too-many-waiting", "waited-too-long", "quotas-unreadable", "given-back"]
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The engine itself refuses a request, which is over: its create is not sent. ``detail`` is for people."""
+    """The engine itself refuses a request, which is over: its create is not sent. ``detail`` is for people.
+
+    ``never`` is why one never fits: quota, resource, and what is asked, used and limited in nano-units.
+    """
 
     request: Request
     reason: RefusalReason
     detail: str
+    never: NeverFits | None = None

@@ -6,8 +6,10 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from backoff_ctrl.engine.quantities import format_quantity
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +48,17 @@ class OutcomeUnknown(Exception):  # noqa: N818 - the engine's word for it
 
 
 class WaitedTooLong(TimeoutError):  # noqa: N818 - the engine's word for it
-    """The create reached its waiting limit. ``answer`` is the last one received, None if nothing was ever sent."""
+    """The create reached its waiting limit.
 
-    def __init__(self, detail: str, answer: Answer | None = None) -> None:
+    ``answer`` is the last quota refusal; else, where a quota is what it waited for, the refusal that the server would
+    give; else the last answer, None if there was none. ``wait`` is the ``Wait`` that says what it waited for, or None.
+    """
+
+    def __init__(self, detail: str, answer: Answer | None = None, wait: Any = None) -> None:
         """Keep the last answer, so that a gated client can raise it as its own ``ApiException``."""
         super().__init__(detail)
         self.answer = answer
+        self.wait = wait
 
 
 class GateClosed(Exception):  # noqa: N818 - a state, not a mistake
@@ -91,6 +98,25 @@ def refused_here(resource: str, name: str, detail: str, *, retry_after: int | No
         return status_answer(403, "Forbidden", f'{resource} "{name}" is forbidden: {detail}', details)
     message = f'{resource} "{name}" cannot join the waiting line: {detail}'
     return status_answer(429, "TooManyRequests", message, {**details, "retryAfterSeconds": retry_after})
+
+
+def exceeded_quota(
+    resource: str, name: str, quota: str, amounts: Mapping[str, Sequence[int]], hint: str = ""
+) -> Answer:
+    """Return the 403 that the server would give, so that existing code can parse it.
+
+    ``amounts``: what is requested, used and limited of each resource, in nano-units. ``hint`` ends the sentence.
+    """
+    kind, _, group = resource.partition(".")
+    sentence = f'{resource} "{name}" is forbidden: exceeded quota: {quota}'
+    for place, word in enumerate(("requested", "used", "limited")):
+        sentence += f", {word}: " + ",".join(_amount(each, three[place]) for each, three in amounts.items())
+    return status_answer(403, "Forbidden", sentence + hint, _details(kind, group, name))
+
+
+def _amount(resource: str, amount: int) -> str:
+    binary = "memory" in resource or "storage" in resource
+    return f"{resource}={format_quantity(max(0, amount), binary=binary)}"
 
 
 def found_as_created(found: Answer) -> Answer:

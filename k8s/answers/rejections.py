@@ -5,15 +5,13 @@ Pure: ``(status, headers, body)`` in, a ``Rejection`` out. It never raises, what
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import isfinite
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from .lanes import RETRYABLE, Lane, lane_of
 from .quota_sentence import read_plain_quota_text, read_quota_text
 from .status import open_answer
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["Lane", "Rejection", "read_rejection"]
 
@@ -27,8 +25,8 @@ _NOTHING: Final[Mapping[str, int]] = {}
 class Rejection(NamedTuple):
     """The meaning of one answer. Amounts are in nano-units and only present in the lane ``quota``.
 
-    ``retryable``: the same create may succeed later without any change (but see ``never_fits``). ``retry_after``: the
-    seconds that the server asks to wait, None if it does not. ``quota``: the quota that the answer names, else empty.
+    ``retryable``: the same create may succeed later without any change. ``retry_after``: the seconds that the server
+    asks to wait, None if it does not. ``quota``: the quota that the answer names, else empty.
     """
 
     lane: Lane
@@ -40,6 +38,9 @@ class Rejection(NamedTuple):
     used: Mapping[str, int] = _NOTHING
     limited: Mapping[str, int] = _NOTHING
 
+    def __reduce__(self) -> tuple[type[Rejection], tuple[object, ...]]:  # a mapping that is read-only can't be pickled
+        return Rejection, tuple(dict(each) if isinstance(each, Mapping) else each for each in self)
+
     @property
     def headroom(self) -> Mapping[str, int]:
         """What was left of each resource that the answer names. Negative where ``used`` already exceeds the limit."""
@@ -48,7 +49,7 @@ class Rejection(NamedTuple):
     @property
     def never_fits(self) -> bool:
         """True if this create requests more than the whole quota. A limit of zero means paused, not never."""
-        return any(amount > self.limited.get(name, 0) > 0 for name, amount in self.requested.items())
+        return _never(self.requested, self.limited)
 
 
 def read_rejection(status: int, headers: Mapping[str, str], body: bytes | str) -> Rejection:
@@ -68,7 +69,8 @@ def read_rejection(status: int, headers: Mapping[str, str], body: bytes | str) -
         return Rejection(Lane.OTHER, said.message, retryable=False, retry_after=retry_after)
     line = said.line
     if refusal := read_quota_text(line):
-        return Rejection(Lane.QUOTA, said.message, True, retry_after, *refusal)
+        retryable = not _never(refusal.requested, refusal.limited)
+        return Rejection(Lane.QUOTA, said.message, retryable, retry_after, *refusal)
     lane, quota = lane_of(code, said, line)
     if lane is Lane.RBAC and _is_starting(headers):
         lane = Lane.NOT_READY
@@ -92,8 +94,13 @@ def _read_plain(headers: Mapping[str, str], body: bytes) -> Rejection | None:
     if start < 11 or "\\" in before:
         return None
     retry_after = _retry_after(headers, None) if "Retry-After" in headers else None
-    fields = (Lane.QUOTA, before + text[head:end], True, retry_after, quota, requested, used, limited)
+    retryable = not _never(requested, limited)
+    fields = (Lane.QUOTA, before + text[head:end], retryable, retry_after, quota, requested, used, limited)
     return tuple.__new__(Rejection, fields)  # takes a third of the constructor's time
+
+
+def _never(requested: Mapping[str, int], limited: Mapping[str, int]) -> bool:
+    return any(amount > limited.get(name, 0) > 0 for name, amount in requested.items())
 
 
 def _is_starting(headers: Mapping[str, str]) -> bool:

@@ -67,6 +67,22 @@ def count_at(parent: Mapping[str, Any], key: str, path: str) -> int | None:
     return value
 
 
+def number_at(parent: Mapping[str, Any], key: str, path: str, default: int) -> int:
+    """Return a whole number of at least 1, or the default if it is missing or null."""
+    value = count_at(parent, key, path)
+    if value == 0:
+        raise FootprintError(f"{_joined(path, key)}: 0 is not a whole number of 1 or more")
+    return default if value is None else value
+
+
+def flag_at(parent: Mapping[str, Any], key: str, path: str) -> bool:
+    """Return a boolean field; false if it is missing or null."""
+    value = parent.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise FootprintError(f"{_joined(path, key)}: must be true or false, not {_kind_of(value)}")
+    return bool(value)
+
+
 def amounts_at(parent: Mapping[str, Any], key: str, path: str) -> dict[str, int]:
     """Return a resource list (``requests``, ``limits``, ``overhead``) in nano-units.
 
@@ -76,14 +92,19 @@ def amounts_at(parent: Mapping[str, Any], key: str, path: str) -> dict[str, int]
     """
     amounts = {}
     for name, value in mapping_at(parent, key, path).items():
-        try:
-            amount = 0 if value is None else parse_quantity(value)
-        except QuantityError as error:
-            raise FootprintError(f"{_joined(path, key)}.{name}: {error}") from None
-        if amount < 0:
-            raise FootprintError(f"{_joined(path, key)}.{name}: {_shown(value)} is negative")
-        amounts[str(name)] = -(-amount // MILLI) * MILLI
+        amounts[str(name)] = 0 if value is None else amount_of(value, f"{_joined(path, key)}.{name}")
     return amounts
+
+
+def amount_of(value: object, path: str) -> int:
+    """Return a quantity in nano-units, rounded up to whole thousandths."""
+    try:
+        amount = parse_quantity(value)  # type: ignore[arg-type]  # it refuses whatever is no quantity
+    except QuantityError as error:
+        raise FootprintError(f"{path}: {error}") from None
+    if amount < 0:
+        raise FootprintError(f"{path}: {_shown(value)} is negative")
+    return -(-amount // MILLI) * MILLI
 
 
 def _joined(path: str, key: str) -> str:

@@ -29,10 +29,11 @@ def claim_amounts(
     asked = amounts_at(resources, "requests", f"{path}.resources").get("storage", 0)
     storage = -(-asked // NANO) * NANO  # whole bytes, rounded up
     charged = {"persistentvolumeclaims": NANO, "requests.storage": storage}
-    annotations = mapping_at(metadata, "annotations", "metadata")
+    beside = f"{path.removesuffix('spec')}metadata"
+    annotations = mapping_at(metadata, "annotations", beside)
     given = annotations if _BETA_STORAGE_CLASS in annotations else spec
     key = _BETA_STORAGE_CLASS if given is annotations else "storageClassName"
-    if name := text_at(given, key, path if given is spec else "metadata.annotations"):
+    if name := text_at(given, key, path if given is spec else f"{beside}.annotations"):
         for resource in tuple(charged):
             charged[f"{name}.storageclass.storage.k8s.io/{resource}"] = charged[resource]
     volume_class = text_at(spec, "volumeAttributesClassName", path)

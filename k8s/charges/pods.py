@@ -57,8 +57,8 @@ def _read(spec: Mapping[str, Any], path: str) -> _Pod:
         raise FootprintError(f"{path}.containers: a pod needs at least one container")
     whole = mapping_at(spec, "resources", path)
     return _Pod(
-        _read_containers(spec, "containers", path),
-        _read_containers(spec, "initContainers", path),
+        read_containers(spec, "containers", path),
+        read_containers(spec, "initContainers", path),
         amounts_at(whole, "requests", f"{path}.resources"),
         amounts_at(whole, "limits", f"{path}.resources"),
         amounts_at(spec, "overhead", path),
@@ -66,7 +66,8 @@ def _read(spec: Mapping[str, Any], path: str) -> _Pod:
     )
 
 
-def _read_containers(spec: Mapping[str, Any], key: str, path: str) -> list[_Container]:
+def read_containers(spec: Mapping[str, Any], key: str, path: str) -> list[_Container]:
+    """Return the resources of a list of containers. Raises ``FootprintError`` with the path of a malformed field."""
     containers = []
     for index, container in enumerate(mappings_at(spec, key, path)):
         at = f"{path}.{key}[{index}]"

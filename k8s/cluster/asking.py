@@ -9,9 +9,10 @@ import warnings
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlencode
 
 import urllib3
-from kubernetes.client import ApiClient, ApiException
+from kubernetes.client.rest import RESTClientObject
 
 from backoff_ctrl.k8s.answers.paging import is_list
 from backoff_ctrl.k8s.answers.printing import printable, without_passwords
@@ -19,12 +20,12 @@ from backoff_ctrl.k8s.answers.printing import printable, without_passwords
 from .finding import OTHER, ClusterAccess, ReachError, find_place, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 __all__ = ["Check", "ClusterAccess", "Reach", "ReachError", "Right", "answer_later", "find_place"]
 
 T = TypeVar("T")
-PATIENCE: Final = (5, 10)  # seconds to connect, and between two chunks of an answer
+PATIENCE: Final = urllib3.Timeout(connect=5, read=10)  # seconds; read: between two chunks of an answer
 _ANONYMOUS: Final = "system:anonymous"
 """The user name that a server gives to requests without valid credentials."""
 ANSWER_MAX: Final = 256 << 20
@@ -76,7 +77,7 @@ class Reach:
         try:
             with warnings.catch_warnings():  # the package that a SOCKS proxy needs is reported below
                 warnings.simplefilter("ignore", urllib3.exceptions.DependencyWarning)
-                self._client = ApiClient(place.configuration)
+                self._connections: Any = RESTClientObject(place.configuration).pool_manager  # of any version
         except (urllib3.exceptions.LocationValueError, ImportError) as error:
             raise _unusable(str(place.configuration.proxy), error) from error
         except (OSError, ValueError) as error:  # a malformed certificate
@@ -105,7 +106,7 @@ class Reach:
 
     def close(self) -> None:
         """Close the connections."""
-        self._client.close()
+        self._connections.clear()
 
     def version(self) -> str:
         """Return the server's version. Raises ``ReachError``, also if the server rejects the credentials."""
@@ -170,7 +171,7 @@ class Reach:
         path: str,
         body: Any = None,
         *,
-        query: Iterable[tuple[str, str]] = (),
+        query: Sequence[tuple[str, str]] = (),
         accept: str = "application/json",
     ) -> tuple[int, dict[str, Any]]:
         """Send a request with the current credentials. Return the status and the JSON object, empty if there is none.
@@ -178,16 +179,13 @@ class Reach:
         Raises ``ReachError``.
         """
         try:
-            request = self._client.param_serialize(
-                method,
-                path,
-                query_params=list(query),
-                header_params={"Accept": accept, "Content-Type": "application/json"},
-                body=body,
-                auth_settings=["BearerToken"],
-            )
-            status, text = _within(self._limit, lambda: self._call(*request))
-        except (urllib3.exceptions.HTTPError, ApiException, OSError, ValueError) as error:
+            url = f"{self.place.configuration.host}{path}"
+            headers = {"Accept": accept, "Content-Type": "application/json", **self.place.headers()}
+            options = {"headers": headers, "body": None if body is None else json.dumps(body)}
+            if query:
+                url += f"?{urlencode(query)}"
+            status, text = _within(self._limit, lambda: self._call(method, url, options))
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             raise ReachError(f"cannot reach {self.place.url}: {_why(error)}") from error
         try:
             answer = json.loads(text)
@@ -195,8 +193,8 @@ class Reach:
             answer = {}
         return status, answer if isinstance(answer, dict) else {}
 
-    def _call(self, method: str, url: str, headers: Any, body: Any, form: Any) -> tuple[int, bytes]:
-        response = self._client.call_api(method, url, headers, body, form, PATIENCE).response
+    def _call(self, method: str, url: str, options: Mapping[str, Any]) -> tuple[int, bytes]:
+        response = self._connections.request(method, url, timeout=PATIENCE, preload_content=False, **options)
         text: bytes = response.read(ANSWER_MAX + 1, decode_content=True)
         if len(text) > ANSWER_MAX:
             response.close()

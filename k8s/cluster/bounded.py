@@ -21,6 +21,4 @@ async def beginning(response: aiohttp.ClientResponse) -> bytes:
     finally:
         if not response.content.at_eof():
             response.close()
-    if not read:
-        return (await response.read())[:BYTES_MAX]  # the client has already read and cached it
     return bytes(read[:BYTES_MAX])

@@ -16,9 +16,11 @@ from kubernetes.config.kube_config import list_kube_config_contexts
 
 from backoff_ctrl.k8s.answers.printing import printable, without_passwords
 
+from .settings import credentials, detour_of, tls_of
+
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 OTHER: Final = "choose another file with --kubeconfig"
 _CONTENTS: Final = re.compile(r"\{.*\}")
@@ -43,27 +45,16 @@ class ClusterAccess:
 
     def headers(self) -> dict[str, str]:
         """Return the current credentials as HTTP headers; empty if only a certificate or nothing is configured."""
-        token = self.configuration.auth_settings().get("BearerToken")
-        return {} if token is None else {str(token["key"]): str(token["value"])}
+        return credentials(self.configuration.auth_settings())
 
     def tls(self) -> ssl.SSLContext:
         """Return the TLS settings (trusted authorities, client certificate) that the official client would use."""
-        from kubernetes.aio.client.rest import RESTClientObject  # noqa: PLC0415 - 56 MB, only for our own HTTP
-
-        from backoff_ctrl.k8s.cluster.aio_configuration import aio_configuration  # noqa: PLC0415
-
-        context: ssl.SSLContext = RESTClientObject(aio_configuration(self.configuration)).ssl_context
-        return context
+        return tls_of(self.configuration)
 
     @property
-    def detour(self) -> Mapping[str, Any]:
+    def detour(self) -> dict[str, Any]:
         """Keyword arguments of each aiohttp request: the proxy, and the server name in the certificate."""
-        options: dict[str, Any] = {}
-        if self.configuration.proxy:
-            options["proxy"] = self.configuration.proxy
-        if self.configuration.tls_server_name:
-            options["server_hostname"] = self.configuration.tls_server_name
-        return options
+        return detour_of(self.configuration)
 
 
 def find_place(server: str | None, kubeconfig: str | None, context: str | None, namespace: str | None) -> ClusterAccess:

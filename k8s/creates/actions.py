@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from backoff_ctrl.engine.outcomes import Outcome, Rejected
+    from backoff_ctrl.engine.shapes import NeverFits
     from backoff_ctrl.engine.tickets import RefusalReason
     from backoff_ctrl.k8s.answers.answer import Answer
+
+    from .wait import Wait
 
 
 # -- actions: each is answered by one event, except the last two ---------
@@ -47,7 +50,9 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """Fetch new credentials. Answered by Refreshed."""
+    """Fetch new credentials, then do ``then`` (None: send again). Answered by Refreshed."""
+
+    then: LookUp | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,7 @@ class Declined:
 
     reason: RefusalReason
     detail: str
+    never: NeverFits | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +136,10 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Unsent:
-    """No connection was made: the server has not seen the request."""
+    """No connection was made: the server has not seen the request. ``met``: it has answered this process before."""
 
     error: BaseException
+    met: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +162,13 @@ class Refreshed:
 
 @dataclass(frozen=True, slots=True)
 class TimedOut:
-    """The caller's time limit has passed: no more waiting, but a request in flight may still be answered."""
+    """The caller's time limit has passed: no more waiting, but a request in flight may still be answered.
+
+    ``wait`` says what it waited for; None: it did not wait.
+    """
 
     detail: str
+    wait: Wait | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,7 @@ def creation(host: str, target: Target, headers: Mapping[str, str], body: dict[s
         timeout=options.timeout,
         key=options.key,
         on_wait=options.on_wait,
+        gang=options.gang if options.gang is not None and options.gang.namespace == target.namespace else None,
     )
 
 

@@ -6,19 +6,15 @@ that handles each. Both gates (asyncio and threads) drive this machine, so what 
 
 from __future__ import annotations
 
-from dataclasses import replace
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from backoff_ctrl.engine.outcomes import Abandoned, Created, Expired, Failed, Outcome, Rejected
+from backoff_ctrl.engine.outcomes import Abandoned, Expired, Failed
 from backoff_ctrl.k8s.answers.answer import (
     Answer,
     NotSent,
     OutcomeUnknown,
     WaitedTooLong,
-    already_exists,
-    assumed_created,
-    found_as_created,
+    exceeded_quota,
     refused_here,
 )  # fmt: skip
 from backoff_ctrl.k8s.answers.rejections import Lane, Rejection, read_rejection
@@ -46,59 +42,57 @@ from .actions import (
     Woke,
 )  # fmt: skip
 from .creation import Creation
-from .naming import CREATE_ID, name_create
-from .patience import LOOK_AGAIN, LOOK_TRIES, SERVER_LIMIT, Patience
+from .looking import Looking, Why
+from .naming import UNSIGNED, Signature, name_create
+from .patience import LOOK_AGAIN, SERVER_LIMIT, Patience
 from .stored import created_as
 from .treatments import TREATMENTS, Reaction, Treatment, overloaded, rejected
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+
+    from .wait import Wait
 
 
 __all__ = ["TABLE", "Answer", "Conversation", "Creation", "NotSent", "OutcomeUnknown", "State"]
 
 
-class Why(StrEnum):
-    """Why the name is looked up. It decides what the result means."""
-
-    UNKNOWN = "unknown outcome"
-    REFUSED = "full quota, and the name may exist"
-    EXISTS = "the name is taken"
+_JOIN: Final = JoinLine()
+_NEVER_SENT: Final = Abandoned()
+NEVER_FITS: Final = " (this never fits: request less, or have the quota raised)"
 
 
-class Conversation:
+class Conversation(Looking):
     """The state machine. ``start()`` gives the first action, ``handle(event)`` the next, until Return or Raise."""
 
-    def __init__(self, creation: Creation, rng: random.Random) -> None:
+    __slots__ = ("_paused", "_refreshing", "_stopped", "rejection", "sends", "state")
+
+    def __init__(self, creation: Creation, rng: random.Random, signature: Signature = UNSIGNED) -> None:
         """Draw the name and the create id, before anything is sent."""
-        self.creation = creation
-        self.named = name_create(
+        named = name_create(
             creation.body,
             namespace=creation.namespace,
             resource=creation.resource,
             key=creation.key,
             rng=rng,
+            signature=signature,
         )
+        super().__init__(creation, named, Patience(rng))
         self.state = State.NEW
-        self.last: Answer | None = None  # the server's latest answer to the create itself
-        self.rejection: Rejection | None = None  # the same answer, read
+        self.rejection: Rejection | None = None  # the latest answer to the create, read
         self.sends = 0
-        self._patience = Patience(rng)
-        self._paused: Send | LookUp | JoinLine = JoinLine()  # what follows the pause
-        self._give_up: Return | Raise | None = None  # how it ends if the outcome stays unknown
-        self._look_tries = 0
-        self._why = Why.UNKNOWN
-        self._may_look = bool(self.named.name)
-        self._in_doubt_until = float("-inf")  # until then an earlier send may still be stored
-        self._looked_at = float("-inf")
-        self._holding = False  # a ticket is held
-        self._worth: Outcome = Abandoned()  # the outcome of the held ticket if the create stopped now
+        self._paused: Send | LookUp | JoinLine = _JOIN  # what follows the pause
+        self._refreshing: LookUp | None = None  # what follows new credentials; None: the create is sent again
+        self._worth = _NEVER_SENT
         self._stopped: TimedOut | Cancelled | None = None
 
     def start(self) -> Action | None:
-        """Return the first action: join the line."""
-        return self._next(JoinLine())
+        """Return the first action: join the line, or look up what an earlier process may have made with the key.
+
+        A create that is sent although its object exists is charged until the quota is counted again.
+        """
+        return self._next(self._look(Why.KEYED) if self.named.keyed and self._may_look else JoinLine())
 
     def handle(self, event: Event) -> Action | None:
         """Return the next action; None: keep waiting for the reply to the last one."""
@@ -124,6 +118,8 @@ class Conversation:
                 self._holding = False
             if isinstance(action, Pause):
                 self._paused = action.then
+        elif isinstance(action, Refresh):
+            self._refreshing = action.then
         self.state = NEXT[type(action)]
         return action
 
@@ -137,21 +133,30 @@ class Conversation:
         return Raise(self._stop_error(stop), outcome or self._held_worth())
 
     def _stop_error(self, stop: TimedOut | Cancelled) -> BaseException:
-        return stop.error if isinstance(stop, Cancelled) else self._waited_too_long(stop.detail)
+        return stop.error if isinstance(stop, Cancelled) else self._waited_too_long(stop.detail, stop.wait)
 
-    def _waited_too_long(self, detail: str) -> WaitedTooLong:
-        return WaitedTooLong(f"{detail}; {self._so_far()}", self.last)
+    def _waited_too_long(self, detail: str, wait: Wait | None) -> WaitedTooLong:
+        in_doubt = isinstance(self._held_worth(), Expired)
+        error = WaitedTooLong(f"{detail}; {self._so_far(in_doubt=in_doubt)}", self.last, wait)
+        refused = self.rejection is not None and self.rejection.lane is Lane.QUOTA
+        if wait is not None and wait.quota and not refused and not in_doubt:
+            amounts = (wait.asked_nano, wait.limited_nano - wait.left_nano, wait.limited_nano)
+            error.answer = self._exceeded(wait.quota, wait.resource, amounts)
+        return error
 
-    def _so_far(self) -> str:
-        if isinstance(self._held_worth(), Expired):
+    def _exceeded(self, quota: str, resource: str, amounts: Sequence[int], hint: str = "") -> Answer:
+        """Make the refusal that the server would give."""
+        answer = exceeded_quota(self.creation.resource, self.named.name, quota, {resource: amounts}, hint)
+        self.rejection = read_rejection(answer.status, answer.headers, answer.body)
+        return answer
+
+    def _so_far(self, *, in_doubt: bool) -> str:
+        if in_doubt:
             return "it was sent, but whether it was stored is unknown: look for the object before you create it again"
         if self.last is not None:
             said = "" if self.rejection is None else f": {self.rejection.message}"
             return f"the API server's last answer was {self.last.status}{said}"
         return "no connection to the API server could be made" if self.sends else "it was never sent"
-
-    def _held_worth(self) -> Outcome | None:
-        return self._worth if self._holding else None
 
     # -- in line ---------
 
@@ -161,9 +166,12 @@ class Conversation:
 
     def _declined(self, event: Declined) -> Action:
         if event.reason == "waited-too-long":
-            return Raise(self._waited_too_long(event.detail))
+            return Raise(self._waited_too_long(event.detail, None))
         if self.last is not None:
             return Return(self.last)
+        if event.never is not None:
+            quota, resource, *amounts = event.never
+            return Return(self._exceeded(quota, resource, amounts, NEVER_FITS))
         retry_after = 1 if event.reason == "too-many-waiting" else None
         answer = refused_here(self.creation.resource, self.named.name, event.detail, retry_after=retry_after)
         return Return(answer)
@@ -220,13 +228,13 @@ class Conversation:
         return Return(event.answer, Failed())
 
     def _refreshed(self, _: Refreshed) -> Action:
-        return Send(self.named.body)
+        return self._refreshing or Send(self.named.body)
 
     # -- no answer ---------
 
     def _unsent(self, event: Unsent) -> Action:
         treatment = TREATMENTS[Lane.NOT_SENT]
-        if self._patience.wears_out(Lane.NOT_SENT, treatment):
+        if not event.met or self._patience.wears_out(Lane.NOT_SENT, treatment):
             return Raise(event.error, Failed())
         self._worth = outcome = overloaded(None, treatment)
         return JoinLine(outcome)
@@ -245,85 +253,6 @@ class Conversation:
         if self._may_look:
             return self._look(Why.UNKNOWN)
         return self._resend()
-
-    # -- the look-up's answer ---------
-
-    def _look(self, why: Why) -> Action:
-        self._why, self._look_tries = why, 0
-        return LookUp(self.named.name)
-
-    def _looked(self, event: Answered) -> Action:
-        found = event.answer.json() if event.answer.ok else None
-        if found is not None:
-            return self._found(event.answer, found)
-        if event.answer.status == 404:
-            return self._absent()
-        if read_rejection(event.answer.status, event.answer.headers, event.answer.body).lane is Lane.RBAC:
-            self._may_look = False
-            return self._blind()
-        return self._look_again()
-
-    def _found(self, answer: Answer, found: dict[str, Any]) -> Action:
-        metadata = found.get("metadata")
-        metadata = metadata if isinstance(metadata, dict) else {}
-        if metadata.get("deletionTimestamp"):
-            return self._terminating()
-        annotations = metadata.get("annotations")
-        if isinstance(annotations, dict) and annotations.get(CREATE_ID) == self.named.create_id:
-            return Return(found_as_created(answer), created_as(answer, self.named.body, self.creation.resource))
-        return self._taken()
-
-    def _terminating(self) -> Action:
-        """Wait until the object is gone, without a ticket: finalizers may take any time."""
-        if isinstance(self._worth, Rejected) and self._holding:
-            return JoinLine(self._worth)  # the quota is full anyway, and the object makes room when it goes
-        self._look_tries += 1
-        outcome = Failed() if self._holding else None
-        return Pause(self._patience.pause(self._look_tries), LookUp(self.named.name), outcome)
-
-    def _taken(self) -> Action:
-        """Return a 409: the object belongs to another client, whichever way that was found out."""
-        if self._why is Why.EXISTS and self.last is not None and self.last.status == 409:
-            return Return(self.last, self._held_worth())
-        conflict = already_exists(self.creation.resource, self.named.name)
-        learned = self._worth if self._holding and isinstance(self._worth, Rejected) else None
-        return Return(conflict, Failed() if self._holding else None, learned)
-
-    def _absent(self) -> Action:
-        if not self._holding:
-            return JoinLine()
-        if self._why is Why.REFUSED:
-            self._in_doubt_until = float("-inf")  # answered, and not there: none of our sends is in flight
-            return JoinLine(self._worth)
-        return self._resend()
-
-    def _blind(self) -> Action:
-        """Decide without looking up, which is forbidden: a 409 on a name that only we could draw is our success."""
-        if self._why is Why.EXISTS:
-            if self.named.minted:
-                return Return(assumed_created(self.named.body), Created() if self._holding else None)
-            return self._taken()
-        return self._absent()
-
-    def _resend(self) -> Action:
-        """Send the same name again: the first time at once, then after a growing pause."""
-        again = Send(self.named.body)
-        done = self._patience.in_a_row
-        return again if done <= 1 else Pause(self._patience.pause(done - 1), again)
-
-    def _look_failed(self, _: Unsent | Unknown) -> Action:
-        return self._look_again()
-
-    def _look_again(self) -> Action:
-        self._look_tries += 1
-        if self._look_tries < LOOK_TRIES:
-            return Pause(self._patience.pause(self._look_tries), LookUp(self.named.name))
-        if self._why is Why.REFUSED:
-            return JoinLine(self._worth)
-        if self._why is Why.EXISTS:
-            return self._taken()
-        assert self._give_up is not None
-        return replace(self._give_up, outcome=self._held_worth())
 
     def _woke(self, _: Woke) -> Action:
         return self._paused

@@ -1,24 +1,44 @@
-"""What a caller asks the gate to create, and the options of one create."""
+"""What one create is: where it goes, its body, and the caller's options, which are checked before anything is sent."""
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from backoff_ctrl.engine.explaining import Explanation
+    from .wait import Wait
+
+PRIORITY_MAX: Final = 2**31 - 1  # as Kubernetes' own priorities
 
 
-@dataclass
+class OptionError(ValueError, TypeError):
+    """An option of a create, of a client or of a gate is not one. Raised at once, before anything is sent."""
+
+
+class KeyReusedError(ValueError):
+    """An idempotency key was used before for another body. Nothing was sent."""
+
+    def __init__(self, key: str | None, label: str) -> None:
+        """``label`` says which create met the key's object."""
+        super().__init__(
+            f"the key {key!r} was used before for {label} with another body (labels and annotations count): "
+            "use a new key for a new object, or send the same body again"
+        )
+        self._made_of = key, label
+
+    def __reduce__(self) -> tuple[type[KeyReusedError], tuple[str | None, str]]:
+        return KeyReusedError, self._made_of
+
+
+@dataclass(slots=True)
 class Creation:
     """One POST of ``body`` to a namespaced collection.
 
     ``server`` and ``credential`` select the overload window (any strings that tell two of them apart); ``resource``
-    is ``pods`` or ``jobs.batch``. ``timeout`` limits the waiting, in seconds. ``key`` is an idempotency key: the
-    same key gives the same object, even after a restart. ``on_wait`` is called with the engine's Explanation (or
-    None) each time the create starts to wait in line.
+    is ``pods`` or ``jobs.batch``. The options are those of ``Options``. Raises ``OptionError`` for a wrong one.
     """
 
     server: str
@@ -29,7 +49,12 @@ class Creation:
     priority: int = 0
     timeout: float | None = None
     key: str | None = None
-    on_wait: Callable[[Explanation | None], object] | None = field(default=None, repr=False)
+    on_wait: Callable[[Wait], object] | None = field(default=None, repr=False)
+    gang: Any = None  # the admitted gang that it may be a member of
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        check_options(self.timeout, self.priority, self.key, self.on_wait)
 
     @property
     def label(self) -> str:
@@ -46,9 +71,39 @@ class Creation:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a create that ``waiting`` sets. They have the meanings of the fields of ``Creation``."""
+    """The options of a create.
+
+    ``timeout`` limits the waiting, in seconds; None or infinity: no limit. ``priority``: higher goes first. ``key`` is
+    an idempotency key: the same key gives the same object, even after a restart. ``on_wait`` is called with a ``Wait``
+    each time the create starts to wait.
+    """
 
     timeout: float | None = None
     priority: int = 0
     key: str | None = None
-    on_wait: Callable[[Any], object] | None = None
+    on_wait: Callable[[Wait], object] | None = None
+    gang: Any = None  # set by the gang's block
+
+
+def check_options(timeout: object, priority: object, key: object, on_wait: object) -> None:
+    """Raise ``OptionError`` for the first option that is wrong. None: it was not given."""
+    if timeout is not None and not _is_duration(timeout):
+        raise OptionError(f"timeout must be a number of seconds, 0 or more, not {timeout!r}")
+    if priority is not None and not _is_priority(priority):
+        raise OptionError(f"priority must be a whole number between -2^31 and 2^31, not {priority!r}")
+    if key is not None and not (isinstance(key, str) and key.strip() and _is_text(key)):
+        raise OptionError(f"key must be a text that is not empty, different for each create, not {key!r}")
+    if on_wait is not None and (not callable(on_wait) or inspect.iscoroutinefunction(on_wait)):
+        raise OptionError(f"on_wait must be a plain function of one argument, not {on_wait!r}")
+
+
+def _is_text(value: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for letter in value)  # half of a character: can't be encoded
+
+
+def _is_duration(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0  # nan is not
+
+
+def _is_priority(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -PRIORITY_MAX <= value <= PRIORITY_MAX

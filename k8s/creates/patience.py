@@ -25,6 +25,8 @@ PAUSE_LONGEST: Final = 8.0
 class Patience:
     """Counts the answers of one lane in a row; an answer of another lane starts a new count."""
 
+    __slots__ = ("_lane", "_rng", "in_a_row")
+
     def __init__(self, rng: random.Random) -> None:
         """Start with no answers counted. ``rng`` gives the jitter of the pauses."""
         self._rng = rng

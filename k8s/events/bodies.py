@@ -10,19 +10,23 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from backoff_ctrl.k8s.gate.stories import Happening
+from backoff_ctrl.k8s.gate.telling.stories import Happening
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.gate.stories import Owner
+    from backoff_ctrl.k8s.gate.telling.stories import Owner
 
 CONTROLLER: Final = "backoff-ctrl.dev/gate"
 API_VERSION: Final = "events.k8s.io/v1"
 LEFT_OUT: Final = "EventsLeftOut"
+LEFT_OUT_NOTE: Final = (
+    "Some events about creates that wait for quota were not written, to avoid flooding this namespace. The count of "
+    "this event says how many."
+)
 _KINDS: Final = {
     Happening.WAITS: ("Warning", "Waiting"),
     Happening.NEVER_FITS: ("Warning", "Refusing"),
     Happening.ADMITTED: ("Normal", "Creating"),
-    LEFT_OUT: ("Normal", "Summarizing"),
+    LEFT_OUT: ("Normal", "Counting"),
 }
 """Type and action for each reason. Waiting and refusal are Warnings, like FailedScheduling and FailedCreate: people who
 want to know why their work does not run look for Warnings.

@@ -1,17 +1,36 @@
-"""The records of an event book: the writes it returns, and its state for each event and namespace."""
+"""The records of an event book: its limits, the writes it returns, and its state for each event and namespace."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from .budget import Account
+    from backoff_ctrl.k8s.cluster.token_bucket import Bucket
+    from backoff_ctrl.k8s.gate.telling.stories import Story
 
 Verb = Literal["create", "patch"]
-Key = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Rates in requests per second, times in seconds. The defaults allow a namespace 31 requests in a minute.
+
+    New events may not use ``kept_share`` of a bucket's burst: it is kept for the repetitions of older events.
+    """
+
+    namespace_rate: float = 0.1
+    namespace_burst: int = 25
+    rate: float = 1.0
+    burst: int = 100
+    kept_share: float = 0.2
+    window: float = 360.0  # a series ends after this long without a repetition, as in client-go
+    first_patch: float = 10.0  # the pause between two writes of an event doubles from here to the window
+    shut: float = 300.0  # after a 403, how long until the next try
+    series_max: int = 1000
+    namespaces_max: int = 1000
+    tries: int = 5
 
 
 class Ended(StrEnum):
@@ -36,49 +55,39 @@ class Write:
 
 
 @dataclass(slots=True, eq=False)
-class Series:
-    """One event. ``count``: how often its story was told; ``stored``: the count that the server has."""
-
-    key: Key
-    happening: str
-    place: NamespaceEvents
-    body: dict[str, Any]
-    last: float
-    count: int = 1
-    stored: int = 0
-    tries: int = 0
-    pause: float = 0.0
-    free_at: float = 0.0  # earliest time of the next patch
-    pending: bool = True  # waiting to be created; a token is reserved
-    due: float | None = None  # time of the next patch, if one is wanted
-
-    @property
-    def name(self) -> str:
-        """The event's ``metadata.name``."""
-        name: str = self.body["metadata"]["name"]
-        return name
-
-
-@dataclass(slots=True, eq=False)
-class NamespaceEvents:
+class Place:
     """The state of one namespace. ``shut``: by verb, until when a refused permission is not tried again."""
 
     name: str
-    account: Account
-    series: int = 0
-    left_out: Counter[str] = field(default_factory=Counter)
-    since: float = 0.0  # time of the first story in left_out
-    summary_due: float | None = None
-    summed_up: float = float("-inf")
-    shut: dict[str, float] = field(default_factory=dict)
+    bucket: Bucket
+    shut: dict[Verb, float] = field(default_factory=dict)
+
+    def is_idle(self, now: float) -> bool:
+        """Say whether nothing is lost if it is forgotten."""
+        return self.bucket.is_full(now) and all(until <= now for until in self.shut.values())
 
 
-@dataclass(slots=True)
-class Summary:
-    """The stories that a summary event being written reports as left out."""
+@dataclass(slots=True, eq=False)
+class Series:
+    """One event. ``count``: how often its story was told; ``stored``: the count that the server has."""
 
-    left_out: Counter[str]
-    since: float
+    key: tuple[str, ...]
+    place: Place
+    story: Story | None  # None: it counts the stories of the namespace that were left out
+    began: float
+    free_at: float  # the earliest time of the next write that only raises the count
+    last: float = 0.0
+    count: int = 0
+    stored: int = 0
+    tries: int = 0
+    pause: float = 0.0
+    busy: bool = False  # a write is due, or under way
+    body: dict[str, Any] | None = None
+
+    @property
+    def verb(self) -> Verb:
+        """What the next write is."""
+        return "patch" if self.stored else "create"
 
 
 @dataclass(slots=True)

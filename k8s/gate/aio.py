@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from contextlib import asynccontextmanager
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
-from backoff_ctrl.k8s.creates.actions import Answered, Broken, Event, Refresh, Refreshed, Unknown
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
 
 from .door import Door
 from .driver import Driver
+from .gangs.waiting import GangWait
 from .threads import Gate
 from .timers import LoopTimers
-from .transport import AsyncTransport, ask, failed
+from .transport import AsyncTransport, ask
 from .waiters import GateCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
-    from backoff_ctrl.k8s.creates.actions import Call
-
-    from .ledger import Ledger
+    from .gangs.admitted import AdmittedGang
+    from .gangs.asked import GangAsked
+    from .transport import Reply
 
 __all__ = [
     "Answer",
@@ -44,10 +45,7 @@ __all__ = [
 class AsyncGate(Door):
     """Lets creates through in the engine's order, on asyncio.
 
-    ``mode`` is ``enforce``, ``shadow`` (decide and count, but send everything) or ``off``: one for all, a mapping
-    by namespace (``"*"`` for the others), or a function of the namespace. ``clock`` defaults to the time of the
-    running loop, so that virtual time works. ``rng`` makes names and jitter repeatable. ``ledger`` shares the ledger
-    of another gate; the other arguments are then that gate's.
+    The arguments are those of ``Door``; ``clock`` defaults to the time of the running loop, so that virtual time works.
     """
 
     _timers = LoopTimers
@@ -63,9 +61,45 @@ class AsyncGate(Door):
         transport's ``NotSent`` or ``OutcomeUnknown`` after some tries. Cancelled before it is sent, the create
         leaves the line; after that it goes on, and its hold stays until it is answered.
         """
-        driver = self.prepare(creation, transport)
-        await driver.run()
-        return driver.result()
+        try:
+            driver = self.prepare(creation, transport)
+            await driver.run()
+        except Exception as error:
+            self.ledger.failed_open(error)
+            if creation.key is not None:  # without the gate it could be stored a second time
+                raise
+            return await transport.send(creation.body)
+        return driver.answer if driver.answer is not None else driver.result()
+
+    @asynccontextmanager
+    async def gang(self, asked: GangAsked, transport: AsyncTransport | None = None) -> AsyncIterator[AdmittedGang]:
+        """Wait until the whole gang is admitted; then its members are created within the block, by ``gang.create``.
+
+        As ``Gate.gang``. A wait that is cancelled leaves nothing behind.
+        """
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future()
+
+        def stop() -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        def told() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(stop)
+            elif wait.gang is not None:  # nobody is left who could create its members
+                wait.gang.give_back()
+
+        hands = None if transport is None else _LoopHands(transport, self._in_flight)
+        wait = GangWait(self, self.ledger, asked, hands, told)
+        try:
+            wait.begin()
+            await ended
+        except BaseException as error:
+            wait.break_off(error)
+            raise
+        with wait.held() as gang:
+            yield gang
 
     def prepare(self, creation: Creation, transport: AsyncTransport) -> LoopDriver:
         """Prepare a create that ``run()`` drives on the running event loop."""
@@ -85,15 +119,18 @@ class AsyncGate(Door):
 class LoopDriver(Driver):
     """A create whose steps run in the event loop that is running."""
 
+    __slots__ = ("_ended",)
+
     def __init__(self, gate: AsyncGate, creation: Creation, transport: AsyncTransport) -> None:
         """Prepare; ``run`` starts it."""
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        hands = _LoopHands(transport, gate.ledger, gate._in_flight)  # noqa: SLF001 - its own driver
+        hands = _LoopHands(transport, gate._in_flight)  # noqa: SLF001 - its own driver
         super().__init__(gate, gate.ledger, creation, hands, self._stop, gate._names)  # noqa: SLF001
+        self.thread = threading.get_ident()
 
     async def run(self) -> None:
         """Drive the create to its end, which is then in ``answer`` or ``error``. Raises only if it is cancelled."""
-        self.begin()
+        self.guarded(self.begin)
         try:
             await self._ended
         except asyncio.CancelledError as stop:
@@ -101,54 +138,57 @@ class LoopDriver(Driver):
             raise
 
     def _stop(self) -> None:
-        if not self._ended.done():  # cancelled
+        if not self._ended.done() and not self._ended.get_loop().is_closed():  # cancelled
             self._ended.set_result(None)
 
 
 class _LoopHands:
     """Steps run in the loop. Each call of the transport is a task of its own, so that no cancellation reaches it."""
 
-    def __init__(self, transport: AsyncTransport, ledger: Ledger, in_flight: set[asyncio.Task[None]]) -> None:
+    __slots__ = ("_in_flight", "_loop", "_thread", "_transport", "lists_quotas")
+
+    def __init__(self, transport: AsyncTransport, in_flight: set[asyncio.Task[None]]) -> None:
         self.lists_quotas = hasattr(transport, "list_quotas")  # a runtime-checkable protocol would take 3.5 us
         self._transport = transport
-        self._clock = ledger.timers.now
         self._in_flight = in_flight
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
 
-    def post(self, step: Callable[[], None]) -> None:
+    def post(self, step: Callable[[], object]) -> None:
+        if self._loop.is_closed():
+            raise GateClosed("the event loop of the create was closed before the create had ended")
         if threading.get_ident() == self._thread:
             self._loop.call_soon(step)
-        elif not self._loop.is_closed():
+        else:
             self._loop.call_soon_threadsafe(step)
 
-    def now(self, step: Callable[[], None]) -> None:
+    def now(self, step: Callable[[], object]) -> None:
         if threading.get_ident() == self._thread:
             step()
         else:
             self.post(step)
 
-    def call(self, call: Call, reply: Callable[[Event], None]) -> None:
-        task = self._loop.create_task(self._run(call, reply))
+    def call(self, reply: Reply) -> None:
+        task = self._loop.create_task(self._run(reply))
         self._in_flight.add(task)
-        task.add_done_callback(self._in_flight.discard)
+        task.add_done_callback(partial(self._over, reply))
 
-    async def _run(self, call: Call, reply: Callable[[Event], None]) -> None:
-        event: Event
-        answer: Any = None
-        sent = self._clock()
+    def _over(self, reply: Reply, task: asyncio.Task[None]) -> None:
+        self._in_flight.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):  # the transport's own are in the reply
+            reply.to.lost(reply, error)
+
+    async def _run(self, reply: Reply) -> None:
         try:
             async with asyncio.timeout(SERVER_LIMIT):
-                asked = ask(self._transport, call)
+                asked = ask(self._transport, reply.call)
                 if asked is not None:
-                    answer = await asked
-        except TimeoutError as error:
-            event = Unknown(error, self._clock())
-        except asyncio.CancelledError as error:  # the loop is ending
-            reply(Broken(error))
+                    reply.answer = await asked
+        except asyncio.CancelledError as stop:  # the loop is ending
+            reply.error = stop
+            reply.to.replied(reply)
             raise
-        except Exception as error:  # noqa: BLE001 - whatever the transport raises ends the create
-            event = failed(error, self._clock())
-        else:
-            event = Refreshed() if isinstance(call, Refresh) else Answered(answer, sent, self._clock())
-        reply(event)
+        except Exception as error:  # noqa: BLE001 - whatever the transport raises, the create goes on or ends
+            reply.error = error
+        reply.to.replied(reply)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FirstStep: TypeAlias = Literal["go", "read", "wait"]
 """What a create does first: join the line, list the quotas, or wait for another create's list."""
 READ_PATIENCE: Final = 2.0
-"""Seconds that a create waits for the list: it is sent without it rather than late."""
+"""Seconds that a create waits for the list. After that it is sent without."""
 NAMESPACES_MAX: Final = 10_000
 """Above this number, namespaces without a recent create are forgotten."""
 
@@ -34,12 +34,14 @@ class _Listing:
 class FirstList:
     """Knows whose quotas were listed, and which creates wait for which list. Thread-safe.
 
-    A namespace without a create for ``quiet`` seconds is listed again: the engine forgets it by then, too.
+    A namespace without a create for ``quiet`` seconds is listed again: the engine forgets it by then, too. One whose
+    quotas are watched is never listed: the watch has reported them all, and its news is newer than a list.
     """
 
-    def __init__(self, quiet: float) -> None:
-        """``quiet`` is in seconds. No namespace is known yet."""
+    def __init__(self, quiet: float, is_watched: Callable[[str], bool] = lambda _: False) -> None:
+        """``quiet`` is in seconds; ``is_watched`` says whether a namespace's quotas are watched. None is known yet."""
         self._quiet = quiet
+        self._is_watched = is_watched
         self._lock = threading.Lock()
         self._met: dict[str, _Listing | float] = {}  # being listed, or the time of its last create
 
@@ -48,23 +50,29 @@ class FirstList:
 
         A create that is to list the quotas ("read") must call ``done`` in any case.
         """
+        known = self._is_known(namespace, now) or self._is_watched(namespace)
         with self._lock:
             met = self._met.get(namespace)
             if isinstance(met, _Listing):
                 met.waiting.append(go)
                 return "wait"
-            known = met is not None and now - met < self._quiet
-            self._met[namespace] = now if known else _Listing()
             if len(self._met) > NAMESPACES_MAX:
                 self._sweep(now)
+            self._met[namespace] = now if known else _Listing()  # last: if anything above fails, nobody is left waiting
             return "go" if known else "read"
 
-    def done(self, namespace: str, now: float) -> list[Callable[[], None]]:
-        """Note that the list is over, whatever came of it; return the ``go`` of the waiting creates, oldest first."""
+    def _is_known(self, namespace: str, now: float) -> bool:
+        met = self._met.get(namespace)
+        return met is not None and not isinstance(met, _Listing) and now - met < self._quiet
+
+    def done(self, namespace: str, now: float, owe: Callable[[Callable[[], None]], object]) -> None:
+        """Note that the list is over, whatever came of it; owe the waiting creates their ``go``, oldest first."""
         with self._lock:
             met = self._met.get(namespace)
-            self._met[namespace] = now
-            return met.waiting if isinstance(met, _Listing) else []
+            if isinstance(met, _Listing):
+                for go in met.waiting:
+                    owe(go)
+            self._met[namespace] = now  # last: if a Ctrl-C breaks this off, it is done again
 
     def _sweep(self, now: float) -> None:
         for namespace, met in list(self._met.items()):
@@ -73,7 +81,7 @@ class FirstList:
 
 
 def quotas_of(answer: Answer) -> Iterator[tuple[str, ObservedQuota]]:
-    """Yield the quotas of a list by name. An answer that is no such list yields none; malformed quotas are skipped."""
+    """Yield the quotas of a list by name; none if the answer is no list of quotas. Malformed quotas are skipped."""
     listed = answer.json() if answer.ok else None
     items = None if listed is None else listed.get("items")
     for item in items if isinstance(items, list) else ():

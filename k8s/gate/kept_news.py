@@ -1,6 +1,7 @@
 """Keeps the latest news of every quota and watch, so that a new engine learns what its predecessor knew.
 
-After an internal error the ledger begins with a new engine. The watch goes on meanwhile, and does not repeat itself.
+After an internal error the ledger starts a new engine. The watch goes on and does not send again what it has sent, so
+the new engine learns it from here.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ if TYPE_CHECKING:
 
     from backoff_ctrl.engine.controller import Controller
 
-    News = Callable[[Controller, float], None]
+    News = Callable[[Controller, float], object]
     Subject = tuple[str | None, str | None]
     """Namespace (None: all) and quota (None: the watch of its quotas)."""
 
+HALT = "/halt"
+"""Stands in a subject for a namespace that an operator halted: no quota has a slash in its name."""
 POD_ENDS = ""
-"""Stands in a subject for the watch of pods: no quota has an empty name."""
+"""In a subject this means the watch of pods, in place of a quota's name: no quota has an empty one."""
 
 
 class KeptNews:
@@ -37,7 +40,7 @@ class KeptNews:
         self._news.pop(subject, None)
 
     def drop_lost(self, namespace: str | None) -> None:
-        """Drop the news that a watch was lost: a new engine assumes no watch. Kept if all namespaces are watched."""
+        """Forget a namespace's lost watch: a new engine assumes none. While all namespaces are watched it stays."""
         if (None, None) not in self._news:
             self._news.pop((namespace, None), None)
 
@@ -46,7 +49,7 @@ class KeptNews:
         self._news.clear()
 
     def repeat(self, engine: Controller, now: float) -> None:
-        """Give all of it to a new engine: the quotas first, then the watches, which say that no quota is missing."""
+        """Give all of it to a new engine: the quotas first, then the watches, which mean that no quota is missing."""
         kept = list(self._news.items())
         for _, news in sorted(kept, key=lambda item: item[0][1] is None):
             news(engine, now)

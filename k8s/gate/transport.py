@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
-from backoff_ctrl.k8s.creates.actions import Broken, Call, ListQuotas, LookUp, Send, Unknown, Unsent
+from backoff_ctrl.k8s.creates.actions import (
+    Answered,
+    Broken,
+    Call,
+    Event,
+    ListQuotas,
+    LookUp,
+    Refresh,
+    Refreshed,
+    Send,
+    Unknown,
+    Unsent,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from backoff_ctrl.k8s.answers.answer import Answer
+
+OURS = "backoff_ctrl."
+"""The beginning of the names of our own modules."""
 
 
 class Transport(Protocol):
@@ -36,8 +53,71 @@ class AsyncTransport(Protocol):
         """GET the object of that name. Raises as ``send`` does."""
 
 
+class Hands(Protocol):
+    """How a driver calls a transport and runs its steps: what differs between asyncio and threads."""
+
+    lists_quotas: bool
+    """Whether the transport can list the quotas of the create's namespace."""
+
+    def post(self, step: Callable[[], object]) -> None:
+        """Run the step soon, where the create's steps run. Safe from any thread."""
+
+    def now(self, step: Callable[[], object]) -> None:
+        """Run the step before this returns, if this thread may run steps, else soon."""
+
+    def call(self, reply: Reply) -> None:
+        """Call the transport, put what comes of it into the reply, then call ``reply.to.replied``."""
+
+
+class Caller(Protocol):
+    """A create that waits for a reply."""
+
+    def replied(self, reply: Reply) -> None:
+        """Go on with what is in the reply."""
+
+    def lost(self, reply: Reply, error: Exception) -> None:
+        """Go on after an error of ours, with the answer if that is in the reply."""
+
+
+class Reply:
+    """A call to the transport, and its answer or error, which is filled in before ``to.replied`` is called.
+
+    So the server's answer is safe before code of ours runs that might fail. If ``to.replied`` raises, ``to.lost`` is
+    called with the error.
+    """
+
+    __slots__ = ("answer", "call", "error", "sent", "to")
+
+    def __init__(self, call: Call, sent: float, to: Caller) -> None:
+        """``sent`` is when the call was handed over, by the gate's clock; ``to`` is the create that waits for it."""
+        self.call = call
+        self.sent = sent
+        self.to = to
+        self.answer: Any = None
+        self.error: BaseException | None = None
+
+    @property
+    def word(self) -> Answer | None:
+        """The server's answer to the create itself, if it has come."""
+        return self.answer if isinstance(self.call, Send) else None
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the create may have been stored although no answer came."""
+        return self.error is not None and isinstance(self.call, Send) and not isinstance(self.error, NotSent)
+
+    def event(self, now: float) -> Event:
+        """Return what it means for the create. An error that is not about sending is ``Broken``: the caller gets it."""
+        error = self.error
+        if error is None:
+            return Refreshed() if isinstance(self.call, Refresh) else Answered(self.answer, self.sent, now)
+        if isinstance(error, NotSent):
+            return Unsent(error)
+        return Unknown(error, now) if isinstance(error, OutcomeUnknown | TimeoutError) else Broken(error)
+
+
 def ask(transport: Any, call: Call) -> Any:
-    """Make a call: its answer, or what to await for it; None where credentials can't be refreshed or were."""
+    """Make a call. Return its answer, or an awaitable of it; to refresh credentials returns None."""
     if isinstance(call, Send):
         return transport.send(call.body)
     if isinstance(call, LookUp):
@@ -48,8 +128,14 @@ def ask(transport: Any, call: Call) -> Any:
     return None if refresh is None else refresh()
 
 
-def failed(error: BaseException, now: float) -> Unsent | Unknown | Broken:
-    """Turn a transport's error into an event. One that says nothing of the request is the caller's to see."""
-    if isinstance(error, NotSent):
-        return Unsent(error)
-    return Unknown(error, now) if isinstance(error, OutcomeUnknown) else Broken(error)
+def raised_by_us(error: BaseException) -> TypeGuard[Exception]:
+    """Say whether code of ours failed, rather than the client or the caller's transport that it called.
+
+    A client's own error (a certificate, a token that can't be fetched) is raised to the caller; one of ours never is.
+    """
+    trace = error.__traceback__
+    if trace is None or not isinstance(error, Exception) or isinstance(error, NotSent | OutcomeUnknown):
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return str(trace.tb_frame.f_globals.get("__name__", "")).startswith(OURS)

@@ -1,10 +1,10 @@
-"""Who waits in the line, the tickets they hold, and what a gate counts."""
+"""Who waits in the line, the tickets they hold, the calls that they are owed, and what a gate counts."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,8 +13,15 @@ if TYPE_CHECKING:
     from backoff_ctrl.engine.tickets import Refusal, Ticket
 
 
+CALLS_MAX: Final = 3
+"""How often a call that a Ctrl-C (or the like) breaks off is made."""
+
+
 class Waiter(Protocol):
-    """Something that waits in line. It is called from any thread, without the ledger's lock, and must not block."""
+    """Something that waits in line. It is called from any thread, without the ledger's lock, and must not block.
+
+    After a Ctrl-C a call may be made again.
+    """
 
     def admitted(self, held: Held) -> None:
         """Take the ticket."""
@@ -26,12 +33,72 @@ class Waiter(Protocol):
         """Go on ungated, because the engine failed."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Held:
-    """A ticket and the engine that issued it: after a failure there is a new engine, which does not know the ticket."""
+    """A ticket and the engine that issued it: after a failure there is a new engine, which does not know the ticket.
+
+    ``taken``: its create goes on with it, or has given it back; ``settled``: the engine knows how it ended.
+    """
 
     ticket: Ticket
     engine: Controller
+    taken: bool = False
+    settled: bool = False
+
+
+class Call:
+    """A call that is owed to a waiter, or to nobody in particular (None)."""
+
+    __slots__ = ("begun", "do", "waiter")
+
+    def __init__(self, waiter: Waiter | None, do: Callable[[], object]) -> None:
+        """``begun`` counts how often it was."""
+        self.waiter = waiter
+        self.do = do
+        self.begun = 0
+
+
+class Owed:
+    """Calls that are owed to waiters, oldest first. Thread-safe, by single steps of the queue and of the dict.
+
+    A Ctrl-C, or whatever else a signal handler or another thread raises, may strike between any two steps of a thread,
+    and the program may go on after it. The calls are for other creates, too: those would wait for ever if theirs were
+    lost. So a call counts as owed until it was made, and ``again`` queues all that are owed: what was only begun, and
+    what was lost between the queue and its call. A call may thus be made twice.
+    """
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._owed: dict[Call, None] = {}
+        self._queue: deque[Call] = deque()
+
+    def add(self, waiter: Waiter | None, do: Callable[[], object]) -> None:
+        """Owe a call."""
+        call = Call(waiter, do)
+        self._owed[call] = None
+        self._queue.append(call)
+
+    def make(self, failed: Callable[[Waiter | None, Exception], object]) -> None:
+        """Make all calls; ``failed`` is told of those that raise an error, and must not raise one."""
+        while self._queue:
+            try:
+                call = self._queue.popleft()
+            except IndexError:  # another thread was faster
+                break
+            call.begun += 1
+            try:
+                call.do()
+            except Exception as error:  # noqa: BLE001 - law 18: of another create, perhaps; it must not wait for ever
+                failed(call.waiter, error)
+            self._owed.pop(call, None)
+
+    def again(self) -> None:
+        """Queue all that are owed once more, except those that were broken off too often."""
+        for call in list(self._owed):
+            if call.begun < CALLS_MAX:
+                self._queue.append(call)
+            else:
+                self._owed.pop(call, None)
 
 
 @dataclass
@@ -61,6 +128,7 @@ class Trial:
         self._give_back = give_back
         self._held: Held | None = None
         self._closed = False
+        self._refusal: Refusal | None = None
 
     def admitted(self, held: Held) -> None:
         if self._closed:  # another thread was slower by a moment
@@ -68,12 +136,13 @@ class Trial:
         self._held = held
 
     def refused(self, refusal: Refusal) -> None:
-        """Do nothing: enforced, it would be refused, which is counted like a wait."""
+        """Note that it would be refused."""
+        self._refusal = refusal
 
     def opened(self) -> None:
         """Do nothing: the ledger has counted the engine's failure."""
 
-    def close(self) -> Held | None:
-        """Return the ticket, if there is one by now."""
+    def close(self) -> tuple[Held | None, Refusal | None]:
+        """Return the ticket or the engine's refusal, if there is one by now; neither: it would wait."""
         self._closed = True
-        return self._held
+        return self._held, self._refusal

@@ -7,17 +7,26 @@ core = client.CoreV1Api(GatedApiClient())
 
 from __future__ import annotations
 
+import threading
+from typing import TYPE_CHECKING
+
 from backoff_ctrl.k8s.gate.threads import Gate
 
-from .errors import WaitTimeout
+from .adapters import thread_adapter
 from .gating import GatedClient
-from .since_37 import Since37
 from .waiting import waiting
+
+if TYPE_CHECKING:
+    from .since_37 import Since37 as Adapter
+else:
+    Adapter = thread_adapter()  # says what to do if there is none; else the client can be imported
+
+from .responses import WaitTimeout
 
 __all__ = ["GatedApiClient", "WaitTimeout", "waiting"]
 
 
-class GatedApiClient(GatedClient[Gate], Since37):
+class GatedApiClient(GatedClient[Gate], Adapter):
     """An ``ApiClient`` that gates namespaced creates; everything else passes straight through.
 
     Without ``gate`` it shares one ledger with every other client of this process and API server, sync or async.
@@ -27,6 +36,13 @@ class GatedApiClient(GatedClient[Gate], Since37):
     """
 
     _kind = Gate
+
+    def renew(self) -> None:
+        """Forget the pool of ``async_req`` in a forked child, where no thread would take a step."""
+        state = vars(self)
+        if "_pool_lock" in state:  # another thread may have held it
+            state["_pool_lock"] = threading.Lock()
+        state["_pool"] = None
 
     def close(self) -> None:
         """Cancel what waits and log what that was, then do as ``ApiClient`` does."""

@@ -2,48 +2,125 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from kubernetes.client import ApiException
-
-from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown, WaitedTooLong
+from backoff_ctrl.k8s.answers.answer import GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
 from backoff_ctrl.k8s.answers.rejections import Lane
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kubernetes.aio.client import ApiException
+
     from backoff_ctrl.k8s.gate.driver import Driver
 
+    class _OfTheClientError(ApiException, TimeoutError):
+        pass
+else:
+    _OfTheClientError = Exception  # each package has an ApiException of its own: see ``adapted``
 
-class LastAnswerShown:
+
+class LastAnswerShown(WaitedTooLong):
     """Makes an ``ApiException`` of a time-out: its status, headers and body are those of the last answer."""
 
     def __init__(self, cause: WaitedTooLong) -> None:
         """Show the last answer as the client would; status 0: there was none."""
         answer = cause.answer
-        super().__init__(status=0 if answer is None else answer.status, reason=str(cause))  # type: ignore[call-arg]
+        status = 0 if answer is None else answer.status
+        super(WaitedTooLong, self).__init__(status=status, reason=str(cause))  # type: ignore[call-arg]  # ApiException
+        self.answer, self.wait = answer, cause.wait
         if answer is not None:
             vars(self).update(headers=answer.headers, body=answer.body.decode("utf-8", "replace"))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let it cross into another process, which may not know the class of the client's adapter."""
+        state = {name: _plain(value) for name, value in vars(self).items()}
+        api_exception = next((each for each in type(self).__mro__ if each.__name__ == "ApiException"), None)
+        ours = next(each for each in type(self).__mro__ if not each.__dict__.get("_adapted"))
+        return _again, (ours, api_exception if ours is not type(self) else None, state)
 
-class WaitTimeout(LastAnswerShown, ApiException, TimeoutError):  # noqa: N818 - the engine's word
-    """The time limit has passed: an ``ApiException`` with the last answer (status 0: none), and a ``TimeoutError``."""
+
+class AsyncWaitTimeout(LastAnswerShown, _OfTheClientError):  # noqa: N818 - the engine's word
+    """The time limit has passed: a ``TimeoutError``, and the ``ApiException`` of the client for asyncio that is used.
+
+    It carries the last answer (status 0: none).
+    """
 
 
-def callers_error(driver: Driver, wait_timeout: Callable[[WaitedTooLong], Exception]) -> BaseException:
+@cache
+def async_wait_timeout(api_exception: type[Exception]) -> type[AsyncWaitTimeout]:
+    """Return ``AsyncWaitTimeout`` as an ``ApiException`` of that client."""
+    return type(
+        "AsyncWaitTimeout", (AsyncWaitTimeout, api_exception, TimeoutError), {"__module__": __name__, "_adapted": True}
+    )
+
+
+def _again(ours: type[AsyncWaitTimeout], api_exception: type[Exception] | None, state: dict[str, Any]) -> BaseException:
+    kind = ours if api_exception is None else async_wait_timeout(api_exception)  # type: ignore[arg-type]
+    error = kind.__new__(kind)
+    vars(error).update(state)
+    return error
+
+
+def _plain(value: Any) -> Any:
+    """Return what can be pickled: a rejection's amounts and an answer's headers are kinds of mappings that can't."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        changed = {each.name: _plain(getattr(value, each.name)) for each in fields(value) if each.init}
+        return replace(value, **changed)
+    return value
+
+
+class _Closed(GateClosed):
+    """Makes an ``ApiException`` of the end of a wait: status 0, no headers and no body."""
+
+    def __init__(self, reason: str) -> None:
+        super(GateClosed, self).__init__(status=0, reason=reason)  # type: ignore[call-arg]  # ApiException
+
+    def __str__(self) -> str:
+        return str(vars(self)["reason"])
+
+    def __reduce__(self) -> tuple[type[GateClosed], tuple[str]]:
+        return GateClosed, (str(self),)  # another process may not have made this class
+
+
+@cache
+def closed_twin(api_exception: type[Exception]) -> Callable[[str], GateClosed]:
+    """Return ``GateClosed`` as an ``ApiException`` of that client."""
+    return type("GateClosed", (_Closed, api_exception), {"__module__": __name__, "__doc__": GateClosed.__doc__})
+
+
+def callers_error(driver: Driver, wait_timeout: type[Exception]) -> BaseException:
     """Return the error to raise for a create that ended without an answer.
 
-    A time-out becomes the client's own exception, which carries the last quota rejection if there was one. Where our
-    error only names the kind of a transport's error, that one is returned: callers catch what they always caught.
+    A time-out and the end of a wait become the client's own exception, which carries the last quota rejection if
+    there was one. Where our error only names the kind of a transport's error, that one is returned: callers catch
+    what they always caught.
     """
     error = driver.error
+    shown: Exception | None = None
     if isinstance(error, WaitedTooLong):
-        timed_out = wait_timeout(error)
-        annotate(timed_out, driver)
-        return timed_out
+        shown = wait_timeout(error)
+    elif isinstance(error, GateClosed):
+        shown = closed_twin(next(each for each in wait_timeout.__mro__ if each.__name__ == "ApiException"))(str(error))
+    if shown is not None:
+        annotate(shown, driver)
+        return shown
     if isinstance(error, NotSent | OutcomeUnknown) and error.__cause__ is not None:
         return error.__cause__
     return error or RuntimeError(f"{driver.label} ended without an answer")
+
+
+def with_bytes(error: BaseException) -> BaseException:
+    """Give an ``ApiException`` the undecoded body that some clients expect from below, and decode."""
+    body = getattr(error, "body", b"")
+    if body is None or isinstance(body, str):
+        error.body = (body or "").encode()  # type: ignore[attr-defined]
+    return error
 
 
 def annotate(error: Exception, driver: Driver | None) -> None:

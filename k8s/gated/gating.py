@@ -2,34 +2,62 @@
 
 from __future__ import annotations
 
+import os
+import weakref
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from backoff_ctrl.k8s.creates.calls import creation, is_gated, read_target, teaching
+from backoff_ctrl.k8s.creates.creation import Options
+from backoff_ctrl.k8s.creates.modes import mode_of
 from backoff_ctrl.k8s.gate.door import Door
+from backoff_ctrl.k8s.gate.transport import raised_by_us
+from backoff_ctrl.k8s.sharing.environment import environment
 from backoff_ctrl.k8s.sharing.process import Share
 
-from .tokens import LastToken
-from .waiting import current_options
+from .errors import annotate
+from .tokens import LastToken, mark_configured
+from .waiting import current_options, given_options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from backoff_ctrl.k8s.creates.calls import Target
     from backoff_ctrl.k8s.creates.creation import Creation
+    from backoff_ctrl.k8s.creates.modes import Modes
+    from backoff_ctrl.k8s.creates.wait import Wait
+    from backoff_ctrl.k8s.gate.driver import Driver
     from backoff_ctrl.k8s.watching.status import WatchBook
 
+    Call = tuple[str, str, dict[str, Any] | None, Any, Any]
+    """Method, URL with its query, headers, body, and the caller's time limit for the request."""
+
+T = TypeVar("T")
 G = TypeVar("G", bound=Door)
+
+
+@dataclass(frozen=True)
+class ClientOptions:
+    """What a client was given for all of its creates; None, or no entry: it was not."""
+
+    mode: Modes | None = None
+    of_creates: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Gating(Generic[G]):
     """Decides which calls of a client are gated, describes those to the gate, and learns from all others."""
 
-    def __init__(self, configuration: Any, kind: type[G], gate: Door | None, events: bool | None) -> None:
+    def __init__(
+        self, configuration: Any, kind: type[G], gate: Door | None, events: bool | None, options: ClientOptions
+    ) -> None:
         """Join the ledger of ``gate``, or the one that this process shares for the server, with a ``kind`` of gate."""
         self.configuration = configuration
+        set_outside = environment()
+        mode = options.mode if options.mode is not None else gate.given_mode if gate is not None else None
         self.share = Share(configuration, gate, events)
-        self.gate = kind(ledger=self.share.ledger)
+        self.gate = kind(ledger=self.share.ledger, mode=mode if mode is not None else set_outside.mode or None)
         self.token = LastToken()
+        self._defaults = Options(**{"timeout": set_outside.timeout, **options.of_creates})
 
     def gated(self, method: str, url: str, body: object) -> Target | None:
         """Return the target of a create that waits its turn; None for any other call."""
@@ -38,7 +66,27 @@ class Gating(Generic[G]):
 
     def creation(self, target: Target, headers: Mapping[str, str] | None, body: dict[str, Any]) -> Creation:
         """Describe a gated call, with the options of the caller's context."""
-        return creation(self.configuration.host, target, headers or {}, body, current_options())
+        made = creation(self.configuration.host, target, headers or {}, body, current_options(self._defaults))
+        if made.gang is not None:
+            made.body = made.gang.labelled(target.resource, body)
+        return made
+
+    def options(self) -> Options:
+        """Return the options that a create would have here and now."""
+        return current_options(self._defaults)
+
+    def prepared(self, client: Any, transport: Callable[..., T], call: Call) -> tuple[Any, T] | None:
+        """Prepare a create with its way to the server, ``transport(client, target, url, headers, limit)``.
+
+        None: the call is not gated.
+        """
+        method, url, headers, body, limit = call
+        target = self.gated(method, url, body)
+        if target is None:
+            return None
+        way = transport(client, target, url, headers, limit)
+        gate: Any = self.gate
+        return gate.prepare(self.creation(target, headers, body), way), way
 
     def teaches(self, url: str, status: int) -> bool:
         """Say whether ``learn`` needs the body of an ungated call's answer."""
@@ -47,7 +95,19 @@ class Gating(Generic[G]):
     def learn(
         self, method: str, url: str, body: object, *, sent: float, status: int, headers: Any, refusal: bytes
     ) -> None:
-        """Learn from an answer to an ungated call: a 401, a quota's refusal, or a deletion that makes room."""
+        """Learn from an answer to an ungated call: a 401, a quota's refusal, or a deletion that makes room.
+
+        Never raises: the answer is the caller's.
+        """
+        try:
+            self._learn(method, url, body, sent=sent, status=status, headers=headers, refusal=refusal)
+        except Exception as error:  # noqa: BLE001 - law 18
+            self.failed_open(error)
+
+    def _learn(
+        self, method: str, url: str, body: object, *, sent: float, status: int, headers: Any, refusal: bytes
+    ) -> None:
+        self.gate.ledger.met = True
         if status == 401:
             self.token.forget()
         elif status == 403:
@@ -59,6 +119,44 @@ class Gating(Generic[G]):
             target = read_target(self.configuration.host, url)
             if target is not None:
                 self.gate.ledger.hint_release(target.namespace)
+
+    # -- errors of ours: law 18 ---------
+
+    def failed_before(self, error: Exception) -> None:
+        """Count an error of ours before a create was sent: it passes ungated.
+
+        With a key the error is raised: without the gate the create could be stored a second time.
+        """
+        self.failed_open(error)
+        if current_options().key is not None:
+            raise error
+
+    def failed_after(self, driver: Driver | None, error: Exception) -> bool:
+        """Count an error of ours after the server's answer to a create (True): that answer is then given again."""
+        if driver is None or driver.answer is None or not raised_by_us(error):
+            return False
+        self.failed_open(error)
+        return True
+
+    def annotate(self, error: Exception, driver: Driver | None) -> None:
+        """Add what the gate knows to the client's error. Never raises: that error is what matters."""
+        try:
+            annotate(error, driver)
+        except Exception as failure:  # noqa: BLE001 - law 18
+            self.failed_open(failure)
+
+    def mark(self, headers: Any, arguments: Mapping[str, Any]) -> None:
+        """Mark a header that came from the configuration. Never raises: that only helps."""
+        try:
+            mark_configured(headers, arguments)
+        except Exception as error:  # noqa: BLE001 - law 18
+            self.failed_open(error)
+
+    def failed_open(self, error: Exception) -> None:
+        """Count an error of ours."""
+        self.gate.ledger.failed_open(error)
+
+    # -- the end ---------
 
     def cancel(self) -> None:
         """Cancel the creates that wait in this client, and log which ones."""
@@ -77,20 +175,52 @@ class GatedClient(Generic[G]):
         *args: Any,
         gate: Door | None = None,
         events: bool | None = None,
+        mode: Modes | None = None,
+        timeout: float | None = None,
+        priority: int | None = None,
+        on_wait: Callable[[Wait], object] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Take what ``ApiClient`` takes, the gate, and whether to write events (None: ``BACKOFF_CTRL_EVENTS=1``)."""
+        """Take what ``ApiClient`` takes, and our options. Raises ``OptionError`` for a wrong one.
+
+        ``events``: whether to write events (None: ``BACKOFF_CTRL_EVENTS=1``). ``mode``: that of this client's creates
+        (None: the gate's, else ``BACKOFF_CTRL_MODE``). The others hold for all creates for which ``waiting`` does not
+        say otherwise (``timeout`` None: ``BACKOFF_CTRL_TIMEOUT``).
+        """
+        options = ClientOptions(mode, given_options(timeout, priority, None, on_wait))
+        if mode is not None:
+            mode_of(mode)
         super().__init__(configuration, *args, **kwargs)  # type: ignore[call-arg]  # the adapter's
-        self._gating: Any = Gating(self.configuration, self._kind, gate, events)
+        self._gating: Any = Gating(self.configuration, self._kind, gate, events, options)
+        _CLIENTS.add(self)
 
     configuration: Any
+
+    def renew(self) -> None:
+        """Begin anew in a forked child. (The ledger does so by itself.)"""
 
     @property
     def gate(self) -> G:
         """The gate of this client, in the ledger that it shares."""
         return self._gating.gate  # type: ignore[no-any-return]
 
+    def create_options(self) -> Options:
+        """Return the options that a create would have here and now."""
+        return self._gating.options()  # type: ignore[no-any-return]
+
     @property
     def sight(self) -> WatchBook | None:
         """How well the quotas of each namespace are watched; None: they are not."""
         return self._gating.share.sight  # type: ignore[no-any-return]
+
+
+_CLIENTS: weakref.WeakSet[GatedClient[Any]] = weakref.WeakSet()
+
+
+def _renew_all() -> None:
+    for each in list(_CLIENTS):
+        each.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_all)

@@ -1,4 +1,4 @@
-"""Answers as the responses that the client for threads expects, with their bytes still to be read."""
+"""What callers of the client for threads get: answers as unread responses, a time-out as its own exception."""
 
 from __future__ import annotations
 
@@ -7,13 +7,20 @@ import io
 from typing import TYPE_CHECKING, Any
 
 import urllib3
+from kubernetes.client import ApiException
 from kubernetes.client.rest import RESTResponse
+
+from .errors import LastAnswerShown
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.answers.answer import Answer
     from backoff_ctrl.k8s.gate.driver import Driver
 
 _OF_THE_WIRE = frozenset({"content-encoding", "transfer-encoding", "content-length"})
+
+
+class WaitTimeout(LastAnswerShown, ApiException, TimeoutError):  # noqa: N818 - the engine's word
+    """The time limit has passed: an ``ApiException`` with the last answer (status 0: none), and a ``TimeoutError``."""
 
 
 def rewrapped(answer: Answer) -> urllib3.HTTPResponse:

@@ -1,4 +1,4 @@
-"""The adapter for kubernetes 37 and later, threads: ``param_serialize > call_api > rest_client.request``.
+"""The adapter for kubernetes since 37, threads: ``param_serialize > call_api > rest_client.request``.
 
 All that depends on the generation of the client is here: how a create is intercepted, how its answer becomes the
 client's response, and how credentials are refreshed. Generated methods, raw calls and the DynamicClient all end in
@@ -9,20 +9,18 @@ methods, which validate their arguments (see ``waiting``).
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import urllib3
 from kubernetes.client import ApiClient, ApiException
 
-from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
-from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
-from backoff_ctrl.k8s.gate.first_list import READ_PATIENCE
+from backoff_ctrl.k8s.answers.answer import Answer
 
-from .errors import WaitTimeout, annotate, callers_error
-from .pending import PendingCreate
-from .responses import UnreadResponse
+from .errors import callers_error
+from .pending import create_later
+from .responses import UnreadResponse, WaitTimeout
+from .thread_transport import ThreadTransport
 from .tokens import ConfiguredToken
-from .transport import ClientTransport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,17 +28,12 @@ if TYPE_CHECKING:
     from kubernetes.client import Configuration
     from kubernetes.client.rest import RESTResponse
 
-    from backoff_ctrl.k8s.creates.calls import Target
     from backoff_ctrl.k8s.gate.driver import Driver
     from backoff_ctrl.k8s.gate.threads import Gate
 
     from .gating import Gating
+    from .pending import PendingCreate
 
-_NEVER_MADE = (
-    urllib3.exceptions.NewConnectionError,
-    urllib3.exceptions.ConnectTimeoutError,
-    urllib3.exceptions.ProxyError,
-)
 _BUILD: Final[Callable[..., Any] | None] = getattr(ApiClient, "_ApiClient__deserialize", None)
 """How ``ApiClient`` makes a model of parsed JSON; None: this version does it otherwise."""
 
@@ -71,13 +64,23 @@ class Since37(ApiClient):
         if ended is not None:  # a create with async_req, whose answer is only to be deserialized
             self._local.ended = None
             return self._response(ended)
-        target = self._gating.gated(method, url, body)
-        if target is None:
+        made: tuple[Any, ThreadTransport] | None = None
+        try:
+            made = self._gating.prepared(self, ThreadTransport, (method, url, header_params, body, _request_timeout))
+            if made is not None:
+                made[0].run()
+        except Exception as error:  # noqa: BLE001 - law 18; once it has begun, `run` raises Ctrl-C and its like only
+            self._gating.failed_before(error)
+            made = None
+        if made is None:
             return self._pass(method, url, header_params, body, post_params, _request_timeout)
-        transport = _Transport(self, target, url, header_params, _request_timeout)
-        driver = self._gating.gate.prepare(self._gating.creation(target, header_params, body), transport)
-        driver.run()
-        return self._response(driver)
+        self._local.driver = driver = made[0]
+        try:
+            return self._response(driver)
+        except Exception as error:
+            if not self._gating.failed_after(driver, error):
+                raise
+            return self._response(driver)
 
     def _call_with_legacy_options(
         self,
@@ -90,48 +93,52 @@ class Since37(ApiClient):
     ) -> Any:
         rest = (preload_content, request_timeout, return_http_data_only)
         if async_req:
-            method, url, _, body, _ = request
-            target = self._gating.gated(method, url, body)
-            if target is None:
-                return super()._call_with_legacy_options(request, response_types_map, async_req, *rest)
-            return self._create_later(target, request, response_types_map, rest)
+            try:
+                pending = self._create_later(request, response_types_map, rest)
+            except Exception as error:  # noqa: BLE001 - law 18: nothing has begun
+                self._gating.failed_before(error)
+                pending = None
+            if pending is not None:
+                return pending
+            return super()._call_with_legacy_options(request, response_types_map, async_req, *rest)
         try:
-            return super()._call_with_legacy_options(request, response_types_map, None, *rest)
+            return super()._call_with_legacy_options(
+                request, response_types_map, None, preload_content, request_timeout, return_http_data_only
+            )  # written out: ``*rest`` takes 0.2 kB for each create that waits
         except ApiException as error:
-            annotate(error, getattr(self._local, "driver", None))
+            self._gating.annotate(error, getattr(self._local, "driver", None))
             raise
+        except Exception as error:
+            driver = getattr(self._local, "driver", None)
+            if not self._gating.failed_after(driver, error):
+                raise
+            self._local.ended = driver
+            return super()._call_with_legacy_options(request, response_types_map, None, *rest)
         finally:
             self._local.driver = None
 
-    def _create_later(
-        self, target: Target, request: Any, response_types_map: Any, rest: tuple[Any, ...]
-    ) -> PendingCreate:
-        """Start a create whose steps run on the client's own pool, which it leaves free while it waits."""
-        _, url, headers, body, _ = request
-        pool = self.pool  # made here, with its atexit hook, which closes this client
-        transport = _Transport(self, target, url, headers, rest[1])
+    def _create_later(self, request: Any, response_types_map: Any, rest: tuple[Any, ...]) -> PendingCreate | None:
+        """Start a create on the pool; None: the call is not gated."""
+        method, url, headers, body, _ = request
+        target = self._gating.gated(method, url, body)
+        if target is None:
+            return None
+        transport = ThreadTransport(self, target, url, headers, rest[1])
         what = self._gating.creation(target, headers, body)
+        conclude = partial(self._conclude, request, response_types_map, rest)
+        # The pool is made here, with its atexit hook, which closes this client.
+        return create_later(self._gating, what, transport, self.pool, conclude)
 
-        def conclude() -> Any:
-            self._local.ended = driver
-            return self._call_with_legacy_options(request, response_types_map, None, *rest)
-
-        def post(step: Callable[[], None]) -> None:
-            try:
-                pool.apply_async(step)
-            except ValueError:  # the pool is closed: only the end of a cancelled create is left to do
-                step()
-
-        pending = PendingCreate(conclude)
-        driver = self._gating.gate.prepare_on(post, what, transport, pending.finish)
-        post(driver.begin)
-        return pending
+    def _conclude(self, request: Any, response_types_map: Any, rest: tuple[Any, ...], ended: Driver) -> Any:
+        self._local.ended = ended
+        return self._call_with_legacy_options(request, response_types_map, None, *rest)
 
     # -- what passes ungated ---------
 
-    def send_ungated(self, method: str, url: str, headers: dict[str, Any], body: Any, limit: Any) -> RESTResponse:
+    def send_ungated(self, method: str, url: str, headers: dict[str, Any], body: Any, limit: Any) -> Answer:
         """Call the server as ``ApiClient`` does."""
-        return super().call_api(method, url, headers, body, None, limit)
+        response = super().call_api(method, url, headers, body, None, limit)
+        return Answer(response.status, response.headers, response.read())
 
     def _pass(self, method: str, url: str, headers: Any, body: Any, *rest: Any) -> RESTResponse:
         sent = self._gating.gate.ledger.timers.now()
@@ -147,7 +154,6 @@ class Since37(ApiClient):
     def _response(self, driver: Driver) -> RESTResponse:
         if driver.answer is None:
             raise callers_error(driver, WaitTimeout)
-        self._local.driver = driver
         return UnreadResponse(driver.answer, driver)
 
     def response_deserialize(self, response_data: Any, response_types_map: Any = None) -> Any:
@@ -157,7 +163,7 @@ class Since37(ApiClient):
         try:
             return super().response_deserialize(response_data, response_types_map)
         except ApiException as error:
-            annotate(error, getattr(response_data, "driver", None))
+            self._gating.annotate(error, getattr(response_data, "driver", None))
             raise
         finally:
             self._local.read = None
@@ -184,40 +190,18 @@ class Since37(ApiClient):
         """Do as ``ApiClient`` does, but mark the configuration's header, and ask for that at most once a second."""
         token = self._gating.token
         configured = request_auth is None and auth_settings == ["BearerToken"]
-        known = token.of(self.configuration) if configured else None
+        known = None
+        try:
+            known = token.of(self.configuration) if configured else None
+        except Exception as error:  # noqa: BLE001 - law 18: to remember a token only helps
+            self._gating.failed_open(error)
         if known is not None:
             headers["authorization"] = known
             return
         super().update_params_for_auth(headers, queries, auth_settings, resource_path, method, body, request_auth)
         if configured and "authorization" in headers:
             headers["authorization"] = header = ConfiguredToken(headers["authorization"])
-            token.note(self.configuration, header)
-
-
-class _Transport(ClientTransport[Answer]):
-    """One create's way to the server, through the client's own connections."""
-
-    server_limit = (SERVER_LIMIT, SERVER_LIMIT)  # to connect, to read
-    list_limit = (READ_PATIENCE, READ_PATIENCE)
-
-    def __init__(self, client: Since37, target: Target, url: str, headers: dict[str, Any] | None, limit: Any) -> None:
-        super().__init__(client.configuration.host, target.namespace, url, headers, limit)
-        self._client = client
-
-    def refresh(self) -> None:
-        self._client.configuration.auth_settings()  # runs the configuration's refresh hook
-        self.token_was_refreshed()
-
-    def call(self, method: str, url: str, body: Any, limit: Any) -> Answer:
-        try:
-            settings = self._client.configuration.auth_settings() if self.token_is_old() else None
-            response = self._client.send_ungated(method, url, self.headers_with(settings), body, limit)
-            return Answer(response.status, response.headers, response.read())
-        except urllib3.exceptions.MaxRetryError as error:
-            if isinstance(error.reason, _NEVER_MADE):
-                raise NotSent(str(error)) from error
-            raise
-        except _NEVER_MADE as error:
-            raise NotSent(str(error)) from error
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise OutcomeUnknown(str(error)) from error
+            try:
+                token.note(self.configuration, header)
+            except Exception as error:  # noqa: BLE001 - law 18
+                self._gating.failed_open(error)

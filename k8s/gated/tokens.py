@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from kubernetes.client import Configuration
 
@@ -21,6 +21,12 @@ class ConfiguredToken(str):
     """An authorization header that came from the configuration, which is asked for it again before each send."""
 
     __slots__ = ()
+
+
+def mark_configured(headers: dict[str, Any], arguments: Mapping[str, Any]) -> None:
+    """Mark the header that ``update_params_for_auth`` has set, unless its caller brought credentials of its own."""
+    if arguments.get("request_auth") is None and "authorization" in headers:
+        headers["authorization"] = ConfiguredToken(headers["authorization"])
 
 
 class LastToken:

@@ -1,10 +1,10 @@
-"""One create's way to the server through an official client: the part that all generations have in common."""
+"""One create's way to the server through an official client: the part that all clients have in common."""
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from backoff_ctrl.k8s.creates.calls import quotas_url
 from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+JSON: Final = "application/json"
+
 
 class ClientTransport(ABC, Generic[R]):
     """The gate's transport. ``R`` is what a call gives: an ``Answer``, or an awaitable of one.
 
-    An adapter of a generation says how a call is made and how new credentials are fetched (``refresh``).
+    An adapter says how a call is made and how new credentials are fetched (``refresh``).
     """
+
+    __slots__ = ("_fresh_until", "_headers", "_host", "_limit", "_namespace", "_url")
 
     server_limit: ClassVar[Any] = SERVER_LIMIT
     """When the server has ended a create, in the client's terms of a time limit."""
@@ -64,8 +68,21 @@ class ClientTransport(ABC, Generic[R]):
 
     def headers_with(self, settings: Mapping[str, Any] | None) -> dict[str, Any]:
         """Return the call's headers, with the token of the configuration's ``auth_settings()`` where it is given."""
-        headers = dict(self._headers)
+        headers = asking_for_json(self._headers)
         token = None if settings is None else settings.get("BearerToken")
         if token is not None:
             headers["authorization"] = token["value"]
         return headers
+
+
+def asking_for_json(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return headers that accept JSON only: whether an object is ours is read from the answer, and so is its charge.
+
+    Forms of the object in JSON (``as=PartialObjectMetadata``) stay, but a Table shows no annotations.
+    """
+    return {name: _json_of(str(value)) if name.lower() == "accept" else value for name, value in headers.items()}
+
+
+def _json_of(accept: str) -> str:
+    kept = [each.strip() for each in accept.split(",")]
+    return ", ".join(each for each in kept if each.startswith((JSON, "*/*")) and "as=Table" not in each) or JSON

@@ -21,6 +21,7 @@ import json
 import random
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.engine.quantities import format_quantity, parse_quantity
@@ -136,7 +137,7 @@ class QuotaAdmission:
         pod_name = metadata["labels"][POD_LABEL]
         self.record.admitted[pod_name] += 1
         self.record.admitted_at.setdefault(pod_name, loop.time())
-        loop.call_later(float(metadata["annotations"][RUN_SECONDS]), self._end, quota, charge)
+        self._start(pod_name, float(metadata["annotations"][RUN_SECONDS]), partial(self._end, quota, charge))
         number = len(self._stored) + 1
         stored_name = metadata.get("name") or f"{metadata['generateName']}{number:05d}"
         stored = {
@@ -152,6 +153,10 @@ class QuotaAdmission:
         text = json.dumps(stored).encode()
         self._stored[quota.namespace, stored_name] = text
         return Answer(201, _JSON, text)
+
+    def _start(self, name: str, seconds: float, end: Callable[[], object]) -> None:  # noqa: ARG002 - gangs look at it
+        """A pod lives: let it end after its run time. ``name`` is its ``POD_LABEL``."""
+        asyncio.get_running_loop().call_later(seconds, end)
 
     def _end(self, quota: Quota, charge: Mapping[str, int]) -> None:
         """A pod has ended: the quota controller lowers ``used`` a moment later."""

@@ -168,15 +168,14 @@ class HttpCluster:
         return observe
 
     async def _watch(self, ledger: Ledger) -> None:
-        from kubernetes.aio.client import ApiClient, Configuration  # noqa: PLC0415
-
-        from backoff_ctrl.k8s.cluster.aio_configuration import aio_configuration  # noqa: PLC0415
-        from backoff_ctrl.k8s.watching.source import ClientSource  # noqa: PLC0415
+        from backoff_ctrl.k8s.cluster.finding import find_place  # noqa: PLC0415
+        from backoff_ctrl.k8s.cluster.session import ClusterSession  # noqa: PLC0415
+        from backoff_ctrl.k8s.watching.source import ClusterSource  # noqa: PLC0415
 
         place, listed = self._place, self.listed
         unlisted: set[str | None] = {None} if place is None else set(self._namespaces)
 
-        class Announcing(ClientSource):
+        class Announcing(ClusterSource):
             """Sets ``listed`` once every list is complete: a watch begins after each."""
 
             async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncIterator[object]:
@@ -186,10 +185,10 @@ class HttpCluster:
                 async for event in super().watch(kind, namespace, version):
                     yield event
 
-        configuration = Configuration(host=self._url) if place is None else aio_configuration(place.configuration)
-        async with ApiClient(configuration) as client:
+        reached = place or find_place(self._url, None, None, None)
+        async with ClusterSession(reached.configuration) as session:
             namespaces = None if place is None else self._namespaces
-            await QuotaWatch(ledger, Announcing(client), namespaces).run()
+            await QuotaWatch(ledger, Announcing(session), namespaces).run()
 
     async def run_pods(self, namespace: str) -> None:
         """Act as the kubelet of a real cluster's namespace until cancelled, since no node runs the replay's pods."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from aiohttp import web
 
-from backoff_ctrl.k8s.sandbox.controllers.service_accounts import ServiceAccounts
+from backoff_ctrl.k8s.sandbox.controllers.namespace_contents import ACCOUNT, ROOT_CA, NamespaceContents
 from backoff_ctrl.k8s.sandbox.http.server import LOG, Front
 from backoff_ctrl.k8s.sandbox.kinds.kinds import NAMESPACES, QUOTAS, SERVICES, Kind
 from backoff_ctrl.k8s.sandbox.verbs.requests import Target
@@ -60,7 +60,8 @@ class Sandbox:
         self._runner: web.ServerRunner | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._core.store.listen(self._wake_waiters)
-        self._accounts = ServiceAccounts(self._core, self.kind("serviceaccounts"))
+        for plural, wanted in (("serviceaccounts", ACCOUNT), ("configmaps", ROOT_CA)):
+            NamespaceContents(self._core, self.kind(plural), wanted)
         for name in _STANDARD_NAMESPACES:
             self.create_namespace(name)
         self.create(SERVICES, "default", _KUBERNETES)

@@ -21,7 +21,7 @@ from backoff_ctrl.engine.memory import Memory, RememberedCeiling, RememberedQuot
 from backoff_ctrl.engine.quantities import format_quantity, parse_quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,10 @@ LARGEST: Final = 16 * 1024 * 1024
 """The largest file that is read, in bytes: 16 MiB hold about 40,000 quotas of four resources."""
 MOST_QUOTAS: Final = 20_000
 """The number of quotas that are saved, newest first. A file with more was not written by this code."""
+SLICE: Final = 32
+"""Namespaces written between two pauses."""
+PAUSE: Final = 0.0002
+"""Seconds, in which other threads go on."""
 STRAY: Final = 3600.0
 """Seconds after which a temporary file is deleted: its writer was killed."""
 
@@ -99,7 +103,7 @@ class MemoryFile:
         return True
 
     def _text(self, memory: Memory, most: int) -> str:
-        return json.dumps(self._written(memory, most), separators=(",", ":"))
+        return "".join(self._slices(memory, most))
 
     def _sweep(self) -> None:
         """Delete the temporary files of killed processes."""
@@ -131,20 +135,21 @@ class MemoryFile:
         }
         return Memory(quotas, float(found["settle_time"]))
 
-    def _written(self, memory: Memory, most: int) -> dict[str, Any]:
-        namespaces: dict[str, dict[str, Any]] = {}
-        for namespace, name, quota in _newest(memory)[:most]:
-            namespaces.setdefault(namespace, {})[name] = {
-                "ceilings": {resource: _text_of(ceiling) for resource, ceiling in quota.ceilings.items()},
-                "applies": [[sorted(scopes), applies] for scopes, applies in quota.applies.items()],
-            }
-        return {
+    def _slices(self, memory: Memory, most: int) -> Iterator[str]:
+        """Yield the text piece by piece, with pauses: a long one in one go would hold up every other thread."""
+        head = {
             "version": VERSION,
             "server": self._server,
             "saved_at": self._clock(),
             "settle_time": memory.settle_time,
-            "namespaces": namespaces,
         }
+        yield f'{_json(head)[:-1]},"namespaces":{{'
+        for number, (namespace, named) in enumerate(_newest(memory, most).items()):
+            if number % SLICE == SLICE - 1:
+                time.sleep(PAUSE)
+            quotas = {name: _text_of_quota(quota) for name, quota in named.items()}
+            yield f"{',' if number else ''}{_json(namespace)}:{_json(quotas)}"
+        yield "}}"
 
     def _set_aside(self, error: Exception) -> None:
         aside = self.path.with_name(f"{self.path.name}.damaged")
@@ -166,11 +171,27 @@ def _open_file(path: str, flags: int) -> int:
     raise OSError(errno.EINVAL, "not a regular file")
 
 
-def _newest(memory: Memory) -> list[tuple[str, str, RememberedQuota]]:
-    """List the quotas, newest first."""
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _newest(memory: Memory, most: int) -> Mapping[str, Mapping[str, RememberedQuota]]:
+    """Return the newest quotas by namespace and name, at most so many."""
+    if sum(map(len, memory.quotas.values())) <= most:
+        return memory.quotas
     every = [(ns, name, quota) for ns, named in memory.quotas.items() for name, quota in named.items()]
     every.sort(key=lambda each: min((ceiling.age for ceiling in each[2].ceilings.values()), default=0.0))
-    return every
+    newest: dict[str, dict[str, RememberedQuota]] = {}
+    for namespace, name, quota in every[:most]:
+        newest.setdefault(namespace, {})[name] = quota
+    return newest
+
+
+def _text_of_quota(quota: RememberedQuota) -> dict[str, Any]:
+    return {
+        "ceilings": {resource: _text_of(ceiling) for resource, ceiling in quota.ceilings.items()},
+        "applies": [[sorted(scopes), applies] for scopes, applies in quota.applies.items()],
+    }
 
 
 def _text_of(ceiling: RememberedCeiling) -> dict[str, Any]:

@@ -32,14 +32,20 @@ class MemoryKeeper:
         memory = file.load()
         if memory is not None:
             ledger.recall(memory)
-        self._thread = threading.Thread(target=self._run, name="backoff-ctrl-memory", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+        try:
+            thread = threading.Thread(target=self._run, name="backoff-ctrl-memory", daemon=True)
+            thread.start()
+            self._thread = thread
+        except RuntimeError as error:  # no more threads: it is saved at the end alone
+            ledger.failed_open(error)
 
     def close(self) -> None:
         """Save for the last time. A second call does nothing."""
         if not self._closed.is_set():
             self._closed.set()
-            self._thread.join()  # so that the last save is the newest; a forked child has no thread
+            if self._thread is not None:
+                self._thread.join()  # so that the last save is the newest; a forked child has no thread
             self._save()
 
     def _run(self) -> None:

@@ -14,7 +14,9 @@ from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.timers import ThreadTimers
 from backoff_ctrl.k8s.watching.thread import WatchThread
 
+from .environment import environment
 from .memory_keeper import MemoryKeeper, memory_file_of
+from .showing import show
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.gate.door import Door
@@ -25,8 +27,8 @@ class _Shared:
     """The ledger of one server, the number of its users, and the watch that runs while there are any."""
 
     def __init__(self) -> None:
-        self.ledger = Ledger(ThreadTimers(), Policy(), "enforce", None)
-        self.ledger.contact = FirstList(self.ledger.policy.idle_ttl / 2)
+        self.ledger = Ledger(ThreadTimers(), Policy(), "enforce", None, environment().signature)
+        self.ledger.contact = FirstList(self.ledger.policy.idle_ttl / 2, self.ledger.is_watched)
         self.users = 0
         self._watch: WatchThread | None = None
         self._memory: MemoryKeeper | None = None
@@ -45,7 +47,7 @@ class _Shared:
         self.users -= 1
         if self.users == 0 and self._watch is not None:
             self._watch.stop()
-            self._watch = self.ledger.on_namespace = self.ledger.on_renew = None
+            self._watch = self.ledger.on_namespace = self.ledger.on_gang = self.ledger.on_renew = None
         if self.users:
             return None
         memory, self._memory = self._memory, None
@@ -58,6 +60,7 @@ class _Shared:
     def _begin(self, configuration: Any) -> None:
         self._watch = WatchThread(self.ledger, configuration)
         self.ledger.on_namespace = self._watch.follow
+        self.ledger.on_gang = self._watch.follow_gang
 
 
 _LOCK = threading.Lock()
@@ -65,7 +68,7 @@ _SHARED: dict[str, _Shared] = {}
 
 
 class Share:
-    """A client's part in a ledger: that of the given gate, else the one that this process shares for the server.
+    """A client's part in a ledger: that of a gate with its own line, else the one this process shares for the server.
 
     A shared ledger lists the quotas of a namespace before the first create there, and watches them once a create has
     to wait for one, with the credentials of the client that came first; where that is forbidden it learns from
@@ -76,15 +79,18 @@ class Share:
     def __init__(self, configuration: Any, gate: Door | None, events: bool | None = None) -> None:
         """Join. ``events``: whether to write Kubernetes events of waiting creates; None: as the environment says."""
         self._shared: _Shared | None = None
-        if gate is not None:
+        if gate is not None and not gate.joins():
             self.ledger = gate.ledger
         else:
             with _LOCK:
                 shared = _SHARED.get(configuration.host)
                 if shared is None:
                     shared = _SHARED[configuration.host] = _Shared()
+                    show(shared.ledger, configuration.host, lambda shared=shared: shared.sight)  # type: ignore[misc]
                 shared.join(configuration)
                 self._shared, self.ledger = shared, shared.ledger
+            if gate is not None:
+                gate.join(shared.ledger)
         self._end_events = send_events(self.ledger, configuration) if events_wanted(events) else None
 
     @property

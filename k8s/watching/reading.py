@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Literal, TypeAlias
 
+from backoff_ctrl.k8s.creates.naming import GANG_LABEL
+
 Place: TypeAlias = tuple[str, str]
 """Namespace (empty for cluster-scoped objects) and name."""
 
@@ -73,7 +75,7 @@ class IgnoredError(ValueError):
 class Kind:
     """A kind to list and watch: the path of its API group, and as ``names`` the ``kind`` values its objects may have.
 
-    ``fields`` is a field selector.
+    ``fields`` is a field selector, ``labels`` a label selector.
     """
 
     path: str
@@ -81,6 +83,7 @@ class Kind:
     names: frozenset[str]
     namespaced: bool = True
     fields: str = ""
+    labels: str = ""
     metadata_only: bool = False
     """Request only the objects' metadata, and from a list only its version."""
 
@@ -94,6 +97,8 @@ LIVE_PODS: Final = Kind(
     metadata_only=True,
 )
 """Pods that have not ended: when one ends it leaves the selection, which a watch reports as DELETED."""
+GANG_PODS: Final = Kind("/api/v1", "pods", frozenset({"Pod"}), labels=GANG_LABEL)
+"""Pods that others make for a gang."""
 CLUSTER_QUOTAS: Final = Kind(
     "/apis/quota.openshift.io/v1", "clusterresourcequotas", frozenset({"ClusterResourceQuota"}), namespaced=False
 )

@@ -1,4 +1,4 @@
-"""Lists and watches over HTTP through an asyncio ``ApiClient``, yielding decoded JSON."""
+"""Lists and watches over HTTP, yielding decoded JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .reading import Ignored, WatchAbsentError, WatchBrokenError, WatchExpiredEr
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from kubernetes.aio.client import ApiClient
+    from backoff_ctrl.k8s.cluster.session import ClusterSession
 
     from .reading import Kind
 
@@ -36,19 +36,19 @@ LINE_MAX: Final = 8 << 20
 _BROKEN = (aiohttp.ClientError, TimeoutError, OSError, ValueError, RuntimeError)
 
 
-class ClientSource:
-    """Lists and watches with the client's own credentials and connections."""
+class ClusterSource:
+    """Lists and watches with the credentials and connections of a session."""
 
     def __init__(
-        self, client: ApiClient, *, watch_seconds: float = WATCH_SECONDS, calm: Callable[[], bool] = lambda: False
+        self, session: ClusterSession, *, watch_seconds: float = WATCH_SECONDS, calm: Callable[[], bool] = lambda: False
     ) -> None:
-        """Use ``client``, which must stay open.
+        """Use ``session``, which must stay open.
 
         ``calm`` returns True while no request is waiting. Then events are read in batches (``LINGER``), and of
         consecutive events about one quota only the last is used. Every create changes a quota: handling each change
         separately costs a busy client a tenth of its throughput.
         """
-        self._client = client
+        self._session = session
         self._watch_seconds = watch_seconds
         self._calm = calm
 
@@ -124,7 +124,8 @@ class ClientSource:
         form: str,
     ) -> aiohttp.ClientResponse:
         place = f"/namespaces/{namespace}" if kind.namespaced and namespace is not None else ""
-        selected = [("fieldSelector", kind.fields), *query] if kind.fields else query
+        selectors = (("fieldSelector", kind.fields), ("labelSelector", kind.labels))
+        selected = [*(each for each in selectors if each[1]), *query]
         form = f"application/json;as={form};g=meta.k8s.io;v=v1,application/json"
         accept = form if kind.metadata_only else "application/json"
         return await self._get(f"{kind.path}{place}/{kind.plural}", selected, patience, accept)
@@ -132,15 +133,11 @@ class ClientSource:
     async def _get(
         self, path: str, query: list[tuple[str, Any]], patience: aiohttp.ClientTimeout, accept: str = "application/json"
     ) -> aiohttp.ClientResponse:
-        request = await self._client.param_serialize(
-            "GET", path, query_params=query, header_params={"Accept": accept}, auth_settings=["BearerToken"]
-        )
-        response = await self._client.call_api(*request, _request_timeout=patience)
+        response = await self._session.request("GET", path, query=query, headers={"Accept": accept}, timeout=patience)
         if response.status == 200:
-            stream: aiohttp.ClientResponse = response.response
-            return stream
+            return response
         async with asyncio.timeout(READ_SECONDS):
-            text = (await beginning(response.response)).decode("utf-8", "replace")
+            text = (await beginning(response)).decode("utf-8", "replace")
         said = f"{response.status}: {_message(text)}"
         match response.status:
             case 403:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from backoff_ctrl.k8s.gate.token_bucket import Bucket
+from backoff_ctrl.k8s.cluster.token_bucket import Bucket
 
 from .reading import CLUSTER_QUOTAS
 
@@ -39,11 +39,15 @@ class Seeing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """The status of one place. ``since`` is a time of the event loop; ``why`` is empty while quotas are watched."""
+    """The status of one place. ``since`` is a time of the event loop; ``why`` is empty while quotas are watched.
+
+    ``lost``: quotas were watched there, and no longer are.
+    """
 
     state: Seeing
     since: float
     why: str
+    lost: bool = False
 
 
 @dataclass
@@ -69,6 +73,7 @@ class WatchCounts:
 class _Entry:
     since: float
     quotas: bool = False
+    were_watched: bool = False
     pods: bool = False
     why_quotas: str = "not listed yet"
     why_pods: str = ""
@@ -87,7 +92,7 @@ class _Entry:
         return self.why_quotas if self.pods or not self.why_pods else f"{self.why_quotas}; {self.why_pods}"
 
     def sight(self) -> Sight:
-        return Sight(self.state(), self.since, self.why())
+        return Sight(self.state(), self.since, self.why(), lost=self.were_watched and not self.quotas)
 
 
 class Voice:
@@ -153,6 +158,7 @@ class WatchBook:
         before = entry.state()
         with self._lock:
             entry.quotas, entry.why_quotas, entry.instead = seen, why, instead
+            entry.were_watched = entry.were_watched or seen
         self._changed(place, entry, before, patient=patient)
 
     def pods(self, place: str, *, seen: bool, why: str = "", patient: bool = False) -> None:

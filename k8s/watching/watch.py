@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from backoff_ctrl.engine.backoff import delay
 
 from .follower import Follower
-from .observers import ClusterQuotaObserver, PodObserver, QuotaObserver, QuotasTold
+from .observers import ClusterQuotaObserver, GangPodObserver, PodObserver, QuotaObserver, QuotasTold
 from .reading import CLUSTER_QUOTAS, WatchAbsentError, WatchBrokenError, WatchForbiddenError
 from .status import EVERYWHERE, WatchBook
 
@@ -76,6 +76,7 @@ class QuotaWatch:
         self._cluster = ClusterQuotaObserver(self._told, self.book, self._wants)
         self._tasks: dict[str, tuple[asyncio.Task[None], QuotaObserver]] = {}
         self._pods: dict[str, tuple[asyncio.Task[None], PodObserver]] = {}
+        self._gangs: dict[str, asyncio.Task[None] | None] = {}  # None: to be started with ``run``
         self._all_listed = False
         self._group: asyncio.TaskGroup | None = None
 
@@ -90,6 +91,8 @@ class QuotaWatch:
                     group.create_task(self._follow_everywhere(observer))
                 for namespace in list(self._in_use):
                     self.add(namespace)
+                for namespace in list(self._gangs):
+                    self.add_gang(namespace)
                 await asyncio.Event().wait()
             finally:
                 self._group = None  # an ending task group accepts no tasks
@@ -109,6 +112,13 @@ class QuotaWatch:
             self._start_pods(namespace, None)
         if new:
             self._cluster.follow(namespace)
+
+    def add_gang(self, namespace: str) -> None:
+        """Watch the pods that others make for gangs of a namespace. Must be called in the event loop of ``run``."""
+        self.add(namespace)
+        if self._gangs.setdefault(namespace) is None and self._group is not None:
+            observer = GangPodObserver(self._ledger, namespace)
+            self._gangs[namespace] = self._group.create_task(self._follow_pods(observer))
 
     def _wants(self, namespace: str) -> bool:
         return self._everywhere or namespace in self._in_use
@@ -143,6 +153,8 @@ class QuotaWatch:
     def _drop(self, namespace: str) -> None:
         """Stop watching a namespace; its limits are learned from refusals."""
         del self._in_use[namespace]
+        if (task := self._gangs.pop(namespace, None)) is not None:
+            task.cancel()
         if namespace in self._tasks:
             self._tasks[namespace][1].forget()
             self._ledger.watch_lost(namespace)
@@ -159,7 +171,7 @@ class QuotaWatch:
             self._start_pods(namespace, self.book)
             await self._pause(observer.refusals)
 
-    async def _follow_pods(self, observer: PodObserver) -> None:
+    async def _follow_pods(self, observer: PodObserver | GangPodObserver) -> None:
         while True:
             try:
                 await self._follower(observer).run()

@@ -21,7 +21,7 @@ def main() -> int:
                 f"\nKubernetes v{binaries.recipe.version} is ready at {bed.server.url}. It has no nodes: pods stay "
                 "Pending.\nCtrl-C stops it and deletes everything in it. In another terminal:\n"
             )
-            print(f"export KUBECONFIG={bed.server.kubeconfig()}", flush=True)  # noqa: T201
+            print(f"export KUBECONFIG={bed.server.kubeconfig()}", flush=True)
             _tell(f"\nkubectl of the same version: {binaries.kubectl}")
             signal.pause()
     except KeyboardInterrupt:
@@ -33,7 +33,7 @@ def main() -> int:
 
 
 def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)  # noqa: T201
+    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

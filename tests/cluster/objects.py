@@ -39,6 +39,11 @@ def config(name: str = "", data: dict[str, Any] | None = None, **metadata: Any) 
     return {**body, "data": data} if data is not None else body
 
 
+def secret(name: str = "", data: dict[str, str] | None = None, **metadata: Any) -> JSON:
+    """A Secret: of these no new namespace has any, unlike ConfigMaps. Its values are given in base64."""
+    return {**config(name, data, **metadata), "kind": "Secret"}
+
+
 def pod(name: str = "", spec: JSON | None = None, **metadata: Any) -> JSON:
     """A pod with one container; without a name it has the generateName ``p-``."""
     named: JSON = {"name": name} if name else {"generateName": "p-"}

@@ -243,20 +243,17 @@ def test_deleted_quotas_leave_nothing_behind() -> None:
     assert {ceiling.quota for ceiling in handler.keeping._growth} == {QUOTA}
 
 
-def test_room_kept_for_requests_that_are_over_is_forgotten() -> None:
-    """The next scan of the line drops what was noted for a withdrawn request."""
+def test_what_is_noted_of_kept_room_holds_no_request() -> None:
+    """One note for each ceiling, however many were first in line there, and none of them stays in memory."""
     line = full(Policy(overtakes_max=0, overtaken_for_max=0))
-    pods = {"pods": 0}
-    line.controller.observe_quota(NS, "pods", ObservedQuota(pods, pods, pods), line.now)
     first = line.submit(1)
-    line.submit(demand=Demand({"pods": ONE}))
-    keeping = line.controller._handlers[NS].keeping
-    assert first in [kept.head for kept in keeping._growth.values()]
-    line.controller.withdraw(first, line.now)
-    line.later(1)
+    for _ in range(20):
+        line.later(1)
+        line.controller.withdraw(first, line.now)
+        first = line.submit(1)
+    [kept] = line.controller._handlers[NS].keeping._growth.values()
 
-    assert len(keeping._growth) == 1
-    assert first not in [kept.head for kept in keeping._growth.values()]
+    assert kept.place == (first.rank, first.seq)
 
 
 def test_withdrawn_requests_do_not_stay_in_the_rows() -> None:
@@ -351,6 +348,7 @@ def story(seed: int) -> str:
     return "\n".join(f"{at} {effect!r}" for at, effect in line.log)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_same_calls_give_the_same_answers(seed: int) -> None:
     """The same day twice, in this process and in one with other string hashes: equal effects at equal times."""

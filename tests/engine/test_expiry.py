@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from backoff_ctrl.engine import Created, Demand, Failed, Overloaded, Policy, Rejected
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from backoff_ctrl.engine import Created, Demand, Failed, Overloaded, Policy, Rejected, TicketError
 from tests.timeline import NS, ONE, QUOTA, Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
 
 
 def test_idle_namespaces_shapes_and_ceilings_expire() -> None:
@@ -20,6 +29,39 @@ def test_idle_namespaces_shapes_and_ceilings_expire() -> None:
     assert seen.namespaces == {}
     assert seen.flows == {}
     assert line.controller.next_deadline() is None
+
+
+def test_many_idle_namespaces_are_forgotten_in_slices() -> None:
+    """Law 21: whoever decides waits for one slice at most, however many namespaces there are. One in use stays."""
+    line = Timeline(Policy(idle_ttl=100))
+    for i in range(1000):
+        line.observe(0, 4, namespace=f"n{i}")
+    line.until(60)
+    line.observe(4, 4, namespace="n7")
+    slices = []
+    while line.now < 140:
+        due = line.controller.next_deadline()
+        assert due is not None
+        line.now = max(line.now, due)
+        slices.append(steps_of(line.advance))
+
+    assert list(line.controller.snapshot(line.now).namespaces) == ["n7"]
+    assert 10 < max(slices) < 2000
+    assert len(slices) > 10
+
+
+def steps_of(act: Callable[[], object]) -> int:
+    """Count the calls that something takes."""
+    steps = 0
+
+    def count(_: FrameType, event: str, __: object) -> None:
+        nonlocal steps
+        steps += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    act()
+    sys.setprofile(None)
+    return steps
 
 
 def test_state_in_use_does_not_expire() -> None:
@@ -149,3 +191,25 @@ def test_nothing_is_kept_of_namespaces_that_were_watched_one_by_one() -> None:
     for name, observing in (("n1", False), ("n2", True)):
         line.submit(1, namespace=name)
         assert line.controller.snapshot(line.now).namespaces[name].observing is observing
+
+
+def test_the_late_end_of_a_ticket_whose_namespace_is_forgotten_is_ignored() -> None:
+    """The engine gave the ticket up, then forgot the idle namespace; only then its sender reports."""
+    line = Timeline(Policy(ticket_max=10, idle_ttl=20))
+    ticket = line.ticket_of(line.submit(1))
+    line.later(100)
+    assert NS not in line.controller.snapshot(line.now).namespaces
+
+    assert line.created(ticket) == []
+    assert NS not in line.controller.snapshot(line.now).namespaces
+
+
+def test_a_second_end_in_a_forgotten_namespace_is_still_the_callers_bug() -> None:
+    """The first end was reported in time."""
+    line = Timeline(Policy(idle_ttl=20))
+    ticket = line.ticket_of(line.submit(1))
+    line.created(ticket)
+    line.later(100)
+
+    with pytest.raises(TicketError, match="was settled before"):
+        line.created(ticket)

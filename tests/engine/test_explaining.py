@@ -50,7 +50,7 @@ def test_left_excludes_what_is_held() -> None:
 
 
 def test_a_learned_block_shows_its_next_probe() -> None:
-    """Seconds from now, counting down; and the estimate is no earlier."""
+    """Seconds from now, counting down. One refusal is no basis for an estimate."""
     line = Timeline()
     ticket = line.ticket_of(line.submit(1))
     line.later(0.1)
@@ -58,7 +58,7 @@ def test_a_learned_block_shows_its_next_probe() -> None:
     why = explained(line, ticket.request)
     assert why.next_probe is not None
     assert 0.5 <= why.next_probe <= 1
-    assert why.estimate == why.next_probe
+    assert why.estimate is None
     line.later(0.25)
     assert explained(line, ticket.request).next_probe == pytest.approx(why.next_probe - 0.25)
 
@@ -72,61 +72,6 @@ def test_the_next_probe_is_never_in_the_past() -> None:
     line.now += 100
 
     assert explained(line, ticket.request).next_probe == 0
-
-
-def test_the_estimate_follows_the_pace_of_releases() -> None:
-    """With room every ten seconds, the third in line is estimated at thirty."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
-    for _ in range(5):
-        line.later(10)
-        line.observe(3, 4)
-        line.observe(4, 4)
-    third = [line.submit(1) for _ in range(3)][-1]
-
-    assert explained(line, third).estimate == pytest.approx(30)
-
-
-def test_without_a_watch_the_pace_is_that_of_creates() -> None:
-    """One was created every ten seconds while others waited: the second in line is estimated at twenty."""
-    line = Timeline()
-    line.refused(line.ticket_of(line.submit(1)), 4, 4)
-    *_, last = (line.submit(1) for _ in range(5))
-    for _ in range(3):
-        probe = line.next_ticket()
-        line.later(10)
-        line.created(probe)
-
-    assert explained(line, last).estimate == pytest.approx(20)
-
-
-def test_the_newest_release_counts_for_a_fifth_of_the_estimate() -> None:
-    """One late release moves it a little; several make a new pace."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
-    for gap in (10, 10, 10, 20):
-        line.later(gap)
-        line.observe(3, 4)
-        line.observe(4, 4)
-
-    assert explained(line, line.submit(1)).estimate == pytest.approx(12)
-
-
-@pytest.mark.parametrize("place", [1, 2, 3, 4])
-def test_the_place_counts_waiting_requests_by_priority_and_age(place: int) -> None:
-    """Higher priorities first; withdrawn requests do not count; rows of several shapes form one line."""
-    line = Timeline()
-    line.observe(4, 4)
-    line.watching()
-    gone = line.submit(1)
-    third, fourth = line.submit(2), line.submit(1)
-    second = line.submit(1, priority=1)
-    first = line.submit(3, priority=2)
-    line.controller.withdraw(gone, line.now)
-
-    assert explained(line, [first, second, third, fourth][place - 1]).place == place
 
 
 def test_nothing_known_is_first_contact() -> None:
@@ -252,3 +197,71 @@ def test_room_kept_for_a_request_does_not_block_it() -> None:
     line.controller.settle(small, Failed(), line.now)
 
     assert explained(line, large).reason == "its-turn"
+
+
+def drained(line: Timeline, rounds: int, amount: float = 1, every: float = 10) -> list[Request]:
+    """Let a full quota make room for one waiting create every ten seconds; return who still waits."""
+    line.observe(4, 4)
+    line.watching()
+    waiting = [line.submit(amount) for _ in range(rounds + 6)]
+    for _ in range(rounds):
+        line.later(every)
+        line.observe(4 - amount, 4)
+        line.created(line.next_ticket())
+        line.observe(4, 4)
+    return [request for request in waiting if request.state == "waiting"]
+
+
+def test_the_estimate_follows_how_fast_others_get_in() -> None:
+    """One every ten seconds: the fifth in line is estimated at fifty."""
+    line = Timeline()
+    fifth = drained(line, 12)[4]
+    assert explained(line, fifth).estimate == pytest.approx(50, rel=0.05)
+
+
+def test_without_a_basis_there_is_no_estimate() -> None:
+    """Too few got in so far, or only two are ahead: that is chance."""
+    line = Timeline()
+    assert explained(line, drained(line, 4)[4]).estimate is None
+    line = Timeline()
+    first, second, third = drained(line, 12)[:3]
+    assert explained(line, first).estimate is explained(line, second).estimate is None
+    assert explained(line, third).estimate == pytest.approx(30, rel=0.05)
+
+
+def test_a_small_create_is_not_estimated_by_the_large_ones_ahead() -> None:
+    """It passes them; it waits for those of its size."""
+    line = Timeline()
+    small = drained(line, 12)[3]
+    before = explained(line, small).estimate
+    for _ in range(20):
+        line.submit(3.9, priority=10**6)
+    assert explained(line, small).estimate == before
+
+
+def test_behind_many_shapes_an_estimate_takes_the_rest_to_be_like_the_first_ones() -> None:
+    """A hundred shapes of about one each, behind six that get in one every ten seconds."""
+    line = Timeline()
+    drained(line, 12)
+    last = [line.submit(1 - number / 2000) for number in range(1, 101)][-1]
+    assert explained(line, last).estimate == pytest.approx(10 * (6 + 97.5), rel=0.1)
+
+
+def test_how_fast_large_creates_get_in_says_nothing_of_small_ones() -> None:
+    """None of the small size has got in yet."""
+    line = Timeline()
+    drained(line, 12)
+    assert explained(line, [line.submit(0.1) for _ in range(5)][-1]).estimate is None
+
+
+def test_the_one_that_waits_longest_need_not_be_the_first_in_line() -> None:
+    """One of a higher priority came later and stands before it."""
+    line = Timeline()
+    line.observe(4, 4)
+    line.watching()
+    assert line.controller.namespace(NS, line.now).oldest is None  # type: ignore[union-attr]
+    line.submit(1)
+    line.later(10)
+    line.submit(2, priority=5)
+    line.later(10)
+    assert line.controller.namespace(NS, line.now).oldest == 20  # type: ignore[union-attr]

@@ -10,8 +10,8 @@ import pytest
 
 from backoff_ctrl.engine import Policy, PolicyError
 
-WHOLE = ("overtakes_max", "unproven_max", "overload_start", "overload_max", "waiters_max", "scan_max")
-NUMBERS = [field.name for field in fields(Policy) if field.name != "on_never_fits"]
+WHOLE = ("overtakes_max", "unproven_max", "overload_start", "overload_max", "waiters_max", "scan_max", "seats_max")
+NUMBERS = [field.name for field in fields(Policy) if field.name not in ("on_never_fits", "gang_blind")]
 
 
 def test_the_defaults_are_valid_and_frozen() -> None:

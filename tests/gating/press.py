@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.k8s.events.book import Ended, EventBook, Limits, Write
-from backoff_ctrl.k8s.gate.stories import Happening, Owner, Story
+from backoff_ctrl.k8s.gate.telling.stories import Happening, Owner, Story
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,7 +97,3 @@ class Press:
 
 def count_of(event: dict[str, Any]) -> int:
     return int((event.get("series") or {"count": 1})["count"])
-
-
-def told_by_summary(event: dict[str, Any]) -> int:
-    return int(event["note"].split()[0])

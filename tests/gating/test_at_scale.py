@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
+from collections import Counter
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kubernetes.aio import client
 
+from backoff_ctrl.engine import ObservedQuota, Selector
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.answers.answer import GateClosed
+from backoff_ctrl.k8s.answers.answer import Answer, GateClosed
+from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.creates.naming import CREATE_ID
 from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gate.ledger import LEVEL_HEADER, LEVELS_MAX
+from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, waiting
+from tests.official import aio as client
+from tests.official import only_since_37
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 CREATES = 1000
 DELAY = 0.3
+ROOT = Path(__file__).parents[2]
 
 
 def pod(number: int) -> Any:
@@ -28,6 +41,7 @@ def pod(number: int) -> Any:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": f"p{number}-"}, "spec": spec}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("room", [pytest.param("4", id="full"), pytest.param("5000", id="roomy"), None])
 async def test_a_thousand_creates_into_an_unknown_namespace_keep_at_most_16_in_flight(
     sandbox: BackgroundSandbox, room: str | None
@@ -68,6 +82,7 @@ async def until_in(tasks: list[asyncio.Task[Any]], enough: Callable[[], bool]) -
                 return
 
 
+@pytest.mark.long
 async def test_every_create_is_made_exactly_once_under_all_faults(sandbox: BackgroundSandbox) -> None:
     """Lost answers, resets after storing, quota conflicts and overload: of 150 creates 150 exist, none twice."""
     sandbox.create_quota("team", "q", {"pods": "1000"})
@@ -93,7 +108,7 @@ async def test_overload_is_waited_out_as_the_server_asks(sandbox: BackgroundSand
     async with AsyncGatedApiClient(client.Configuration(host=sandbox.url), gate=gate) as api:
         core: Any = client.CoreV1Api(api)
         refused = asyncio.Semaphore(0)
-        with waiting(on_wait=lambda why: refused.release() if why and why.reason == "overload" else None):
+        with waiting(on_wait=lambda why: refused.release() if why.reason == "overload" else None):
             tasks = [asyncio.ensure_future(core.create_namespaced_pod("team", pod(n))) for n in range(40)]
         for _ in range(5):
             await refused.acquire()
@@ -102,3 +117,101 @@ async def test_overload_is_waited_out_as_the_server_asks(sandbox: BackgroundSand
 
     assert sandbox.counters.creates.max_in_flight <= 16
     assert sandbox.counters.creates.created == 40
+
+
+@pytest.mark.long
+@only_since_37  # the bounds are for the way of that client
+@pytest.mark.parametrize(("way", "most"), [("threads", 2850), ("async_req", 2400), ("asyncio", 2400)])
+def test_a_waiting_create_takes_little_memory(way: str, most: int) -> None:
+    """The gate's own part in bytes, beside the client's copy of the body; `make bench` prints both."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "waiting_creates.py"), way, "100"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=100)
+    assert 330 < json.loads(done.stdout)["gate"] < most
+
+
+class Stored:
+    """A transport to a server that stores everything."""
+
+    def send(self, body: dict[str, Any]) -> Answer:
+        """POST."""
+        return Answer(201, {}, json.dumps(body).encode())
+
+    def look_up(self, _: str) -> Answer:
+        """GET."""
+        return Answer(404, {}, b"{}")
+
+
+def at_once(step: Callable[[], object]) -> None:
+    """Take a step where it is posted."""
+    step()
+
+
+def crowd(number: int) -> Gate:
+    """Return a gate with so many creates that wait, each of a shape of its own: each is looked at by itself."""
+    gate = Gate(policy=Policy(scan_max=100_000))  # a scan of the line looks at all of them
+    ledger = gate.ledger
+    pods = {"pods": 10**9}
+    ledger.observe_quota("team", "q", ObservedQuota(pods, pods, pods, Selector()))
+    ledger.watching("team")
+    for each in range(number):
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": f"{each + 1}m"}}}
+        body = {"metadata": {"name": f"p{each}"}, "spec": {"containers": [container]}}
+        gate.prepare_on(at_once, Creation("s", "me", "team", "pods", body), Stored(), list).start()
+    assert gate.counts.waiting == number
+    return gate
+
+
+def steps_of(act: Callable[[], object]) -> Counter[str]:
+    """Count the calls that something takes, by function."""
+    steps: Counter[str] = Counter()
+
+    def count(frame: FrameType, event: str, called: Any) -> None:
+        if event == "call":
+            steps[frame.f_code.co_qualname] += 1
+        elif event == "c_call":
+            steps[called.__qualname__] += 1
+
+    sys.setprofile(count)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+    return steps
+
+
+@pytest.mark.parametrize("act", [Gate.waiting, Gate.close])
+def test_looking_at_and_closing_take_as_many_steps_per_waiting_create_however_many_wait(
+    act: Callable[[Gate], object],
+) -> None:
+    """A Ctrl-C pays for both."""
+    few, many = (steps_of(partial(act, crowd(number))).total() / number for number in (250, 2000))
+
+    assert 0 < many < 1.1 * few
+
+
+def test_closing_takes_all_out_of_the_line_in_one_step() -> None:
+    """The lock is taken once, and the line is scanned once: nobody is let in because another has left."""
+    gate = crowd(200)
+    steps = steps_of(gate.close)
+
+    assert gate.counts.waiting == 0
+    assert gate.counts.sent == 0
+    assert gate.waiting() == []
+    assert (steps["LockedEngine._decide"], steps["Admission.scan"]) == (1, 0)
+
+
+def test_priority_levels_are_learned_however_many_credentials_came_before() -> None:
+    """Tokens are renewed every hour, each with an overload window of its own: the oldest ones are forgotten."""
+    ledger = AsyncGate().ledger
+
+    def create(credential: int, level: str) -> Creation:
+        asked = Creation("http://s", f"token-{credential}", "team", "pods", pod(credential))
+        ledger.saw(asked, Answer(201, {LEVEL_HEADER: level}, b"{}"), None)
+        return asked
+
+    for credential in range(LEVELS_MAX):
+        create(credential, "old")
+    known, new = create(1, "new"), create(LEVELS_MAX, "new")
+
+    assert [ledger.request(asked).flow.rpartition("|")[2] for asked in (known, new)] == ["new", "new"]
+    assert len(ledger._levels) == LEVELS_MAX

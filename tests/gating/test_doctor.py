@@ -11,6 +11,7 @@ import pytest
 from backoff_ctrl.api.main import run
 from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, find_place
 from tests.kubeconfigs import write_kubeconfig
+from tests.official import skip_without_proxy
 from tests.scripted_server import Seen, failure, scripted_server
 
 if TYPE_CHECKING:
@@ -89,6 +90,16 @@ def test_json_is_one_document(sandbox: BackgroundSandbox, capsys: pytest.Capture
     assert code == 0
     assert document["ok"] is True
     assert {"versions", "cluster", "create pods", "quotas"} <= {check["name"] for check in document["checks"]}
+
+
+def test_json_is_one_document_even_if_no_cluster_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """The document says why; so does one line on stderr, and the exit code is 2."""
+    code = run(["doctor", "--server", "http://127.0.0.1:9", "--json"])
+    out, told = capsys.readouterr()
+    document = json.loads(out)
+    assert (code, document["ok"], document["checks"][0]["name"]) == (2, False, "versions")
+    assert (document["checks"][-1]["name"], document["checks"][-1]["ok"]) == ("cluster", False)
+    assert told == f"backoff-ctrl: {document['checks'][-1]['detail']}\n"
 
 
 @pytest.mark.parametrize(
@@ -252,6 +263,7 @@ def test_an_invalid_address_is_reported_before_anything_is_sent(
 def test_a_socks_proxy_needs_a_package(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """kubectl supports SOCKS; the official Python client needs another package for it."""
     path = kubeconfig(tmp_path, "http://127.0.0.1:1", **{"proxy-url": "socks5://127.0.0.1:1"})
+    skip_without_proxy(path)
 
     assert "pip install pysocks" in only_error(capsys, run(["doctor", "--kubeconfig", path]))
 

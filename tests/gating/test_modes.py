@@ -9,13 +9,11 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kubernetes import client
 
 from backoff_ctrl.engine import ObservedQuota
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.answers.answer import Answer, status_answer
 from backoff_ctrl.k8s.gate.aio import AsyncGate, Creation, Gate
-from backoff_ctrl.k8s.gated.client import GatedApiClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -275,17 +273,17 @@ async def test_news_that_an_engine_fails_on_is_not_repeated() -> None:
     await gate.aclose()
 
 
-def test_an_error_in_the_mode_function_is_raised_to_the_caller() -> None:
-    """The function is the user's own: the caller gets its error unchanged, and nothing is sent."""
+async def test_an_error_in_the_mode_function_lets_the_create_through(caplog: pytest.LogCaptureFixture) -> None:
+    """The function is the user's own; the create is sent ungated, and the error is counted and logged."""
 
     def confused(namespace: str) -> Any:
         raise LookupError(f"no mode for {namespace}")
 
-    configuration = client.Configuration()
-    configuration.host = "http://127.0.0.1:9"  # no request is made
-    api: Any = client.CoreV1Api(GatedApiClient(configuration, gate=Gate(mode=confused)))
-    with pytest.raises(LookupError, match="no mode for team"):
-        api.create_namespaced_pod("team", {"metadata": {"name": "p"}})
+    gate, server = AsyncGate(mode=confused), Server(room=1)
+    assert (await gate.create(creation(), server)).status == 201
+    assert Gate(mode=confused).create(creation(), Blocking(server)).status == 403
+    assert (len(server.sent), gate.counts.failed_open) == (2, 1)
+    assert "no mode for team" in caplog.text
 
 
 @pytest.mark.parametrize("broken", ["saw", "settle"])
@@ -306,3 +304,18 @@ async def test_an_error_after_the_servers_answer_returns_that_answer(broken: str
             answer = await gate.create(creation(), server)
 
     assert (answer.status, len(server.sent), gate.counts.failed_open) == (201, 1, 1)
+
+
+def test_an_interrupt_inside_the_engine_leaves_no_half_changed_line() -> None:
+    """A Ctrl-C, or an alarm of the caller's own: it is raised, and whoever waits goes on ungated in a new engine."""
+    gate = Gate()
+    ledger, before = gate.ledger, gate.controller
+
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    ledger.controller.advance = interrupted  # type: ignore[method-assign, assignment]
+    with pytest.raises(KeyboardInterrupt):
+        ledger.hint_release("team")
+    assert ledger.controller is not before
+    assert ledger.counts.failed_open == 0

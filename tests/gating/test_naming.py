@@ -6,14 +6,15 @@ import random
 import re
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from backoff_ctrl.k8s.creates.naming import ALPHABET, CREATE_ID, name_create
+from backoff_ctrl.k8s.creates.naming import ALPHABET, BODY_HASH, CREATE_ID, Signature, hash_of, name_create
 
 
-def named(body: dict[str, Any], key: str | None = None, seed: int = 1, **kind: str) -> Any:
-    where = {"namespace": "team", "resource": "pods", **kind}
+def named(body: dict[str, Any], key: str | None = None, seed: int = 1, **kind: Any) -> Any:
+    where: dict[str, Any] = {"namespace": "team", "resource": "pods", **kind}
     return name_create(body, key=key, rng=random.Random(seed), **where)
 
 
@@ -78,11 +79,55 @@ def test_without_a_key_each_create_is_another() -> None:
     assert named(body, seed=1).create_id != named(body, seed=2).create_id
 
 
-def test_the_id_of_a_gate_in_front_is_kept() -> None:
-    """The gate of a client behind a proxy with a gate must recognise its own object."""
-    made = named({"metadata": {"generateName": "w-", "annotations": {CREATE_ID: "theirs"}}})
+def test_a_copied_id_is_replaced() -> None:
+    """A manifest exported from a living pod has that pod's id: kept, it would turn a 409 into a success."""
+    copied = {CREATE_ID: "0123", BODY_HASH: "4567", "a": "b"}
+    made = named({"metadata": {"name": "web", "annotations": copied}})
 
-    assert made.create_id == "theirs"
+    assert made.create_id != "0123"
+    assert made.body["metadata"]["annotations"] == {"a": "b", CREATE_ID: made.create_id}
+    assert not made.made(copied)
+
+
+@pytest.mark.parametrize(
+    ("carried", "kept"), [("front/12", True), ("other/12", False), ("front", False), ("front/", False), (7, False)]
+)
+def test_the_id_of_a_trusted_gate_in_front_is_kept(carried: Any, kept: bool) -> None:
+    """The gate of a client behind a proxy with a gate must recognise its own object."""
+    trusting = Signature(trusted=frozenset({"front"}))
+    body = {"metadata": {"generateName": "w-", "annotations": {CREATE_ID: carried, BODY_HASH: "h"}}}
+    made = named(body, signature=trusting)
+
+    assert (made.create_id == carried, made.made({CREATE_ID: carried})) == (kept, kept)
+    assert (BODY_HASH in made.body["metadata"]["annotations"]) is kept
+
+
+def test_a_gate_signs_with_its_name_and_knows_its_objects_after_it_was_renamed() -> None:
+    """The id of a key is the same under any name."""
+    body = {"metadata": {"generateName": "w-"}}
+    before, after = (named(body, "k", signature=Signature(name)) for name in ("old", "new"))
+
+    assert after.create_id.startswith("new/")
+    assert after.made({CREATE_ID: before.create_id})
+    assert not after.made({CREATE_ID: named(body, "other", signature=Signature("new")).create_id})
+
+
+def test_the_hash_of_a_body_is_of_what_was_asked_for() -> None:
+    """Order and our own annotations do not count; everything else does. Without a key there is none."""
+    body = {"metadata": {"generateName": "w-", "labels": {"a": "b", "c": "d"}}, "spec": {}}
+    again = {"spec": {}, "metadata": {"labels": {"c": "d", "a": "b"}, "generateName": "w-"}}
+    exported = named(body, "k").body
+    del exported["metadata"]["name"]  # drawn here
+
+    assert hash_of(body) == hash_of(again) == hash_of(exported)
+    assert hash_of(body) != hash_of({**body, "spec": {"priority": 1}})
+    assert named(body, "k").body["metadata"]["annotations"][BODY_HASH] == hash_of(body)
+    assert BODY_HASH not in named(body).body["metadata"]["annotations"]
+
+
+def test_a_body_that_is_no_json_has_no_hash() -> None:
+    """The client will say what is wrong with it."""
+    assert named({"metadata": {"generateName": "w-"}, "spec": object()}, "k").body_hash == ""
 
 
 def test_names_are_valid_object_names() -> None:

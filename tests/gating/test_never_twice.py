@@ -10,9 +10,9 @@ import pytest
 from backoff_ctrl.engine.outcomes import Created, Expired, Failed, Rejected
 from backoff_ctrl.k8s.creates.actions import LookUp, Send, Ticketed, Woke
 from backoff_ctrl.k8s.creates.conversation import Conversation, Creation
-from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
+from backoff_ctrl.k8s.creates.patience import LOOK_AGAIN, SERVER_LIMIT
 from tests.conversing import FOREIGN, absent, conversation, may_not_look, sent, stored, taken
-from tests.playbook import answered, full, line, look_up, lost, pause, raises, returns, send, status
+from tests.playbook import Playbook, answered, full, line, look_up, lost, pause, raises, returns, send, status
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.creates.actions import Answered
@@ -49,12 +49,17 @@ def test_a_full_quota_that_hides_a_foreign_object_is_the_callers_409(callers: Co
 
 
 def test_a_full_quota_is_a_success_if_our_object_exists() -> None:
-    """With an idempotency key an earlier process may have created it."""
+    """With an idempotency key another process may create it, even after the look-up that came first."""
     machine = conversation(prefix="web-", key="order-17")
 
     assert (
-        sent(machine)
-        >> full()
+        Playbook(machine)
+        << look_up(machine.named.name)
+        >> absent()
+        << line()
+        >> Ticketed()
+        << send()
+        >> full(at=LOOK_AGAIN)
         << look_up(machine.named.name)
         >> answered(200, stored(machine, uid="u1"))
         << returns(201, Created, holding="u1")

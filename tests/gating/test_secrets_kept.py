@@ -9,6 +9,7 @@ import pytest
 from backoff_ctrl.api.main import run
 from backoff_ctrl.k8s.answers.printing import without_passwords
 from tests.kubeconfigs import write_kubeconfig
+from tests.official import skip_without_proxy
 from tests.scripted_server import scripted_server
 
 if TYPE_CHECKING:
@@ -56,7 +57,9 @@ def test_an_invalid_proxy_is_named(
 ) -> None:
     """It may come from the environment: the sentence says where else to look, and shows no password."""
     monkeypatch.setenv("HTTPS_PROXY", proxy)
-    sentence = complaint(capsys, "doctor", "--kubeconfig", write_kubeconfig(tmp_path / "k", "https://127.0.0.1:1"))
+    kubeconfig = write_kubeconfig(tmp_path / "k", "https://127.0.0.1:1")
+    skip_without_proxy(kubeconfig)
+    sentence = complaint(capsys, "doctor", "--kubeconfig", kubeconfig)
 
     assert f"the proxy '{shown}'" in sentence
     assert "HTTPS_PROXY" in sentence

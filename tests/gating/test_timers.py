@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import queue
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.answers.answer import Answer, WaitedTooLong, status_answer
+from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.k8s.gate import exiting
+from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gate.timers import LoopTimers, ThreadTimers
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Callable
 
 
 def test_a_call_that_fails_does_not_stop_the_clock(caplog: pytest.LogCaptureFixture) -> None:
@@ -78,3 +87,75 @@ def test_threads_see_a_clock_that_went_back_go_on() -> None:
 
     assert came.wait(45)
     assert 0.0 < timers.now() - before < time.monotonic() - started + 0.01
+
+
+def test_the_thread_ends_with_its_gate() -> None:
+    """A program may open many gates: none of them leaves a thread behind."""
+    gate = Gate(policy=Policy(base=600.0, cap=600.0))
+    with pytest.raises(WaitedTooLong):
+        gate.create(CREATION, Full())
+    timers: Any = gate.ledger.timers
+    thread = timers._thread
+    assert thread.is_alive()
+    del gate, timers
+    for _ in range(450):  # the thread itself may still hold the gate when garbage is collected
+        gc.collect()
+        thread.join(0.1)
+        if not thread.is_alive():
+            break
+    assert not thread.is_alive()
+
+
+def test_a_create_that_waits_keeps_its_gate() -> None:
+    """Its caller may hold nothing but the steps that are still to come."""
+    steps: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+    ended = threading.Event()
+    driver = Gate(policy=Policy(base=600.0, cap=600.0)).prepare_on(steps.put, CREATION, Full(), ended.set)
+    driver.start()
+    del driver
+    for _ in range(450):
+        while not steps.empty():
+            steps.get()()
+        gc.collect()
+        if ended.wait(0.1):
+            return
+    raise AssertionError("it was forgotten")
+
+
+CREATION = Creation("here", "me", "team", "pods", {"kind": "Pod", "metadata": {"name": "a"}}, timeout=0.3)
+
+
+class Full:
+    """A transport whose server has a full quota."""
+
+    def send(self, body: dict[str, Any]) -> Answer:
+        message = 'pods "a" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
+        return status_answer(403, "Forbidden", message, {})
+
+    def look_up(self, name: str) -> Answer:
+        return status_answer(404, "NotFound", "not found", {})
+
+
+@pytest.mark.parametrize("usual", [True, False])
+def test_no_garbage_is_collected_while_python_lists_its_threads(usual: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collection in the midst of that stops the whole process before Python 3.11.9, if another thread starts one."""
+    collects: list[bool] = []
+
+    def exceptions() -> dict[int, Any]:
+        collects.append(gc.isenabled())
+        return {threading.main_thread().ident or 0: KeyboardInterrupt()}
+
+    def frames() -> dict[int, Any]:
+        collects.append(gc.isenabled())
+        return {}
+
+    monkeypatch.setattr(exiting, "_EXCEPTIONS", exceptions)
+    monkeypatch.setattr(exiting, "_FRAMES", frames)
+    was = gc.isenabled()
+    (gc.enable if usual else gc.disable)()
+    try:
+        assert exiting.awaited_by_interrupted() == frozenset()
+        assert gc.isenabled() is usual
+    finally:
+        (gc.enable if was else gc.disable)()
+    assert collects == [False, False]

@@ -178,6 +178,7 @@ def test_malformed_objects_are_counted_and_left_out(capsys: pytest.CaptureFixtur
     assert "3 objects could not be read" in out
 
 
+@pytest.mark.long
 def test_a_leak_is_confirmed_by_a_second_reading(capsys: pytest.CaptureFixture[str]) -> None:
     """A create in flight at the first reading is stored at the second, so it is no leak."""
     readings = []

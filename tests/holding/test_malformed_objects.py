@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
 from kubernetes import client
 
 from backoff_ctrl.api.main import run
 from backoff_ctrl.k8s.sandbox import running_sandbox
 
-if TYPE_CHECKING:
-    import pytest
 
-
+@pytest.mark.long
 def test_a_time_beyond_the_calendar_is_malformed(capsys: pytest.CaptureFixture[str]) -> None:
     """A pod's deadline is after the year 9999: the page says that one object could not be read."""
     with running_sandbox() as sandbox:

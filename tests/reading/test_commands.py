@@ -120,7 +120,7 @@ def test_classify_takes_the_status_where_it_is_known(
             "exceeded quota: q, requested: pods=3, used: count/x=0, limited: pods=2",
             [
                 "lane       quota",
-                "retryable  yes",
+                "retryable  no",
                 "quota      q",
                 "It requests more than the whole quota, so it can never fit. Reduce it, or ask for a larger quota.",
                 "",
@@ -236,35 +236,6 @@ def test_footprint_gives_a_list_for_several_manifests(
     found = document(capsys)
     assert [(item["kind"], item["estimated"]) for item in found] == [("Pod", False), ("Job", True)]
     assert found[1]["amounts"]["pods"] == "3"
-
-
-def test_footprint_shows_people_a_block_for_each_manifest(
-    feed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Names, amounts in a column, scopes; a kind that is not charged says so."""
-    feed(f"{POD}---{JOB}---\n{{apiVersion: v1, kind: Namespace}}")
-    assert run(["footprint", "-f", "-"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "Pod web",
-        "  count/pods            1",
-        "  cpu               1500m",
-        "  limits.memory    1536Mi",
-        "  memory           1536Mi",
-        "  pods                  1",
-        "  requests.cpu      1500m",
-        "  requests.memory  1536Mi",
-        "  scopes: PriorityClass, PriorityClass=high",
-        "",
-        "Job sums-  (estimated: includes the pods that it will make)",
-        "  count/jobs.batch  1",
-        "  count/pods        3",
-        "  cpu               3",
-        "  pods              3",
-        "  requests.cpu      3",
-        "",
-        "Namespace",
-        "  not charged by any quota",
-    ]
 
 
 @pytest.mark.parametrize(

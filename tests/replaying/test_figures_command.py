@@ -32,6 +32,7 @@ def invoke(*arguments: str) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
+@pytest.mark.long
 def test_the_figures_are_the_same_each_time(tmp_path: Path) -> None:
     """Both the table and the file."""
     written = tmp_path / "build" / "figures.json"
@@ -100,6 +101,7 @@ def test_an_invalid_trace_is_a_usage_error(tmp_path: Path) -> None:
     assert "the header has no column cpu_milli" in err
 
 
+@pytest.mark.long
 def test_the_demo_in_virtual_time_prints_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It has the keys that scripts rely on."""
     assert backoff_ctrl(["demo", "--virtual", "--pods", "20", "--json"]) == 0
@@ -113,6 +115,7 @@ def test_the_demo_in_virtual_time_prints_one_document(tmp_path: Path, capsys: py
     assert (tmp_path / "build" / "demo.svg").read_text(encoding="utf-8").startswith("<?xml")
 
 
+@pytest.mark.long
 def test_the_demo_prints_the_size_of_its_workload_and_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     """Without ``--json``."""
     assert backoff_ctrl(["demo", "--virtual", "--pods", "20", "--seed", "5"]) == 0

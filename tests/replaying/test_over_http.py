@@ -43,12 +43,14 @@ def crowds_over_http(client: str) -> Iterator[Run]:
         yield run
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("client", list(CLIENTS))
 def test_every_client_creates_every_pod_once_over_http(client: str) -> None:
     """As counted at the server; times are seconds of the trace."""
     assert any(run.result.makespan_s < 60.0 * 4 for run in crowds_over_http(client))
 
 
+@pytest.mark.long
 def test_the_observing_gate_has_as_few_refusals_over_http_as_in_virtual_time() -> None:
     """None in virtual time, at most one over HTTP."""
     assert run_in_virtual_time(crowd(), "gate_observing").result.refused == 0

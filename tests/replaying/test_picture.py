@@ -36,6 +36,7 @@ def test_waiting_pods_have_arrived_and_are_not_created_yet() -> None:
     )
 
 
+@pytest.mark.long
 def test_the_picture_is_an_svg_that_names_client_limit_and_counts(tmp_path: Path) -> None:
     """Labels are text, not paths, and the file is reproducible."""
     usage = [(0.0, "ls", {"requests.nvidia.com/gpu": 10**9}), (10.0, "ls", {"requests.nvidia.com/gpu": 0})]

@@ -103,6 +103,7 @@ def rooms_at(script: Script) -> Rooms:
     return Rooms(find_place(script.url, None, None, None))
 
 
+@pytest.mark.long
 def test_a_namespace_being_created_at_ctrl_c_is_deleted(tmp_path: Path) -> None:
     """Its create takes effect only after the demo has begun to clean up."""
     asked, may_go_on, stored = threading.Event(), threading.Event(), threading.Event()
@@ -172,6 +173,7 @@ def test_a_namespace_that_was_refused_is_not_waited_for(tmp_path: Path) -> None:
         assert not [seen for seen in script.seen if looks_at_a_namespace(seen)]
 
 
+@pytest.mark.long
 def test_cleaning_up_ends_at_the_first_call_that_does_not_reach_the_server(tmp_path: Path) -> None:
     """Each call may take ten seconds then, so what is left is reported after the first."""
     gone = threading.Event()
@@ -193,6 +195,7 @@ def test_cleaning_up_ends_at_the_first_call_that_does_not_reach_the_server(tmp_p
     assert set(rooms.left) == set(cluster.spaces)
 
 
+@pytest.mark.long
 def test_an_error_while_waiting_for_the_deletion_does_not_cost_the_results(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -215,6 +218,7 @@ def test_an_error_while_waiting_for_the_deletion_does_not_cost_the_results(
     assert f"still being deleted by the cluster: {', '.join(made)}\n" in err
 
 
+@pytest.mark.long
 def test_a_namespace_that_may_not_be_read_is_not_deleted(tmp_path: Path) -> None:
     """Only its label and uid prove that it is ours; without the right to read them it is left alone."""
     blind = threading.Event()
@@ -233,6 +237,7 @@ def test_a_namespace_that_may_not_be_read_is_not_deleted(tmp_path: Path) -> None
     assert set(rooms.left) == set(cluster.spaces)
 
 
+@pytest.mark.long
 def test_a_second_ctrl_c_ends_cleaning_up_and_reports_what_is_left(tmp_path: Path) -> None:
     """The server's answer never ends. The reported kubectl command is for the same cluster and context."""
     furnished, stuck, over = threading.Event(), threading.Event(), threading.Event()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from backoff_ctrl.k8s.sandbox.showing.openapi import mentioned
 from tests.sandbox.talking import PODS, TEAM, ask, create, pod
 
@@ -147,6 +149,7 @@ async def test_strict_validation_refuses_unknown_fields(session: aiohttp.ClientS
     assert made["spec"]["volumes"] == [{"name": "v", "emptyDir": {}}]
 
 
+@pytest.mark.long
 async def test_get_asks_for_tables_and_watches_them(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
     """The first event has the column definitions; later ones do not repeat them."""
     await create(session, pod("a"))

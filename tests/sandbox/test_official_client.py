@@ -65,6 +65,7 @@ def test_the_synchronous_client_gets_the_quota_refusal(client: kubernetes.client
     assert caught.value.status == 403
 
 
+@pytest.mark.long
 def test_the_synchronous_client_watches(client: kubernetes.client.ApiClient) -> None:
     """From the version of the list that it made."""
     api: Any = kubernetes.client.CoreV1Api(client)
@@ -108,6 +109,7 @@ def test_the_dynamic_client_discovers_what_is_served(client: kubernetes.client.A
     assert maps.get(name="m", namespace="team").data.a == "1"
 
 
+@pytest.mark.long
 async def test_the_asynchronous_client_takes_a_pod_through_its_life(sandbox: Sandbox) -> None:
     """Create, watch, patch the status, delete."""
     configuration = kubernetes.aio.client.Configuration(host=sandbox.url)

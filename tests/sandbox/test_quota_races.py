@@ -96,6 +96,7 @@ async def test_a_late_release_can_be_injected(sandbox: Sandbox, session: aiohttp
     assert asyncio.get_running_loop().time() - started >= 0.3
 
 
+@pytest.mark.long
 async def test_releases_wait_for_their_turn_under_a_limit_on_writes() -> None:
     """As with ``--kube-api-qps``: ten namespaces at 20 writes a second need at least 0.4 s."""
     async with Sandbox(writes_per_second=20, late_events=0) as sandbox, aiohttp.ClientSession(sandbox.url) as session:

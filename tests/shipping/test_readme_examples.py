@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
-POD = {
-    "metadata": {"generateName": "step-"},
-    "spec": {"containers": [{"name": "c", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}]},
-}
 
 
 def example(word: str, page: Path = README) -> str:
@@ -65,8 +61,8 @@ def test_the_engine_example_runs_as_it_stands() -> None:
 
 
 def test_the_gated_client_example_creates_its_pod(cluster: BackgroundSandbox) -> None:
-    """It uses the default kubeconfig and a key: run twice, it still creates one pod."""
-    names: dict[str, object] = {"pod": POD}
+    """As pasted, with the default kubeconfig and a key: run twice, it still creates one pod."""
+    names: dict[str, object] = {}
     for _ in range(2):
         exec(compile(example("GatedApiClient"), str(README), "exec"), names)
     listed = getattr(names["core"], "list_namespaced_pod")("team-a")  # noqa: B009 - names come from the example

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.engine.policy import Policy
     from backoff_ctrl.k8s.answers.answer import Answer
     from backoff_ctrl.k8s.gate.ledger import Ledger
+    from backoff_ctrl.k8s.gate.transport import AsyncTransport
     from backoff_ctrl.k8s.replay.admission import Quota, QuotaAdmission
     from backoff_ctrl.k8s.replay.workload import Pod
 
@@ -51,6 +52,7 @@ class Gated:
         observe: Callable[[Ledger], None] | None = None,
     ) -> None:
         self.gate = AsyncGate(policy=policy, rng=random.Random(f"gate {seed}"))
+        self.gate.ledger.notices.without_minutes()
         self.observes = observe is not None
         self._cluster = cluster
         self._observe = observe
@@ -64,14 +66,22 @@ class Gated:
     async def place(self, pod: Pod) -> None:
         """Wait in line until the pod is created."""
         self.start()
-        creation = Creation(
+        check(await self.gate.create(self.creation(pod), self.transport(pod.namespace)))
+
+    @staticmethod
+    def creation(pod: Pod) -> Creation:
+        """Describe a pod's create to the gate."""
+        return Creation(
             server="replay",
             credential="replay",
             namespace=pod.namespace,
             resource="pods",
             body=pod.manifest(),
         )
-        check(await self.gate.create(creation, _Transport(self._cluster, pod.namespace)))
+
+    def transport(self, namespace: str) -> AsyncTransport:
+        """Return what sends creates to the cluster."""
+        return _Transport(self._cluster, namespace)
 
 
 class _Transport:

@@ -42,7 +42,7 @@ class _PlainLoader(yaml.SafeLoader):
     """Safe YAML that keeps dates as text and refuses aliases (which can expand without bound)."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """Refuse aliases."""
+        """Build a node, but no alias: a few lines of aliases can expand to gigabytes. Raises ``YAMLError`` for one."""
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("aliases are not accepted")
         return super().compose_node(parent, index)

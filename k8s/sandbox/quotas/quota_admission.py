@@ -166,7 +166,7 @@ class QuotaAdmission:
 
 
 def _growth(after: Mapping[str, Amount], before: Mapping[str, Amount]) -> dict[str, Amount]:
-    """``SubtractWithNonNegativeResult``."""
+    """Return by how much each amount grew; what did not is left out (``SubtractWithNonNegativeResult`` in quota)."""
     grown = {}
     for name, amount in after.items():
         rest = amount.minus(before[name]) if name in before else amount

@@ -95,7 +95,7 @@ def _default_pod_level(spec: JSON) -> None:
 
 
 def _tolerate(spec: JSON, key: str) -> None:
-    """``DefaultTolerationSeconds``."""
+    """Tolerate a node's taint for five minutes, unless the pod says otherwise (plugin ``DefaultTolerationSeconds``)."""
     tolerations = spec.get("tolerations") or []
     covers = ("", "NoExecute")
     if any(each.get("key", key) == key and each.get("effect", "") in covers for each in tolerations):

@@ -43,6 +43,7 @@ _CONTROLLERS: Final = (  # not the one that collects pods: it would take away wh
     "namespace-controller",
     "job-controller",
     "serviceaccount-controller",
+    "root-ca-certificate-publisher-controller",  # with the other, what every new namespace of a cluster contains
     "clusterrole-aggregation-controller",  # without it the role `view` is empty
     "persistentvolumeclaim-protection-controller",  # without it no claim ever goes: admission gives each a finalizer
 )
@@ -66,6 +67,7 @@ class Bed:
 
     ``kcm_qps``: calls per second that the controller manager allows itself (20 by default, which lets it write
     20 released quotas per second for the whole cluster). ``api_flags``: more flags of kube-apiserver.
+    ``controllers``: more controllers than those that every test needs.
     ``logs``: where they are kept when it can't start. ``say`` is told what is waited for.
     """
 
@@ -75,6 +77,7 @@ class Bed:
         *,
         kcm_qps: float | None = None,
         api_flags: Iterable[str] = (),
+        controllers: Iterable[str] = (),
         logs: Path | None = None,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
@@ -82,6 +85,7 @@ class Bed:
         self._binaries = binaries
         self._kcm_qps = kcm_qps
         self._api_flags = tuple(api_flags)
+        self._controllers = (*_CONTROLLERS, *controllers)
         self._kept_logs = logs
         self._say = say
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -248,11 +252,12 @@ class Bed:
         qps = [f"--kube-api-qps={self._kcm_qps}", f"--kube-api-burst={2 * self._kcm_qps:.0f}"] if self._kcm_qps else []
         return [
             f"--kubeconfig={self.server.kubeconfig('admin')}",
-            f"--controllers={','.join(_CONTROLLERS)}",
+            f"--controllers={','.join(self._controllers)}",
             "--leader-elect=false",
             "--bind-address=127.0.0.1",
             f"--secure-port={self._ports[CONTROLLERS]}",
             f"--cert-dir={self._folder / 'certs-of-controllers'}",
+            f"--root-ca-file={self.server.certificate}",
             *qps,
         ]
 

@@ -7,26 +7,22 @@ go.mod, go.sum and how they are built. ``BACKOFF_CTRL_BED=oldest`` takes the old
 
 from __future__ import annotations
 
-import fcntl
 import os
 import platform
 import re
-import signal
-import subprocess
 import sys
 import tempfile
-import time
-from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tests.cluster.control_plane.compiling import compiled, one_at_a_time
 from tests.cluster.control_plane.guardian import Guardian
 from tests.cluster.control_plane.toolchain import ToolchainError, find_go
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     Say = Callable[[str], None]
 
@@ -43,9 +39,6 @@ PACKAGES: Final = {
 }
 _VERSIONS_IN: Final = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 """The Go packages that hold the version which a program says it has."""
-_AS_KUBERNETES_DOES: Final = ("CGO_ENABLED=0", "GOTOOLCHAIN=local", "GOWORK=off", "GOOS=", "GOARCH=")
-_TELL_EVERY: Final = 30.0
-_LAST_WORDS: Final = 15
 
 
 class BinariesError(RuntimeError):
@@ -155,7 +148,7 @@ def build(binaries: Binaries, say: Say) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with (
-            _one_at_a_time(folder, say),
+            one_at_a_time(folder, say),
             tempfile.TemporaryDirectory(prefix=".building-", dir=folder) as made,
             Guardian(Path(made)) as guardian,
         ):
@@ -169,51 +162,11 @@ def build(binaries: Binaries, say: Say) -> None:
 
 
 def _build_one(go: Path, recipe: Recipe, name: str, target: Path, say: Say, guardian: Guardian) -> None:
-    """Run the compiler, saying every half a minute that it still does."""
-    environment = {**os.environ, **dict(each.split("=", 1) for each in _AS_KUBERNETES_DOES)}
     command = [str(go), "build", *recipe.flags, "-o", str(target), PACKAGES[name]]
-    started = time.monotonic()
-    with tempfile.TemporaryFile("w+") as words:
-        process = subprocess.Popen(
-            command,
-            cwd=HERE,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=words,
-            stderr=words,
-            start_new_session=True,
-        )
-        guardian.watch(process.pid)
-        say(f"building {name} of Kubernetes v{recipe.version}, once per machine: all take 4 to 8 minutes ...")
-        try:
-            while process.poll() is None:
-                try:
-                    process.wait(_TELL_EVERY)
-                except subprocess.TimeoutExpired:
-                    say(f"building {name}: {time.monotonic() - started:.0f} s so far")
-        finally:
-            if process.poll() is None:  # Ctrl-C: the compiler's children go with it
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            guardian.forget(process.pid)
-        words.seek(0)
-        said = [line for line in words.read().splitlines() if not line.startswith("go: downloading")]
-    if process.returncode:
-        end = "\n".join(said[-_LAST_WORDS:])
-        raise BinariesError(f"{name} of Kubernetes v{recipe.version} can't be built: `go build` says:\n{end}")
-    say(f"built {name} in {time.monotonic() - started:.0f} s")
-
-
-@contextmanager
-def _one_at_a_time(folder: Path, say: Say) -> Iterator[None]:
-    """Hold the lock of a folder; the system lets go of it even when this process is killed."""
-    with (folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"waiting for another test run that builds in {folder}")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    what = f"{name} of Kubernetes v{recipe.version}"
+    said = compiled(command, HERE, what, "all take 4 to 8 minutes", say, guardian)
+    if said is not None:
+        raise BinariesError(f"{what} can't be built: `go build` says:\n{said}")
 
 
 if __name__ == "__main__":

@@ -95,17 +95,17 @@ async def test_a_restarted_server_remembers_its_objects(binaries: Binaries) -> N
     with Bed(binaries, kcm_qps=500, api_flags=["--default-watch-cache-size=50"]) as bed:
         async with Api(bed.server) as api:
             await api.post(CORE, {"metadata": {"name": "team"}})
-            await api.post(f"{CORE}/team/configmaps", {"metadata": {"name": "kept"}})
+            await api.post(f"{CORE}/team/secrets", {"metadata": {"name": "kept"}})
         bed.stop("kube-apiserver", grace=0)
         bed.start("kube-apiserver")
         bed.stop("kube-controller-manager")
         bed.start("kube-controller-manager")
         async with Api(bed.server) as api:
-            assert (await api.get(f"{CORE}/team/configmaps/kept")).status == 200
-            quota = {"metadata": {"name": "q"}, "spec": {"hard": {"configmaps": "9"}}}
+            assert (await api.get(f"{CORE}/team/secrets/kept")).status == 200
+            quota = {"metadata": {"name": "q"}, "spec": {"hard": {"secrets": "9"}}}
             await api.post(f"{CORE}/team/resourcequotas", quota)
             await api.until(
-                f"{CORE}/team/resourcequotas/q", lambda seen: seen.get("status", {}).get("used") == {"configmaps": "1"}
+                f"{CORE}/team/resourcequotas/q", lambda seen: seen.get("status", {}).get("used") == {"secrets": "1"}
             )
         pids = [bed.pid(component) for component in COMPONENTS]
         folder = bed.server.kubeconfig().parent

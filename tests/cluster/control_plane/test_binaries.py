@@ -8,6 +8,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,7 @@ def test_what_the_compiler_says_is_passed_on(compiler: Path) -> None:
     assert [path.name for path in folder.iterdir()] == [".lock"]
 
 
+@pytest.mark.long
 def test_a_build_that_is_killed_leaves_nothing_behind(compiler: Path) -> None:
     """Neither a compiler that runs on nor a half-written program: the next run starts afresh."""
     pipe = compiler.parent / "pid"
@@ -102,6 +104,7 @@ def test_a_build_that_is_killed_leaves_nothing_behind(compiler: Path) -> None:
     assert [path.name for path in wanted().programs["etcd"].parent.iterdir()] == [".lock"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("processes", "code"),
     [("0", pytest.ExitCode.INTERNAL_ERROR), ("1", pytest.ExitCode.INTERRUPTED)],
@@ -122,7 +125,10 @@ def test_without_its_programs_a_run_fails_and_says_so(tmp_path: Path, processes:
         "no:cacheprovider",
         "tests/cluster/control_plane/test_bed.py",
     ]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=250, check=False)
+    run = partial(subprocess.run, command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=80)
+    done = run(check=False)
+    if "cannot send to <Channel" in done.stdout:  # pytest-xdist had no time to hear that its worker has gone
+        done = run(check=False)
     assert done.returncode == code, done.stdout + done.stderr
     assert f"BACKOFF_CTRL_BINARIES names a folder without {tmp_path}/etcd" in done.stdout + done.stderr
     assert "nothing was tested; `make test-quick` runs what needs no Kubernetes server" in done.stdout + done.stderr

@@ -12,15 +12,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from kubernetes.aio import client as aio
-
-from backoff_ctrl.k8s.cluster.aio_configuration import aio_configuration
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
 from backoff_ctrl.k8s.gated.waiting import waiting
 from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet
 from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Server as KubeletServer
+from tests.aio_configuration import aio_configuration
 from tests.cluster.talking import MERGE, Api
+from tests.official import aio
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable

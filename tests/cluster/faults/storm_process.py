@@ -15,12 +15,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kubernetes.aio import client as aio
-
-from backoff_ctrl.k8s.cluster.aio_configuration import aio_configuration
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, waiting
+from tests.aio_configuration import aio_configuration
 from tests.cluster.faults.storm import small_pod
+from tests.official import aio
 
 
 async def create(asked: dict[str, Any]) -> None:

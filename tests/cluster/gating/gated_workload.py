@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kubernetes import client
-from kubernetes.aio import client as aio
 
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.cluster.aio_configuration import aio_configuration
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.gate.aio import AsyncGate, Gate
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
@@ -31,7 +29,9 @@ from backoff_ctrl.k8s.replay.workload import POD_LABEL, Workload, make_workload
 from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet
 from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Server as KubeletServer
 from backoff_ctrl.k8s.watching.thread import WatchThread
+from tests.aio_configuration import aio_configuration
 from tests.cluster.talking import Api
+from tests.official import aio
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -93,12 +93,12 @@ async def run_gated(server: Server, user: str, workload: Workload, factor: float
             for namespace in there.quotas:
                 at = KubeletServer(server.url, place.headers(), server.ssl())
                 await kubelets.enter_async_context(Kubelet(at, namespace=namespace, starts=False))
-            before = await _creates(api)
+            before = await creates(api)
             drive = (server, user, there, factor)
             went_in, failed_open = await (
                 asyncio.to_thread(_with_threads, *drive) if with_threads else _on_loop(*drive)
             )
-            answers = await _creates(api)
+            answers = await creates(api)
             answers.subtract(before)
             stored: Counter[str] = Counter()
             for namespace in there.quotas:
@@ -111,7 +111,7 @@ async def run_gated(server: Server, user: str, workload: Workload, factor: float
     return Figures(+answers, stored, measure(workload, at_scale).makespan, reference, failed_open)
 
 
-async def _creates(api: Api) -> Counter[str]:
+async def creates(api: Api) -> Counter[str]:
     """How many creates of pods the API server has answered, by status code (without dry runs)."""
     text = (await api.get("/metrics", accept="text/plain")).text
     found: Counter[str] = Counter()
@@ -121,14 +121,15 @@ async def _creates(api: Api) -> Counter[str]:
     return found
 
 
-def _configuration(server: Server, user: str) -> client.Configuration:
+def configuration_of(server: Server, user: str) -> client.Configuration:
+    """The configuration of a client of this user, with enough connections."""
     made = find_place(None, str(server.kubeconfig(user)), None, None).configuration
     made.connection_pool_maxsize = 64
     return made
 
 
 @contextmanager
-def _observed(
+def observed(
     gate: Gate | AsyncGate, configuration: client.Configuration, user: str, namespaces: Collection[str]
 ) -> Iterator[None]:
     """Wire the watch as clients that share a gate do; if the user may watch, the quotas are known when this yields.
@@ -157,12 +158,12 @@ def _sees(gate: Gate | AsyncGate, namespaces: Collection[str]) -> bool:
 
 def _with_threads(server: Server, user: str, workload: Workload, factor: float) -> tuple[dict[str, float], int]:
     """One thread per pod, as in a synchronous platform."""
-    configuration = _configuration(server, user)
+    configuration = configuration_of(server, user)
     gate = Gate(policy=faster(Policy(), factor))
     went_in: dict[str, float] = {}
     never = threading.Event()
     with (
-        _observed(gate, configuration, user, workload.quotas),
+        observed(gate, configuration, user, workload.quotas),
         GatedApiClient(configuration, gate=gate) as made,
     ):
         core: Any = client.CoreV1Api(made)  # accepts plain objects too, despite its annotations
@@ -181,10 +182,10 @@ def _with_threads(server: Server, user: str, workload: Workload, factor: float) 
 
 async def _on_loop(server: Server, user: str, workload: Workload, factor: float) -> tuple[dict[str, float], int]:
     """One task per pod."""
-    configuration = _configuration(server, user)
+    configuration = configuration_of(server, user)
     gate = AsyncGate(policy=faster(Policy(), factor), clock=time.monotonic)
     went_in: dict[str, float] = {}
-    with _observed(gate, configuration, user, workload.quotas):
+    with observed(gate, configuration, user, workload.quotas):
         async with AsyncGatedApiClient(aio_configuration(configuration), gate=gate) as made:
             core: Any = aio.CoreV1Api(made)
             began = time.monotonic()

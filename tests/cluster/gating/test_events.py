@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from kubernetes import client as sync
-from kubernetes.aio import client as aio
 
-from backoff_ctrl.k8s.cluster.aio_configuration import aio_configuration
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.events.book import Limits
 from backoff_ctrl.k8s.events.sender import EventSender
 from backoff_ctrl.k8s.gate.aio import AsyncGate, Gate
-from backoff_ctrl.k8s.gate.stories import Happening, Listener, Owner, Story
+from backoff_ctrl.k8s.gate.telling.stories import Happening, Listener, Owner, Story
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
 from backoff_ctrl.k8s.gated.client import GatedApiClient
+from tests.aio_configuration import aio_configuration
 from tests.cluster.kubectl.terminals import Terminal
 from tests.cluster.quotas.quota_room import Room
 from tests.cluster.talking import PATIENCE
+from tests.official import aio
 from tests.watch_script import until
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.cluster.talking import Api
 
 JSON = dict[str, Any]
-QUICK = Limits(first_patch=0.2, first_summary=0.2, summaries=0.5, namespace_burst=4, kept_share=0.5, namespace_rate=2)
+QUICK = Limits(first_patch=0.2, namespace_burst=4, kept_share=0.5, namespace_rate=2)
 """A small burst, and delays short enough for a test."""
 
 
@@ -105,6 +105,7 @@ class Creating:
         return await asyncio.to_thread(self._ends.get, timeout=100)
 
 
+@pytest.mark.long
 async def test_the_owner_gets_an_event_when_its_pod_waits_and_when_it_is_admitted(
     server: Server, api: Api, room: Room, namespace: str
 ) -> None:
@@ -136,6 +137,7 @@ async def test_the_owner_gets_an_event_when_its_pod_waits_and_when_it_is_admitte
     assert isinstance(name, str), name
 
 
+@pytest.mark.long
 async def test_a_pod_that_never_fits_gets_an_event(server: Server, api: Api, room: Room, namespace: str) -> None:
     """`NeverFits`, on the namespace if the pod has no owner, although the create itself failed."""
     await room.quota("q", {"requests.cpu": "1"})
@@ -152,6 +154,7 @@ async def test_a_pod_that_never_fits_gets_an_event(server: Server, api: Api, roo
     assert "asks requests.cpu=2, but quota q allows 1 in all" in event["note"]
 
 
+@pytest.mark.long
 async def test_an_asynchronous_client_writes_events_too(server: Server, api: Api, room: Room, namespace: str) -> None:
     """With the same argument as the synchronous one; the events are sent from another event loop."""
     await room.quota("q", {"pods": "1"})
@@ -178,12 +181,13 @@ async def test_repeated_events_become_a_series(server: Server, api: Api, namespa
     assert sender.counts.errors == 0
 
 
-async def test_a_flood_of_events_becomes_a_few_requests_and_a_summary(server: Server, api: Api, namespace: str) -> None:
-    """Of 10,000 owners a few get an event; summaries tell how many were left out, so that all are accounted for."""
+async def test_a_flood_of_events_becomes_a_few_requests_and_a_count(server: Server, api: Api, namespace: str) -> None:
+    """Of 10,000 owners a few get an event; one event counts the others, so that all are accounted for."""
 
     def told(listed: JSON) -> int:
-        summaries = of_reason(listed, "EventsLeftOut")
-        return sum(int(each["note"].split()[0]) for each in summaries) + len(of_reason(listed, "WaitingForQuota"))
+        counts = (each.get("series") or {"count": 1} for each in of_reason(listed, "EventsLeftOut"))
+        left_out = [int(each["count"]) for each in counts]
+        return sum(left_out) + len(of_reason(listed, "WaitingForQuota"))
 
     began = time.monotonic()
     with telling(server) as sender:
@@ -192,7 +196,8 @@ async def test_a_flood_of_events_becomes_a_few_requests_and_a_summary(server: Se
         listed = await api.until(events_at(namespace), lambda found: told(found) >= 10_000)
         most = QUICK.namespace_burst + QUICK.namespace_rate * (time.monotonic() - began)
     assert told(listed) == 10_000
-    assert sender.counts.creates == len(listed["items"]) <= most
+    assert sender.counts.creates == len(listed["items"])
+    assert sender.counts.creates + sender.counts.patches <= most
 
 
 async def test_an_expired_event_is_created_again(server: Server, api: Api, namespace: str) -> None:

@@ -155,6 +155,7 @@ async def test_each_quota_has_the_holders_that_its_scopes_match(room: Room, aski
     assert "quota all" not in page
 
 
+@pytest.mark.long
 async def test_a_charge_without_an_object_is_a_leak(room: Room, asking: Asking) -> None:
     """Creating a name that exists is charged but stores nothing: the leak is listed, with the time at which it is given
     back at the latest; the next release does give it back."""
@@ -190,6 +191,7 @@ async def overdue(room: Room, name: str) -> None:
     await room.api.until(room.path("pods", name), lambda _: datetime.now(UTC).timestamp() > ends + 1)
 
 
+@pytest.mark.long
 async def test_a_pod_that_is_stuck_in_deletion_is_listed(room: Room, asking: Asking) -> None:
     """With its finalizer and node. What it no longer holds, but was not given back, is overdue until the next release;
     its count stays."""
@@ -259,6 +261,7 @@ async def test_a_deadline_tells_when_room_comes(room: Room, asking: Asking) -> N
     assert "wait up to 59m until Pod/x frees 1" in " ".join((await asking.page()).split())
 
 
+@pytest.mark.long
 async def test_long_lists_are_read_in_pages(room: Room, asking: Asking) -> None:
     """More objects than fit on one page are all listed; the number of listed objects is shown on stderr."""
     await room.quota("q", {"count/configmaps": "9999"})

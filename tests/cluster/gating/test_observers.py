@@ -8,23 +8,24 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kubernetes.aio import client
 
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.cluster.aio_configuration import aio_configuration
 from backoff_ctrl.k8s.cluster.finding import find_place
+from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, waiting
 from backoff_ctrl.k8s.watching.reading import CLUSTER_QUOTAS, QUOTAS
-from backoff_ctrl.k8s.watching.source import ClientSource
+from backoff_ctrl.k8s.watching.source import ClusterSource
 from backoff_ctrl.k8s.watching.status import EVERYWHERE, Seeing
 from backoff_ctrl.k8s.watching.watch import QuotaWatch
+from tests.aio_configuration import aio_configuration
 from tests.cluster.control_plane.bed import API, Bed
 from tests.cluster.custom_kinds import DEFINITIONS, establish
 from tests.cluster.faults.storm import hung_up
 from tests.cluster.objects import of_core, pod
 from tests.cluster.quotas.quota_room import Room
 from tests.cluster.talking import MERGE, PATIENCE, Api
+from tests.official import aio as client
 from tests.watch_script import ONE, until
 
 if TYPE_CHECKING:
@@ -35,12 +36,12 @@ if TYPE_CHECKING:
     from tests.cluster.control_plane.binaries import Binaries
     from tests.cluster.control_plane.servers import Server
 
-NEVER_BY_TIMER = Policy(base=60, cap=60)
-"""No timer admits a waiting create: every admission follows from an observation."""
+pytestmark = pytest.mark.long
+NEVER_BY_TIMER = Policy(base=60, cap=60)  # every admission follows from an observation
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
 
 
-class Noting(ClientSource):
+class Noting(ClusterSource):
     """Records the version from which each watch of quotas starts."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -94,8 +95,9 @@ async def observing(
 ) -> AsyncIterator[Observing]:
     """Observe as this user."""
     configuration = aio_configuration(find_place(None, str(server.kubeconfig(user)), None, None).configuration)
-    async with AsyncGatedApiClient(configuration, gate=AsyncGate(policy=NEVER_BY_TIMER)) as api:
-        source = Noting(api, watch_seconds=watch_seconds)
+    gate = AsyncGate(policy=NEVER_BY_TIMER)
+    async with AsyncGatedApiClient(configuration, gate=gate) as api, ClusterSession(configuration) as session:
+        source = Noting(session, watch_seconds=watch_seconds)
         watch = QuotaWatch(api.gate.ledger, source, namespaces, **settings)
         task = asyncio.ensure_future(watch.run())
         try:
@@ -119,7 +121,6 @@ async def edit(room: Room, pods: str) -> None:
     assert reply.status == 200, reply.text
 
 
-@pytest.mark.long
 async def test_raising_a_quota_admits_a_waiting_create_at_once(server: Server, room: Room) -> None:
     """Its timers would take a minute; the change is observed and the create is sent."""
     await room.quota("q", {"pods": "0"})
@@ -367,7 +368,6 @@ async def test_a_cluster_resource_quota_applies_to_the_namespaces_that_it_select
 # -- a server that goes and comes ---------
 
 
-@pytest.mark.long
 async def test_a_restarted_api_server_is_found_again(binaries: Binaries, say: Callable[[str], None]) -> None:
     """The loss is reported, the list is repeated by itself, and a waiting create is sent after the next change."""
     with Bed(binaries, say=say) as bed:

@@ -99,12 +99,12 @@ async def test_an_existing_name_is_charged_until_the_next_release(room: Room) ->
 async def test_a_release_of_another_kind_does_not_correct_that_charge(room: Room) -> None:
     """Only quotas that count the released kind are recounted."""
     await room.quota("q", {"pods": "5"})
-    await room.quota("c", {"count/configmaps": "5"})
+    await room.quota("c", {"count/secrets": "5"})
     await room.create("pods", pod("x"))
     await room.api.post(room.path("pods"), pod("x"))
-    await room.create("configmaps", {"metadata": {"name": "m"}})
-    await room.delete("configmaps", "m")
-    await room.until_used({"count/configmaps": "0"}, "c")
+    await room.create("secrets", {"metadata": {"name": "m"}})
+    await room.delete("secrets", "m")
+    await room.until_used({"count/secrets": "0"}, "c")
 
     assert await room.used() == {"pods": "2"}
 

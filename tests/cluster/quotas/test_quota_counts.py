@@ -22,7 +22,7 @@ NONE = {"replicas": 0, "template": TEMPLATE}
 
 KINDS: dict[str, JSON] = {
     "pods": {"spec": {"containers": [container()]}},
-    "configmaps": {},
+    "podtemplates": {"template": TEMPLATE},
     "secrets": {},
     "services": {"spec": {"ports": [{"port": 80}]}},
     "persistentvolumeclaims": claim(),
@@ -52,9 +52,9 @@ async def test_objects_of_any_kind_can_be_counted(room: Room, resource: str) -> 
     await room.until_used({f"count/{resource}": "0"})
 
 
-@pytest.mark.parametrize("resource", ["configmaps", "secrets", "replicationcontrollers", "services"])
+@pytest.mark.parametrize("resource", ["secrets", "replicationcontrollers", "services"])
 async def test_some_kinds_have_a_short_name_in_quotas(room: Room, resource: str) -> None:
-    """`configmaps` counts the same as `count/configmaps`; a quota may hold both."""
+    """`secrets` counts the same as `count/secrets`; a quota may hold both."""
     await room.quota("q", {resource: "0", f"count/{resource}": "0"})
 
     one, none = (",".join(sorted((f"{resource}={n}", f"count/{resource}={n}"))) for n in (1, 0))
@@ -74,11 +74,29 @@ async def test_quotas_are_counted_too(room: Room) -> None:
     )
 
 
+async def test_what_every_namespace_contains_is_counted(room: Room) -> None:
+    """The service account `default` and the ConfigMap `kube-root-ca.crt`, which controllers create."""
+    for resource, name in (("serviceaccounts", "default"), ("configmaps", "kube-root-ca.crt")):
+        await room.api.until(room.path(resource, name), bool)
+    full = {"configmaps": "1", "count/configmaps": "1", "count/serviceaccounts": "1"}
+    await room.quota("q", full)
+    await room.until_used(full)
+
+    assert await room.refused("configmaps", {"metadata": {"name": "x"}}) == (
+        'configmaps "x" is forbidden: exceeded quota: q, requested: configmaps=1,count/configmaps=1, '
+        "used: configmaps=1,count/configmaps=1, limited: configmaps=1,count/configmaps=1"
+    )
+    assert await room.refused("serviceaccounts", {"metadata": {"name": "x"}}) == (
+        'serviceaccounts "x" is forbidden: exceeded quota: q, requested: count/serviceaccounts=1, '
+        "used: count/serviceaccounts=1, limited: count/serviceaccounts=1"
+    )
+
+
 async def test_a_counted_object_may_be_updated_under_a_full_quota(room: Room) -> None:
     """Only creates are counted."""
-    await room.quota("q", {"count/configmaps": "1"})
-    await room.create("configmaps", {"metadata": {"name": "a"}, "data": {"k": "1"}})
-    reply = await room.api.patch(room.path("configmaps", "a"), {"data": {"k": "2"}}, MERGE)
+    await room.quota("q", {"count/secrets": "1"})
+    await room.create("secrets", {"metadata": {"name": "a"}, "data": {"k": "MQ=="}})
+    reply = await room.api.patch(room.path("secrets", "a"), {"data": {"k": "Mg=="}}, MERGE)
 
     assert reply.status == 200
 

@@ -150,7 +150,7 @@ async def test_a_finalizer_keeps_the_count_and_nothing_else(room: Room) -> None:
 
 @pytest.mark.parametrize(
     ("resource", "body"),
-    [("configmaps", {"metadata": {"name": "x"}}), ("persistentvolumeclaims", claim("x"))],
+    [("secrets", {"metadata": {"name": "x"}}), ("persistentvolumeclaims", claim("x"))],
 )
 async def test_a_finalizer_keeps_the_count_of_any_object(room: Room, resource: str, body: JSON) -> None:
     """A terminating object still exists and is counted."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cluster.objects import JSON, causes, config, made, names, of_core, of_group, pod, refusal
+from tests.cluster.objects import JSON, causes, config, made, names, of_core, of_group, pod, refusal, secret
 from tests.cluster.of_version import in_words_of, is_older
 from tests.cluster.talking import MERGE
 
@@ -125,8 +125,8 @@ async def test_watchers_see_a_pod_marked_before_it_is_gone(api: Api, namespace: 
 
 async def test_a_finalizer_keeps_an_object_until_it_is_removed(api: Api, namespace: str) -> None:
     """A delete marks the object and returns it; removing the last finalizer deletes it."""
-    path = of_core(namespace, "configmaps")
-    version = made(await api.post(path, config("m", finalizers=["x/y"])))["metadata"]["resourceVersion"]
+    path = of_core(namespace, "secrets")
+    version = made(await api.post(path, secret("m", finalizers=["x/y"])))["metadata"]["resourceVersion"]
     marked = (await api.delete(f"{path}/m")).json
     again = (await api.delete(f"{path}/m")).json
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.objects import causes, config, made, names, of_core, read_token, refusal
+from tests.cluster.objects import causes, made, names, of_core, read_token, refusal, secret
 from tests.cluster.talking import MERGE
 
 if TYPE_CHECKING:
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 async def filled(api: Api, namespace: str, *created: str) -> str:
-    """Create these ConfigMaps; returns the path of the collection."""
-    path = of_core(namespace, "configmaps")
+    """Create these Secrets; returns the path of the collection."""
+    path = of_core(namespace, "secrets")
     for name in created:
-        made(await api.post(path, config(name, labels={"here": "yes"})))
+        made(await api.post(path, secret(name, labels={"here": "yes"})))
     return path
 
 
@@ -34,9 +34,9 @@ async def test_a_list_gives_its_kind_once(api: Api, namespace: str) -> None:
     path = await filled(api, namespace, "a")
     listed = (await api.get(path)).json
 
-    assert (listed["kind"], listed["apiVersion"]) == ("ConfigMapList", "v1")
+    assert (listed["kind"], listed["apiVersion"]) == ("SecretList", "v1")
     assert not {"kind", "apiVersion"} & listed["items"][0].keys()
-    assert (await api.get(f"{path}/a")).json["kind"] == "ConfigMap"
+    assert (await api.get(f"{path}/a")).json["kind"] == "Secret"
 
 
 async def test_a_list_has_the_version_of_the_newest_change(api: Api, namespace: str) -> None:
@@ -51,13 +51,13 @@ async def test_a_list_has_the_version_of_the_newest_change(api: Api, namespace: 
 
 async def test_an_empty_list_has_no_items(api: Api, namespace: str) -> None:
     """`items` is an empty list, not absent."""
-    assert (await api.get(of_core(namespace, "configmaps"))).json["items"] == []
+    assert (await api.get(of_core(namespace, "secrets"))).json["items"] == []
 
 
 async def test_a_list_of_all_namespaces_is_sorted_by_namespace_and_name(api: Api, namespace: str) -> None:
     """By namespace first."""
     await filled(api, namespace, "b", "a")
-    listed = (await api.get("/api/v1/configmaps")).json
+    listed = (await api.get("/api/v1/secrets")).json
     keys = [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in listed["items"]]
 
     assert keys == sorted(keys)
@@ -82,7 +82,7 @@ async def test_all_pages_show_the_version_of_the_first(api: Api, namespace: str)
     path = await filled(api, namespace, "a", "b", "c")
     first = (await api.get(path, params={"limit": "1"})).json
     await api.delete(f"{path}/b")
-    made(await api.post(path, config("bb")))
+    made(await api.post(path, secret("bb")))
     second = (await api.get(path, params={"continue": first["metadata"]["continue"]})).json
 
     assert names(second) == ["b", "c"]
@@ -123,7 +123,7 @@ async def test_a_malformed_number_is_refused(
     api: Api, namespace: str, option: str, also: dict[str, str], value: str, told: str
 ) -> None:
     """400 with Go's message, for lists and watches, whether the option matters to them or not."""
-    reply = await api.get(of_core(namespace, "configmaps"), params={**also, option: value})
+    reply = await api.get(of_core(namespace, "secrets"), params={**also, option: value})
 
     assert refusal(reply) == (400, "BadRequest", f'strconv.ParseInt: parsing "{value}": {told}')
 
@@ -152,7 +152,7 @@ TOKEN = '{"v":"meta.k8s.io/v1","rv":%s,"start":"%s"}'
 async def test_a_malformed_continue_token_is_refused(api: Api, namespace: str, said: str | bytes, told: str) -> None:
     """400 with the reason."""
     token = base64.urlsafe_b64encode(said.encode() if isinstance(said, str) else said).decode().rstrip("=")
-    code, reason, message = refusal(await api.get(of_core(namespace, "configmaps"), params={"continue": token}))
+    code, reason, message = refusal(await api.get(of_core(namespace, "secrets"), params={"continue": token}))
 
     assert (code, reason) == (400, "BadRequest")
     assert message.endswith(f"continue key is not valid: {told}")
@@ -161,7 +161,7 @@ async def test_a_malformed_continue_token_is_refused(api: Api, namespace: str, s
 @pytest.mark.parametrize(("token", "at"), [("x", 0), ("!!", 0), ("a b", 1), ("YW==", 2), ("YWJjZ", 4), ("abc+", 3)])
 async def test_a_continue_token_is_base64_without_padding(api: Api, namespace: str, token: str, at: int) -> None:
     """400 with the position of the first wrong byte."""
-    code, reason, message = refusal(await api.get(of_core(namespace, "configmaps"), params={"continue": token}))
+    code, reason, message = refusal(await api.get(of_core(namespace, "secrets"), params={"continue": token}))
 
     assert (code, reason) == (400, "BadRequest")
     assert message.endswith(f"continue key is not valid: illegal base64 data at input byte {at}")
@@ -205,7 +205,7 @@ async def test_a_limit_with_a_version_shows_that_version_unless_asked_otherwise(
     """With only a limit and a version, `Exact` is meant; with `NotOlderThan` the pages show the present."""
     path = await filled(api, namespace, "a")
     version = (await api.get(f"{path}/a")).json["metadata"]["resourceVersion"]
-    made(await api.patch(f"{path}/a", {"data": {"new": "yes"}}, MERGE))
+    made(await api.patch(f"{path}/a", {"data": {"new": "eWVz"}}, MERGE))
     await filled(api, namespace, "b")
 
     asked = {"resourceVersion": version, "limit": limit}
@@ -213,7 +213,7 @@ async def test_a_limit_with_a_version_shows_that_version_unless_asked_otherwise(
     assert [item.get("data") for item in past["items"]] == [None]
     assert past["metadata"] == {"resourceVersion": version}
     now = (await api.get(path, params={**asked, "resourceVersionMatch": "NotOlderThan"})).json
-    assert [item.get("data") for item in now["items"]] == [{"new": "yes"}, None][: int(limit)]
+    assert [item.get("data") for item in now["items"]] == [{"new": "eWVz"}, None][: int(limit)]
     assert int(now["metadata"]["resourceVersion"]) > int(version)
     assert ("continue" in now["metadata"], now["metadata"].get("remainingItemCount")) == (
         (True, 1) if limit == "1" else (False, None)
@@ -232,7 +232,7 @@ async def test_a_list_of_any_version_shows_what_there_is(api: Api, namespace: st
 @pytest.mark.parametrize("match", [{}, {"resourceVersionMatch": "Exact"}])
 async def test_a_future_version_times_out(api: Api, namespace: str, match: dict[str, str]) -> None:
     """504 with the cause ResourceVersionTooLarge and `retryAfterSeconds` 1."""
-    path = of_core(namespace, "configmaps")
+    path = of_core(namespace, "secrets")
     reply = await api.get(path, params={"resourceVersion": "999999999", **match})
     code, reason, message = refusal(reply)
 
@@ -282,13 +282,13 @@ async def test_a_version_match_must_go_with_its_version(
     words = {"Forbidden": "Forbidden", "NotSupported": "Unsupported value"}
     expected = [(f"FieldValue{reason}", "resourceVersionMatch", f"{words[reason]}: {text}") for reason, text in found]
 
-    assert causes(await api.get(of_core(namespace, "configmaps"), params=params)) == expected
+    assert causes(await api.get(of_core(namespace, "secrets"), params=params)) == expected
 
 
 async def test_initial_events_are_for_watches_only(api: Api, namespace: str) -> None:
     """422 for a list with `sendInitialEvents`."""
     params = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "resourceVersion": "1"}
-    found = causes(await api.get(of_core(namespace, "configmaps"), params=params))
+    found = causes(await api.get(of_core(namespace, "secrets"), params=params))
 
     assert found == [
         ("FieldValueForbidden", "sendInitialEvents", "Forbidden: sendInitialEvents is forbidden for list"),

@@ -146,6 +146,25 @@ async def test_every_namespace_has_a_service_account(api: Api, namespace: str) -
     await api.until(path, lambda obj: obj["metadata"]["uid"] != first["metadata"]["uid"])
 
 
+async def test_every_namespace_has_the_root_certificate(api: Api, namespace: str) -> None:
+    """The ConfigMap `kube-root-ca.crt`: changes of its data are undone, and it is made again after it was deleted."""
+    path = of_core(namespace, "configmaps", "kube-root-ca.crt")
+    first = await api.until(path, bool)
+    assert first["data"].keys() == {"ca.crt"}
+    assert first["data"]["ca.crt"].startswith("-----BEGIN CERTIFICATE-----\n")
+    assert first["metadata"]["annotations"] == {
+        "kubernetes.io/description": "Contains a CA bundle that can be used to verify the kube-apiserver when using "
+        "internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed "
+        "across distributions of Kubernetes clusters."
+    }
+    made(await api.patch(path, {"data": {"ca.crt": "mine", "more": "x"}, "metadata": {"labels": {"my": "own"}}}, MERGE))
+    put_right = await api.until(path, lambda obj: obj["data"] == first["data"])
+    assert put_right["metadata"]["labels"] == {"my": "own"}
+    made(await api.delete(path))
+
+    await api.until(path, lambda obj: obj["metadata"]["uid"] != first["metadata"]["uid"])
+
+
 async def test_the_api_server_has_a_service(api: Api) -> None:
     """`kubernetes` in the namespace default, at the first address of the range for services."""
     service = await api.until(of_core("default", "services", "kubernetes"), bool)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.objects import SUBDOMAIN_TEXT, config, made, names, of_core, pod, refusal
+from tests.cluster.objects import SUBDOMAIN_TEXT, made, names, of_core, pod, refusal, secret
 from tests.cluster.of_version import in_words_of
 from tests.cluster.talking import MERGE
 
@@ -28,10 +28,10 @@ VALUE_TEXT = (
 
 @pytest.fixture
 async def maps(api: Api, namespace: str) -> str:
-    """Create three ConfigMaps with ``LABELS``; returns the path of the collection."""
-    path = of_core(namespace, "configmaps")
+    """Create three Secrets with ``LABELS``; returns the path of the collection."""
+    path = of_core(namespace, "secrets")
     for name, labels in LABELS.items():
-        made(await api.post(path, config(name, labels=labels)))
+        made(await api.post(path, secret(name, labels=labels)))
     return path
 
 

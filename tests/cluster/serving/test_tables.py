@@ -15,14 +15,16 @@ if TYPE_CHECKING:
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
 PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
+OURS = {"labelSelector": "ours"}
+"""Every namespace has one more ConfigMap."""
 META = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
 
 
 async def filled(api: Api, namespace: str) -> str:
-    """Create two ConfigMaps; returns the path of the collection."""
+    """Create two ConfigMaps, which ``OURS`` selects; returns the path of the collection."""
     path = of_core(namespace, "configmaps")
-    made(await api.post(path, config("a", {"x": "1", "y": "2"})))
-    made(await api.post(path, config("b")))
+    made(await api.post(path, config("a", {"x": "1", "y": "2"}, labels={"ours": "yes"})))
+    made(await api.post(path, config("b", labels={"ours": "yes"})))
     return path
 
 
@@ -34,7 +36,7 @@ def cells(table: JSON) -> list[list[Any]]:
 async def test_a_list_can_be_a_table(api: Api, namespace: str) -> None:
     """With column definitions, and for each object its cells and its metadata."""
     path = await filled(api, namespace)
-    table = (await api.get(path, accept=TABLE)).json
+    table = (await api.get(path, params=OURS, accept=TABLE)).json
 
     assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
     assert table["metadata"].keys() == {"resourceVersion"}
@@ -80,10 +82,11 @@ async def test_writes_can_return_tables(api: Api, namespace: str) -> None:
     assert (deleted["kind"], deleted["status"]) == ("Status", "Success")
 
 
+@pytest.mark.long
 async def test_a_watch_can_send_tables(api: Api, namespace: str) -> None:
     """One row per event; only the first event has column definitions."""
     path = await filled(api, namespace)
-    reply = await api.get(path, params={"watch": "1", "timeoutSeconds": "5"}, accept=TABLE)
+    reply = await api.get(path, params={"watch": "1", "timeoutSeconds": "5", **OURS}, accept=TABLE)
     events = [json.loads(line) for line in reply.text.splitlines()]
 
     assert [(each["type"], each["object"]["kind"]) for each in events] == [("ADDED", "Table")] * 2
@@ -94,11 +97,12 @@ async def test_a_watch_can_send_tables(api: Api, namespace: str) -> None:
 async def test_a_table_can_be_a_page_of_a_list(api: Api, namespace: str) -> None:
     """`continue` and `remainingItemCount`, as in a plain list."""
     path = await filled(api, namespace)
+    await api.until(f"{path}/kube-root-ca.crt", bool)
     table = (await api.get(path, params={"limit": "1"}, accept=TABLE)).json
 
     assert cells(table) == [["a", 2]]
     assert table["metadata"]["continue"]
-    assert table["metadata"]["remainingItemCount"] == 1
+    assert table["metadata"]["remainingItemCount"] == 2
 
 
 async def test_pods_have_their_own_columns(api: Api, namespace: str) -> None:
@@ -130,7 +134,7 @@ async def test_an_object_can_be_reduced_to_its_metadata(api: Api, namespace: str
 async def test_a_list_can_be_reduced_to_metadata(api: Api, namespace: str) -> None:
     """PartialObjectMetadataList; its items give their kind."""
     path = await filled(api, namespace)
-    listed = (await api.get(path, accept=PARTIAL_LIST)).json
+    listed = (await api.get(path, params=OURS, accept=PARTIAL_LIST)).json
 
     assert listed["kind"] == "PartialObjectMetadataList"
     assert [{**each, "metadata": each["metadata"]["name"]} for each in listed["items"]] == [
@@ -139,10 +143,11 @@ async def test_a_list_can_be_reduced_to_metadata(api: Api, namespace: str) -> No
     ]
 
 
+@pytest.mark.long
 async def test_a_watch_can_send_metadata_only(api: Api, namespace: str) -> None:
     """As metadata informers request it."""
     path = await filled(api, namespace)
-    reply = await api.get(path, params={"watch": "1", "timeoutSeconds": "5"}, accept=PARTIAL)
+    reply = await api.get(path, params={"watch": "1", "timeoutSeconds": "5", **OURS}, accept=PARTIAL)
     events = [json.loads(line) for line in reply.text.splitlines()]
 
     assert [(each["type"], each["object"]["kind"]) for each in events] == [("ADDED", "PartialObjectMetadata")] * 2

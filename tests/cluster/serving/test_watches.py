@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cluster.objects import JSON, causes, config, made, of_core, refusal
+from tests.cluster.objects import JSON, causes, made, of_core, refusal, secret
 from tests.cluster.talking import MERGE
 
 if TYPE_CHECKING:
@@ -52,39 +52,39 @@ async def watched(api: Api, path: str, **params: str) -> AsyncIterator[AsyncIter
 
 async def test_a_watch_sends_every_change_in_order(api: Api, namespace: str) -> None:
     """ADDED, MODIFIED, DELETED, each with the whole object and a rising version."""
-    path = of_core(namespace, "configmaps")
+    path = of_core(namespace, "secrets")
     async with watched(api, path) as events:
-        made(await api.post(path, config("a", {"k": "1"})))
-        made(await api.patch(f"{path}/a", {"data": {"k": "2"}}, MERGE))
-        made(await api.post(path, config("b")))
+        made(await api.post(path, secret("a", {"k": "MQ=="})))
+        made(await api.patch(f"{path}/a", {"data": {"k": "Mg=="}}, MERGE))
+        made(await api.post(path, secret("b")))
         await api.delete(f"{path}/a")
         found = await take(events, 4)
 
     assert told(found) == [("ADDED", "a"), ("MODIFIED", "a"), ("ADDED", "b"), ("DELETED", "a")]
-    assert [each["object"].get("data") for each in found] == [{"k": "1"}, {"k": "2"}, None, {"k": "2"}]
-    assert found[0]["object"]["kind"] == "ConfigMap"
+    assert [each["object"].get("data") for each in found] == [{"k": "MQ=="}, {"k": "Mg=="}, None, {"k": "Mg=="}]
+    assert found[0]["object"]["kind"] == "Secret"
     versions = [int(each["object"]["metadata"]["resourceVersion"]) for each in found]
     assert versions == sorted(set(versions))
 
 
 async def test_a_watch_event_has_the_version_of_the_answer(api: Api, namespace: str) -> None:
     """The object in a watch event equals the answer to the write."""
-    path = of_core(namespace, "configmaps")
+    path = of_core(namespace, "secrets")
     async with watched(api, path) as events:
-        answer = made(await api.post(path, config("a")))
+        answer = made(await api.post(path, secret("a")))
         assert (await anext(events))["object"] == answer
 
 
 @pytest.mark.parametrize("version", ["", "0"])
 async def test_a_watch_without_a_version_starts_with_all_objects(api: Api, namespace: str, version: str) -> None:
     """Each existing object as ADDED, then the changes."""
-    path = of_core(namespace, "configmaps")
+    path = of_core(namespace, "secrets")
     for name in "ba":
-        made(await api.post(path, config(name)))
+        made(await api.post(path, secret(name)))
     await api.until(path, lambda listed: len(listed["items"]) == 2)
     async with api.watch(path, {"resourceVersion": version}) as events:
         first = await take(events, 2)
-        made(await api.post(path, config("c")))
+        made(await api.post(path, secret("c")))
         later = await anext(events)
 
     assert sorted(told(first)) == [("ADDED", "a"), ("ADDED", "b")]
@@ -93,9 +93,9 @@ async def test_a_watch_without_a_version_starts_with_all_objects(api: Api, names
 
 async def test_a_watch_resumes_after_a_version(api: Api, namespace: str) -> None:
     """It gets exactly the later events, deletes included."""
-    path = of_core(namespace, "configmaps")
-    version = made(await api.post(path, config("a")))["metadata"]["resourceVersion"]
-    made(await api.post(path, config("b")))
+    path = of_core(namespace, "secrets")
+    version = made(await api.post(path, secret("a")))["metadata"]["resourceVersion"]
+    made(await api.post(path, secret("b")))
     await api.delete(f"{path}/a")
     async with api.watch(path, {"resourceVersion": version}) as events:
         assert told(await take(events, 2)) == [("ADDED", "b"), ("DELETED", "a")]
@@ -103,10 +103,10 @@ async def test_a_watch_resumes_after_a_version(api: Api, namespace: str) -> None
 
 async def test_a_watch_of_one_name_sees_no_other_objects(api: Api, namespace: str) -> None:
     """With `fieldSelector=metadata.name=b`."""
-    path = of_core(namespace, "configmaps")
+    path = of_core(namespace, "secrets")
     async with watched(api, path, fieldSelector="metadata.name=b") as events:
         for name in "abc":
-            made(await api.post(path, config(name)))
+            made(await api.post(path, secret(name)))
         await api.delete(f"{path}/c")
         await api.delete(f"{path}/b")
 
@@ -115,8 +115,8 @@ async def test_a_watch_of_one_name_sees_no_other_objects(api: Api, namespace: st
 
 async def test_an_object_can_enter_and_leave_a_selection(api: Api, namespace: str) -> None:
     """A change of labels is ADDED for watches that select the new labels and DELETED for those of the old ones."""
-    path = of_core(namespace, "configmaps")
-    made(await api.post(path, config("a", labels={"app": "y"})))
+    path = of_core(namespace, "secrets")
+    made(await api.post(path, secret("a", labels={"app": "y"})))
     async with watched(api, path, labelSelector="app=x") as events:
         for label in ("x", "y"):
             made(await api.patch(f"{path}/a", {"metadata": {"labels": {"app": label}}}, MERGE))
@@ -129,18 +129,19 @@ async def test_an_object_can_enter_and_leave_a_selection(api: Api, namespace: st
 
 async def test_a_watch_of_all_namespaces_sees_all_objects(api: Api, namespace: str) -> None:
     """With no namespace in the path."""
-    async with watched(api, "/api/v1/configmaps", fieldSelector=f"metadata.namespace={namespace}") as events:
-        made(await api.post(of_core("default", "configmaps"), config(f"w-{namespace}")))
-        made(await api.post(of_core(namespace, "configmaps"), config("a")))
+    async with watched(api, "/api/v1/secrets", fieldSelector=f"metadata.namespace={namespace}") as events:
+        made(await api.post(of_core("default", "secrets"), secret(f"w-{namespace}")))
+        made(await api.post(of_core(namespace, "secrets"), secret("a")))
         found = await anext(events)
-    await api.delete(of_core("default", "configmaps", f"w-{namespace}"))
+    await api.delete(of_core("default", "secrets", f"w-{namespace}"))
 
     assert (found["object"]["metadata"]["namespace"], found["object"]["metadata"]["name"]) == (namespace, "a")
 
 
+@pytest.mark.long
 async def test_a_watch_ends_after_its_timeout(api: Api, namespace: str) -> None:
     """`timeoutSeconds=1`: the stream ends in order, without a final event."""
-    path = of_core(namespace, "configmaps")
+    path = of_core(namespace, "secrets")
     version = await version_of(api, path)
 
     assert await streamed(api, path, resourceVersion=version) == []
@@ -149,10 +150,10 @@ async def test_a_watch_ends_after_its_timeout(api: Api, namespace: str) -> None:
 @pytest.mark.long
 async def test_a_watch_with_bookmarks_gets_one_before_its_end(api: Api, namespace: str) -> None:
     """If there were changes that it does not select: a kind and a version to resume from, nothing else."""
-    path = of_core(namespace, "configmaps")
+    path = of_core(namespace, "secrets")
     params = {"fieldSelector": "metadata.name=none", "allowWatchBookmarks": "true", "timeoutSeconds": "10"}
     async with watched(api, path, **params) as events:
-        version = made(await api.post(path, config("a")))["metadata"]["resourceVersion"]
+        version = made(await api.post(path, secret("a")))["metadata"]["resourceVersion"]
         found = [await anext(events)]
         while int(found[-1]["object"]["metadata"]["resourceVersion"]) < int(version):
             found.append(await anext(events))
@@ -160,19 +161,19 @@ async def test_a_watch_with_bookmarks_gets_one_before_its_end(api: Api, namespac
     for each in found:
         bookmark = each["object"]
         assert each["type"] == "BOOKMARK"
-        assert (bookmark["kind"], bookmark["apiVersion"]) == ("ConfigMap", "v1")
+        assert (bookmark["kind"], bookmark["apiVersion"]) == ("Secret", "v1")
         assert "name" not in bookmark["metadata"]
 
 
 async def test_a_watch_list_sends_all_objects_and_then_a_bookmark(api: Api, namespace: str) -> None:
     """As client-go's WatchList asks: the objects, a bookmark annotated `k8s.io/initial-events-end`, then changes."""
-    path = of_core(namespace, "configmaps")
+    path = of_core(namespace, "secrets")
     newest = ""
     for name in "ba":
-        newest = made(await api.post(path, config(name)))["metadata"]["resourceVersion"]
+        newest = made(await api.post(path, secret(name)))["metadata"]["resourceVersion"]
     async with api.watch(path, {**INITIAL, "allowWatchBookmarks": "true"}) as events:
         first = await take(events, 3)
-        made(await api.post(path, config("c")))
+        made(await api.post(path, secret("c")))
         later = await anext(events)
 
     assert sorted(told(first[:2])) == [("ADDED", "a"), ("ADDED", "b")]
@@ -185,26 +186,27 @@ async def test_a_watch_list_sends_all_objects_and_then_a_bookmark(api: Api, name
 
 async def test_an_empty_watch_list_starts_with_the_bookmark(api: Api, namespace: str) -> None:
     """So a client knows at once that there are no objects."""
-    async with api.watch(of_core(namespace, "configmaps"), {**INITIAL, "allowWatchBookmarks": "true"}) as events:
+    async with api.watch(of_core(namespace, "secrets"), {**INITIAL, "allowWatchBookmarks": "true"}) as events:
         first = await anext(events)
 
     assert first["type"] == "BOOKMARK"
     assert first["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
 
+@pytest.mark.long
 async def test_a_watch_list_without_bookmarks_gets_none(api: Api, namespace: str) -> None:
     """Not even the one after the initial events."""
-    path = of_core(namespace, "configmaps")
-    made(await api.post(path, config("a")))
+    path = of_core(namespace, "secrets")
+    made(await api.post(path, secret("a")))
 
     assert told(await streamed(api, path, **INITIAL, timeoutSeconds="5")) == [("ADDED", "a")]
 
 
 async def test_a_watch_list_obeys_its_selectors(api: Api, namespace: str) -> None:
     """Only matching objects are sent; the bookmark follows them."""
-    path = of_core(namespace, "configmaps")
+    path = of_core(namespace, "secrets")
     for name in "ab":
-        made(await api.post(path, config(name)))
+        made(await api.post(path, secret(name)))
     params = {**INITIAL, "allowWatchBookmarks": "true", "fieldSelector": "metadata.name=b"}
     async with api.watch(path, params) as events:
         found = await take(events, 2)
@@ -212,10 +214,11 @@ async def test_a_watch_list_obeys_its_selectors(api: Api, namespace: str) -> Non
     assert told(found) == [("ADDED", "b"), ("BOOKMARK", "")]
 
 
+@pytest.mark.long
 async def test_a_watch_can_decline_initial_events(api: Api, namespace: str) -> None:
     """With `sendInitialEvents=false` it starts from now."""
-    path = of_core(namespace, "configmaps")
-    made(await api.post(path, config("a")))
+    path = of_core(namespace, "secrets")
+    made(await api.post(path, secret("a")))
     await api.until(f"{path}/a", lambda _: True)
 
     assert await streamed(api, path, sendInitialEvents="false", resourceVersionMatch="NotOlderThan") == []
@@ -245,7 +248,7 @@ async def test_options_of_a_watch_must_fit_together(
     api: Api, namespace: str, params: dict[str, str], found: list[Any]
 ) -> None:
     """422 for ListOptions, before any event."""
-    reply = await api.get(of_core(namespace, "configmaps"), params={"watch": "1", "timeoutSeconds": "1", **params})
+    reply = await api.get(of_core(namespace, "secrets"), params={"watch": "1", "timeoutSeconds": "1", **params})
 
     assert causes(reply) == found
 
@@ -254,23 +257,25 @@ async def test_options_of_a_watch_must_fit_together(
 async def test_a_watch_from_a_malformed_version_is_an_error(api: Api, namespace: str, version: str) -> None:
     """500 with Go's message; a list answers 400."""
     params = {"watch": "1", "timeoutSeconds": "1", "resourceVersion": version}
-    reply = await api.get(of_core(namespace, "configmaps"), params=params)
+    reply = await api.get(of_core(namespace, "secrets"), params=params)
 
     told_so = f'resourceVersion: Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
     assert refusal(reply) == (500, "", told_so)
 
 
+@pytest.mark.long
 async def test_a_watch_from_a_future_version_waits(api: Api, namespace: str) -> None:
     """It gets no event and no error until its timeout."""
-    assert await streamed(api, of_core(namespace, "configmaps"), resourceVersion="999999999") == []
+    assert await streamed(api, of_core(namespace, "secrets"), resourceVersion="999999999") == []
 
 
+@pytest.mark.long
 async def test_the_deprecated_watch_path_works(api: Api, namespace: str) -> None:
     """`/api/v1/watch/...`, for all objects and for one."""
-    path = of_core(namespace, "configmaps")
+    path = of_core(namespace, "secrets")
     for name in "ab":
-        made(await api.post(path, config(name)))
-    old = f"/api/v1/watch/namespaces/{namespace}/configmaps"
+        made(await api.post(path, secret(name)))
+    old = f"/api/v1/watch/namespaces/{namespace}/secrets"
     both, one = await asyncio.gather(*(streamed(api, at, timeoutSeconds="5") for at in (old, f"{old}/b")))
 
     assert sorted(told(both)) == [("ADDED", "a"), ("ADDED", "b")]
@@ -279,7 +284,7 @@ async def test_the_deprecated_watch_path_works(api: Api, namespace: str) -> None
 
 async def test_many_watchers_see_the_same(api: Api, namespace: str) -> None:
     """Twenty watches get the same events in the same order."""
-    path = of_core(namespace, "configmaps")
+    path = of_core(namespace, "secrets")
     version = await version_of(api, path)
 
     async def follow() -> list[tuple[str, str]]:
@@ -288,7 +293,7 @@ async def test_many_watchers_see_the_same(api: Api, namespace: str) -> None:
 
     followers = [asyncio.create_task(follow()) for _ in range(20)]
     for name in "abc":
-        made(await api.post(path, config(name)))
+        made(await api.post(path, secret(name)))
         await api.delete(f"{path}/{name}")
     found = await asyncio.gather(*followers)
 
@@ -299,8 +304,8 @@ async def test_many_watchers_see_the_same(api: Api, namespace: str) -> None:
 @pytest.mark.parametrize("value", ["", "1", "true", "tRue", "foo", "2", "f", "no"])
 async def test_any_value_of_watch_except_false_and_0_starts_a_watch(api: Api, namespace: str, value: str) -> None:
     """Also `?watch` without a value."""
-    path = of_core(namespace, "configmaps")
-    made(await api.post(path, config("m")))
+    path = of_core(namespace, "secrets")
+    made(await api.post(path, secret("m")))
     async with api.watch(path, {"watch": value}) as events:
         assert (await anext(events))["type"] == "ADDED"
 
@@ -308,4 +313,4 @@ async def test_any_value_of_watch_except_false_and_0_starts_a_watch(api: Api, na
 @pytest.mark.parametrize("value", ["0", "false", "False", "fAlse"])
 async def test_watch_false_or_0_gives_a_list(api: Api, namespace: str, value: str) -> None:
     """In upper or lower case."""
-    assert (await api.get(of_core(namespace, "configmaps"), params={"watch": value})).json["kind"] == "ConfigMapList"
+    assert (await api.get(of_core(namespace, "secrets"), params={"watch": value})).json["kind"] == "SecretList"

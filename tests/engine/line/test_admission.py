@@ -106,7 +106,7 @@ def test_a_quota_change_admits_in_order_exactly_what_fits(
     for c, p in [(cpu, pods), *steps]:
         observe(engine, {"cpu": c, "pods": p}, hard)
         want = []
-        flying = [t.request for _, t in engine.log if t.request.state == "sent"]
+        flying = [request for request in engine.admitted() if request.state == "sent"]
         room = {
             "cpu": 20 - c - sum(r.demand.amounts.get("cpu", 0) for r in flying),
             "pods": 8 - p - sum(r.demand.amounts.get("pods", 0) for r in flying),

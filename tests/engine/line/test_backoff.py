@@ -93,7 +93,7 @@ def test_a_probe_that_passes_takes_one_step_back() -> None:
     assert block.attempts == 5
     assert block.is_ready(1000.0)
     block.happens("probe")
-    block.passed()
+    block.passed(1000.0)
     assert block.is_ready(1000.0)
     assert block.attempts == 4
     block.happens("probe")

@@ -201,6 +201,18 @@ def test_keeping_ends_when_its_request_is_withdrawn() -> None:
     assert state_of(small) == "sent"
 
 
+def test_nobody_is_admitted_who_leaves_together_with_the_one_ahead() -> None:
+    """The room that was kept for that one is for those who stay. What does not wait is left alone."""
+    line = busy(Policy(overtakes_max=1, overtaken_for_max=0))
+    large = line.submit(3)
+    pass_one(line)
+    leaving, staying, new = line.submit(1), line.submit(1), line.request(1)
+    line.controller.withdraw_all([large, leaving, new], line.now)
+    line.advance()
+
+    assert [state_of(request) for request in (large, leaving, staying, new)] == ["over", "over", "sent", "new"]
+
+
 def test_keeping_ends_when_its_request_has_waited_too_long() -> None:
     """In that moment its room is for the requests behind it."""
     line = busy(Policy(overtakes_max=0, overtaken_for_max=0, keep_stalled=1000, wait_max=100))
@@ -261,12 +273,12 @@ def test_nobody_starves_whatever_comes_in_what_order(sizes: list[int], runtime: 
             used -= size
         line.observe(used, 8)
         line.later(policy.settle_max)  # some answers were late: after a slow answer room settles for longer
-        for _, ticket in line.log[seen:]:
+        for ticket in tickets(effect for _, effect in line.log[seen:]):
             size = ticket.request.demand.amounts["cpu"] // ONE
             assert used + size <= 8
             used += size
             ends.append((line.now + runtime, size))
-            line.created(ticket)  # type: ignore[arg-type]
+            line.created(ticket)
             line.observe(used, 8)
         seen = len(line.log)
 
@@ -336,3 +348,12 @@ def test_room_that_is_just_enough_is_not_kept() -> None:
 
     assert line.submit(1).state == "sent"
     assert large.overtaken == 0
+
+
+def test_who_stands_before_it_does_not_overtake_it() -> None:
+    """A create of a higher priority takes what a blocked one waits for: that is its right, and is not counted."""
+    line = busy()
+    large = line.submit(3)
+    first = line.submit(1, priority=10**6)
+
+    assert (first.state, large.overtaken) == ("sent", 0)

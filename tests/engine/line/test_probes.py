@@ -329,22 +329,6 @@ def test_a_probe_whose_refusal_is_older_than_what_is_known_still_advances_the_st
     assert (seen.used, seen.attempts) == (4 * ONE, 1)
 
 
-def test_after_the_line_was_empty_a_new_request_waits_the_first_delay_only() -> None:
-    """The steps belonged to the requests that waited then; the delay counts from the newest fact."""
-    line = blocked(1)
-    for _ in range(4):
-        line.refused(line.next_ticket(), 4, 4)
-    line.controller.withdraw(line.admitted()[0], line.now)
-    line.advance()
-    line.later(0.25)
-    known_at = line.now - 0.25
-    line.submit(1)
-    probe = line.next_ticket()
-
-    assert probe.probe
-    assert 0.5 <= probe.sent - known_at <= 1
-
-
 def test_a_namespace_with_a_new_block_is_reported_once() -> None:
     """Also where all requests waited for something else at first, as here for a window of one: the quota came later."""
     line = Timeline(Policy(overload_start=1))

@@ -31,8 +31,10 @@ BLOCK_STEPS: dict[tuple[str, str], str] = {
 REQUEST_STEPS: dict[tuple[str, str], str] = {
     ("new", "submit"): "waiting",
     ("new", "admit"): "sent",
+    ("new", "grant"): "over",
     ("new", "refuse"): "over",
     ("waiting", "admit"): "sent",
+    ("waiting", "grant"): "over",
     ("waiting", "withdraw"): "over",
     ("waiting", "refuse"): "over",
     ("sent", "created"): "over",

@@ -68,7 +68,7 @@ def test_closing_a_client_cancels_its_waiting_creates_and_names_them(
         core.api_client.close()
 
     with pytest.raises(
-        GateClosed, match=r"^the client was closed: pods team/lonely was cancelled before it was created$"
+        GateClosed, match=r"^the client was closed: pods team/lonely was cancelled before it was created"
     ):
         pending.get(0)
     assert (
@@ -110,7 +110,8 @@ def test_a_time_limit_raises_what_both_kinds_of_callers_catch(sandbox: Backgroun
     assert isinstance(caught.value, TimeoutError)
     assert caught.value.status == 403
     assert caught.value.reason.startswith(
-        "gave up waiting for pods team/p-* after 0.2 s, the timeout it was given; the "
+        "gave up waiting for pods team/p-* after 0.2 s, the timeout it was given "
+        "(quota: asks pods=1, 0 left in quota q; place 1 in line); the API server's last answer was 403: "
     )
     assert "exceeded quota: q" in str(caught.value.body)
     assert caught.value.quota_rejection.quota == "q"  # type: ignore[attr-defined]

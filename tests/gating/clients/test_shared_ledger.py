@@ -7,14 +7,15 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from kubernetes import client as sync
-from kubernetes.aio import client as aio
 
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.aio import Gate
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
 from backoff_ctrl.k8s.gated.client import GatedApiClient, waiting
 from backoff_ctrl.k8s.watching.status import Seeing
+from tests.official import aio
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.sandbox import BackgroundSandbox
@@ -27,6 +28,7 @@ def pod(name: str) -> Any:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": f"{name}-"}, "spec": spec}
 
 
+@pytest.mark.long
 async def test_callers_of_all_kinds_get_their_turn_through_one_gate(sandbox: BackgroundSandbox) -> None:
     """120 creates with room for 4, each deleted once created: all are made exactly once, and no hold is left."""
     sandbox.create_quota("team", "q", {"pods": "4"})

@@ -10,8 +10,10 @@ from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gated.client import GatedApiClient
 from backoff_ctrl.k8s.gated.tokens import ASKED_EVERY, ConfiguredToken, LastToken
 from tests.gated_creates import core_of
+from tests.official import only_since_37
 from tests.scripted_server import scripted_server
 
+pytestmark = only_since_37
 HEADER = ConfiguredToken("Bearer a")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 from backoff_ctrl.k8s.events.bodies import LEFT_OUT
 from backoff_ctrl.k8s.events.book import Ended, Limits, Write
 from backoff_ctrl.k8s.events.sender import ended_by
-from backoff_ctrl.k8s.gate.stories import Happening, Owner
-from tests.gating.press import Press, count_of, story, told_by_summary
+from backoff_ctrl.k8s.gate.telling.stories import Happening, Owner
+from tests.gating.press import Press, count_of, story
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("owners", [1, 10_000])
 def test_ten_thousand_waiters_of_a_namespace_are_no_storm(owners: int) -> None:
-    """At most 31 requests in a minute, for one owner or 10,000; summaries report what was left out."""
+    """At most 31 requests in a minute, for one owner or 10,000; one event counts what was left out."""
     press = Press()
     for number in range(10_000):
         press.tell(story(owner=Owner("batch/v1", "Job", f"job-{number % owners}", str(number % owners))))
@@ -35,7 +36,7 @@ def test_ten_thousand_waiters_of_a_namespace_are_no_storm(owners: int) -> None:
     press.drain()
     assert len(press.writes) <= (5 if owners == 1 else 33)
     told = sum(map(count_of, press.of("WaitingForQuota")))
-    assert told + sum(map(told_by_summary, press.of(LEFT_OUT))) == 10_000
+    assert told + sum(map(count_of, press.of(LEFT_OUT))) == 10_000
     assert press.book.counts.left_out == 10_000 - told
     assert press.book.held < 50
 
@@ -50,26 +51,22 @@ def test_ten_thousand_waiters_of_a_thousand_namespaces_are_no_storm() -> None:
     assert press.book.counts.told == 10_000
 
 
-def test_a_summary_says_what_was_left_out() -> None:
-    """Counted by reason, on the namespace; ten seconds after the first omission, then every five minutes."""
+def test_one_event_of_the_namespace_counts_what_was_left_out() -> None:
+    """Ten seconds after the first omission; then it is patched like any other series."""
     press = Press(Limits(namespace_burst=3, kept_share=0.34, namespace_rate=0.1))
-    for number in range(5):
+    for number in range(6):
         press.tell(story(owner=Owner("v1", "A", f"a{number}")))
-    press.tell(story(Happening.ADMITTED, owner=Owner("v1", "A", "b")))
     press.wait(9.9)
     assert press.of(LEFT_OUT) == []
     press.wait(0.1)
-    (summary,) = press.of(LEFT_OUT)
-    assert summary["note"] == (
-        "4 events of the last 10 s were not written, to avoid flooding this namespace: 1 Admitted, 3 WaitingForQuota"
-    )
-    assert (summary["type"], summary["regarding"]["kind"]) == ("Normal", "Namespace")
+    (event,) = press.of(LEFT_OUT)
+    assert (event["type"], event["regarding"]["kind"], count_of(event)) == ("Normal", "Namespace", 4)
+    assert "were not written" in event["note"]
     for number in range(10):
         press.tell(story(owner=Owner("v1", "A", f"c{number}")))
-    press.wait(299.9)
-    assert len(press.of(LEFT_OUT)) == 1
-    press.wait(0.2)
-    assert len(press.of(LEFT_OUT)) == 2
+    press.wait(10)
+    written = len(press.of("WaitingForQuota"))
+    assert [count_of(event) for event in press.of(LEFT_OUT)] == [16 - written]
 
 
 def test_a_long_silence_saves_up_no_more_than_the_burst() -> None:
@@ -84,18 +81,54 @@ def test_a_long_silence_saves_up_no_more_than_the_burst() -> None:
 
 
 def test_memory_is_bounded_though_every_owner_is_different() -> None:
-    """In a full table the least recent event is evicted with its timer; its unwritten repetitions are left out."""
-    limits = Limits(
-        rate=1000, burst=1000, namespace_rate=1000, namespace_burst=1000, series_max=5, first_patch=1e5, window=1e6
-    )
-    press = Press(limits)
+    """While the table is full, other news is left out; there is room again once the series have ended."""
+    press = Press(Limits(rate=1000, burst=1000, namespace_rate=1000, namespace_burst=1000, series_max=5))
     for number in range(500):
         press.tell(*[story(owner=Owner("v1", "A", f"a{number}"))] * 2)
-        assert press.book.held <= 5 + 1 + 2 * (5 + 1) + 8
+        assert press.book.held <= 2 * (5 + 1) + 1
     press.drain()
-    told = sum(map(count_of, press.of("WaitingForQuota"))) + sum(map(told_by_summary, press.of(LEFT_OUT)))
-    assert (press.book.counts.told, told) == (1000, 1000)
-    assert len(press.of("WaitingForQuota")) == 500
+    assert (len(press.of("WaitingForQuota")), press.book.counts.left_out) == (5, 990)
+    press.wait(361)
+    for number in range(500):
+        press.tell(story(owner=Owner("v1", "A", f"b{number}")))
+    assert len(press.of("WaitingForQuota")) == 10
+
+
+def test_namespaces_that_are_quiet_make_room_for_others() -> None:
+    """At most ``namespaces_max`` are remembered; stories of further ones are left out."""
+    press = Press(Limits(namespaces_max=3))
+    press.tell(*[story(namespace=f"team-{number}") for number in range(5)])
+    assert (len(press.events), press.book.counts.left_out) == (3, 2)
+    press.wait(361)
+    press.tell(*[story(namespace=f"team-{number}") for number in range(5, 9)])
+    assert (len(press.events), press.book.counts.left_out) == (6, 3)
+
+
+def test_a_namespace_is_remembered_until_it_has_its_tokens_again() -> None:
+    """Else it could write a whole burst again at once."""
+    press = Press(Limits(namespaces_max=1, window=5, namespace_rate=0.01))
+    press.tell(story())
+    press.wait(50)
+    press.tell(story(namespace="other"))
+    assert press.book.counts.left_out == 1
+    press.wait(60)
+    press.tell(story(namespace="other"))
+    assert press.book.counts.left_out == 1
+
+
+def test_a_note_that_fails_is_left_out() -> None:
+    """The error is raised to the caller; later events are written."""
+
+    def fail() -> str:
+        raise RuntimeError("not today")
+
+    press = Press()
+    press.book.tell(replace(story(), note=fail), press.now)
+    with pytest.raises(RuntimeError, match="not today"):
+        press.book.next(press.now)
+    press.tell(story(owner=None))
+    assert [event["reason"] for event in press.events.values()] == ["WaitingForQuota"]
+    assert press.book.counts.left_out == 1
 
 
 def test_a_repetition_during_a_patch_is_counted_by_the_next_patch() -> None:
@@ -128,7 +161,7 @@ def test_an_event_whose_creation_takes_long_is_not_created_twice() -> None:
 
 
 def test_after_a_403_there_is_no_request_for_five_minutes() -> None:
-    """Stories of that time are left out and counted; a summary reports them once events are permitted."""
+    """Stories of that time are left out; an event tells how many once events are permitted."""
     press = Press(answer=lambda write: Ended.FORBIDDEN)
     for number in range(20):
         press.tell(story(owner=Owner("v1", "A", f"a{number}")))
@@ -136,16 +169,16 @@ def test_after_a_403_there_is_no_request_for_five_minutes() -> None:
     assert len(press.writes) == 1
     press.answer = lambda write: Ended.DONE
     press.wait(2)
-    (summary,) = press.events.values()
-    assert told_by_summary(summary) == 20
+    (event,) = press.events.values()
+    assert (event["reason"], count_of(event)) == (LEFT_OUT, 20)
     press.wait(3600)
     for number in range(100):
         press.tell(story(owner=Owner("v1", "A", f"b{number}")))
     assert len(press.of("WaitingForQuota")) == 20
 
 
-def test_reserved_tokens_are_returned_where_events_are_forbidden() -> None:
-    """Stories that arrive during the refused request reserve tokens; later the whole burst is available again."""
+def test_stories_that_arrive_during_a_refused_request_take_no_tokens() -> None:
+    """They are left out with it; later the whole burst is available again."""
     press = Press()
     press.book.tell(story(), press.now)
     write = press.begin()
@@ -181,7 +214,7 @@ def test_a_failing_server_gets_ever_rarer_retries_and_then_none() -> None:
     assert len(creates) == 5
     assert press.book.counts.left_out == 1
     press.drain()
-    assert [told_by_summary(event) for event in press.of(LEFT_OUT)] == [1]
+    assert list(map(count_of, press.of(LEFT_OUT))) == [1]
 
 
 def test_the_servers_retry_after_is_respected() -> None:
@@ -223,7 +256,7 @@ def test_every_answer_has_a_meaning(verb: Any, status: int, how: str) -> None:
 
 SMALL = Limits(
     namespace_rate=0.5, namespace_burst=5, rate=1.0, burst=8, kept_share=0.3, window=20, first_patch=2,
-    first_summary=1, summaries=5, shut=7, series_max=6, namespaces_max=3, tries=2,
+    shut=7, series_max=6, namespaces_max=3, tries=2,
 )  # fmt: skip
 STEPS = st.lists(
     st.one_of(
@@ -250,7 +283,7 @@ def play(steps: Iterable[Any]) -> Press:
             case "end", how if under_way is not None:
                 press.end(under_way, Ended.DONE if under_way.body.get("reason") == LEFT_OUT else how)
                 under_way = None
-        assert press.book.held <= 3 * (SMALL.series_max + SMALL.namespaces_max) + 8
+        assert press.book.held <= 2 * SMALL.series_max + 3 * SMALL.namespaces_max
     if under_way is not None:
         press.end(under_way, Ended.DONE)
     return press
@@ -273,13 +306,13 @@ def test_the_rates_hold_whatever_happens(steps: Any) -> None:
 
 @given(STEPS)
 def test_the_counts_add_up_whatever_happens(steps: Any) -> None:
-    """Every story is in an event's count or left out; summaries report the latter, except for untracked namespaces."""
+    """Every story is in an event's count or left out; an event of its namespace counts the latter, if tracked."""
     press = play(steps)
     press.drain()
     counts = press.book.counts
     written = sum(count_of(event) for event in press.events.values() if event["reason"] != LEFT_OUT)
     assert counts.told == sum(step[0] == "tell" for step in steps) == written + counts.left_out
-    summed_up = sum(map(told_by_summary, press.of(LEFT_OUT)))
+    summed_up = sum(map(count_of, press.of(LEFT_OUT)))
     places = Counter(step[1] for step in steps if step[0] == "tell")
     assert summed_up == counts.left_out or (summed_up < counts.left_out and len(places) > SMALL.namespaces_max)
     assert counts.creates + counts.patches == len(press.writes)

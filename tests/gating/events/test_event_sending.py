@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import subprocess
 import sys
@@ -10,19 +11,19 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from kubernetes import client, watch
 
 from backoff_ctrl.k8s.events.book import Limits
 from backoff_ctrl.k8s.events.sender import EventSender, send_events
 from backoff_ctrl.k8s.gate.aio import Gate
-from backoff_ctrl.k8s.gate.stories import Happening, Listener, Owner, Story
+from backoff_ctrl.k8s.gate.telling.stories import Happening, Listener, Owner, Story
 from backoff_ctrl.k8s.gated.client import GatedApiClient
+from tests.official import aio, token
 from tests.scripted_server import Seen, failure, scripted_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    import pytest
 
     from backoff_ctrl.k8s.sandbox import BackgroundSandbox
     from tests.scripted_server import Reply, Script
@@ -46,7 +47,7 @@ class Scene:
 
 
 @contextmanager
-def scene(answer: Callable[[Seen], Reply], limits: Limits | None = None) -> Iterator[Scene]:
+def scene(answer: Callable[[Seen], Reply], limits: Limits | None = None, configuration: Any = None) -> Iterator[Scene]:
     asked = threading.Semaphore(0)
 
     def told(seen: Seen) -> Reply:
@@ -54,7 +55,9 @@ def scene(answer: Callable[[Seen], Reply], limits: Limits | None = None) -> Iter
         return answer(seen)
 
     with scripted_server(told) as script:
-        sender = EventSender(client.Configuration(host=script.url), limits=limits)
+        given = configuration or client.Configuration()
+        given.host = script.url
+        sender = EventSender(given, limits=limits)
         try:
             yield Scene(script, sender, asked)
         finally:
@@ -67,7 +70,7 @@ def taken(seen: Seen) -> Reply:
 
 def test_ten_thousand_stories_are_counted_at_the_server_as_a_few_requests() -> None:
     """A namespace's burst of 25 allows 20 new events; the other stories are only counted."""
-    only_the_burst = Limits(namespace_rate=1e-6, first_summary=3600)
+    only_the_burst = Limits(namespace_rate=1e-6, first_patch=3600)
     with scene(taken, only_the_burst) as at:
         for number in range(10_000):
             at.sender.tell(story(number))
@@ -93,6 +96,26 @@ def test_a_403_is_logged_once_and_tried_once_per_namespace(caplog: pytest.LogCap
         assert len(at.script.seen) == 2
     assert sum("not allowed to write Kubernetes events" in message for message in caplog.messages) == 1
     assert at.sender.counts.errors == 2
+
+
+@pytest.mark.long
+def test_each_event_is_sent_with_fresh_credentials() -> None:
+    """Those that the refresh hook of the configuration gives, be it synchronous or asynchronous."""
+    given = aio.Configuration(api_key=token("Bearer old"))
+
+    def refresh(configuration: Any) -> None:
+        configuration.api_key.update(token("Bearer fresh"))
+
+    async def refresh_later(configuration: Any) -> None:
+        await asyncio.sleep(0)
+        refresh(configuration)
+
+    awaits = asyncio.iscoroutinefunction(aio.Configuration.auth_settings)  # kubernetes_asyncio does since 33
+    given.refresh_api_key_hook = refresh_later if awaits else refresh
+    with scene(taken, configuration=given) as at:
+        at.sender.tell(story())
+        assert at.was_asked()
+        assert [seen.headers.get("authorization") for seen in at.script.seen] == ["Bearer fresh"]
 
 
 def test_an_overloaded_server_gets_the_same_event_again_later() -> None:
@@ -209,6 +232,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.long
 def test_the_last_events_of_a_script_are_still_written(sandbox: BackgroundSandbox) -> None:
     """The script ends as soon as its create is answered, without closing the client."""
     sandbox.create_quota("team", "q", {"pods": "1"})

@@ -48,6 +48,7 @@ def loaded(path: Path, *, at: float = 1000.0, server: str = SERVER) -> Memory | 
     return MemoryFile(path, server, clock=lambda: at).load()
 
 
+@pytest.mark.long
 @settings(max_examples=40)
 @given(what=MEMORIES)
 def test_a_saved_memory_is_loaded_unchanged(tmp_path_factory: pytest.TempPathFactory, what: Memory) -> None:

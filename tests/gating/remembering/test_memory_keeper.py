@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from kubernetes.client import Configuration
 
 from backoff_ctrl.engine import Policy, Rejected
@@ -18,8 +19,6 @@ from backoff_ctrl.k8s.sharing.memory_keeper import ENVIRONMENT, MemoryKeeper, me
 from backoff_ctrl.k8s.sharing.process import Share
 
 if TYPE_CHECKING:
-    import pytest
-
     from backoff_ctrl.engine.memory import Memory
     from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
@@ -186,6 +185,7 @@ def test_an_unexpected_error_does_not_stop_later_saves(tmp_path: Path, caplog: p
     assert len([message for message in caplog.messages if "internal error" in message]) == 1
 
 
+@pytest.mark.long
 def test_the_environment_makes_a_program_remember(sandbox: BackgroundSandbox, tmp_path: Path) -> None:
     """With the variable set, a program that never closes its client leaves the file, and the next program reads it."""
     sandbox.create_quota("team", "q", {"pods": "0"})

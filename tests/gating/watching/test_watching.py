@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from kubernetes import client as sync
-from kubernetes.aio import client
 
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.charges.quotas import UnknownScopeError, read_quota
+from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, waiting
-from backoff_ctrl.k8s.watching.source import ClientSource
+from backoff_ctrl.k8s.watching.source import ClusterSource
 from backoff_ctrl.k8s.watching.watch import QuotaWatch
+from tests.official import aio as client
 from tests.scripted_server import Seen, failure, scripted_server
 
 if TYPE_CHECKING:
@@ -62,8 +63,9 @@ def watching(url: str, **settings: Any) -> Any:
     async def run() -> AsyncIterator[Watched]:
         gate, news = AsyncGate(policy=Policy(base=20, cap=20)), asyncio.Condition()
         ledger = Telling(gate.ledger, news)
-        async with AsyncGatedApiClient(client.Configuration(host=url), gate=gate) as api:
-            watch = QuotaWatch(ledger, ClientSource(api), ["team"], **settings)
+        configuration = client.Configuration(host=url)
+        async with AsyncGatedApiClient(configuration, gate=gate) as api, ClusterSession(configuration) as session:
+            watch = QuotaWatch(ledger, ClusterSource(session), ["team"], **settings)
             task = asyncio.ensure_future(watch.run())
             try:
                 yield Watched(api, task, news)

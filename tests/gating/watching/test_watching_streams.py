@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiohttp import web
-from kubernetes.aio import client
 
 from backoff_ctrl.k8s.answers import paging
-from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
+from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.watching import source as quota_source
 from backoff_ctrl.k8s.watching.reading import (
     CLUSTER_QUOTAS,
@@ -26,9 +24,10 @@ from backoff_ctrl.k8s.watching.reading import (
     WatchExpiredError,
     WatchForbiddenError,
 )
-from backoff_ctrl.k8s.watching.source import ClientSource
+from backoff_ctrl.k8s.watching.source import ClusterSource
 from backoff_ctrl.k8s.watching.status import Seeing
 from backoff_ctrl.k8s.watching.watch import QuotaWatch
+from tests.official import aio as client
 from tests.watch_script import RecordingDesk, until
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.asynccontextmanager
-async def served(answer: Answer, **options: Any) -> AsyncIterator[ClientSource]:
+async def served(answer: Answer, **options: Any) -> AsyncIterator[ClusterSource]:
     """A source with a server that gives this answer to every request."""
     runner = web.AppRunner(application(answer))
     await runner.setup()
@@ -48,10 +47,14 @@ async def served(answer: Answer, **options: Any) -> AsyncIterator[ClientSource]:
     await site.start()
     port = runner.addresses[0][1]
     try:
-        async with client.ApiClient(client.Configuration(host=f"http://127.0.0.1:{port}")) as api:
-            yield ClientSource(api, **options)
+        async with session_of(f"http://127.0.0.1:{port}") as session:
+            yield ClusterSource(session, **options)
     finally:
         await runner.cleanup()
+
+
+def session_of(url: str) -> ClusterSession:
+    return ClusterSession(client.Configuration(host=url))
 
 
 def application(answer: Answer) -> web.Application:
@@ -77,7 +80,7 @@ def streaming(*chunks: bytes, cut: bool = False) -> Answer:
     return answer
 
 
-async def taken(source: ClientSource) -> list[object]:
+async def taken(source: ClusterSource) -> list[object]:
     return [each async for each in source.watch(QUOTAS, "team", "1")]
 
 
@@ -123,6 +126,7 @@ async def test_an_aborted_stream_is_an_error_and_half_a_line_is_dropped() -> Non
     assert found == [{"a": 1}]
 
 
+@pytest.mark.long
 async def test_a_stream_that_is_silent_for_too_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dead connection would be waited for for ever. The stream ends normally, so it is resumed."""
     monkeypatch.setattr(quota_source, "SILENT_SECONDS", 3)
@@ -204,8 +208,8 @@ async def test_quotas_are_listed_in_pages(sandbox: BackgroundSandbox, monkeypatc
     monkeypatch.setattr(quota_source, "PAGE", 4)
     for number in range(10):
         sandbox.create_quota("team", f"q{number}", {"pods": "1"})
-    async with client.ApiClient(client.Configuration(host=sandbox.url)) as api:
-        pages = [page async for page in ClientSource(api).pages(QUOTAS, None)]
+    async with session_of(sandbox.url) as session:
+        pages = [page async for page in ClusterSource(session).pages(QUOTAS, None)]
 
     assert [len(page["items"]) for page in pages] == [4, 4, 2]
     assert len({page["metadata"]["resourceVersion"] for page in pages}) == 1
@@ -226,20 +230,6 @@ async def test_an_endless_list_is_an_error(tokens: list[str] | None, monkeypatch
         with pytest.raises(WatchBrokenError, match="the list repeats a page, or has too many pages"):
             [page async for page in source.pages(QUOTAS, "team")]
     assert next(asked) <= 52
-
-
-async def test_the_error_contains_a_body_that_the_client_has_already_read() -> None:
-    """A gated client reads the bodies of 403s to learn from them."""
-
-    async def answer(request: web.Request) -> web.Response:
-        return web.json_response({"kind": "Status", "message": "not for you"}, status=403)
-
-    async with served(answer) as source:
-        configuration = source._client.configuration
-        async with AsyncGatedApiClient(configuration, gate=AsyncGate()) as gated:
-            for client_of_it in (source, ClientSource(gated)):
-                with pytest.raises(WatchForbiddenError, match="403: not for you"):
-                    await taken(client_of_it)
 
 
 async def test_only_the_beginning_of_an_endless_error_is_read() -> None:
@@ -266,12 +256,12 @@ async def test_only_the_metadata_of_pods_is_read_and_only_the_version_of_their_l
     sandbox: BackgroundSandbox,
 ) -> None:
     """Seeing one pod end must not require to transfer ten thousand pods, nor to store them."""
-    async with client.ApiClient(client.Configuration(host=sandbox.url)) as api:
+    async with client.ApiClient(client.Configuration(host=sandbox.url)) as api, session_of(sandbox.url) as session:
         core: Any = client.CoreV1Api(api)
         for number in range(5):
             spec = {"containers": [{"name": "c", "image": "i"}]}
             await core.create_namespaced_pod("team", {"metadata": {"name": f"p{number}"}, "spec": spec})
-        source = ClientSource(api)
+        source = ClusterSource(session)
         pages = [page async for page in source.pages(LIVE_PODS, "team")]
         version = pages[0]["metadata"]["resourceVersion"]
         await core.patch_namespaced_pod_status("p0", "team", {"status": {"phase": "Running"}})
@@ -293,9 +283,9 @@ async def test_streams_that_break_after_every_event_miss_nothing(sandbox: Backgr
     """Although the history is compacted in between, all of 20 changes are known in the end."""
     ledger = RecordingDesk()
     sandbox.create_quota("team", "q", {"pods": "1"})
-    async with client.ApiClient(client.Configuration(host=sandbox.url)) as api:
+    async with client.ApiClient(client.Configuration(host=sandbox.url)) as api, session_of(sandbox.url) as session:
         core: Any = client.CoreV1Api(api)
-        watch = QuotaWatch(ledger, ClientSource(api), ["team"], longest_pause=0.05)
+        watch = QuotaWatch(ledger, ClusterSource(session), ["team"], longest_pause=0.05)
         task = asyncio.ensure_future(watch.run())
         await until(lambda: ledger.left() == 1)
         sandbox.faults.watch_break_share = 1.0

@@ -1,0 +1,107 @@
+"""``backoff-ctrl explain``: what would happen to a manifest that is created now, and why."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import click
+
+from backoff_ctrl.api.exits import DONE, BadInput
+from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
+from backoff_ctrl.k8s.status.asked import ProblemError
+from backoff_ctrl.k8s.status.explaining.bodies import namespace_of
+
+from .explain_sentences import sentences
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from backoff_ctrl.k8s.status.shapes import Explained
+
+    Answer = tuple[str, Explained, dict[str, Any]]
+    Explain = Callable[[dict[str, Any], str | None], Answer]
+
+
+@click.command("explain")
+@click.option("-f", "--file", "source", metavar="FILE", required=True, help="The manifests; - reads stdin.")
+@click.option("-n", "--namespace", help="The namespace; default: the manifest's, then the context's.")
+@click.option(
+    "--server", metavar="URL", help="The instance to ask; default: $BACKOFF_CTRL_STATUS, else http://127.0.0.1:9095."
+)
+@click.option("--kubeconfig", metavar="FILE", help="Read the cluster's quotas instead of asking an instance.")
+@click.option("--context", help="The context in the kubeconfig; asks the cluster, too.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True, max=3600),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Wait so long for each answer of an instance.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else on stdout.")
+def command(
+    source: str,
+    namespace: str | None,
+    server: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    timeout: float,
+    as_json: bool,
+) -> int:
+    """Say whether a manifest would be created now, would wait, never fits, or is refused, and why.
+
+    A running instance knows who waits already, and estimates how long it takes; with --kubeconfig the answer comes from
+    the quotas and LimitRanges of the cluster. Nothing is created. For what makes pods, such as a Job, its create and
+    its pods are told apart.
+
+    \b
+    backoff-ctrl explain -f job.yaml
+    backoff-ctrl explain -f job.yaml --kubeconfig ~/.kube/config -n team
+
+    Exit codes: 0 answered, whatever the answer is; 2 wrong use, a bad manifest, or nobody answers.
+    """
+    try:
+        manifests = load_manifests(read_source(source), "stdin" if source == "-" else source)
+    except ManifestError as error:
+        raise BadInput(str(error)) from None
+    explain: Explain
+    if kubeconfig is None and context is None:
+        explain = _by_instance(server, timeout)
+    elif server is not None:
+        raise BadInput("--server asks an instance, --kubeconfig and --context the cluster: give only one of them")
+    else:
+        from .explain_cluster import by_cluster  # noqa: PLC0415 - imports the client: 0.25 s
+
+        explain = by_cluster(kubeconfig, context)
+    answers = []
+    for number, manifest in enumerate(manifests, 1):
+        try:
+            answers.append((manifest, *explain(manifest, namespace)))
+        except ProblemError as error:
+            where = f", manifest {number}" if len(manifests) > 1 else ""
+            raise BadInput(f"{source}{where}: {error}") from None
+    if as_json:
+        documents = [document for *_, document in answers]
+        click.echo(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
+    else:
+        click.echo("\n\n".join(sentences(manifest, place, found) for manifest, place, found, _ in answers))
+    return DONE
+
+
+def _by_instance(server: str | None, timeout: float) -> Explain:
+    from backoff_ctrl.k8s.status.shapes import Explained  # noqa: PLC0415
+
+    from .instance.asking import Instance  # noqa: PLC0415
+    from .instance.place import find_place  # noqa: PLC0415
+
+    instance = Instance(find_place(server), timeout)
+
+    def explain(manifest: dict[str, Any], namespace: str | None) -> Answer:
+        place = namespace_of(manifest, namespace)
+        body = json.dumps(manifest, default=str).encode()
+        found, document = instance.post(f"/v1/explain?namespace={quote(place, safe='')}", body, Explained)
+        return place, found, document
+
+    return explain

@@ -1,0 +1,60 @@
+"""An explanation as sentences for people."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from backoff_ctrl.k8s.answers.printing import printable
+
+from .amounts import span
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from backoff_ctrl.k8s.status.shapes import Blocker, Explained, ExplainedPart
+
+_CREATE: Final = {
+    "now": "would be created now",
+    "wait": "would wait",
+    "never": "never fits",
+    "refused": "would be refused",
+    "unknown": "nobody knows here whether it fits",
+}
+_PODS: Final = {
+    "now": "all that it makes would fit now",
+    "wait": "what it makes would not fit all at once now",
+    "never": "what it makes never fits",
+    "refused": "its pods would be refused",
+    "unknown": "nobody knows here whether what it makes fits",
+}
+
+
+def sentences(manifest: Mapping[str, Any], namespace: str, found: Explained) -> str:
+    """Return what would happen to a manifest."""
+    metadata = manifest.get("metadata")
+    name = (metadata.get("name") or metadata.get("generateName")) if isinstance(metadata, dict) else None
+    title = f"{found.footprint.kind or 'object'} {namespace}/{name or '?'}"
+    lines = []
+    for part in found.parts:
+        words = f"{title}: {_CREATE.get(part.verdict, part.verdict)}" if part.part == "create" else _pods(part)
+        lines.append(f"{words}{_estimate(part, found.as_of)}")
+        lines += [f"  {each}" for each in (*part.why, *map(_blocker, part.blockers))]
+    if found.note:
+        lines.append(f"note: {found.note}")
+    return "\n".join(printable(line) for line in lines)
+
+
+def _pods(part: ExplainedPart) -> str:
+    return f"  and then {_PODS.get(part.verdict, part.verdict)}"
+
+
+def _estimate(part: ExplainedPart, as_of: str) -> str:
+    if part.estimated_at is None:
+        return ""
+    left = (datetime.fromisoformat(part.estimated_at) - datetime.fromisoformat(as_of)).total_seconds()
+    return f", for about {span(left)}"
+
+
+def _blocker(each: Blocker) -> str:
+    return f"quota {each.quota}: {each.resource} asks {each.asked}, left {each.left} of {each.limited}"

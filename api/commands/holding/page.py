@@ -1,0 +1,248 @@
+"""The output of ``holders``: a page of at most 100 columns for people, a JSON document for scripts."""
+
+from __future__ import annotations
+
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, Final
+
+from backoff_ctrl.api.commands.amounts import ago, quantity_text, quantity_texts, span
+from backoff_ctrl.k8s.answers.printing import printable
+from backoff_ctrl.k8s.charges.kinds import PODS
+from backoff_ctrl.k8s.charges.live import By
+
+from .advice import SOON, is_scaled, next_step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from backoff_ctrl.k8s.charges.live import Live, Termination
+    from backoff_ctrl.k8s.holders.attribution import Holder, Holding, QuotaHolders, Report
+
+WIDTH: Final = 100
+_WIDTHS: Final = (34, 7, 10, 6, 6)
+"""The widths of all columns but the last, which takes the rest of the line."""
+_STUCK_WIDTHS: Final = (48, 7, 10)
+_MANY: Final = 10
+"""Holders shown of a full resource."""
+_FEW: Final = 3
+"""Holders shown of a resource that is not full."""
+
+
+def page(report: Report) -> str:
+    """Return the page for people."""
+    lines = [f"namespace {report.namespace} at {report.at:%Y-%m-%d %H:%M:%S} UTC"]
+    for quota in report.quotas:
+        lines += ["", *_quota_lines(quota, report.at)]
+    if report.stuck:
+        lines += ["", *_stuck_lines(report)]
+    notes = [f"Not listed: {why}." for why in report.unread.values()]
+    if report.malformed:
+        plural = "" if report.malformed == 1 else "s"
+        notes.append(f"{report.malformed} object{plural} could not be read and are missing from the tables.")
+    for note in (*notes, next_step(report)):
+        lines += ["", *wrap(note, WIDTH, break_long_words=False, break_on_hyphens=False)]
+    return "\n".join(printable(line) for line in lines)
+
+
+def _quota_lines(quota: QuotaHolders, now: datetime) -> Iterator[str]:
+    scopes = f" (scopes: {' and '.join(quota.scopes)})" if quota.scopes else ""
+    yield f"quota {quota.name}{scopes}" + (f": {quota.problem}" if quota.problem else "")
+    for holding in quota.holdings:
+        yield f"  {_title(holding)}"
+        if rows := list(_rows(holding, now)):
+            yield _row("holder", "objects", "held", "share", "oldest", "what frees it")
+            yield from rows
+
+
+def _title(holding: Holding) -> str:
+    """Return the line that says how much of a resource is used."""
+    hard, used = _amount(holding, holding.hard), _amount(holding, holding.used)
+    if holding.hard is None or holding.used is None:
+        return f"{holding.resource}: {used} of {hard} used: not counted by the quota controller yet"
+    words = f"{holding.resource}: {used} of {hard} used"
+    if holding.hard:
+        words += f" ({_percent(holding.used, holding.hard)})"
+    if holding.used > holding.hard:
+        return f"{words}: over its limit by {_amount(holding, holding.used - holding.hard)}"
+    if holding.full:
+        return f"{words}: FULL" if holding.hard else f"{words}: paused, its limit is 0"
+    return words
+
+
+def _rows(holding: Holding, now: datetime) -> Iterator[str]:
+    """Yield the holders, the largest first, then the charge that no object explains."""
+    shown = holding.holders[: _MANY if holding.full else _FEW]
+    whole = holding.used or sum(holder.amount for holder in holding.holders)
+    for holder in shown:
+        yield _row(
+            holder.owner,
+            str(holder.objects),
+            _amount(holding, holder.amount),
+            _percent(holder.amount, whole),
+            span((now - holder.oldest).total_seconds()) if holder.oldest else "-",
+            _freed_by(holding, holder, now),
+        )
+    if rest := holding.holders[len(shown) :]:
+        amount = sum(holder.amount for holder in rest)
+        objects = str(sum(holder.objects for holder in rest))
+        name = f"{len(rest)} more"
+        yield _row(name, objects, _amount(holding, amount), _percent(amount, whole), "", "--json lists them all")
+    leaked = "(leaked, or creates in flight)" if holding.busy else "(leaked: held by no object)"
+    for name, amount in (("(deletion overdue)", holding.overdue), (leaked, holding.leaked)):
+        if amount:
+            yield _row(name, "", _amount(holding, amount), _percent(amount, whole), "", SOON)
+    if holding.uncounted:
+        yield _row("(not counted yet)", "", _amount(holding, holding.uncounted), "", "", "will be added to used")
+    if holding.unread:
+        yield _row(f"(not listed: {', '.join(holding.unread)})", "", "?", "", "", "ask for a role, see below")
+
+
+def _row(first: str, *cells: str, widths: tuple[int, ...] = _WIDTHS) -> str:
+    """Lay out one line of a table. A long first cell is cut in its middle, a long last cell at its end."""
+    *numbers, last = cells
+    line = f"    {_cut(first, widths[0]).ljust(widths[0])}"
+    for width, cell in zip(widths[1:], numbers, strict=True):
+        line += f" {cell.rjust(width)}"
+    room = WIDTH - len(line) - 2
+    return f"{line}  {last if len(last) <= room else last[: room - 1] + '…'}".rstrip()
+
+
+def _cut(name: str, width: int) -> str:
+    """Shorten a name in its middle: its beginning shows the owner, its end which object it is."""
+    if len(name) <= width:
+        return name
+    tail = width // 3
+    return f"{name[: width - tail - 1]}…{name[-tail:]}"
+
+
+def _freed_by(holding: Holding, holder: Holder, now: datetime) -> str:
+    """Return what ends a charge first, with the amount if that is not everything."""
+    words = _ending_words(holding.resource, holder, now)
+    return words if holder.ends == holder.amount else f"{_amount(holding, holder.ends)}: {words}"
+
+
+def _ending_words(resource: str, holder: Holder, now: datetime) -> str:
+    ending = holder.ending
+    left = (ending.at - now).total_seconds() if ending.at else 0.0
+    when = f"in {span(left)}" if left >= 0 else ago(-left)
+    after = f"{span(ending.after.total_seconds())} after it starts" if ending.after else f"deadline {when}"
+    runs = holder.kind == PODS and resource != "count/pods"
+    end = "wait for it, or delete it" if runs else "delete it"
+    words = {
+        By.DELETION: f"deletion due {when}",
+        By.FINALIZERS: f"deleted; waits for {ending.detail or 'the server'}",
+        By.NODE: f"deleted; waits for node {ending.detail or '?'}",
+        By.DEADLINE: after,
+        By.TTL: f"TTL expiry {when}",
+        By.FINISHED: f"delete the {holder.finished} finished",
+        By.OWNER: "scale down or delete it" if is_scaled(holder) else end,
+        By.HAND: end,
+    }
+    return words[ending.by]
+
+
+def _stuck_lines(report: Report) -> Iterator[str]:
+    """Yield the table of pods whose deletion should be finished."""
+    yield f"pods stuck in deletion: {len(report.stuck)}"
+    yield _row("pod", "for", "charged", "waits for", widths=_STUCK_WIDTHS)
+    for pod, deletion in report.stuck[:_MANY]:
+        late = span((report.at - deletion.since).total_seconds())
+        left = (deletion.until - report.at).total_seconds()
+        charged = f"{span(left)} more" if left > 0 and not pod.finished else "count only"
+        name = pod.name if pod.owner == f"Pod/{pod.name}" else f"{pod.name} of {pod.owner}"
+        held_by = f"node {deletion.node}" if deletion.node else "no node"
+        if deletion.finalizers:
+            held_by = f"finalizer {', '.join(deletion.finalizers)}"
+        yield _row(name, late, charged, held_by, widths=_STUCK_WIDTHS)
+    if len(report.stuck) > _MANY:
+        yield f"    {len(report.stuck) - _MANY} more: --json lists them all"
+
+
+def _amount(holding: Holding, amount: int | None) -> str:
+    return "?" if amount is None else quantity_text(holding.resource, amount)
+
+
+def _percent(part: int, whole: int) -> str:
+    """Return a share in whole percent; ``<1 %`` and ``>99 %`` if rounding would show 0 or 100."""
+    if not whole:
+        return "-"
+    rounded = round(100 * part / whole)
+    if not rounded and part:
+        return "<1 %"
+    return ">99 %" if rounded == 100 and part < whole else f"{rounded} %"
+
+
+# -- for scripts ---------
+
+
+def document(report: Report) -> dict[str, Any]:
+    """Return the document for ``--json``: amounts are quantity strings, times RFC 3339."""
+    return {
+        "namespace": report.namespace,
+        "at": _moment(report.at),
+        "ok": not report.wrong,
+        "next": printable(next_step(report)),
+        "quotas": [
+            {
+                "name": quota.name,
+                "problem": quota.problem,
+                "scopes": list(quota.scopes),
+                "resources": [_holding_document(holding) for holding in quota.holdings],
+            }
+            for quota in report.quotas
+        ],
+        "stuck": [_stuck_document(pod, deletion) for pod, deletion in report.stuck],
+        "unread": dict(report.unread),
+        "malformed": report.malformed,
+    }
+
+
+def _holding_document(holding: Holding) -> dict[str, Any]:
+    def text(amount: int | None) -> str | None:
+        return None if amount is None else quantity_text(holding.resource, amount)
+
+    whole = holding.used or sum(holder.amount for holder in holding.holders)
+    return {
+        "resource": holding.resource,
+        "hard": text(holding.hard),
+        "used": text(holding.used),
+        "overdue": text(holding.overdue),
+        "leaked": text(holding.leaked),
+        "uncounted": text(holding.uncounted),
+        "busy": holding.busy,
+        "unread": list(holding.unread),
+        "holders": [
+            {
+                "owner": holder.owner,
+                "kind": holder.kind,
+                "objects": holder.objects,
+                "finished": holder.finished,
+                "amount": text(holder.amount),
+                "percent": round(100 * holder.amount / whole, 1) if whole else None,
+                "oldest": _moment(holder.oldest),
+                "freed_by": str(holder.ending.by),
+                "freed_at": _moment(holder.ending.at),
+                "freed_first": text(holder.ends),
+            }
+            for holder in holding.holders
+        ],
+    }
+
+
+def _stuck_document(pod: Live, deletion: Termination) -> dict[str, Any]:
+    return {
+        "pod": pod.name,
+        "owner": pod.owner,
+        "finished": pod.finished,
+        "since": _moment(deletion.since),
+        "charged_until": _moment(deletion.until),
+        "node": deletion.node,
+        "finalizers": list(deletion.finalizers),
+        "charged": quantity_texts(pod.charged.amounts),
+        "overdue": quantity_texts(pod.owed),
+    }
+
+
+def _moment(when: datetime | None) -> str | None:
+    return f"{when:%Y-%m-%dT%H:%M:%SZ}" if when else None

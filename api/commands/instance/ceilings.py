@@ -1,0 +1,151 @@
+"""``backoff-ctrl ceilings``: what a running gate knows of the quotas, or the cluster says, the fullest first."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from backoff_ctrl.api.commands.amounts import ago, span
+from backoff_ctrl.api.exits import DONE, BadInput
+from backoff_ctrl.engine.quantities import parse_quantity
+from backoff_ctrl.k8s.answers.printing import printable
+from backoff_ctrl.k8s.status.shapes import Ceiling
+
+from .asking import Instance, Listed
+from .options import cluster_instead, document, instance_options, table
+from .place import find_place
+from .reading import read_time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+HEAD: Final = (
+    "namespace", "quota", "resource", "used", "held", "reserved", "limited", "free", "full", "source", "heard",
+    "waits for",
+)  # fmt: skip
+GATE: Final = "The gate knows"
+CLUSTER: Final = "The cluster has"
+NUMBERS: Final = ("used", "held", "reserved", "limited", "free", "full", "heard")
+
+
+@click.command("ceilings")
+@click.option("-n", "--namespace", help="Only this namespace; default: all.")
+@click.option("--quota", metavar="NAME", help="Only the quotas of this name.")
+@click.option("--resource", metavar="NAME", help="Only this resource, such as requests.cpu.")
+@instance_options
+@cluster_instead
+def command(
+    server: str | None,
+    timeout: float,
+    limit: int | None,
+    as_json: bool,
+    kubeconfig: str | None,
+    context: str | None,
+    **chosen: str | None,
+) -> int:
+    """Show the ceilings that a running gate knows, the fullest first.
+
+    The program that holds the gate serves them where BACKOFF_CTRL_STATUS=127.0.0.1:9095 is set. Held is what creates on
+    their way will be charged, reserved what admitted gangs may still create; free is what is left beside that. A
+    ceiling is observed in its ResourceQuota, or learned from a refusal; heard says how long ago. The last column says
+    what creates wait for where it is full.
+
+    With --kubeconfig or --context the cluster's ResourceQuotas are read instead, and no gate is needed. What creates
+    on their way hold, and what waits, only a gate knows.
+
+    Exit codes: 0 answered; 2 wrong use, no instance answers, or the cluster can't be used.
+    """
+    if kubeconfig is not None or context is not None:
+        if server is not None:
+            raise BadInput("--server asks a gate, --kubeconfig and --context ask the cluster: give only one of them")
+        _show(_of_cluster(kubeconfig, context, chosen), limit, as_json, chosen, CLUSTER)
+        return DONE
+    instance = Instance(find_place(server), timeout)
+    listed: Listed[Ceiling] = instance.everything("/v1/ceilings", chosen, Ceiling)
+    try:
+        _show(listed, limit, as_json, chosen, GATE)
+    except ValueError as error:  # an amount or a time that is none
+        raise instance.not_ours(str(error)) from None
+    return DONE
+
+
+def _of_cluster(kubeconfig: str | None, context: str | None, chosen: Mapping[str, str | None]) -> Listed[Ceiling]:
+    from backoff_ctrl.api.commands.cluster_ceilings import read_ceilings  # noqa: PLC0415 - loads the client: 0.25 s
+
+    as_of, every = read_ceilings(kubeconfig, context, chosen["namespace"])
+    found = [each for each in every if all(chosen[name] in (None, getattr(each, name)) for name in chosen)]
+    return Listed(as_of, read_time(as_of), found, [asdict(each) for each in found])
+
+
+def _show(
+    listed: Listed[Ceiling], limit: int | None, as_json: bool, chosen: Mapping[str, str | None], who: str
+) -> None:
+    """Print them. ``who`` begins the sentence that there are none. Raises ``ValueError``."""
+    order = fullest_first(listed.items)
+    if as_json:
+        click.echo(document(listed.as_of, [listed.documents[number] for number in order], limit))
+    elif order:
+        click.echo(table(HEAD, [_row(listed.items[number], listed.at) for number in order], limit, right=NUMBERS))
+    else:
+        click.echo(_none({name: value for name, value in chosen.items() if value}, who))
+
+
+def fullness(ceiling: Ceiling) -> Fraction:
+    """Return the share that is taken; of a limit of 0 all is. Raises ``ValueError`` for an amount that is none."""
+    limited = parse_quantity(ceiling.limited)
+    taken = sum(map(parse_quantity, (ceiling.used, ceiling.held, ceiling.reserved)))
+    return Fraction(taken, limited) if limited > 0 else Fraction(1)
+
+
+def fullest_first(ceilings: Sequence[Ceiling]) -> list[int]:
+    """Return their places in the list; of equally full ones those that block creates come first."""
+
+    def key(number: int) -> tuple[Fraction, bool, str, str, str]:
+        each = ceilings[number]
+        return -fullness(each), each.block is None, each.namespace, each.quota, each.resource
+
+    return sorted(range(len(ceilings)), key=key)
+
+
+def _row(ceiling: Ceiling, at: datetime) -> tuple[str, ...]:
+    share = fullness(ceiling)
+    return (
+        ceiling.namespace,
+        ceiling.quota,
+        ceiling.resource,
+        ceiling.used,
+        ceiling.held,
+        ceiling.reserved,
+        ceiling.limited,
+        ceiling.headroom,
+        f"{int(100 * share)}%" if parse_quantity(ceiling.limited) else "paused",
+        ceiling.source,
+        ago((at - read_time(ceiling.heard_at)).total_seconds()),
+        waits_for(ceiling, at),
+    )
+
+
+def waits_for(ceiling: Ceiling, at: datetime) -> str:
+    """Return what creates that do not fit wait for; empty where nothing is blocked."""
+    block = ceiling.block
+    if block is None:
+        return ""
+    if block.state == "probing":
+        return "a probe's answer"
+    if block.next_probe_at is None:
+        return "room"
+    left = (read_time(block.next_probe_at) - at).total_seconds()
+    return "room, or a probe " + (f"in {span(left)}" if left >= 1 else "now")
+
+
+def _none(chosen: Mapping[str, str], who: str) -> str:
+    words = ", ".join(f"{name} {value}" for name, value in chosen.items())
+    if words:
+        return printable(f"{who} no ceilings of {words}.")
+    if who == GATE:
+        return f"{who} no ceilings yet: it reads them from ResourceQuotas, or from the first refusal."
+    return f"{who} no ResourceQuotas that limit anything."

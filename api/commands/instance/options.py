@@ -1,0 +1,86 @@
+"""The options of the commands that ask an instance, and the frame of their output."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from backoff_ctrl.k8s.answers.printing import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    F = TypeVar("F", bound=Callable[..., object])
+
+ROWS: Final = 1000
+"""Rows of a table, unless ``--limit`` says otherwise."""
+
+
+AS_JSON: Final = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document and nothing else on stdout."
+)
+TIMEOUT: Final = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True, max=3600),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Wait so long for each answer.",
+)
+SERVER: Final = click.option(
+    "--server",
+    metavar="URL",
+    help="The instance; default: the address in $BACKOFF_CTRL_STATUS, else http://127.0.0.1:9095.",
+)
+_LIMIT: Final = click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"Show N at most; default: {ROWS} in the table, all with --json.",
+)
+
+
+def instance_options(command: F) -> F:
+    """Add ``--server``, ``--timeout``, ``--limit`` and ``--json``."""
+    return SERVER(TIMEOUT(_LIMIT(AS_JSON(command))))
+
+
+def cluster_instead(command: F) -> F:
+    """Add ``--kubeconfig`` and ``--context``: ask the cluster itself, and no gate."""
+    for option in (
+        click.option("--context", help="Ask the cluster itself: this context of the kubeconfig."),
+        click.option(
+            "--kubeconfig", metavar="FILE", help="Ask the cluster itself, with this kubeconfig, and not a gate."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def document(as_of: str, documents: Sequence[Any], limit: int | None) -> str:
+    """Return the JSON document: items as the instance gave them, and how many more there are."""
+    items = documents[:limit]
+    return json.dumps({"as_of": as_of, "items": items, "more": len(documents) - len(items)}, indent=2)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], limit: int | None, *, right: Iterable[str]) -> str:
+    """Lay out a table whose columns named in ``right`` are right-aligned. Control characters become ``?``.
+
+    A last line says how many rows the limit leaves out.
+    """
+    limit = limit or ROWS
+    lines = [head, *([printable(cell) for cell in row] for row in rows[:limit])]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    rights = [name in set(right) for name in head]
+    text = [
+        "  ".join(
+            cell.rjust(width) if is_right else cell.ljust(width)
+            for cell, width, is_right in zip(line, widths, rights, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+    if len(rows) > limit:
+        text.append(f"{len(rows) - limit} more: show them with --limit {len(rows)}, or all with --json")
+    return "\n".join(text)

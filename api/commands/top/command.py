@@ -1,0 +1,60 @@
+"""``backoff-ctrl top``: watch a running gate in the terminal."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+import click
+
+from backoff_ctrl.api.commands.instance.asking import Instance
+from backoff_ctrl.api.commands.instance.options import instance_options
+from backoff_ctrl.api.commands.instance.place import find_place
+from backoff_ctrl.api.exits import DONE, BadInput
+
+
+@click.command("top")
+@click.option("-n", "--namespace", help="Only this namespace; default: all.")
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.2, max=3600),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Look so often.",
+)
+@instance_options
+def command(
+    namespace: str | None, every: float, server: str | None, timeout: float, limit: int | None, as_json: bool
+) -> int:
+    """Watch a running gate: the fullest quotas as bars, who waits and until when, and each decision as it comes.
+
+    In a bar, full blocks are used, grey blocks are held by creates on their way, dots are free. The decisions begin
+    with those that the gate keeps. Keys: tab goes to the next pane, arrows scroll, enter enlarges a pane, space
+    freezes, q quits.
+
+    With --json it prints one document instead: ceilings, waiting creates and the last decisions.
+
+    Exit codes: 0 done; 2 wrong use, or no instance answers.
+    """
+    instance = Instance(find_place(server), timeout)
+    if as_json:
+        from .look import document  # noqa: PLC0415
+
+        click.echo(document(instance, namespace, limit))
+        return DONE
+    if limit is not None:
+        raise BadInput("--limit is for top --json: on the screen, scroll")
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise BadInput(
+            "top draws on a terminal, and there is none here: use --json, or the commands ceilings and waiting"
+        )
+    if find_spec("textual") is None:
+        raise BadInput("top needs the package textual: pip install 'backoff-ctrl[top]'; or use --json")
+    from .look import look  # noqa: PLC0415
+
+    first = look(instance, namespace)  # before the screen is taken: whatever is wrong is a sentence
+    from .screen import Top  # noqa: PLC0415 - it takes half a second
+
+    Top(instance, namespace, every, first).run()
+    return DONE

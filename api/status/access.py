@@ -1,0 +1,169 @@
+"""Who may see what. On this machine alone everybody sees all; elsewhere a Kubernetes token says who asks.
+
+The API server decides: a TokenReview says whose token it is, a SubjectAccessReview whether that account may list the
+quotas of all namespaces, else of the one that was asked for. Its answers are used again for ten seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import urlsplit
+
+from backoff_ctrl.k8s.cluster.asking import ReachError
+from backoff_ctrl.k8s.status.address import is_loopback
+from backoff_ctrl.k8s.status.asked import ProblemError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from backoff_ctrl.k8s.cluster.asking import Reach
+
+KEPT: Final = 10.0
+"""Seconds that an answer of the API server is used again."""
+KEPT_MAX: Final = 4096
+TOKEN_MAX: Final = 8192
+COOKIE: Final = "backoff_ctrl_token"
+_TOKENS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
+_RIGHTS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+_DELEGATE: Final = "bind the account that serve runs as to the ClusterRole system:auth-delegator"
+ANYTHING: Final = "list", "resourcequotas"
+HOLDERS: Final = "list", "pods"
+
+
+class Access(Protocol):
+    """Checks each request. Its methods may block: call them in a thread."""
+
+    asks_for_token: bool
+
+    def check_origin(self, method: str, headers: Mapping[str, str]) -> None:
+        """Raise ``ProblemError`` if the request comes from a page of elsewhere."""
+
+    def may(self, token: str, namespace: str | None, right: tuple[str, str] = ANYTHING) -> None:
+        """Raise ``ProblemError`` if the caller may not see this namespace; None: all of them."""
+
+
+class Loopback:
+    """Everybody on this machine sees all; no page of elsewhere, and no name that was bound to this machine."""
+
+    asks_for_token = False
+
+    def check_origin(self, method: str, headers: Mapping[str, str]) -> None:  # noqa: ARG002 - part of the interface
+        """Only for a loopback host, and for no page of another."""
+        host = headers.get("host", "")
+        if not is_loopback(host):
+            raise ProblemError(
+                403,
+                f"this server answers for localhost only, not for {host[:200]!r}: use kubectl port-forward",
+                "#/headers/Host",
+            )
+        origin = headers.get("origin")
+        if origin is not None and not is_loopback(_host_of(origin)):
+            raise ProblemError(403, f"this server answers no page of {origin[:200]!r}", "#/headers/Origin")
+
+    def may(self, token: str, namespace: str | None, right: tuple[str, str] = ANYTHING) -> None:
+        """Let everybody in who reaches this machine's loopback: whoever does may ask the cluster as this user, too."""
+
+
+class Tokens:
+    """A Kubernetes token says who asks, and the API server what that account may see."""
+
+    asks_for_token = True
+
+    def __init__(self, reach: Reach, clock: Callable[[], float] = time.monotonic) -> None:
+        """Ask the API server through ``reach``; ``clock`` returns seconds."""
+        self._reach = reach
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._kept: dict[tuple[Any, ...], tuple[float, Any]] = {}
+
+    def check_origin(self, method: str, headers: Mapping[str, str]) -> None:
+        """No page of another host may post, whatever cookies the browser sends with it."""
+        origin = headers.get("origin")
+        if method not in ("GET", "HEAD") and origin is not None and _host_of(origin) != headers.get("host", ""):
+            raise ProblemError(403, f"this server answers no page of {origin[:200]!r}", "#/headers/Origin")
+
+    def may(self, token: str, namespace: str | None, right: tuple[str, str] = ANYTHING) -> None:
+        """Ask whether the account may do this everywhere, else in the namespace."""
+        user = self._user(token)
+        if self._allowed(user, "", right) or (namespace and self._allowed(user, namespace, right)):
+            return
+        verb, resource = right
+        name = user.get("username", "")
+        if namespace:
+            raise ProblemError(403, f"{name} may not {verb} {resource} in namespace {namespace}", "#/query/namespace")
+        raise ProblemError(
+            403,
+            f"choose a namespace with ?namespace=: {name} may not {verb} {resource} of all namespaces",
+            "#/query/namespace",
+        )
+
+    def _user(self, token: str) -> Mapping[str, Any]:
+        if not token or len(token) > TOKEN_MAX or not (token.isascii() and token.isprintable()):
+            raise ProblemError(401, "send a Kubernetes token: Authorization: Bearer TOKEN", "#/headers/Authorization")
+        digest = hashlib.sha256(token.encode()).hexdigest()
+
+        def ask() -> Mapping[str, Any] | None:
+            status = self._review(_TOKENS, "TokenReview", "authentication.k8s.io/v1", {"token": token})
+            user = status.get("user")
+            return user if status.get("authenticated") is True and isinstance(user, dict) else None
+
+        user: Mapping[str, Any] | None = self._once(("user", digest), ask)
+        if user is None:
+            raise ProblemError(401, "the cluster does not know this token: get a fresh one", "#/headers/Authorization")
+        return {**user, "digest": digest}
+
+    def _allowed(self, user: Mapping[str, Any], namespace: str, right: tuple[str, str]) -> bool:
+        verb, resource = right
+        attributes = {"verb": verb, "resource": resource, "namespace": namespace}
+        spec = {
+            "user": user.get("username", ""),
+            "uid": user.get("uid", ""),
+            "groups": user.get("groups") or [],
+            "extra": user.get("extra") or {},
+            "resourceAttributes": attributes,
+        }
+
+        def ask() -> bool:
+            return self._review(_RIGHTS, "SubjectAccessReview", "authorization.k8s.io/v1", spec).get("allowed") is True
+
+        return bool(self._once(("right", user["digest"], namespace, right), ask))
+
+    def _review(self, path: str, kind: str, version: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            status, answer = self._reach.ask("POST", path, {"apiVersion": version, "kind": kind, "spec": spec})
+        except ReachError as error:
+            raise ProblemError(503, f"the API server does not say who may see this: {error}") from None
+        found = answer.get("status")
+        if status not in (200, 201) or not isinstance(found, dict):
+            raise ProblemError(503, f"the API server does not say who may see this ({status} to a {kind}): {_DELEGATE}")
+        return found
+
+    def _once(self, key: tuple[Any, ...], ask: Callable[[], Any]) -> Any:
+        """Return what the API server said a moment ago, else ask it."""
+        with self._lock:
+            kept = self._kept.get(key)
+        if kept is not None and self._clock() < kept[0]:
+            return kept[1]
+        value = ask()
+        with self._lock:
+            self._kept.pop(key, None)
+            self._kept[key] = self._clock() + KEPT, value
+            while len(self._kept) > KEPT_MAX:
+                del self._kept[next(iter(self._kept))]
+        return value
+
+
+def token_of(headers: Mapping[str, str], cookies: Mapping[str, str]) -> str:
+    """Return the token of a request: of its header, else of its cookie; empty without any."""
+    kind, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else cookies.get(COOKIE, "")
+
+
+def _host_of(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""

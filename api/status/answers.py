@@ -1,0 +1,118 @@
+"""Documents and problems as HTTP answers, ETags, and what OpenAPI says of each URL."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from backoff_ctrl.k8s.status.asked import Asked, ProblemError
+from backoff_ctrl.k8s.status.shapes import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from fastapi import FastAPI, Request
+
+    from backoff_ctrl.k8s.status.routes import Found
+
+PROBLEM: Final = "application/problem+json"
+HEADERS: Final = {
+    "Cache-Control": "no-cache",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+}
+"""Of every answer."""
+_WORDS: Final = {
+    "namespace": "Only this namespace.",
+    "quota": "Only the quotas of this name.",
+    "resource": "Only this resource, such as requests.cpu.",
+    "limit": "Items on the page: 1 to 1000, by default 100.",
+    "after": "The `next` of the page before.",
+    "search": "Only the namespaces whose name contains this.",
+}
+
+
+def asked_of(request: Request, *names: str) -> Asked:
+    """Return the checked query of a request; it may have these parameters. Raises ``ProblemError``."""
+    query = request.url.query
+    asked = Asked(f"/?{query}" if query else "/")
+    asked.allow(names)
+    return asked
+
+
+def answer(request: Request, document: Mapping[str, Any]) -> Response:
+    """Return a document. Its ETag is that of all but ``as_of``; 304 if the caller has it."""
+    rest = _json({name: value for name, value in document.items() if name != "as_of"})
+    etag = f'"{hashlib.blake2b(rest, digest_size=12).hexdigest()}"'
+    return tagged(request, [_json(document)], "application/json", etag)
+
+
+def answer_found(request: Request, found: Found) -> Response:
+    """Return what the status of a gate would."""
+    return tagged(request, found.body, found.content_type, found.etag)
+
+
+def tagged(request: Request, body: Iterable[bytes], content_type: str, etag: str) -> Response:
+    """Return a body, or 304 if the caller has the one with this ETag."""
+    headers = {"ETag": etag} if etag else {}
+    known = [each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")]
+    if etag and (etag in known or "*" in known):
+        return Response(status_code=304, headers=headers)
+    return Response(b"".join(body), headers=headers, media_type=content_type)
+
+
+def problem(error: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a problem."""
+    more = dict(headers or {})
+    if error.status == 401:
+        more["WWW-Authenticate"] = "Bearer"
+    if error.status == 503:
+        more["Retry-After"] = "5"
+    return Response(_json(error), error.status, more, PROBLEM)
+
+
+def handle_problems(app: FastAPI) -> None:
+    """Answer every error as a problem."""
+
+    async def told(_: Request, error: Exception) -> Response:
+        assert isinstance(error, ProblemError)
+        return problem(error.problem)
+
+    async def standard(_: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        title = HTTPStatus(error.status_code).phrase
+        details = {404: "nothing is at this path: /openapi.json says what is", 405: "this path takes other methods"}
+        detail = details.get(error.status_code, str(error.detail))
+        return problem(Problem(title, error.status_code, detail), error.headers)
+
+    async def internal(_: Request, error: Exception) -> Response:  # noqa: ARG001 - uvicorn logs it
+        return problem(Problem("Internal Server Error", 500, "an internal error; it is logged"))
+
+    app.add_exception_handler(ProblemError, told)
+    app.add_exception_handler(HTTPException, standard)
+    app.add_exception_handler(Exception, internal)
+
+
+def parameters(*names: str) -> list[dict[str, Any]]:
+    """Return what OpenAPI says of query parameters."""
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": False,
+            "description": _WORDS[name],
+            "schema": {"type": "integer", "minimum": 1, "maximum": 1000} if name == "limit" else {"type": "string"},
+        }
+        for name in names
+    ]
+
+
+def _json(document: Any) -> bytes:
+    return json.dumps(document, default=vars, separators=(",", ":"), ensure_ascii=False).encode()

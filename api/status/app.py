@@ -1,0 +1,167 @@
+"""The application: URLs with what OpenAPI says of them, what is open to everybody, and what every answer carries."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from backoff_ctrl.k8s.status.asked import ProblemError
+from backoff_ctrl.k8s.status.explaining.bodies import JSON_TYPES, YAML_TYPES
+from backoff_ctrl.k8s.status.metrics import CONTENT_TYPE, PREFIX, exposition
+from backoff_ctrl.k8s.status.serving import own_version, series_max
+from backoff_ctrl.k8s.status.shapes import Ceiling, Decision, Explained, Gate, Page, Problem, RequestHistory, Waiting
+
+from . import examples
+from .answers import HEADERS, PROBLEM, handle_problems, parameters, problem
+from .endpoints import Endpoints
+from .gates import Gates
+from .merged import Merged
+from .overview import Overview, SeenNamespace
+from .page import add_page
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from backoff_ctrl.k8s.status.catalogue import Metric
+
+    from .access import Access
+    from .observing import Cluster
+
+PAGING: Final = ("limit", "after")
+
+
+def make_app(cluster: Cluster, gate_urls: list[str], access: Access) -> FastAPI:
+    """Return the application for a cluster and the gates at these URLs. It runs them while it runs."""
+    merged = Merged()
+    gates = Gates(gate_urls, merged)
+
+    @asynccontextmanager
+    async def running(_: FastAPI) -> AsyncIterator[None]:
+        cluster.start()
+        async with gates:
+            yield
+
+    app = FastAPI(
+        title="backoff-ctrl",
+        version=own_version(),
+        summary="What is full in a cluster, who waits, why and until when.",
+        lifespan=running,
+        docs_url=None,  # its page loads scripts from another host
+        redoc_url=None,
+    )
+    app.state.end_streams = merged.close
+    handle_problems(app)
+    app.add_middleware(_Guard, access=access)
+    overview = Overview(cluster.source, gates.gates)
+    answers = Endpoints(cluster, gates, merged, overview, access)
+    _add_documents(app, answers)
+    _add_probes(app, cluster, answers)
+    add_page(app, cluster, gates, merged, overview, access)
+    return app
+
+
+def _add_documents(app: FastAPI, answers: Endpoints) -> None:
+    def add(path: str, handler: Any, shape: Any, example: Any, *names: str, **more: Any) -> None:
+        content = {"application/json": {"example": example}}
+        app.add_api_route(
+            path,
+            handler,
+            methods=more.pop("methods", ["GET"]),
+            responses={
+                200: {"model": shape, "content": content, "description": "The document."},
+                304: {"description": "Nothing has changed since the ETag."},
+                "4XX": {"model": Problem, "content": {PROBLEM: {}}, "description": "A problem (RFC 9457)."},
+            },
+            openapi_extra={"parameters": parameters(*names), **more},
+            response_class=Response,
+        )
+
+    page = examples.page
+    where = ("namespace", "quota", "resource")
+    add("/v1/ceilings", answers.ceilings, Page[Ceiling], page(examples.CEILING, examples.LEARNED), *where, *PAGING)
+    add("/v1/namespaces", answers.namespaces, Page[SeenNamespace], page(examples.NAMESPACE), *PAGING)
+    add("/v1/waiting", answers.waiting, Page[Waiting], page(examples.WAITING, unreachable=[]), "namespace", *PAGING)
+    add("/v1/requests/{id}", answers.history, RequestHistory, {"id": "f3b2"})
+    add("/v1/gates", answers.gates, Page[Gate], page(unreachable=[]))
+    add("/v1/holders", answers.holders, dict[str, Any], {"namespace": "team", "quotas": []}, "namespace", "quota")
+    manifest = {"schema": {"type": "object"}, "example": examples.MANIFEST}
+    body = {"required": True, "content": {JSON_TYPES[0]: manifest, YAML_TYPES[0]: manifest}}
+    add("/v1/explain", answers.explain, Explained, examples.EXPLAINED, "namespace", methods=["POST"], requestBody=body)
+    app.add_api_route(
+        "/v1/decisions",
+        answers.decisions,
+        responses={200: {"model": Decision, "description": "Server-sent events, with a decision as data of each."}},
+        openapi_extra={"parameters": parameters("namespace", "after")},
+        response_class=Response,
+    )
+
+
+def _add_probes(app: FastAPI, cluster: Cluster, answers: Endpoints) -> None:
+    @app.get("/livez", response_class=Response)
+    async def livez() -> Response:
+        """Whether the program runs."""
+        return _text("ok\n")
+
+    @app.get("/readyz", response_class=Response)
+    async def readyz() -> Response:
+        """Whether all quotas are watched, with the reasons why not."""
+        reasons = cluster.unready()
+        return _text("".join(f"{reason}\n" for reason in reasons) or "ok\n", 503 if reasons else 200)
+
+    @app.get("/version")
+    async def version() -> dict[str, str]:
+        """Which version this is."""
+        return {"version": own_version()}
+
+    async def metrics(request: Request) -> Response:
+        """Metrics of the cluster's ceilings, for Prometheus."""
+        from starlette.concurrency import run_in_threadpool  # noqa: PLC0415
+
+        await answers.permit(request, None)
+        pieces = await run_in_threadpool(exposition, cluster.documents, None, series_max(), _of_cluster)
+        return Response(b"".join(pieces), media_type=CONTENT_TYPE)
+
+    app.add_api_route("/metrics", metrics, response_class=Response)
+
+
+def _of_cluster(metric: Metric) -> bool:
+    """Say whether a metric is about the cluster: ``serve`` is no gate, and must not look like one."""
+    name = metric.name.removeprefix(PREFIX)
+    return name.startswith(("ceiling_", "watch_", "series")) or name in ("build_info", "namespaces")
+
+
+def _text(text: str, status: int = 200) -> Response:
+    return Response(text, status, media_type="text/plain; charset=utf-8")
+
+
+class _Guard:
+    """Refuses what comes from a page of elsewhere, and gives every answer the headers that browsers heed."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = {name.lower() for name, _ in message["headers"]}
+                more = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message["headers"], *(each for each in more if each[0] not in own)]
+            await send(message)
+
+        request = Request(scope)
+        try:
+            self._access.check_origin(request.method, request.headers)
+        except ProblemError as error:
+            await problem(error.problem)(scope, receive, with_headers)
+            return
+        await self._app(scope, receive, with_headers)

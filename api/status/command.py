@@ -1,0 +1,125 @@
+"""``backoff-ctrl serve``: the cluster's status API, live page and metrics on one port."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from backoff_ctrl.api.commands.instance.place import read_url
+from backoff_ctrl.api.exits import DONE, BadInput
+from backoff_ctrl.k8s.status.address import PORT, is_loopback, split_address
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .access import Access
+    from .observing import Cluster
+
+
+@click.command("serve")
+@click.option("--listen", default=f"127.0.0.1:{PORT}", show_default=True, metavar="HOST:PORT", help="Where to serve.")
+@click.option("--gate", "gates", multiple=True, metavar="URL", help="A gate's status API, to merge; may be repeated.")
+@click.option(
+    "-n", "--namespace", "namespaces", multiple=True, help="Watch this namespace alone; may be repeated. Default: all."
+)
+@click.option(
+    "--kubeconfig", metavar="FILE", help="The kubeconfig; default: $KUBECONFIG, ~/.kube/config, then the pod's."
+)
+@click.option("--context", help="The context in the kubeconfig; default: the current one.")
+@click.option(
+    "--server", metavar="URL", help="The URL of an API server that needs no credentials, such as the sandbox."
+)
+@click.option("--tls-cert", metavar="FILE", help="The certificate to serve with, as PEM; needed beyond this machine.")
+@click.option("--tls-key", metavar="FILE", help="Its private key, as PEM.")
+def command(  # noqa: PLR0913, PLR0917 - each is an option
+    listen: str,
+    gates: tuple[str, ...],
+    namespaces: tuple[str, ...],
+    kubeconfig: str | None,
+    context: str | None,
+    server: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+) -> int:
+    """Serve what is full in a cluster, who holds it, who waits and until when, until Ctrl-C.
+
+    It observes the quotas of the cluster, and merges the lines of the gates that --gate names. On this machine
+    everybody may look. At any other address it needs a certificate, and whoever asks a Kubernetes token: the cluster
+    says which namespaces' quotas that account may read.
+
+    \b
+    backoff-ctrl serve --gate http://127.0.0.1:9096
+    open http://127.0.0.1:9095
+
+    Exit codes: 0 ended by Ctrl-C or SIGTERM; 2 wrong use, or a cluster, port or certificate that can't be used.
+    """
+    try:
+        host, port = split_address(listen)
+    except ValueError as error:
+        raise BadInput(f"--listen: {error}") from None
+    if server is not None and (kubeconfig is not None or context is not None):
+        raise BadInput("--server cannot be combined with --kubeconfig or --context: give only one of them")
+    tls = _tls(tls_cert, tls_key)
+    if not is_loopback(host) and tls is None:
+        raise BadInput(
+            f"--listen {listen} can be reached from other machines: give a certificate with --tls-cert and --tls-key, "
+            "or listen on 127.0.0.1 and use kubectl port-forward"
+        )
+    urls = [read_url(url, "--gate").url for url in gates]
+    try:
+        from .app import make_app  # noqa: PLC0415 - imports FastAPI: 0.6 s
+        from .listening import bind, serve  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("backoff_ctrl"):
+            raise
+        raise BadInput("serve needs further packages: pip install 'backoff-ctrl[serve]'") from None
+    bound = bind(host, port)
+    cluster = _cluster(server, kubeconfig, context, namespaces)
+    try:
+        serve(make_app(cluster, urls, _access(host, cluster)), bound, tls)
+    finally:
+        cluster.close()
+    return DONE
+
+
+def _tls(cert: str | None, key: str | None) -> tuple[Path, Path] | None:
+    """Return the files to serve TLS with, checked. Raises ``BadInput``."""
+    if cert is None and key is None:
+        return None
+    if cert is None or key is None:
+        raise BadInput("--tls-cert and --tls-key belong together: give both")
+    import ssl  # noqa: PLC0415
+    from pathlib import Path  # noqa: PLC0415
+
+    for option, name in (("--tls-cert", cert), ("--tls-key", key)):
+        try:
+            Path(name).read_bytes()
+        except OSError as error:
+            raise BadInput(f"{option}: {name} can't be read: {error.strerror or error}") from None
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password="")
+    except (ssl.SSLError, OSError, ValueError) as error:
+        why = getattr(error, "reason", None) or str(error)
+        raise BadInput(f"--tls-cert {cert} and --tls-key {key} can't be used together: {why}") from None
+    return Path(cert), Path(key)
+
+
+def _cluster(server: str | None, kubeconfig: str | None, context: str | None, namespaces: tuple[str, ...]) -> Cluster:
+    """Return the cluster, which answers. Raises ``BadInput``."""
+    from backoff_ctrl.k8s.cluster.asking import ReachError, find_place  # noqa: PLC0415
+
+    from .observing import Cluster  # noqa: PLC0415
+
+    try:
+        cluster = Cluster(find_place(server, kubeconfig, context, None), namespaces)
+        cluster.reach.version()  # fails early if the address or the credentials are wrong
+    except ReachError as error:
+        raise BadInput(str(error)) from error
+    return cluster
+
+
+def _access(host: str, cluster: Cluster) -> Access:
+    from .access import Loopback, Tokens  # noqa: PLC0415
+
+    return Loopback() if is_loopback(host) else Tokens(cluster.reach)

@@ -1,0 +1,41 @@
+"""Examples of the answers, for OpenAPI."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from backoff_ctrl.k8s.status.shapes import Block, Blocker, Ceiling, Explained, ExplainedPart, Footprint, Owner, Waiting
+
+AT: Final = "2026-01-01T12:00:00.000Z"
+CEILING: Final = Ceiling(
+    "team", "compute", "requests.cpu", "10", "9500m", "0", "0", "500m", "0", kept=False, source="observed",
+    heard_at=AT, block=None,
+)  # fmt: skip
+LEARNED: Final = Ceiling(
+    "team", "gpus", "requests.nvidia.com/gpu", "4", "4", "0", "0", "0", "0", kept=False, source="learned", heard_at=AT,
+    block=Block("shut", 3, "2026-01-01T12:00:07.000Z"),
+)  # fmt: skip
+BLOCKER: Final = Blocker("compute", "requests.cpu", "2", "500m", "10")
+WAITING: Final = Waiting(
+    "f3b2", "worker-0", "team", "pods", "train-x7k2m", Owner("batch/v1", "Job", "train", "6f1c"), {"app": "train"},
+    None, 0, AT, 1, "quota", [BLOCKER], None, "2026-01-01T12:01:30.000Z",
+)  # fmt: skip
+EXPLAINED: Final = Explained(
+    AT, "wait", [BLOCKER], None, Footprint("Pod", False, {"pods": "1", "requests.cpu": "2"}, [], []),
+    [ExplainedPart("create", "wait", [BLOCKER], None)],
+)  # fmt: skip
+NAMESPACE: Final[dict[str, Any]] = {
+    "namespace": "team", "watch": {"state": "watching quotas", "since": AT, "why": ""}, "quotas": 1, "fullest": 0.95,
+    "waiting": 3, "oldest_since": AT, "in_flight": 1,
+}  # fmt: skip
+MANIFEST: Final[dict[str, Any]] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "train", "namespace": "team"},
+    "spec": {"containers": [{"name": "c", "image": "busybox", "resources": {"requests": {"cpu": "2"}}}]},
+}
+
+
+def page(*items: Any, **more: Any) -> dict[str, Any]:
+    """Return a page of these items."""
+    return {"as_of": AT, "items": list(items), "next": None, **more}

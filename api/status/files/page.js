@@ -1,0 +1,120 @@
+"use strict";
+// Brings the pieces of the page up to date: every two seconds while somebody looks, at once on news of a gate.
+
+const EVERY = 2000;
+const main = document.querySelector("main");
+const search = document.getElementById("search");
+
+function query() {
+  const wanted = new URLSearchParams();
+  if (search.value.trim()) wanted.set("search", search.value.trim());
+  if (main.dataset.namespace) wanted.set("namespace", main.dataset.namespace);
+  const text = wanted.toString();
+  return text ? "?" + text : "";
+}
+
+const shown = new Map();
+
+async function renew(place) {
+  const name = place.dataset.piece;
+  try {
+    const answer = await fetch("/pieces/" + name + query(), { headers: { Accept: "text/html" } });
+    if (answer.status === 401) return location.reload();
+    if (!answer.ok) throw new Error(String(answer.status));
+    const text = await answer.text();
+    document.body.classList.remove("lost");
+    if (shown.get(name) === text || place.contains(document.activeElement)) return;
+    shown.set(name, text);
+    const open = new Set([...place.querySelectorAll("details[open]")].map((each) => each.dataset.holders));
+    const kept = new Map([...place.querySelectorAll("details[open]")].map((each) => [each.dataset.holders, each]));
+    place.innerHTML = text; // rendered by the server, which escapes
+    for (const each of place.querySelectorAll("details")) {
+      if (open.has(each.dataset.holders)) each.replaceWith(kept.get(each.dataset.holders));
+    }
+  } catch {
+    document.body.classList.add("lost");
+  }
+}
+
+const places = [...document.querySelectorAll("[data-piece]")];
+const renewAll = () => Promise.all(places.map(renew));
+
+async function keepGoing() {
+  for (;;) {
+    await new Promise((next) => setTimeout(next, EVERY));
+    if (!document.hidden) await renewAll();
+  }
+}
+keepGoing();
+
+let soon = 0;
+search.addEventListener("input", () => {
+  clearTimeout(soon);
+  soon = setTimeout(() => { shown.clear(); renewAll(); }, 150);
+});
+search.form.addEventListener("submit", (event) => event.preventDefault());
+document.addEventListener("keydown", (event) => {
+  const typing = /^(INPUT|TEXTAREA)$/.test(document.activeElement.tagName);
+  if (event.key === "/" && !typing) { event.preventDefault(); search.focus(); }
+});
+
+let news = 0;
+function listen() {
+  const namespace = main.dataset.namespace;
+  const stream = new EventSource("/v1/decisions" + (namespace ? "?namespace=" + encodeURIComponent(namespace) : ""));
+  stream.addEventListener("decision", () => {
+    clearTimeout(news);
+    news = setTimeout(() => places.filter((p) => /waiting|decisions/.test(p.dataset.piece)).forEach(renew), 100);
+  });
+}
+if (!document.querySelector("#decisions .empty b")) listen();
+
+document.addEventListener("toggle", async (event) => {
+  const details = event.target;
+  if (!details.open || !details.dataset.holders) return;
+  const place = details.querySelector(".holders");
+  place.textContent = "reading…";
+  try {
+    const answer = await fetch("/pieces/holders?namespace=" + encodeURIComponent(details.dataset.holders));
+    if (answer.ok) place.innerHTML = await answer.text(); // rendered by the server, which escapes
+    else place.textContent = (await answer.json()).detail;
+  } catch { place.textContent = "no answer: try again"; }
+}, true);
+
+const words = {
+  create: { now: "It would be created now.", wait: "It would wait.", never: "It never fits.",
+            refused: "It would be refused.", unknown: "Nobody knows here whether it fits." },
+  pods: { now: "All that it makes would fit now.", wait: "What it makes would not fit all at once now.",
+          never: "What it makes never fits.", refused: "Its pods would be refused.",
+          unknown: "Nobody knows here whether what it makes fits." },
+};
+
+function line(parent, text, kind) {
+  const made = document.createElement("p");
+  made.textContent = text;
+  if (kind) made.className = kind;
+  parent.append(made);
+}
+
+document.getElementById("explain").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const output = document.getElementById("explained");
+  const text = document.getElementById("manifest").value;
+  const namespace = document.getElementById("explain-namespace").value.trim();
+  const kind = text.trimStart().startsWith("{") ? "application/json" : "application/yaml";
+  output.replaceChildren();
+  try {
+    const answer = await fetch("/v1/explain" + (namespace ? "?namespace=" + encodeURIComponent(namespace) : ""),
+                               { method: "POST", headers: { "Content-Type": kind }, body: text });
+    const found = await answer.json();
+    if (!answer.ok) return line(output, found.detail, "verdict refused");
+    for (const part of found.parts) {
+      line(output, words[part.part][part.verdict] || part.verdict, "verdict " + part.verdict);
+      for (const why of part.why) line(output, why, "why");
+      for (const b of part.blockers) {
+        line(output, `quota ${b.quota}: ${b.resource} asks ${b.asked}, left ${b.left} of ${b.limited}`, "why");
+      }
+    }
+    if (found.note) line(output, found.note, "note");
+  } catch { line(output, "no answer: try again", "verdict refused"); }
+});

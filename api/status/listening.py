@@ -1,0 +1,81 @@
+"""Binds the address and runs the application there, until the process is asked to end."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Final
+
+import click
+import uvicorn
+
+from backoff_ctrl.api.exits import BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import FrameType
+
+    from fastapi import FastAPI
+
+GOODBYE: Final = 2
+"""Seconds for answers under way to end: streams never do by themselves."""
+CONNECTIONS_MAX: Final = 1000
+BACKLOG: Final = 128
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there. Raises ``BadInput`` if the address can't be used."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+        bound.listen(BACKLOG)
+    except OSError as error:
+        bound.close()
+        raise BadInput(
+            f"--listen: can't listen on {host} port {port} ({error.strerror or error}): choose another address"
+        ) from None
+    return bound
+
+
+def serve(app: FastAPI, bound: socket.socket, tls: tuple[Path, Path] | None) -> None:
+    """Run the application on a socket until SIGINT or SIGTERM; say where it is once it answers."""
+    host, port = bound.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    config = uvicorn.Config(
+        app,
+        loop="asyncio",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=CONNECTIONS_MAX,
+        timeout_graceful_shutdown=GOODBYE,
+        ssl_certfile=None if tls is None else tls[0],
+        ssl_keyfile=None if tls is None else tls[1],
+    )
+    url = f"http{'s' if tls else ''}://{shown}:{port}"
+    _Server(config, url, app.state.end_streams).run(sockets=[bound])
+
+
+class _Server(uvicorn.Server):
+    """Says where it is once it answers, and ends its streams before it waits for answers under way."""
+
+    def __init__(self, config: uvicorn.Config, url: str, end_streams: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._url = url
+        self._end_streams = end_streams
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - of the signal
+        """End in peace: the parent class would send itself the signal again afterwards. A second one ends at once."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._end_streams()
+        await super().shutdown(sockets)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        click.echo(f"listening on {self._url}")

@@ -1,0 +1,130 @@
+"""The cluster as ``serve`` sees it: its quotas, watched; LimitRanges and holders, read when somebody asks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from backoff_ctrl.api.commands.holding.page import document
+from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.answers.paging import is_list
+from backoff_ctrl.k8s.cluster.asking import Reach, ReachError
+from backoff_ctrl.k8s.gate.ledger import Ledger
+from backoff_ctrl.k8s.gate.timers import ThreadTimers
+from backoff_ctrl.k8s.holders.attribution import attribute
+from backoff_ctrl.k8s.holders.reader import HoldingsReader
+from backoff_ctrl.k8s.status.asked import ProblemError
+from backoff_ctrl.k8s.status.explaining.limit_ranges import items_of
+from backoff_ctrl.k8s.status.serving import Service
+from backoff_ctrl.k8s.watching.status import EVERYWHERE, Seeing
+from backoff_ctrl.k8s.watching.thread import WatchThread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from backoff_ctrl.k8s.cluster.finding import ClusterAccess
+    from backoff_ctrl.k8s.status.explaining.limit_ranges import Item
+
+KEPT: Final = 5.0
+"""Seconds that an answer of the API server about LimitRanges or holders is used again."""
+KEPT_MAX: Final = 256
+HOLDERS_AT_ONCE: Final = 2
+"""Namespaces whose holders are read at a time: each may list thousands of objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    until: float
+    value: Any
+
+
+class Cluster:
+    """One cluster. Its methods may be called from any thread."""
+
+    def __init__(self, place: ClusterAccess, namespaces: Sequence[str] = ()) -> None:
+        """Prepare to observe all namespaces, or only these. Raises ``ReachError`` if the settings can't be used."""
+        self.place = place
+        self.reach = Reach(place)
+        self._namespaces = namespaces
+        self._ledger = Ledger(ThreadTimers(), Policy(), "off", None)
+        self._watch = WatchThread(self._ledger, place.configuration, everywhere=not namespaces)
+        self._service = Service()
+        self.source = self._service.add(self._ledger, place.url, lambda: self._watch.book)
+        self.documents = self._service.documents
+        self._kept: dict[tuple[str, ...], _Kept] = {}
+        self._lock = threading.Lock()
+        self._reading = threading.BoundedSemaphore(HOLDERS_AT_ONCE)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._watch.start()
+        for namespace in self._namespaces:
+            self._watch.follow(namespace)
+
+    def close(self) -> None:
+        """End the watch and all connections."""
+        self._watch.stop()
+        self._ledger.close()
+        self.reach.close()
+
+    def unready(self) -> list[str]:
+        """Say why the answers are not complete; empty while all quotas that were asked for are watched."""
+        book = self._watch.book
+        reasons = []
+        for place in self._namespaces or (EVERYWHERE,):
+            sight = book.of(place)
+            if sight is None or sight.state is not Seeing.QUOTAS:
+                why = "not listed yet" if sight is None else sight.why or "not listed yet"
+                reasons.append(f"quotas of {'all namespaces' if place == EVERYWHERE else place}: {why}")
+        return reasons
+
+    def limit_ranges(self, namespace: str) -> Sequence[Item] | None:
+        """Return the limits in a namespace; None if they can't be read."""
+
+        def read() -> Sequence[Item] | None:
+            try:
+                status, listed = self.reach.ask("GET", f"/api/v1/namespaces/{namespace}/limitranges")
+            except ReachError:
+                return None
+            return items_of(listed["items"] or ()) if status == 200 and is_list(listed) else None
+
+        found: Sequence[Item] | None = self._once(("limits", namespace), read)
+        return found
+
+    def holders(self, namespace: str, quota: str | None) -> dict[str, Any]:
+        """Return who holds the quotas of a namespace. Raises ``ProblemError``."""
+
+        def read() -> dict[str, Any]:
+            if not self._reading.acquire(timeout=KEPT):
+                raise ProblemError(503, "holders are being read for others: try again")
+            try:
+                reach = Reach(replace(self.place, namespace=namespace))
+                try:
+                    return document(attribute(HoldingsReader(reach).read(quota), datetime.now(UTC)))
+                finally:
+                    reach.close()
+            except ReachError as error:
+                raise ProblemError(502, str(error)) from None
+            finally:
+                self._reading.release()
+
+        found: dict[str, Any] = self._once(("holders", namespace, quota or ""), read)
+        return found
+
+    def _once(self, key: tuple[str, ...], read: Callable[[], Any]) -> Any:
+        """Return what was read a moment ago, else read it."""
+        now = time.monotonic()
+        with self._lock:
+            kept = self._kept.get(key)
+        if kept is not None and now < kept.until:
+            return kept.value
+        value = read()
+        with self._lock:
+            self._kept.pop(key, None)
+            self._kept[key] = _Kept(time.monotonic() + KEPT, value)
+            while len(self._kept) > KEPT_MAX:
+                del self._kept[next(iter(self._kept))]
+        return value

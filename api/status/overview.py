@@ -1,0 +1,155 @@
+"""All namespaces at a glance: how full each is, and who waits there as the gates tell it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from backoff_ctrl.k8s.status.documents import namespace_item, quantity
+from backoff_ctrl.k8s.status.shapes import Watch  # noqa: TC001 - FastAPI reads the annotations
+from backoff_ctrl.k8s.status.slices import sliced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from backoff_ctrl.engine.explaining import CeilingSnapshot, NamespaceSnapshot
+    from backoff_ctrl.k8s.status.sources import Source
+
+    from .gates import Gate
+
+KEPT: Final = 1.0
+"""Seconds that the order of all namespaces is used again."""
+
+
+@dataclass
+class SeenNamespace:
+    """One namespace, as the cluster and the gates show it."""
+
+    namespace: str
+    watch: Watch | None
+    quotas: int
+    fullest: float | None
+    """What is used of its fullest quota, from 0 to 1 and above; null: it has no quota."""
+    waiting: int | None
+    """Creates that wait, in all gates together. Null: no gate is connected that answers."""
+    oldest_since: str | None
+    in_flight: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One resource of one quota: used, reserved for creates on their way, and free; shares of the limit."""
+
+    quota: str
+    resource: str
+    used: str
+    limited: str
+    free: str
+    used_share: float
+    reserved_share: float
+    full: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A namespace of the page, with its bars, the fullest first."""
+
+    namespace: str
+    fullest: float
+    bars: Sequence[Bar]
+    waiting: int | None
+    oldest_since: str | None
+
+
+class Overview:
+    """Orders the namespaces of one cluster. Thread-safe."""
+
+    def __init__(self, source: Source, gates: Sequence[Gate], clock: Callable[[], float] = time.monotonic) -> None:
+        """Show what ``source`` observes, and what the gates tell."""
+        self._source = source
+        self._gates = gates
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._until = float("-inf")
+        self._order: list[tuple[float, str]] = []
+
+    def seen(self, name: str) -> SeenNamespace:
+        """Return one namespace."""
+        item = namespace_item(self._source, name)
+        waits = self._waits(name)
+        found = self._source.namespace(name)
+        return SeenNamespace(
+            namespace=name,
+            watch=item.watch,
+            quotas=item.quotas,
+            fullest=None if found is None or not found[0].quotas else round(_fullest(found[0]), 4),
+            waiting=waits["waiting"],
+            oldest_since=waits["oldest_since"],
+            in_flight=waits["in_flight"],
+        )
+
+    def fullest(self, wanted: Callable[[str], bool], limit: int) -> tuple[list[Card], int]:
+        """Return cards of the fullest namespaces that are wanted, and how many there are of them in all."""
+        names = [name for _, name in self._ordered() if wanted(name)]
+        cards = [card for name in names[:limit] if (card := self._card(name)) is not None]
+        return cards, len(names)
+
+    def _ordered(self) -> list[tuple[float, str]]:
+        with self._lock:
+            if self._clock() >= self._until:
+                order = []
+                for name in self._source.namespaces():
+                    found = self._source.namespace(name)
+                    if found is not None and found[0].quotas:
+                        order.append((-_fullest(found[0]), name))
+                self._order = sorted(order)
+                self._until = self._clock() + KEPT
+            return self._order
+
+    def _card(self, name: str) -> Card | None:
+        found = self._source.namespace(name)
+        if found is None:
+            return None
+        bars = [
+            _bar(quota, resource, ceiling)
+            for quota, resources in sliced(found[0].quotas.items())
+            for resource, ceiling in resources.items()
+        ]
+        waits = self._waits(name)
+        bars.sort(key=lambda bar: (-bar.used_share, bar.quota, bar.resource))
+        return Card(name, _fullest(found[0]), bars, waits["waiting"], waits["oldest_since"])
+
+    def _waits(self, name: str) -> Mapping[str, Any]:
+        """Sum up what the gates tell of a namespace; null where none tells anything at all."""
+        answering = [gate for gate in self._gates if not gate.why]
+        if not answering:
+            return {"waiting": None, "oldest_since": None, "in_flight": None}
+        told = [gate.namespaces[name] for gate in answering if name in gate.namespaces]
+        return {
+            "waiting": sum(each.get("waiting") or 0 for each in told),
+            "oldest_since": min((each["oldest_since"] for each in told if each.get("oldest_since")), default=None),
+            "in_flight": sum(each.get("in_flight") or 0 for each in told),
+        }
+
+
+def _fullest(found: NamespaceSnapshot) -> float:
+    return max((_share(c, c.used) for resources in found.quotas.values() for c in resources.values()), default=0.0)
+
+
+def _share(ceiling: CeilingSnapshot, amount: int) -> float:
+    return max(0.0, amount / ceiling.limited) if ceiling.limited > 0 else 1.0
+
+
+def _bar(quota: str, resource: str, ceiling: CeilingSnapshot) -> Bar:
+    return Bar(
+        quota=quota,
+        resource=resource,
+        used=quantity(ceiling.used, resource),
+        limited=quantity(ceiling.limited, resource),
+        free=quantity(max(0, ceiling.headroom), resource),
+        used_share=_share(ceiling, ceiling.used),
+        reserved_share=_share(ceiling, ceiling.held + ceiling.reserved) if ceiling.limited else 0.0,
+        full=ceiling.headroom <= 0,
+    )

@@ -1,0 +1,1 @@
+"""Grafana dashboards, alerts and recording rules as code: ``python -m dashboards`` writes the files beside this one."""

@@ -1,0 +1,102 @@
+"""The token that actions need: from the environment, else drawn and written to a file that only this user can read.
+
+Any web page can send requests to loopback, and any local user can connect to it. So actions need a secret even there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import logging
+import os
+import secrets
+import stat
+import tempfile
+from pathlib import Path
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+TOKEN: Final = "BACKOFF_CTRL_STATUS_TOKEN"  # noqa: S105 - its name
+"""The environment variable with the token. Unset: one is drawn for each process."""
+TOKEN_MIN: Final = 16
+"""Characters of a token at least: it may be guessed at the rate of a local server."""
+
+
+class Token:
+    """The token of one server. Without a place to write a drawn one there is none, and actions are refused."""
+
+    def __init__(self, port: int) -> None:
+        """Take the token of the environment, or draw one and write it for whoever acts at this ``port``."""
+        self.file: Path | None = None
+        given = os.environ.get(TOKEN, "").strip()
+        self._text = given
+        if given and len(given) < TOKEN_MIN:
+            log.error("%s is shorter than %d characters: it is not used, and nobody may act", TOKEN, TOKEN_MIN)
+            self._text = ""
+        elif not given:
+            self._text = secrets.token_urlsafe(24)
+            try:
+                self.file = _write(token_file(port), self._text)
+            except OSError as error:
+                self._text = ""
+                log.warning("nobody may act on this gate, since its token can't be kept (%s): set %s", error, TOKEN)
+
+    def allows(self, authorization: str) -> bool:
+        """Say whether a header ``Authorization`` has the token."""
+        kind, _, given = authorization.partition(" ")
+        right = hmac.compare_digest(given.strip().encode(), self._text.encode())
+        return right and kind.lower() == "bearer" and bool(self._text)
+
+    @property
+    def where(self) -> str:
+        """Say where to find it."""
+        return f"the variable {TOKEN} of the gate's program" if self.file is None else f"the file {self.file}"
+
+    def close(self) -> None:
+        """Remove the file."""
+        if self.file is not None:
+            with contextlib.suppress(OSError):
+                self.file.unlink()
+            self.file = None
+
+
+def token_file(port: int) -> Path:
+    """Return where the token of the server at this port is kept: a folder of this user's own."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    folder = Path(runtime) / "backoff-ctrl" if runtime else Path(tempfile.gettempdir()) / f"backoff-ctrl-{_user()}"
+    return folder / f"status-{port}.token"
+
+
+def read_token(port: int) -> str:
+    """Return the token for the server at this port of this machine; empty if this user has none."""
+    given = os.environ.get(TOKEN, "").strip()
+    if given:
+        return given
+    try:
+        file = token_file(port)
+        return file.read_text(encoding="ascii").strip() if _is_ours(file.parent) else ""
+    except (OSError, ValueError):
+        return ""
+
+
+def _write(file: Path, text: str) -> Path:
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not _is_ours(file.parent):
+        raise PermissionError(f"{file.parent} belongs to somebody else, or others may write there")
+    with contextlib.suppress(FileNotFoundError):
+        file.unlink()  # of a process that was killed
+    opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
+    with os.fdopen(opened, "w", encoding="ascii") as stream:
+        stream.write(text + "\n")
+    return file
+
+
+def _is_ours(folder: Path) -> bool:
+    found = folder.lstat()
+    mine = _user() in (found.st_uid, -1)
+    return mine and stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o022
+
+
+def _user() -> int:
+    return os.getuid() if hasattr(os, "getuid") else -1

@@ -1,0 +1,115 @@
+"""Compute the parts of a manifest: the objects that controllers make of it, with what each is charged.
+
+A *part* is a number of equal objects. The parts of a manifest exist at the same time, so they must fit together. They
+are what the controllers of Kubernetes and of well-known operators make (``makers``), as far as the manifest tells;
+what ``footprint`` lacks of admission, they lack, too. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from .charge import charge
+from .fields import FootprintError, mapping_at, required_mapping_at, text_at
+from .makers.dask import DASK
+from .makers.jobset import JOB_SETS
+from .makers.kubeflow import TRAINING_JOBS
+from .makers.made import Made, Maker
+from .makers.ray import RAY
+from .makers.spark import SPARK
+from .makers.workloads import WORKLOADS
+from .resource_names import resource_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from backoff_ctrl.engine.demand import Demand
+
+PARTS_MAX: Final = 16
+"""As many parts as a gang may have."""
+
+_MAKERS: Final[Mapping[str, Maker]] = {**WORKLOADS, **JOB_SETS, **TRAINING_JOBS, **RAY, **SPARK, **DASK}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Equal objects that a controller makes. ``demand`` is the charge of one of them."""
+
+    demand: Demand
+    count: int | None
+    """None where only the cluster knows: a DaemonSet makes a pod for each node."""
+    kind: str
+    made_by: str
+    """The kind of the object that owns them."""
+    template: str = ""
+    """For pods, the path of the section that they are made from, where their labels can be set; or empty."""
+    suspended: bool = False
+    """They are made only when the manifest is resumed."""
+
+
+def parts_of(manifest: Mapping[str, Any], *, resource: str | None = None) -> tuple[Part, ...]:
+    """Return what a manifest makes, in the order of its fields; nothing for kinds that make nothing or are unknown.
+
+    ``resource`` is ``RESOURCE[.GROUP]`` if the caller knows it. Parts of zero objects are left out. Raises
+    ``FootprintError`` for a malformed manifest, and for more than 16 parts.
+    """
+    parts = tuple(part for part in all_parts(manifest, resource or resource_of(manifest)) if part.count != 0)
+    if len(parts) > PARTS_MAX:
+        surplus = parts[PARTS_MAX]
+        raise FootprintError(
+            f"{surplus.template or 'spec'}: {surplus.kind} made by {surplus.made_by} is part {PARTS_MAX + 1} of this "
+            f"manifest: at most {PARTS_MAX} parts can be admitted together, split it"
+        )
+    return parts
+
+
+def all_parts(manifest: Mapping[str, Any], resource: str) -> tuple[Part, ...]:
+    """Return the parts, those of zero objects too, however many. Raises ``FootprintError`` for a malformed manifest."""
+    if not makes_others(resource):
+        return ()
+    root = Made(
+        kind=text_at(manifest, "kind", ""),
+        resource=resource,
+        spec=required_mapping_at(manifest, "spec", ""),
+        at="spec",
+        metadata=mapping_at(manifest, "metadata", ""),
+        version=text_at(manifest, "apiVersion", "").rpartition("/")[2],
+    )
+    found: dict[tuple[object, ...], Part] = {}
+    for part in _parts(root, 1, suspended=False):
+        key = (part.demand.key, part.kind, part.made_by, part.template, part.suspended)
+        found[key] = _together(found[key], part) if key in found else part
+    return tuple(found.values())
+
+
+def makes_others(resource: str) -> bool:
+    """Return whether objects of a kind make others, and we know which.
+
+    A bare pod does not count: the claims of its ephemeral volumes are told only where something else makes the pod.
+    """
+    return resource in _MAKERS and resource != "pods"
+
+
+def is_custom(resource: str) -> bool:
+    """Return whether a kind is none of Kubernetes' own: only its operator knows what it may make."""
+    group = resource.partition(".")[2]
+    return "." in group and not group.endswith(".k8s.io")
+
+
+def _parts(made: Made, number: int | None, *, suspended: bool) -> Iterator[Part]:
+    """Go through what ``number`` objects make, and what that makes in turn."""
+    own = _MAKERS.get(made.resource)
+    for child in (*made.makes, *(own(made) if own else ())):
+        count = None if number is None or child.number is None else number * child.number
+        waits = suspended or child.suspended
+        document = {"kind": child.kind, "metadata": child.metadata, "spec": child.spec}
+        demand = charge(document, child.resource, child.at)
+        yield Part(demand, count, child.kind, made.kind, child.template if child.kind == "Pod" else "", waits)
+        yield from _parts(child, count, suspended=waits)
+
+
+def _together(one: Part, other: Part) -> Part:
+    """Return two parts of equal objects as one: the Jobs of a JobSet."""
+    count = None if one.count is None or other.count is None else one.count + other.count
+    return Part(one.demand, count, one.kind, one.made_by, one.template, one.suspended)

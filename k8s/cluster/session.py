@@ -1,0 +1,76 @@
+"""Our own requests on asyncio, with the address, TLS settings, proxy and credentials of any official client.
+
+A project may have no client for asyncio, or one of any generation: what only lists, watches and writes JSON needs none.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import aiohttp
+
+from .settings import credentials, detour_of, tls_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from types import TracebackType
+
+LINE_BUFFER: Final = 2**21
+"""Bytes read ahead. Watch events may be longer than aiohttp's default buffer."""
+
+
+class ClusterSession:
+    """Requests to one API server. An async context manager.
+
+    ``configuration`` is one of ``kubernetes``, ``kubernetes.aio`` or ``kubernetes_asyncio``. Its current token is sent
+    with each request.
+    """
+
+    def __init__(self, configuration: Any) -> None:
+        """Prepare; nothing is read or opened yet."""
+        self._configuration = configuration
+
+    async def __aenter__(self) -> Self:
+        """Open the session; connections are made when needed, as many as there are requests at a time."""
+        connector = aiohttp.TCPConnector(limit=0, ssl=tls_of(self._configuration))
+        self._session = aiohttp.ClientSession(connector=connector, trust_env=True, read_bufsize=LINE_BUFFER)
+        self._detour = detour_of(self._configuration)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the session and its connections; answers that are still being read break off."""
+        await self._session.close()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Iterable[tuple[str, Any]] = (),
+        headers: Mapping[str, str] | None = None,
+        body: object = None,
+        timeout: float | aiohttp.ClientTimeout,  # noqa: ASYNC109 - passed on: it also limits the pauses of a stream
+    ) -> aiohttp.ClientResponse:
+        """Send a request with the current credentials, ``body`` as JSON; return the response, its body unread.
+
+        ``timeout``: seconds for all of it, or aiohttp's limits for its parts.
+
+        Raises aiohttp's errors, and ``TimeoutError``.
+        """
+        limits = timeout if isinstance(timeout, aiohttp.ClientTimeout) else aiohttp.ClientTimeout(total=timeout)
+        settings = self._configuration.auth_settings()
+        if inspect.isawaitable(settings):  # kubernetes.aio, and kubernetes_asyncio since 33
+            settings = await settings
+        sent = {"User-Agent": "backoff-ctrl", "Accept": "application/json", **credentials(settings), **(headers or {})}
+        return await self._session.request(
+            method,
+            f"{self._configuration.host}{path}",
+            params=[(name, str(value)) for name, value in query],
+            json=body,
+            headers=sent,
+            timeout=limits,
+            **self._detour,
+        )

@@ -1,0 +1,90 @@
+"""What a waiting create waits for, as data for people and programs: callbacks, errors, log lines, status. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from backoff_ctrl.engine.quantities import format_quantity
+
+if TYPE_CHECKING:
+    from backoff_ctrl.engine.explaining import Explanation
+
+SAME_KEY: Final = "same-key"
+"""The reason of a create that waits for another one with its key."""
+PASSING: Final = "its-turn"
+"""The reason of a create that nothing lasting keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One create that waits, and why.
+
+    ``kind`` is the resource, ``pods`` or ``jobs.batch``. ``name`` ends with ``*`` where it is still to be drawn.
+    ``reason``: ``quota``, ``paused`` (the quota's limit is 0), ``kept-for-another`` (the room is kept for one that
+    waited longer), ``never-fits``, ``overload``, ``namespace-slowed``, ``first-contact``, ``same-key`` or ``its-turn``.
+    Where a quota is the reason, ``quota`` and ``resource`` name it, else they are empty. ``asked``, ``left`` and
+    ``limited`` are Quantities (``"1500m"``, ``"4Gi"``); ``*_nano`` are the same as integers of nano-units, and
+    ``left_nano`` may be below 0. ``place`` is 1 for the first in line. ``waited``: seconds since the create began.
+    ``next_probe`` and ``estimate``: seconds from now, or None if unknown.
+    """
+
+    namespace: str
+    kind: str
+    name: str
+    reason: str
+    quota: str = ""
+    resource: str = ""
+    asked: str = "0"
+    left: str = "0"
+    limited: str = "0"
+    asked_nano: int = 0
+    left_nano: int = 0
+    limited_nano: int = 0
+    place: int = 1
+    waited: float = 0.0
+    next_probe: float | None = None
+    estimate: float | None = None
+    priority: int = 0
+    server: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its kind, namespace and name."""
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+    @property
+    def why(self) -> str:
+        """Say in words what it waits for."""
+        if self.reason == SAME_KEY:
+            return "another create with its key goes first"
+        if not self.quota:
+            return f"{self.reason}; place {self.place} in line"
+        amounts = f"asks {self.resource}={self.asked}, {self.left} left in quota {self.quota}"
+        return f"{self.reason}: {amounts}; place {self.place} in line"
+
+
+def wait_of(what: tuple[str, str, str], why: Explanation | None, *, reason: str = PASSING, **more: Any) -> Wait:
+    """Say what a create waits for. ``what`` is its namespace, kind and name. ``why`` is the engine's word.
+
+    None: the engine has none, and ``reason`` is the reason. ``more``: the server, the priority, how long it has waited.
+    """
+    if why is None:
+        return Wait(*what, reason, **more)
+    binary = "memory" in why.resource or "storage" in why.resource
+    return Wait(
+        *what,
+        why.reason,
+        why.quota,
+        why.resource,
+        asked=format_quantity(why.asked, binary=binary),
+        left=format_quantity(max(0, why.left), binary=binary),  # a probe in flight holds more than there is
+        limited=format_quantity(why.limited, binary=binary),
+        asked_nano=why.asked,
+        left_nano=why.left,
+        limited_nano=why.limited,
+        place=why.place,
+        next_probe=why.next_probe,
+        estimate=why.estimate,
+        **more,
+    )

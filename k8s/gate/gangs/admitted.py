@@ -1,0 +1,140 @@
+"""A gang that was admitted: its members are created one by one from what is reserved for it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from uuid import uuid4
+
+from backoff_ctrl.engine.gangs import Draw
+from backoff_ctrl.k8s.creates.naming import GANG_LABEL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from backoff_ctrl.engine.controller import Controller
+    from backoff_ctrl.engine.demand import Demand
+    from backoff_ctrl.engine.gangs import Gang
+    from backoff_ctrl.engine.requests import Request
+    from backoff_ctrl.k8s.creates.creation import Creation
+
+    from .asked import GangAsked
+
+
+_NAMED: Final = re.compile(r"(?P<field>[^\[]+)(?:\[(?P<index>\d+)\])?")
+
+
+class Desk(Protocol):
+    """What a gang asks of the ledger that it was admitted by."""
+
+    def give_back_gang(self, gang: AdmittedGang) -> None:
+        """End it: what is undrawn is no longer reserved."""
+
+    def appeared(self, gang: AdmittedGang, uid: str, manifest: Mapping[str, Any], resource: str) -> bool:
+        """Note a member that somebody else created."""
+
+
+class AdmittedGang:
+    """Room for a whole gang: create its members with ``create``, then leave the ``with`` block.
+
+    ``gate`` is the gate that it waited at. Without ``gang`` nothing is reserved: the gate does not enforce, or failed;
+    its members are then created like any others.
+    """
+
+    def __init__(self, gate: Any, desk: Desk, asked: GangAsked, gang: Gang | None, engine: Controller | None) -> None:
+        """``engine`` is the one that admitted it: after an internal error there is a new one, which knows no gang."""
+        self.gate = gate
+        self.asked = asked
+        self.namespace = asked.creation.namespace
+        self.label = uuid4().hex[:16]  # the value of ``GANG_LABEL`` in what others make of it
+        self.gang = gang
+        self.engine = engine
+        self._desk = desk
+
+    @property
+    def name(self) -> str:
+        """What people know it by."""
+        return self.asked.creation.name
+
+    @property
+    def whole(self) -> bool:
+        """Whether the whole was found to fit. False: quotas can't be read, or nothing is reserved."""
+        return self.gang is not None and self.gang.whole
+
+    @property
+    def drawn(self) -> int:
+        """The number of members that were sent and not refused."""
+        return 0 if self.gang is None else self.gang.drawn
+
+    @property
+    def undrawn(self) -> int:
+        """The number of members that may still be created from what is reserved."""
+        return 0 if self.gang is None or self.gang.end is not None else self.gang.left
+
+    @property
+    def given_back(self) -> int:
+        """The number of members that were given back: its limit has passed, or its block was left."""
+        return self.gang.left if self.gang is not None and self.gang.end in ("limit", "given-back") else 0
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is reserved any more: all were drawn, it was given back, or its limit has passed."""
+        return self.gang is None or self.gang.end is not None
+
+    def create(self, creation: Creation, transport: Any) -> Any:
+        """Create a member as ``gate.create`` does (await it on an ``AsyncGate``). What is no member waits in line."""
+        return self.gate.create(replace(creation, gang=self), transport)
+
+    def appeared(self, uid: str, manifest: Mapping[str, Any], resource: str = "pods") -> bool:
+        """Note a member that somebody else created, by its uid and its manifest as stored; say whether it counts."""
+        return self._desk.appeared(self, uid, manifest, resource)
+
+    def labelled(self, resource: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Return what is created with the gang's label where others make pods from it."""
+        for path in self.asked.templates.get(resource, ()):
+            body = with_label(body, path.split("."), self.label)
+        return body
+
+    def leave(self, *, failed: bool) -> None:
+        """Give back what is undrawn, unless others are still to make it of what was created."""
+        if failed or not self.asked.pods_made or not self.drawn:
+            self.give_back()
+
+    @property
+    def made(self) -> bool:
+        """Whether all pods that others make have appeared."""
+        gang = self.gang
+        return gang is None or not any(gang.undrawn[part] for part in self.asked.pods_made)
+
+    def give_back(self) -> None:
+        """Give back what is undrawn. Twice is no error."""
+        if not self.over:
+            self._desk.give_back_gang(self)
+
+    # -- called by the ledger, which holds its lock ---------
+
+    def member(self, number: str, demand: Demand, flow: str, engine: Controller) -> Request | None:
+        """Describe a create of this demand as a draw; None: it is no member, or none is left."""
+        gang = self.gang
+        if gang is None or engine is not self.engine:
+            return None
+        for part, shape in enumerate(gang.shapes):
+            if shape.demand.key == demand.key and (gang.end in ("given-back", "limit") or gang.may_draw(part)):
+                return Draw(number, gang, part, flow)
+        return None
+
+
+def with_label(body: dict[str, Any], path: list[str], label: str) -> dict[str, Any]:
+    """Return a copy of a manifest with the gang's label in the metadata of one section (``spec.template``)."""
+    if not path:
+        metadata = dict(body.get("metadata") or {})
+        return {**body, "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), GANG_LABEL: label}}}
+    named = _NAMED.fullmatch(path[0])
+    assert named is not None
+    name, index = named["field"], named["index"]
+    if index is None:
+        return {**body, name: with_label(body.get(name) or {}, path[1:], label)}
+    listed = list(body[name])
+    listed[int(index)] = with_label(listed[int(index)], path[1:], label)
+    return {**body, name: listed}

@@ -1,0 +1,119 @@
+"""What a caller asks for: a gang of members in one namespace, checked before anything waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from backoff_ctrl.engine.errors import GangError
+from backoff_ctrl.engine.parts import MEMBERS_MAX, Parts, is_count
+from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint
+from backoff_ctrl.k8s.charges.parts import parts_of
+from backoff_ctrl.k8s.charges.resource_names import resource_of
+from backoff_ctrl.k8s.creates.creation import Creation, OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from backoff_ctrl.engine.demand import Demand
+
+
+class GangRefused(Exception):  # noqa: N818 - the engine's word for it
+    """A gang was not admitted, and nothing of it was created; the message says why, with the part and the amount."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangAsked:
+    """A gang: its parts, and how it waits. ``limit``: seconds without a draw after which what is undrawn is given back.
+
+    ``creation`` says where it goes, and with which priority and time limit it waits; its body names the gang.
+    ``templates`` are the sections from which others make pods, by the resource that is created for that: the pods get
+    the gang's label there. ``pods_made`` are the numbers of those parts, from 0.
+    """
+
+    creation: Creation
+    parts: Parts
+    limit: float | None = None
+    standing: bool = False
+    templates: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    pods_made: frozenset[int] = frozenset()
+
+    @property
+    def count(self) -> int:
+        """The number of members."""
+        return sum(count for _, count in self.parts.parts)
+
+
+class _Members:
+    """Collects members; those of equal charge are one part."""
+
+    def __init__(self, namespace: str, resource: str) -> None:
+        self.namespace = namespace
+        self.resource = resource
+        self.counts: dict[tuple[str, bool], tuple[Demand, int]] = {}  # by demand, and whether others make them
+        self.templates: dict[str, frozenset[str]] = {}
+
+    def add(self, number: int, manifest: Mapping[str, Any], count: int) -> None:
+        metadata = manifest.get("metadata") if isinstance(manifest, dict) else None
+        other = metadata.get("namespace") if isinstance(metadata, dict) else None
+        if other not in (None, "", self.namespace):
+            raise GangError(
+                f"part {number} is of namespace {other}, the gang of {self.namespace}: quotas hold for one each"
+            )
+        try:
+            resource = resource_of(manifest) if manifest.get("kind") and manifest.get("apiVersion") else self.resource
+            self._put(footprint(manifest, resource=resource), count, made=False)
+            made = [part for part in parts_of(manifest, resource=resource) if not part.suspended]
+        except (FootprintError, AttributeError) as error:
+            raise GangError(f"part {number} can't be read: {error}") from error
+        for part in made:
+            if part.count is None:
+                raise GangError(f"part {number}: only the cluster knows how many {part.kind}s a {part.made_by} makes")
+            self._put(part.demand, count * part.count, made=part.kind == "Pod")
+        sections = frozenset(part.template for part in made if part.template)
+        if sections:
+            self.templates[resource] = self.templates.get(resource, frozenset()) | sections
+
+    def _put(self, demand: Demand, count: int, *, made: bool) -> None:
+        known = self.counts.get((demand.key, made))
+        if known is not None and is_count(count):
+            count += known[1]
+        self.counts[demand.key, made] = (demand, count)
+
+
+def _is_limit(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def gang_of(  # noqa: PLR0913 - each is an option of its own
+    namespace: str,
+    members: Iterable[tuple[Mapping[str, Any], int]],
+    *,
+    resource: str = "pods",
+    name: str = "",
+    server: str = "",
+    credential: str = "",
+    priority: int = 0,
+    timeout: float | None = None,
+    limit: float | None = None,
+    standing: bool = False,
+) -> GangAsked:
+    """Describe a gang by (manifest, number of them). Members of equal charge are one part.
+
+    What a manifest's controller makes of it (the pods of a Job) belongs to the gang. ``resource`` is that of manifests
+    without a kind. ``name`` is what people know the gang by. ``standing``: what lives of it already lacks these
+    members, after a restart: it does not wait. Raises ``OptionError`` for an option that is wrong, and ``GangError``,
+    which is a ``ValueError``, for members that can't be read, are of several namespaces, or make no gang.
+    """
+    if limit is not None and not _is_limit(limit):
+        raise OptionError(f"limit must be a number of seconds above 0, not {limit!r}")
+    found = _Members(namespace, resource)
+    for number, (manifest, count) in enumerate(members, 1):
+        if not is_count(count):
+            raise GangError(f"part {number} has 1 to {MEMBERS_MAX} members, as a whole number, not {count!r}")
+        found.add(number, manifest, count)
+    parts = Parts(found.counts.values())
+    body = {"metadata": {"name": name or f"gang-of-{sum(count for _, count in parts.parts)}"}}
+    creation = Creation(server, credential, namespace, resource, body, priority, timeout)
+    made = frozenset(number for number, (_, is_made) in enumerate(found.counts) if is_made)
+    return GangAsked(creation, parts, limit, standing, found.templates, made)

@@ -1,0 +1,107 @@
+"""The environment variables that set how creates are gated, and what happens to values that are not understood.
+
+A typo in an environment variable must not stop a platform (law 18): it is reported once, as an error in the log, and
+by ``backoff-ctrl doctor``. The wrong part of ``BACKOFF_CTRL_MODE`` then counts as ``shadow``, under which creates are
+sent at once, as without the gate; another value that is wrong counts as not set.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from backoff_ctrl.k8s.creates.creation import OptionError, check_options
+from backoff_ctrl.k8s.creates.modes import MODES
+from backoff_ctrl.k8s.creates.naming import UNSIGNED, Signature
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from backoff_ctrl.k8s.creates.modes import Mode
+
+log = logging.getLogger(__name__)
+
+MODE: Final = "BACKOFF_CTRL_MODE"
+TIMEOUT: Final = "BACKOFF_CTRL_TIMEOUT"
+GATE_NAME: Final = "BACKOFF_CTRL_GATE_NAME"
+TRUSTED_GATES: Final = "BACKOFF_CTRL_TRUSTED_GATES"
+_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?|\*")
+
+
+@dataclass
+class Environment:
+    """What the variables say. ``wrong`` holds a sentence for each value that is not understood."""
+
+    mode: dict[str, Mode] = field(default_factory=dict)
+    timeout: float | None = None
+    signature: Signature = UNSIGNED
+    wrong: list[str] = field(default_factory=list)
+
+
+def read_environment(given: Mapping[str, str] = os.environ) -> Environment:
+    """Read the variables. Never raises."""
+    found = Environment()
+    _read_mode(given.get(MODE, ""), found)
+    _read_timeout(given.get(TIMEOUT, ""), found)
+    _read_gates(given.get(GATE_NAME, ""), given.get(TRUSTED_GATES, ""), found)
+    return found
+
+
+def environment() -> Environment:
+    """Read the variables of this process, and log what is wrong with them: once for each value."""
+    found = read_environment()
+    for sentence in found.wrong:
+        if sentence not in _LOGGED:
+            _LOGGED.add(sentence)
+            log.error("%s", sentence)
+    return found
+
+
+_LOGGED: Final[set[str]] = set()
+
+
+def _read_mode(text: str, found: Environment) -> None:
+    """Read ``shadow`` or ``shadow,team-a=enforce``: a mode for all, and modes of single namespaces."""
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        namespace, _, mode = (each.strip() for each in (part if "=" in part else f"*={part}").partition("="))
+        known = next((each for each in MODES if each == mode.lower()), None)
+        if not _NAMESPACE.fullmatch(namespace):
+            namespace, known = "*", None
+        if known is None or namespace in found.mode:
+            found.wrong.append(
+                f"{MODE}={text!r} is not understood at {part!r}: write a mode ({', '.join(MODES)}), and with commas "
+                "other modes of single namespaces, each once, such as shadow,team-a=enforce. Until this is mended, "
+                f"{'all namespaces that it does not name are' if namespace == '*' else f'namespace {namespace} is'} "
+                "in shadow mode: creates are sent at once, as without the gate"
+            )
+            known = "shadow"
+        found.mode[namespace] = known
+
+
+def _read_timeout(text: str, found: Environment) -> None:
+    if text.strip():
+        try:
+            timeout = float(text)
+            check_options(timeout, None, None, None)
+        except (ValueError, OptionError):
+            found.wrong.append(
+                f"{TIMEOUT}={text!r} is not understood: write a number of seconds, 0 or more. "
+                "Until this is mended, creates wait without a limit"
+            )
+        else:
+            found.timeout = timeout
+
+
+def _read_gates(name: str, trusted: str, found: Environment) -> None:
+    names = [each.strip() for each in trusted.split(",") if each.strip()]
+    for variable, text in [(GATE_NAME, name.strip()), *((TRUSTED_GATES, each) for each in names)]:
+        if text and not _NAME.fullmatch(text):
+            found.wrong.append(
+                f"{variable}: {text!r} is no name of a gate: write letters, digits, '-', '_' and '.'. It is ignored"
+            )
+    valid = frozenset(each for each in names if _NAME.fullmatch(each))
+    found.signature = Signature(name.strip() if _NAME.fullmatch(name.strip()) else "", valid)

@@ -1,0 +1,292 @@
+"""Counts what happens in a gate as it happens, by namespace, quota and resource, and tells the ring of decisions.
+
+Everything is a few additions under a lock of its own: nobody who decides waits for somebody who looks.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from backoff_ctrl.k8s.answers.answer import GateClosed, WaitedTooLong
+from backoff_ctrl.k8s.answers.rejections import Lane
+
+from .catalogue import DECISION_BUCKETS, WAIT_BUCKETS, WAKE_BUCKETS
+from .decisions import Ring
+from .retries import calls_saved
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from backoff_ctrl.engine.explaining import Explanation
+    from backoff_ctrl.engine.quotas import ObservedQuota
+    from backoff_ctrl.engine.requests import Request
+    from backoff_ctrl.engine.tickets import Refusal
+    from backoff_ctrl.k8s.answers.answer import Answer
+    from backoff_ctrl.k8s.answers.rejections import Rejection
+    from backoff_ctrl.k8s.gate.telling.noting import Seen, Verdict
+
+KINDS_MAX: Final = 64
+"""Kinds that are counted apart; those of all others are ``other``: a kind is a label of series."""
+NAMESPACES_MAX: Final = 20_000
+"""Namespaces that are counted, and quotas whose last state is kept. Beyond, those known first are forgotten."""
+WAKES_WITHIN: Final = 10.0
+"""Seconds: an admission later than that has nothing to do with the last news of room."""
+
+
+class Histogram:
+    """Counts of values up to each bound, and their sum. The last count is of those beyond all bounds."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        """Start with no value."""
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def copy(self) -> Histogram:
+        """Return a copy that no longer changes."""
+        copied = Histogram(self.bounds)
+        copied.counts, copied.sum = self.counts.copy(), self.sum
+        return copied
+
+
+class NamespaceCounts:
+    """What was counted in one namespace."""
+
+    __slots__ = ("attempts", "creates", "probes", "refusals", "saved", "shadow", "waits")
+
+    def __init__(self) -> None:
+        """Start with nothing counted."""
+        self.creates: Counter[tuple[str, str]] = Counter()  # ended, by kind and outcome
+        self.attempts: Counter[tuple[str, str]] = Counter()  # by kind, and lane or "created"
+        self.refusals: Counter[tuple[str, str]] = Counter()  # by quota and resource
+        self.probes: Counter[str] = Counter()  # passed, refused, or undecided
+        self.shadow: Counter[str] = Counter()
+        self.waits: Histogram | None = None  # of creates that waited
+        self.saved = 0
+
+    def copy(self) -> NamespaceCounts:
+        """Return a copy that no longer changes."""
+        copied = NamespaceCounts()
+        for name in ("creates", "attempts", "refusals", "probes", "shadow"):
+            setattr(copied, name, getattr(self, name).copy())
+        copied.waits = self.waits and self.waits.copy()
+        copied.saved = self.saved
+        return copied
+
+
+class _Wait:
+    """What is remembered of a create that waits or has waited."""
+
+    __slots__ = ("declined", "refused", "since", "total", "waited")
+
+    def __init__(self) -> None:
+        self.since: float | None = None  # it is in line since then
+        self.total = 0.0  # seconds in line before that
+        self.refused = 0  # sends that a quota refused
+        self.waited = False
+        self.declined = False  # the engine refused it
+
+
+class Counters:
+    """An ``Observer`` of one ledger. Its methods are safe from any thread."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        explain: Callable[[Request], Explanation | None],
+        *,
+        gate: str = "",
+        wall: Callable[[], float] = time.time,
+        ring: Ring | None = None,
+    ) -> None:
+        """``clock`` is the ledger's, in seconds; ``explain`` says why a create waits; ``wall`` is Unix time.
+
+        ``gate`` is its name; several gates of a process share one ``ring``.
+        """
+        self.ring = ring if ring is not None else Ring()
+        self._clock = clock
+        self._explain = explain
+        self._wall = wall
+        self.renew(gate)
+
+    def renew(self, gate: str) -> None:
+        """Count from 0: at the beginning, and in a forked child, where the lock may be held for ever."""
+        self.started = self._wall()
+        self.decisions = Histogram(DECISION_BUCKETS)
+        self.wakes = Histogram(WAKE_BUCKETS)
+        self.namespaces: dict[str, NamespaceCounts] = {}
+        self._gate = gate
+        self._lock = threading.Lock()
+        self._kinds: set[str] = set()
+        self._room: dict[str, float] = {}  # namespaces with news of room that admitted none yet, and when it came
+        self._seen: dict[tuple[str, str], ObservedQuota] = {}
+
+    def of(self, namespace: str) -> NamespaceCounts:
+        """Return a copy of what was counted in a namespace."""
+        with self._lock:
+            found = self.namespaces.get(namespace)
+            return NamespaceCounts() if found is None else found.copy()
+
+    def names(self) -> list[str]:
+        """Return the namespaces in which something was counted, the first one first."""
+        with self._lock:
+            return list(self.namespaces)
+
+    def histograms(self) -> tuple[Histogram, Histogram]:
+        """Return copies of the histograms of decisions and of wakes."""
+        with self._lock:
+            return self.decisions.copy(), self.wakes.copy()
+
+    # -- called by the gate (Observer) ---------
+
+    def begun(self, create: Seen) -> None:
+        """Do nothing: a create is counted when it ends."""
+
+    def figures(self) -> tuple[()]:
+        """Return no samples: the metrics read the counts themselves."""
+        return ()
+
+    def waits(self, create: Seen, request: Request) -> None:
+        """Note that a create joined the line."""
+        wait = self._wait(create)
+        wait.since, wait.waited = self._clock(), True
+        self._tell("waits", create, **_why(self._explain(request)))
+
+    def admitted(self, create: Seen) -> None:
+        """Note that a create left the line with a ticket. One that did not wait is not worth a line of its own."""
+        wait = create.noted
+        if not isinstance(wait, _Wait) or wait.since is None:
+            return
+        now = self._clock()
+        since, wait.since = wait.since, None
+        wait.total += now - since
+        with self._lock:
+            news = self._room.pop(create.creation.namespace, None)
+            if news is not None and since <= news and now - news <= WAKES_WITHIN:
+                self.wakes.add(now - news)
+        self._tell("admitted", create, waited=wait.total)
+
+    def answered(self, create: Seen, answer: Answer, rejection: Rejection | None, *, probe: bool) -> None:
+        """Count an answer of the server to a create."""
+        lane = "created" if answer.ok else str(rejection.lane) if rejection is not None else str(Lane.OTHER)
+        refused = rejection is not None and rejection.lane is Lane.QUOTA
+        with self._lock:
+            counts = self._counts(create)
+            counts.attempts[self._kind(create), lane] += 1
+            if probe:
+                counts.probes["passed" if answer.ok else "refused" if refused else "undecided"] += 1
+            if refused and rejection is not None:
+                for resource in rejection.requested:
+                    counts.refusals[rejection.quota, resource] += 1
+        if rejection is None or answer.ok:
+            return
+        if refused:
+            self._wait(create).refused += 1
+        resource = next(iter(rejection.requested), "")
+        self._tell("refused", create, lane=lane, quota=rejection.quota, resource=resource, probe=probe)
+
+    def declined(self, create: Seen, refusal: Refusal) -> None:
+        """Note that the engine refuses a create."""
+        self._wait(create).declined = True
+        self._tell("declined", create, reason=refusal.reason)
+
+    def ended(self, create: Seen) -> None:
+        """Count how a create ended, and how long it waited."""
+        wait = create.noted if isinstance(create.noted, _Wait) else None
+        outcome = "declined" if wait is not None and wait.declined else _outcome(create)
+        waited = None
+        with self._lock:
+            counts = self._counts(create)
+            counts.creates[self._kind(create), outcome] += 1
+            if wait is not None and wait.waited:
+                if wait.since is not None:
+                    wait.total += self._clock() - wait.since
+                waited = wait.total
+                counts.waits = counts.waits or Histogram(WAIT_BUCKETS)
+                counts.waits.add(waited)
+                counts.saved += calls_saved(waited, wait.refused)
+        create.noted = None
+        if outcome != "declined":  # told before, with its reason
+            self._tell(outcome, create, waited=waited)
+
+    def shadowed(self, namespace: str, verdict: Verdict) -> None:
+        """Count what enforcing would have done."""
+        with self._lock:
+            self._counts_of(namespace).shadow[verdict] += 1
+
+    def observed(self, namespace: str, quota: str, seen: ObservedQuota) -> None:
+        """Note news of room, if it is one: what is admitted next was woken by it."""
+        with self._lock:
+            before = self._seen.get((namespace, quota))
+            self._seen[namespace, quota] = seen
+            if len(self._seen) > NAMESPACES_MAX:
+                del self._seen[next(iter(self._seen))]
+            if before is not None and _has_more_room(seen, before):
+                self._room[namespace] = self._clock()
+
+    def decided(self, seconds: float) -> None:
+        """Count the time of one decision."""
+        with self._lock:
+            self.decisions.add(seconds)
+
+    # -- inside ---------
+
+    def _tell(self, event: Any, create: Seen, **more: object) -> None:
+        creation = create.creation
+        subject = (create.create_id, creation.namespace, creation.resource, creation.name)
+        self.ring.tell(self._wall(), self._gate, event, subject, **more)
+
+    def _wait(self, create: Seen) -> _Wait:
+        if not isinstance(create.noted, _Wait):
+            create.noted = _Wait()
+        return create.noted
+
+    def _counts(self, create: Seen) -> NamespaceCounts:
+        return self._counts_of(create.creation.namespace)
+
+    def _counts_of(self, namespace: str) -> NamespaceCounts:
+        counts = self.namespaces.get(namespace)
+        if counts is None:
+            counts = self.namespaces[namespace] = NamespaceCounts()
+            if len(self.namespaces) > NAMESPACES_MAX:
+                del self.namespaces[next(iter(self.namespaces))]
+        return counts
+
+    def _kind(self, create: Seen) -> str:
+        kind = create.creation.resource
+        if kind not in self._kinds:
+            if len(self._kinds) >= KINDS_MAX:
+                return "other"
+            self._kinds.add(kind)
+        return kind
+
+
+def _why(why: Explanation | None) -> dict[str, str]:
+    return {} if why is None else {"reason": why.reason, "quota": why.quota, "resource": why.resource}
+
+
+def _outcome(create: Seen) -> str:
+    if create.answer is not None:
+        return "created" if create.answer.ok else "failed"
+    if isinstance(create.error, WaitedTooLong):
+        return "timed-out"
+    stopped = isinstance(create.error, GateClosed) or not isinstance(create.error, Exception)  # Ctrl-C and its like
+    return "cancelled" if stopped else "failed"
+
+
+def _has_more_room(now: ObservedQuota, before: ObservedQuota) -> bool:
+    return any(
+        limited - now.used.get(name, 0) > before.hard.get(name, limited) - before.used.get(name, 0)
+        for name, limited in now.hard.items()
+    )

@@ -1,0 +1,92 @@
+"""A bounded ring of decisions: what happened to creates, numbered one by one, so that a listener resumes where it was.
+
+Whoever decides only appends. Whoever looks copies a part and renders it later; what it was too slow for is gone, and it
+is told so.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .shapes import Event
+
+KEPT: Final = 4096
+"""Decisions kept: about 1 MB."""
+
+
+class Told(NamedTuple):
+    """One decision as it is kept. ``at`` is Unix time; what it has nothing to say of is empty or None."""
+
+    seq: int
+    at: float
+    gate: str
+    event: Event
+    id: str
+    namespace: str
+    kind: str
+    name: str
+    lane: str = ""
+    reason: str = ""
+    quota: str = ""
+    resource: str = ""
+    probe: bool | None = None
+    waited: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What ``after`` found. ``missed`` decisions came after the given one and are forgotten."""
+
+    decisions: list[Told]
+    missed: int
+
+
+class Ring:
+    """The newest decisions, oldest first. Thread-safe."""
+
+    def __init__(self, kept: int = KEPT) -> None:
+        """Start empty; the first decision gets number 1."""
+        self._lock = threading.Lock()
+        self._kept: deque[Told] = deque(maxlen=kept)
+        self._newest = 0
+        self.on_news: Callable[[], object] | None = None
+        """Called after each decision, from any thread; it must not block."""
+
+    def renew(self) -> None:
+        """Begin anew in a forked child, where the lock may be held for ever."""
+        self.__init__(self._kept.maxlen or KEPT)  # type: ignore[misc]  # the same object goes on
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest decision; 0: there was none."""
+        return self._newest
+
+    def tell(self, at: float, gate: str, event: Event, subject: tuple[str, str, str, str], **more: object) -> None:
+        """Append a decision on ``subject``: id, namespace, kind and name. ``more`` are further fields of ``Told``."""
+        with self._lock:
+            self._newest = seq = self._newest + 1
+            self._kept.append(Told(seq, at, gate, event, *subject, **more))  # type: ignore[arg-type]  # by name
+        if self.on_news is not None:
+            self.on_news()
+
+    def after(self, seq: int, limit: int = KEPT) -> Read:
+        """Return up to ``limit`` decisions that came after number ``seq``, oldest first."""
+        with self._lock:
+            oldest = self._newest - len(self._kept) + 1
+            start = max(0, seq + 1 - oldest)
+            decisions = list(islice(self._kept, start, start + limit))
+        return Read(decisions, max(0, oldest - 1 - seq))
+
+    def of(self, create: str) -> tuple[list[Told], bool]:
+        """Return what is kept of one create; say also whether older decisions were forgotten."""
+        with self._lock:
+            every = list(self._kept)
+        found = [told for told in every if told.id == create]
+        return found, bool(every) and every[0].seq > 1

@@ -1,0 +1,295 @@
+"""The metrics of the gates of a process: gathered in small steps, and written as text for Prometheus.
+
+The text is written here and not by prometheus-client, which host programs need not have, and in slices: a thread that
+writes 100,000 samples at once delays every other thread by 5 ms. ``collector`` gives the same to a host's registry.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from .catalogue import METRICS, SERIES_MAX, Metric
+from .counters import Histogram
+from .documents import flow_name
+from .slices import sliced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from backoff_ctrl.engine.explaining import CeilingSnapshot
+
+    from .counters import NamespaceCounts
+    from .documents import Documents
+    from .sources import Source
+    from .streams import Streams
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+PREFIX: Final = "backoff_ctrl_"
+NANO: Final = 1_000_000_000
+_MODES: Final = ("enforce", "shadow", "off")
+_LARGEST: Final = frozenset(
+    {"ceiling_limited", "ceiling_used", "ceiling_headroom", "ceiling_heard_timestamp_seconds", "ceiling_observed"}
+) | {"blocked", "mode", "watch_healthy", "namespace_slowed", "settle_seconds"}
+"""What two gates of a process say of the same thing: the largest counts. All else is summed."""
+
+Value = float | Histogram
+
+
+class Sample(NamedTuple):
+    """One series, or one histogram. ``name`` is without the prefix."""
+
+    name: str
+    labels: tuple[str, ...]
+    value: Value
+
+    @property
+    def series(self) -> int:
+        """How many series it is."""
+        return len(self.value.counts) + 2 if isinstance(self.value, Histogram) else 1
+
+
+class Gathered:
+    """All samples by metric, and how many series were left out."""
+
+    def __init__(self, series_max: int) -> None:
+        """Take in at most so many series; those of the gates themselves in any case."""
+        self.by_name: dict[str, dict[tuple[str, ...], Value]] = defaultdict(dict)
+        self.series = 0
+        self.left_out = 0
+        self._series_max = series_max - 2  # the two that say how many there are
+
+    def take(self, samples: Iterable[Sample], *, always: bool = False) -> None:
+        """Take in samples that belong together, or leave all of them out."""
+        taken = list(samples)
+        count = sum(sample.series for sample in taken)
+        if not always and self.series + count > self._series_max:
+            self.left_out += count
+            return
+        self.series += count
+        for name, labels, value in taken:
+            of_metric = self.by_name[name]
+            of_metric[labels] = value if labels not in of_metric else _both(name, of_metric[labels], value)
+
+
+def gather(documents: Documents, streams: Streams | None = None, series_max: int = SERIES_MAX) -> Gathered:
+    """Gather all samples. A namespace is left out as a whole, those first that became known last."""
+    found = Gathered(series_max)
+    version = (documents.version, platform.python_version())
+    found.take([Sample("build_info", version, 1)], always=True)
+    if streams is not None:
+        listening = [
+            Sample("status_listeners", (), len(streams)),
+            Sample("status_listeners_dropped_total", (), streams.dropped),
+        ]
+        found.take(listening, always=True)
+    for source in documents.sources:
+        found.take(_of_gate(source), always=True)
+        found.take(_of_watch(source), always=True)
+        for name in source.in_order():
+            found.take(_of_namespace(source, name))
+    left_out = Sample("series_left_out", (), found.left_out)
+    found.take([left_out, Sample("series", (), found.series + 2)], always=True)
+    return found
+
+
+def exposition(
+    documents: Documents,
+    streams: Streams | None = None,
+    series_max: int = SERIES_MAX,
+    only: Callable[[Metric], bool] = lambda _: True,
+) -> list[bytes]:
+    """Write all samples in Prometheus' text format, in pieces; ``only`` says it of metrics that are wanted."""
+    found = gather(documents, streams, series_max)
+    pieces = []
+    for metric in METRICS:
+        samples = found.by_name.get(metric.name.removeprefix(PREFIX))
+        if samples and only(metric):
+            kind = "gauge" if metric.kind == "info" else metric.kind
+            pieces.append(f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {kind}\n".encode())
+            pieces += ["".join(_lines(metric, *sample)).encode() for sample in sliced(samples.items())]
+    return pieces
+
+
+def collector(documents: Documents, series_max: int = SERIES_MAX) -> Any:
+    """Return a collector that a registry of prometheus-client takes: ``REGISTRY.register(collector(...))``."""
+    from prometheus_client.core import (  # noqa: PLC0415 - optional: only who calls this needs it
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+    )
+    from prometheus_client.registry import Collector  # noqa: PLC0415
+
+    families: dict[str, Any] = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "info": GaugeMetricFamily}
+
+    class _Gates(Collector):
+        def collect(self) -> Iterator[Any]:
+            found = gather(documents, None, series_max)
+            for metric in METRICS:
+                samples = found.by_name.get(metric.name.removeprefix(PREFIX), {})
+                if metric.kind == "histogram":
+                    family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+                    for labels, value in samples.items():
+                        family.add_metric(labels, *_cumulative(value))
+                else:
+                    name = metric.name.removesuffix("_total")
+                    family = families[metric.kind](name, metric.help, labels=metric.labels)
+                    for labels, value in sliced(samples.items()):
+                        family.add_metric(labels, value)
+                yield family
+
+        def describe(self) -> list[Any]:
+            return []  # registering must not ask the gates
+
+    return _Gates()
+
+
+# -- samples ---------
+
+
+def _of_gate(source: Source) -> Iterator[Sample]:
+    counts = source.ledger.counts
+    decisions, wakes = source.counters.histograms()
+    windows, _ = source.flows()
+    yield Sample("gate_info", (source.name, source.server or ""), 1)
+    yield Sample("gate_start_timestamp_seconds", (), source.counters.started)
+    yield Sample("failed_open_total", (), counts.failed_open)
+    yield Sample("late_tickets_total", (), counts.late)
+    yield Sample("decision_seconds", (), decisions)
+    yield Sample("wake_seconds", (), wakes)
+    yield Sample("settle_seconds", (), source.settle_time())
+    yield Sample("namespaces", (), source.size)
+    yield Sample("in_flight", (), sum(window.in_flight for _, window in windows))
+    for observer in source.ledger.others:
+        yield from (Sample(*figure) for figure in observer.figures())
+    for flow, window in windows:
+        labels = (flow_name(flow), flow.rpartition("|")[2])
+        yield Sample("overload_window", labels, window.size)
+        yield Sample("overload_in_flight", labels, window.in_flight)
+        yield Sample("overload_paused", labels, int(window.closed_for > 0))
+
+
+def _of_watch(source: Source) -> Iterator[Sample]:
+    book = source.book
+    if book is None:
+        return
+    counts = book.counts
+    yield Sample("watch_events_total", (), counts.events)
+    yield Sample("watch_relists_total", (), counts.relists)
+    yield Sample("watch_reconnects_total", (), counts.reconnects)
+    for reason, count in list(counts.ignored.items()):
+        yield Sample("watch_ignored_total", (reason,), count)
+
+
+def _of_namespace(source: Source, name: str) -> Iterator[Sample]:
+    found = source.namespace(name)
+    mode = source.ledger.mode(name)
+    for each in _MODES:
+        if each == mode:
+            yield Sample("mode", (name, each), 1)
+    yield from _counted(name, source.counters.of(name))
+    yield from _watched(source, name)
+    if found is None:
+        return
+    snapshot, now = found
+    if snapshot.waiting:
+        for reason, count in source.reasons(name).items():
+            yield Sample("waiting", (name, reason), count)
+    if snapshot.oldest is not None:
+        yield Sample("oldest_waiting_timestamp_seconds", (name,), source.clock.unix(now - snapshot.oldest))
+    yield Sample("overtakings_total", (name,), snapshot.overtakings)
+    if snapshot.brake is not None:
+        yield Sample("namespace_slowed", (name,), 1)
+    for quota, stale in snapshot.stale.items():
+        yield Sample("stale_refusals_total", (name, quota), stale)
+    for quota, resources in snapshot.quotas.items():
+        for resource, ceiling in resources.items():
+            yield from _ceiling((name, quota, resource), ceiling, source.clock.unix(now - ceiling.age))
+
+
+def _ceiling(labels: tuple[str, str, str], ceiling: CeilingSnapshot, heard: float) -> Iterator[Sample]:
+    yield Sample("ceiling_limited", labels, ceiling.limited / NANO)
+    yield Sample("ceiling_used", labels, ceiling.used / NANO)
+    yield Sample("ceiling_held", labels, ceiling.held / NANO)
+    yield Sample("ceiling_reserved", labels, ceiling.reserved / NANO)
+    yield Sample("ceiling_headroom", labels, ceiling.headroom / NANO)
+    yield Sample("ceiling_heard_timestamp_seconds", labels, heard)
+    yield Sample("ceiling_observed", labels, int(ceiling.source == "observed"))
+    if ceiling.block is not None:
+        yield Sample("blocked", labels, 1)
+
+
+def _counted(name: str, counts: NamespaceCounts) -> Iterator[Sample]:
+    for (kind, outcome), count in counts.creates.items():
+        yield Sample("creates_total", (name, kind, outcome), count)
+    for (kind, answer), count in counts.attempts.items():
+        yield Sample("attempts_total", (name, kind, answer), count)
+    for result, count in counts.probes.items():
+        yield Sample("probes_total", (name, result), count)
+    for verdict, count in counts.shadow.items():
+        yield Sample("shadow_creates_total", (name, verdict), count)
+    for (quota, resource), count in counts.refusals.items():
+        yield Sample("quota_refusals_total", (name, quota, resource), count)
+    if counts.waits is not None:
+        yield Sample("wait_seconds", (name,), counts.waits)
+        yield Sample("calls_saved_estimate_total", (name,), counts.saved)
+
+
+def _watched(source: Source, name: str) -> Iterator[Sample]:
+    sight = source.sight(name)
+    if sight is None:
+        return
+    if sight.lost or sight.state == "watching quotas":  # else they were never watched: there may be no permission
+        yield Sample("watch_healthy", (name,), int(not sight.lost))
+    yield Sample("watch_state_timestamp_seconds", (name,), source.sights.unix(sight.since))
+
+
+def _both(name: str, one: Value, other: Value) -> Value:
+    if isinstance(one, Histogram):
+        assert isinstance(other, Histogram)
+        both = one.copy()
+        both.counts = [a + b for a, b in zip(one.counts, other.counts, strict=True)]
+        both.sum += other.sum
+        return both
+    assert not isinstance(other, Histogram)
+    if name in _LARGEST:
+        return max(one, other)
+    return min(one, other) if name.endswith("_timestamp_seconds") else one + other
+
+
+# -- text ---------
+
+
+def _lines(metric: Metric, labels: tuple[str, ...], value: Value) -> Iterator[str]:
+    pairs = [f'{name}="{_escaped(text)}"' for name, text in zip(metric.labels, labels, strict=True)]
+    if not isinstance(value, Histogram):
+        yield f"{metric.name}{{{','.join(pairs)}}} {_number(value)}\n" if pairs else f"{metric.name} {_number(value)}\n"
+        return
+    buckets, total = _cumulative(value)
+    for bound, count in buckets:
+        within = ",".join([*pairs, f'le="{bound}"'])
+        yield f"{metric.name}_bucket{{{within}}} {count}\n"
+    around = f"{{{','.join(pairs)}}}" if pairs else ""
+    yield f"{metric.name}_sum{around} {_number(total)}\n{metric.name}_count{around} {buckets[-1][1]}\n"
+
+
+def _cumulative(value: Value) -> tuple[list[tuple[str, int]], float]:
+    assert isinstance(value, Histogram)
+    count = 0
+    buckets = []
+    for bound, here in zip([*map(str, value.bounds), "+Inf"], value.counts, strict=True):
+        count += here
+        buckets.append((bound, count))
+    return buckets, value.sum
+
+
+def _number(value: float) -> str:
+    whole = int(value)
+    return str(whole) if whole == value else repr(value)
+
+
+def _escaped(text: str) -> str:
+    if "\\" in text or '"' in text or "\n" in text:
+        return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    return text

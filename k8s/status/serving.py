@@ -1,0 +1,146 @@
+"""Serves the status of this process' gates: from the environment variable, or by one call.
+
+In a host program status only helps: a port that is in use is one warning and another port, anything else that goes
+wrong is one warning and no status. After a fork the child counts anew and serves on a port of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import threading
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Final
+
+from backoff_ctrl.k8s.acting.token import Token
+
+from .address import read_address
+from .catalogue import SERIES_MAX
+from .counters import Counters
+from .decisions import Ring
+from .documents import Documents
+from .routes import Routes
+from .server import StatusServer
+from .sources import Source, gate_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from backoff_ctrl.k8s.gate.ledger import Ledger
+    from backoff_ctrl.k8s.watching.status import WatchBook
+
+log = logging.getLogger(__name__)
+
+SERIES: Final = "BACKOFF_CTRL_SERIES_MAX"
+"""The environment variable with the most series of ``/metrics``."""
+PORTS_TRIED: Final = 100
+
+
+class Service:
+    """The status of one process: its gates, and the server once it was started. Thread-safe."""
+
+    def __init__(self) -> None:
+        """Start without gates."""
+        self._lock = threading.RLock()
+        self.ring = Ring()
+        self.sources: list[Source] = []
+        self.documents = Documents(self.sources, own_version())
+        self.server: StatusServer | None = None
+        self.token: Token | None = None
+        self._address: tuple[str, int] | None = None
+
+    def add(
+        self, ledger: Ledger, server: str | None = None, watch: Callable[[], WatchBook | None] = lambda: None
+    ) -> Source:
+        """Begin to count what a ledger decides. A second call returns the same source."""
+        with self._lock:
+            for source in self.sources:
+                if source.ledger is ledger:
+                    return source
+            name = gate_name() + (f"/{len(self.sources) + 1}" if self.sources else "")
+            counters = Counters(ledger.timers.now, ledger.explain, gate=name, ring=self.ring)
+            source = Source(ledger, counters, name=name, server=server, watch=watch)
+            self.sources.append(source)
+            ledger.observer = counters
+            return source
+
+    def serve(self, listen: str) -> StatusServer:
+        """Serve at ``host:port``, or at the next port that is free. A second call returns the running server.
+
+        Raises ``ValueError`` for an address that is none or not of this machine alone, ``OSError`` if no port is free.
+        """
+        address = read_address(listen)
+        with self._lock:
+            if self.server is None:
+                self._address = address
+                self._start(address)
+            assert self.server is not None
+            return self.server
+
+    def close(self) -> None:
+        """End the server; counting goes on."""
+        with self._lock:
+            server, self.server, self._address = self.server, None, None
+        if self.token is not None:
+            self.token.close()
+        if server is not None:
+            server.close()
+            atexit.unregister(self.close)
+
+    def renew(self) -> None:
+        """Begin anew in a forked child: count from 0, and serve on a port of its own."""
+        self._lock = threading.RLock()
+        self.ring.renew()
+        name = gate_name()
+        for number, source in enumerate(self.sources):
+            source.renew(name + (f"/{number + 1}" if number else ""))
+        server, self.server = self.server, None
+        self.token = None  # the file is the parent's
+        if server is not None and self._address is not None:
+            server.abandon()
+            with contextlib.suppress(OSError):  # the child works without
+                self._start((self._address[0], server.port + 1 if self._address[1] else 0), expected=True)
+
+    def _start(self, address: tuple[str, int], *, expected: bool = False) -> None:
+        routes = Routes(self.documents, self.ring, series_max=series_max())
+        server = _bind(address, routes)
+        self.server = server
+        routes.token = self.token = Token(server.port)
+        server.start()
+        atexit.register(self.close)
+        if address[1] not in (0, server.port) and not expected:
+            log.warning("port %d is in use: the status of this gate is at %s", address[1], server.url)
+        else:
+            log.info("the status of this gate is at %s", server.url)
+
+
+def _bind(address: tuple[str, int], routes: Routes) -> StatusServer:
+    host, port = address
+    for each in range(port, min(port + PORTS_TRIED, 65_536)) if port else ():
+        try:
+            return StatusServer((host, each), routes)
+        except OSError:
+            continue
+    return StatusServer((host, 0), routes)
+
+
+def series_max() -> int:
+    """Return the most series of ``/metrics``."""
+    text = os.environ.get(SERIES, "")
+    return int(text) if text.isascii() and text.isdecimal() else SERIES_MAX
+
+
+def own_version() -> str:
+    """Return the version of this package."""
+    try:
+        return version("backoff-ctrl")
+    except PackageNotFoundError:  # a checkout on the path
+        return "unknown"
+
+
+SERVICE: Final = Service()
+"""The status of this process."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=SERVICE.renew)

@@ -1,0 +1,374 @@
+"""The shapes of the status API's JSON: one class per object, one field per key, in the order they are written.
+
+Times are RFC 3339 texts in UTC, amounts are Quantities (``"1500m"``, ``"4Gi"``), and what is unknown is ``None``, in
+JSON ``null``. Keys may be added in later versions; these stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+
+from backoff_ctrl.engine.explaining import WaitReason
+
+Source = Literal["learned", "observed"]
+BlockState = Literal["shut", "ready", "probing"]
+Mode = Literal["enforce", "shadow", "off"]
+Reason = WaitReason | Literal["same-key"]
+"""Why a create waits. ``quota``: too little is left; ``kept-for-another``: what is left is kept for one that waited
+longer; ``never-fits``: it asks for more than the limit; ``paused``: the limit is 0; ``paused-by-operator``:
+an operator paused the namespace; ``first-contact``: nothing is known
+of the namespace yet, and enough of its creates are in flight; ``overload``: the API server asked for patience;
+``namespace-slowed``: a webhook or the evaluation of quotas fails there; ``same-key``: another create with its
+idempotency key goes first; ``its-turn``: nothing lasting."""
+Verdict = Literal["now", "wait", "never", "refused", "unknown"]
+Event = Literal[
+    "waits", "admitted", "created", "refused", "declined", "timed-out", "cancelled", "failed", "failed-open",
+]  # fmt: skip
+"""What happened to a create. ``waits``: it joined the line, perhaps again; ``admitted``: it left it with a ticket and
+is sent; ``created``: the server stored it; ``refused``: the server's answer, by lane, after which it may wait again;
+``declined``: the gate itself refuses it; ``timed-out``, ``cancelled``: its caller's limit, or its caller;
+``failed``: it ended without an object, with the server's answer or with none; ``failed-open``: an internal error."""
+State = Literal["waiting", "sent", "over"]
+
+Item = TypeVar("Item")
+
+
+@dataclass
+class Page(Generic[Item]):
+    """A part of a list. ``next`` is the cursor (``after``) of the following part; null: this is the last one."""
+
+    as_of: str
+    """When it was read. It does not count for the ETag."""
+    items: list[Item]
+    next: str | None = None
+
+
+@dataclass
+class Block:
+    """What creates wait for at a ceiling that is full."""
+
+    state: BlockState
+    attempts: int
+    """Probes in a row that found it full."""
+    next_probe_at: str | None
+
+
+@dataclass
+class Ceiling:
+    """One resource of one quota. ``headroom`` is limited - used - held - reserved: a hint, the server decides."""
+
+    namespace: str
+    quota: str
+    resource: str
+    limited: str
+    used: str
+    held: str
+    """What creates in flight, or answered a moment ago, will be charged."""
+    reserved: str
+    """What gangs may still draw."""
+    headroom: str
+    unsettled: str
+    """The part of the headroom that was reported so lately that the server may not know of it."""
+    kept: bool
+    """Whether its room is kept for a create that was overtaken often."""
+    source: Source
+    """``observed`` in the ResourceQuota, or ``learned`` from a refusal."""
+    heard_at: str
+    block: Block | None
+
+
+@dataclass
+class Blocker:
+    """One ceiling that a create waits for."""
+
+    quota: str
+    resource: str
+    asked: str
+    left: str
+    limited: str
+
+
+@dataclass
+class Owner:
+    """The controller that the manifest names, else its first owner."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass
+class Waiting:
+    """One create that waits."""
+
+    id: str
+    """Also the object's annotation ``backoff-ctrl.dev/create-id``, once it is created."""
+    gate: str
+    namespace: str
+    kind: str
+    """The resource: ``pods``, ``jobs.batch``."""
+    name: str
+    """It ends with ``*`` where the name was left to the server."""
+    owner: Owner | None
+    labels: dict[str, str]
+    gang: str | None
+    priority: int
+    since: str
+    place: int
+    """1 for the first in line of its namespace."""
+    reason: Reason
+    blockers: list[Blocker]
+    next_probe_at: str | None
+    estimated_at: str | None
+    """When it is likely to be admitted, by what was released lately. Null: there is no basis for an estimate."""
+
+
+@dataclass
+class Decision:
+    """One thing that happened to a create: an item of the stream and of a request's history."""
+
+    seq: int
+    """Grows by one from decision to decision of this gate: the event's id in the stream."""
+    at: str
+    gate: str
+    event: Event
+    id: str
+    namespace: str
+    kind: str
+    name: str
+    lane: str | None = None
+    """The class of the server's answer, as ``backoff-ctrl classify`` says it."""
+    reason: str | None = None
+    """Why it waits, or why the gate declined it."""
+    quota: str | None = None
+    resource: str | None = None
+    probe: bool | None = None
+    """Whether it was admitted to test for room."""
+    waited_seconds: float | None = None
+
+
+@dataclass
+class RequestHistory:
+    """One create: what happened to it so far."""
+
+    as_of: str
+    id: str
+    gate: str
+    namespace: str
+    kind: str
+    name: str
+    state: State
+    waiting: Waiting | None
+    """How it waits now."""
+    history: list[Decision]
+    complete: bool
+    """False: the history begins later than the create, since older decisions are forgotten."""
+
+
+@dataclass
+class Watch:
+    """How a gate finds out about room in a namespace."""
+
+    state: Literal["watching quotas", "watching pods", "learning"]
+    since: str
+    why: str
+    """Why quotas are not watched; empty while they are."""
+
+
+@dataclass
+class Counted:
+    """What was counted in one namespace since the gate began to count."""
+
+    sent: int = 0
+    """Creates sent to the API server, again and again included."""
+    created: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    """The server's refusals by lane."""
+    declined: int = 0
+    """Creates that the gate itself refused: they never fit, or waited too long."""
+    waits: int = 0
+    """Creates that waited in line and have ended waiting."""
+    waited_seconds: float = 0.0
+    """The sum of their waits."""
+    calls_saved_estimate: float = 0.0
+    """An estimate: the attempts that a retry loop of 1 to 20 s would have made in the time waited."""
+    probes: int = 0
+    overtakings: int = 0
+    stale_refusals: int = 0
+    """Refusals by a state of the quota that was older than ours: sent again at once."""
+    shadow: Shadow | None = None
+
+
+@dataclass
+class Shadow:
+    """In shadow mode everything is sent; this counts what enforcing would have done."""
+
+    creates: int = 0
+    would_have_waited: int = 0
+    would_have_been_refused: int = 0
+
+
+@dataclass
+class Namespace:
+    """One namespace."""
+
+    namespace: str
+    mode: Mode
+    watch: Watch | None
+    """Null: this gate does not watch its quotas."""
+    waiting: int
+    oldest_since: str | None
+    """Since when the create waits that waits longest."""
+    in_flight: int
+    quotas: int
+    paused: bool
+    """An operator paused it: its creates wait until it is resumed."""
+    slowed_until: str | None
+    """A failing webhook or slow evaluation of quotas pauses its creates until then."""
+    counted: Counted
+
+
+@dataclass
+class Overload:
+    """One overload window: how many creates may be in flight for a server, credential and priority level."""
+
+    flow: str
+    """Names the window without giving anything of the credential away."""
+    server: str
+    priority_level: str | None
+    window: float
+    in_flight: int
+    paused_until: str | None
+
+
+@dataclass
+class PolicyDocument:
+    """The settings in force."""
+
+    as_of: str
+    mode: dict[str, Mode]
+    """By namespace; ``*`` stands for the others."""
+    policy: dict[str, Any]
+    """The settings of ``Policy`` by name; times are seconds."""
+
+
+@dataclass
+class Gate:
+    """One gate that answers here."""
+
+    gate: str
+    """Its name: ``BACKOFF_CTRL_GATE``, else host and process."""
+    server: str | None
+    """The API server whose creates pass it."""
+    version: str
+    started_at: str
+    namespaces: int
+    waiting: int
+    in_flight: int
+    failed_open: int
+    """Internal errors that let creates through ungated."""
+    settle_seconds: float
+    """How long room that was just reported is left alone, as learned."""
+
+
+@dataclass
+class Part:
+    """Objects that the manifest's controller will make; ``amounts`` are those of one of them."""
+
+    kind: str
+    amounts: dict[str, str]
+    scopes: list[str]
+    count: int | None
+    """Null: only the cluster knows, such as for a DaemonSet."""
+    made_by: str
+
+
+@dataclass
+class Footprint:
+    """What a manifest will be charged; as ``backoff-ctrl footprint --json`` says it."""
+
+    kind: str
+    estimated: bool
+    amounts: dict[str, str]
+    scopes: list[str]
+    parts: list[Part] = field(default_factory=list)
+
+
+@dataclass
+class ExplainedPart:
+    """What would happen to the create itself (``create``), or to the pods that its controller makes (``pods``)."""
+
+    part: Literal["create", "pods"]
+    verdict: Verdict
+    blockers: list[Blocker]
+    """What is in the way. For pods, ``asked`` is what all of them ask together."""
+    estimated_at: str | None
+    why: list[str] = field(default_factory=list)
+    """Why it is refused, whatever room there is: a sentence each."""
+
+
+@dataclass
+class Explained:
+    """What would happen if a manifest were created now. ``verdict`` and ``blockers`` are those of the create.
+
+    ``now``: it fits; ``wait``: it does not fit yet; ``never``: one object asks for more than a quota's limit;
+    ``refused``: the API server refuses it whatever room there is; ``unknown``: too little is known of the quotas.
+    """
+
+    as_of: str
+    verdict: Verdict
+    blockers: list[Blocker]
+    estimated_at: str | None
+    footprint: Footprint
+    parts: list[ExplainedPart]
+    note: str | None = None
+    """What this answer rests on, and what it can't know."""
+
+
+@dataclass
+class Acted:
+    """What an operator's action did."""
+
+    as_of: str
+    action: str
+    done: str
+    """A sentence."""
+
+
+@dataclass
+class Pointed:
+    """One thing that is wrong with what was asked."""
+
+    pointer: str
+    """A JSON Pointer into ``{"path", "query", "headers", "body"}``: ``#/query/limit``."""
+    detail: str
+
+
+@dataclass
+class Problem:
+    """An error, as ``application/problem+json`` (RFC 9457). It is always one of these."""
+
+    title: str
+    status: int
+    detail: str
+    """What is wrong and what to do."""
+    type: str = "about:blank"
+    errors: list[Pointed] = field(default_factory=list)
+
+
+URLS: dict[str, type] = {
+    "/v1/ceilings": Ceiling,
+    "/v1/waiting": Waiting,
+    "/v1/requests/{id}": RequestHistory,
+    "/v1/namespaces": Namespace,
+    "/v1/overload": Overload,
+    "/v1/policy": PolicyDocument,
+    "/v1/gates": Gate,
+    "/v1/decisions": Decision,
+    "/v1/explain": Explained,
+    "/v1/actions/{action}": Acted,
+}
+"""What is at each URL: a ``Page`` of it, except for one request, the policy and an explanation. Decisions are a stream
+of server-sent events, whose data is one ``Decision`` each."""

@@ -1,0 +1,179 @@
+"""One gate as its status sees it: asked in small questions, none of which keeps those who decide waiting for long."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from bisect import bisect_right, insort
+from collections import Counter
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from .slices import sliced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from backoff_ctrl.engine.controller import Controller
+    from backoff_ctrl.engine.demand import Demand
+    from backoff_ctrl.engine.explaining import NamespaceSnapshot, WaitReason
+    from backoff_ctrl.engine.looking import WaitingSnapshot
+    from backoff_ctrl.engine.outlook import Outlook
+    from backoff_ctrl.engine.overload import WindowSnapshot
+    from backoff_ctrl.engine.pages import Cursor, WaitingPage
+    from backoff_ctrl.k8s.gate.ledger import Ledger
+    from backoff_ctrl.k8s.watching.status import Sight, WatchBook
+
+    from .counters import Counters
+
+NAME: Final = "BACKOFF_CTRL_GATE"
+"""The environment variable with the gate's name, for pages and metrics. Unset: host and process."""
+_DRIFT: Final = 0.05  # seconds by which the wall clock may be set before times are shown anew
+
+
+def gate_name() -> str:
+    """Return what this process' gate is called."""
+    return os.environ.get(NAME) or f"{socket.gethostname()}-{os.getpid()}"
+
+
+class WallClock:
+    """Turns times of a ledger's clock into wall time. The same instant is always shown the same."""
+
+    def __init__(self, clock: Callable[[], float], wall: Callable[[], float] = time.time) -> None:
+        """``clock`` is the ledger's, in seconds; ``wall`` Unix time."""
+        self._clock = clock
+        self.wall = wall
+        self._ahead = wall() - clock()
+
+    def unix(self, at: float) -> float:
+        """Return a time of the ledger's clock as Unix time, in milliseconds precisely."""
+        before, wall, after = self._clock(), self.wall(), self._clock()
+        ahead = wall - after
+        if abs(ahead - self._ahead) > _DRIFT + after - before:  # not only interrupted between the two
+            self._ahead = ahead
+        return round(at + self._ahead, 3)
+
+    def text(self, at: float | None) -> str | None:
+        """Return it as RFC 3339; None stays None."""
+        return None if at is None else shown(self.unix(at))
+
+
+def shown(unix: float) -> str:
+    """Write a Unix time as RFC 3339, in UTC."""
+    return datetime.fromtimestamp(unix, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class Source:
+    """A ledger with its counters and, where its quotas are watched, the record of that."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        counters: Counters,
+        *,
+        name: str,
+        server: str | None = None,
+        watch: Callable[[], WatchBook | None] = lambda: None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """``name`` is the gate's, ``server`` the API server's URL."""
+        self.ledger = ledger
+        self.counters = counters
+        self.name = name
+        self.server = server
+        self._watch = watch
+        self.sights = WallClock(time.monotonic, wall)  # the clock of the watch's record
+        self.clock = WallClock(ledger.timers.now, wall)
+        self._names: list[str] = []
+        self._known: dict[str, None] = {}  # in the order in which they became known
+        self._lock = threading.Lock()  # of the names: several may look at once
+
+    def renew(self, name: str) -> None:
+        """Begin anew in a forked child."""
+        self.name = name
+        self._lock = threading.Lock()
+        self.counters.renew(name)
+
+    def namespaces(self, after: str = "") -> Iterator[str]:
+        """Yield the namespaces behind ``after``, in order: those the engine knows, and those with something counted."""
+        now = dict.fromkeys(self.ledger.look(lambda engine, _: engine.names()))
+        now.update(dict.fromkeys(self.counters.names()))
+        with self._lock:
+            for name in sliced([name for name in now if name not in self._known]):
+                insort(self._names, name)
+                self._known[name] = None
+            if gone := self._known.keys() - now.keys():
+                self._names = [name for name in self._names if name not in gone]
+                for name in gone:
+                    del self._known[name]
+            names = self._names
+        yield from sliced(names[bisect_right(names, after) :])
+
+    def in_order(self) -> Iterator[str]:
+        """Yield the namespaces in the order in which they became known here."""
+        for _ in self.namespaces("\U0010ffff"):
+            pass  # bring them up to date
+        yield from sliced(list(self._known))
+
+    def namespace(self, name: str) -> tuple[NamespaceSnapshot, float] | None:
+        """Return what is known of a namespace, and when; None: the engine knows nothing of it."""
+        found, now = self.ledger.look(lambda engine, now: (engine.namespace(name, now), now))
+        return None if found is None else (found, now)
+
+    def waiting(self, namespace: str, after: tuple[float, int] | None, limit: int) -> Iterator[WaitingSnapshot]:
+        """Yield who waits in a namespace behind a place, in the order of the line."""
+        cursor = None if after is None else (namespace, *after)
+        while limit > 0:
+            page = self.ledger.look(partial(_waiting, namespace, cursor, limit))
+            yield from page.items
+            cursor = page.next
+            if cursor is None:
+                return
+            limit -= len(page.items)
+
+    def reasons(self, namespace: str) -> Counter[WaitReason]:
+        """Count why creates wait in a namespace."""
+        found: Counter[WaitReason] = Counter()
+        row: int | None = 0
+        while row is not None:
+            part, row = self.ledger.look(partial(_reasons, namespace, row))
+            found += part
+        return found
+
+    def outlook(self, namespace: str, wanted: Sequence[tuple[Demand, int]]) -> Outlook:
+        """Return what would happen to creates in a namespace that come now, each demand so many times."""
+        return self.ledger.look(lambda engine, now: engine.outlook(namespace, wanted, now))
+
+    def flows(self) -> tuple[list[tuple[str, WindowSnapshot]], float]:
+        """Return the overload windows by flow, and when."""
+        return self.ledger.look(lambda engine, now: (list(engine.flows(now).items()), now))
+
+    def settle_time(self) -> float:
+        """Return how long news of room is left alone, in seconds."""
+        return self.ledger.controller.settle_time
+
+    @property
+    def size(self) -> int:
+        """How many namespaces the engine knows."""
+        return self.ledger.controller.size
+
+    def sight(self, namespace: str) -> Sight | None:
+        """Return how a namespace is watched, since a time that ``sights`` turns into wall time; None: it is not."""
+        book = self._watch()
+        return None if book is None else book.of(namespace)
+
+    @property
+    def book(self) -> WatchBook | None:
+        """The record of the watch; None: nothing is watched."""
+        return self._watch()
+
+
+def _waiting(name: str, after: Cursor | None, limit: int, engine: Controller, now: float) -> WaitingPage:
+    return engine.waiting(after, limit, now, name)
+
+
+def _reasons(name: str, row: int, engine: Controller, now: float) -> tuple[Counter[WaitReason], int | None]:
+    return engine.reasons(name, row, now)

@@ -1,0 +1,162 @@
+"""``serve`` beyond this machine: three users of a real Kubernetes, and what each may see."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import secrets
+import ssl
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+
+from backoff_ctrl.k8s.cluster.asking import Reach, find_place
+from tests.serve.serving import serving, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.cluster.control_plane.servers import Server
+
+pytestmark = pytest.mark.long
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "x"},
+    "spec": {"containers": [{"name": "c", "image": "i"}]},
+}
+
+
+class Answer(NamedTuple):
+    """An answer as it came."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body, decoded."""
+        return json.loads(self.body)
+
+
+class Served(NamedTuple):
+    """Where it is, and the tokens of those who ask."""
+
+    url: str
+    mine: str
+    tokens: dict[str, str]
+
+    def ask(self, path: str, user: str = "", method: str = "GET", body: bytes | None = None, **more: str) -> Answer:
+        """Send one request as a user."""
+        trust = ssl.create_default_context()
+        trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+        headers = {name.replace("_", "-"): value for name, value in more.items()}
+        if user:
+            headers["Authorization"] = f"Bearer {self.tokens[user]}"
+        connection = http.client.HTTPSConnection(urlsplit(self.url).netloc, timeout=30, context=trust)
+        try:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            found = {name.lower(): value for name, value in response.headers.items()}
+            return Answer(response.status, found, response.read())
+        finally:
+            connection.close()
+
+    def explain(self, user: str, namespace: str) -> Answer:
+        """Explain a pod in a namespace."""
+        path = f"/v1/explain?namespace={namespace}"
+        return self.ask(path, user, "POST", json.dumps(POD).encode(), Content_Type="application/json")
+
+
+@pytest.fixture(scope="module")
+def served(kubernetes: Server) -> Iterator[Served]:
+    """``creator`` may view every namespace, ``reader`` (a service account) one of them, ``learner`` none."""
+    reach = Reach(find_place(None, str(kubernetes.kubeconfig()), None, None))
+    mine = f"seen-{secrets.token_hex(5)}"
+
+    def made(path: str, body: dict[str, Any]) -> dict[str, Any]:
+        status, answer = reach.ask("POST", path, body)
+        assert status == 201, answer
+        return answer
+
+    base = f"/api/v1/namespaces/{mine}"
+    made("/api/v1/namespaces", {"metadata": {"name": mine}})
+    made(f"{base}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "2"}}})
+    made(f"{base}/serviceaccounts", {"metadata": {"name": "reader"}})
+    binding = {
+        "metadata": {"name": "reads"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": mine}],
+    }
+    made(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{mine}/rolebindings", binding)
+    reader = made(f"{base}/serviceaccounts/reader/token", {"spec": {}})["status"]["token"]
+    reach.close()
+    tokens = {
+        "everywhere": kubernetes.token("creator"),
+        "reader": reader,
+        "nobody": kubernetes.token("learner"),
+        "wrong": "wrong",
+    }
+    assert kubernetes.certificate is not None
+    certificate = kubernetes.certificate
+    files = ("--tls-cert", str(certificate), "--tls-key", str(certificate.with_suffix(".key")))
+    with serving("--kubeconfig", str(kubernetes.kubeconfig()), *files, listen="0.0.0.0:0") as url:
+        found = Served(url.replace("0.0.0.0", "127.0.0.1"), mine, tokens)
+        until(lambda: found.ask("/readyz").status == 200)
+        yield found
+
+
+def test_each_sees_what_he_may(served: Served) -> None:
+    """All of it, one namespace, nothing."""
+    mine = f"/v1/ceilings?namespace={served.mine}"
+    whole = ("/v1/ceilings", "/v1/namespaces", "/v1/gates", "/metrics", "/v1/ceilings?namespace=kube-system")
+    for path in (*whole, mine):
+        assert served.ask(path, "everywhere").status == 200, path
+        assert served.ask(path, "nobody").status == 403, path
+        for unknown in ("", "wrong"):
+            answer = served.ask(path, unknown)
+            assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer"), path
+    assert [each["quota"] for each in served.ask(mine, "reader").json["items"]] == ["q"]
+    for path in whole:
+        assert served.ask(path, "reader").status == 403, path
+    refused = served.ask("/v1/ceilings", "reader").json
+    assert "choose a namespace" in refused["detail"]
+    assert refused["errors"][0]["pointer"] == "#/query/namespace"
+    for path in ("/livez", "/readyz", "/version", "/files/page.css"):
+        assert served.ask(path).status == 200, path
+
+
+def test_explain_and_holders_are_checked_as_well(served: Served) -> None:
+    """Holders show pods: who may not list them does not see them."""
+    assert served.explain("reader", served.mine).json["verdict"] == "now"
+    assert served.explain("reader", "kube-system").status == 403
+    assert served.explain("nobody", served.mine).status == 403
+    assert served.ask(f"/v1/holders?namespace={served.mine}", "reader").status == 200
+    assert served.ask("/v1/holders?namespace=kube-system", "reader").status == 403
+    assert served.ask(f"/pieces/namespaces?namespace={served.mine}", "reader").status == 200
+    assert served.ask("/pieces/namespaces", "reader").status == 403
+    assert served.ask("/pieces/holders?namespace=kube-system", "reader").status == 403
+
+
+def test_the_page_asks_for_a_token_and_keeps_it_from_scripts(served: Served) -> None:
+    """Event streams can't send headers; a cookie goes with them. A page of elsewhere can't use it."""
+    form = served.ask("/")
+    assert (form.status, b'name="token"' in form.body) == (401, True)
+    wrong = served.ask("/enter", method="POST", body=urlencode({"token": "wrong"}).encode())
+    assert (wrong.status, "set-cookie" in wrong.headers) == (401, False)
+    body = urlencode({"token": served.tokens["everywhere"]}).encode()
+    entered = served.ask("/enter", method="POST", body=body)
+    cookie = entered.headers["set-cookie"]
+    assert (entered.status, entered.headers["location"]) == (303, "/")
+    assert {"httponly", "secure", "samesite=strict", "path=/"} <= {part.strip().lower() for part in cookie.split(";")}
+    mine = cookie.partition(";")[0]
+    page = served.ask("/", Cookie=mine)
+    assert (page.status, served.mine.encode() in page.body) == (200, True)
+    elsewhere = served.ask("/enter", method="POST", body=body, Origin="https://evil.example")
+    assert elsewhere.status == 403
+    chosen = served.ask("/", Cookie=f"backoff_ctrl_token={served.tokens['reader']}")
+    assert (chosen.status, b'name="namespace"' in chosen.body) == (403, True)
+    left = served.ask("/leave", method="POST", Cookie=mine)
+    assert 'backoff_ctrl_token=""' in left.headers["set-cookie"]

@@ -1,0 +1,105 @@
+"""Members that somebody else creates: each takes its part out of what is reserved, once, with its real charge."""
+
+from __future__ import annotations
+
+from backoff_ctrl.engine import Demand, Gang, Policy
+from tests.engine.gangs.test_draws import shares
+from tests.engine.gangs.test_the_whole import watched
+from tests.timeline import NS, Timeline, amounts_of, state_of
+
+
+def appears(line: Timeline, gang: Gang, uid: str, cpu: float) -> bool:
+    """Report a member."""
+    counted = line.controller.appeared(gang, uid, Demand(amounts_of(cpu)), line.now)
+    line.advance()
+    return counted
+
+
+def test_a_member_that_appears_moves_from_reserved_to_held_and_then_to_used() -> None:
+    """There is no moment in which its room is anybody else's."""
+    line = watched(0, 8)
+    gang = line.gang((4, 2))
+    waiting = line.submit(1)
+    assert appears(line, gang, "a", 2)
+    assert shares(line) == (2, 6, 0)
+    line.observe(2, 8)
+    assert shares(line) == (0, 6, 0)
+    assert state_of(waiting) == "waiting"
+
+
+def test_a_charge_that_is_seen_first_counts_twice_until_the_member_is_known() -> None:
+    """That is the safe side; it ends with the report, since a hold needs no second rise."""
+    line = watched(0, 10)
+    gang = line.gang((4, 2))
+    line.observe(2, 10)
+    assert shares(line) == (0, 8, 0)
+    waiting = line.submit(1)
+    assert appears(line, gang, "a", 2)
+    line.later(0.1)
+    assert shares(line)[1] == 6
+    assert state_of(waiting) == "sent"
+
+
+def test_each_uid_counts_once_and_one_more_than_the_gang_has_is_a_stranger() -> None:
+    """Reports come again when a watch is resumed."""
+    line = watched(0, 8)
+    gang = line.gang((2, 2))
+    assert appears(line, gang, "a", 2)
+    assert not appears(line, gang, "a", 2)
+    assert line.reserved() == 2
+    assert appears(line, gang, "b", 2)
+    assert gang.end == "complete"
+    assert not appears(line, gang, "c", 2)
+    assert shares(line)[1] == 0
+
+
+def test_a_real_charge_that_differs_corrects_the_undrawn_rest() -> None:
+    """Each is charged three instead of two: the two that are still to come reserve six."""
+    line = watched(0, 20)
+    gang = line.gang((3, 2))
+    appears(line, gang, "a", 3)
+    assert shares(line) == (3, 6, 11)
+
+
+def test_a_member_counts_for_the_part_it_is_like() -> None:
+    """Else for the part that lacks most."""
+    line = watched(0, 20)
+    gang = line.gang((1, 4), (3, 2))
+    appears(line, gang, "a", 4)
+    assert gang.undrawn == [0, 3]
+    appears(line, gang, "b", 2.5)
+    assert gang.undrawn == [0, 2]
+
+
+def test_a_member_that_no_quota_charges_counts_all_the_same() -> None:
+    """Its gang is complete when all have appeared."""
+    line = Timeline()
+    line.watching(NS)
+    gang = line.gang((1, 2))
+    assert appears(line, gang, "a", 2)
+    assert gang.end == "complete"
+
+
+def test_the_limit_counts_from_the_last_that_appeared() -> None:
+    """As from the last draw."""
+    line = watched(0, 8)
+    gang = line.gang((2, 2), limit=60)
+    line.later(50)
+    appears(line, gang, "a", 2)
+    line.later(59)
+    assert gang.end is None
+    line.later(1)
+    assert gang.end == "limit"
+    assert not appears(line, gang, "b", 2)
+
+
+def test_a_draw_that_waits_keeps_its_member() -> None:
+    """One that appears while draws wait for all that is left is a stranger: else one too many would be sent."""
+    line = watched(0, 8, Policy(overload_start=1, overload_max=1))
+    gang = line.gang((2, 2))
+    line.draw(gang)
+    waiting = line.draw(gang)
+    assert not appears(line, gang, "a", 2)
+    line.created(line.ticket_of(next(r for r in line.admitted() if r is not waiting)))
+    assert state_of(waiting) == "sent"
+    assert gang.undrawn == [0]

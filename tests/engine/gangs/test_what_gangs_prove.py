@@ -1,0 +1,59 @@
+"""gangs.md 2: reserved amounts are no holds: nothing confirms them, and they prove and disprove no ceiling."""
+
+from __future__ import annotations
+
+from backoff_ctrl.engine import Created, Demand, Request
+from tests.engine.gangs.test_the_whole import watched
+from tests.engine.gangs.test_unwatched import read
+from tests.timeline import NS, ONE, Timeline, amounts_of
+
+
+def test_a_rise_of_used_confirms_nothing_that_is_reserved() -> None:
+    """It is somebody else's: the gang still has all it may draw, and credit for none of it."""
+    line = watched(0, 10)
+    gang = line.gang((4, 2))
+    line.observe(2, 10)
+    assert line.ceiling() == {"limited": 10 * ONE, "used": 2 * ONE, "held": 0, "headroom": 0}
+    assert line.reserved() == 8
+    draw = line.draw(gang)
+    line.created(line.ticket_of(draw))
+    assert line.ceiling()["held"] == 2 * ONE  # its own charge has yet to be observed
+
+
+def test_an_ungated_success_beside_a_reservation_does_not_prove_that_the_quota_does_not_apply() -> None:
+    """There was room for it, though not beside what the gang may still draw."""
+    line = Timeline()
+    large = line.submit(10)
+    line.refused(line.ticket_of(large), 0, 8)
+    line.controller.withdraw(large, line.now)
+    request = line.reserve((4, 1))
+    line.controller.looked(NS, line.now, readable=True)
+    line.advance()
+    assert line.gang_of(request).covered
+    stranger = line.controller.force(Request("s", NS, Demand(amounts_of(6), ["gold"])), line.now)
+    line.settle(stranger, Created())
+    assert line.controller._handlers[NS].knowledge.quotas["compute"].applies(frozenset({"gold"})) is None
+    stranger = line.controller.force(Request("t", NS, Demand(amounts_of(9), ["gold"])), line.now)
+    line.settle(stranger, Created())
+    assert line.controller._handlers[NS].knowledge.quotas["compute"].applies(frozenset({"gold"})) is False
+
+
+def test_a_probe_that_passes_beside_a_reservation_does_not_lower_used() -> None:
+    """It took of what was reserved: that much room there was."""
+    line = Timeline()
+    request = line.reserve((4, 1))
+    read(line, 4, 8)
+    line.later(0.01)
+    assert line.gang_of(request).covered
+    line.submit(1)
+    probe = line.next_ticket()
+    assert probe.probe
+    line.created(probe)
+    assert (line.ceiling()["used"], line.ceiling()["held"]) == (4 * ONE, ONE)
+
+
+def test_the_memory_keeps_no_reservations() -> None:
+    """gangs.md 8: what a gang may still draw is not remembered as used."""
+    line = watched(2, 10)
+    line.gang((4, 2))
+    assert line.controller.remember(line.now).quotas[NS]["compute"].ceilings["cpu"].used == 2 * ONE

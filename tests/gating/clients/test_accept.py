@@ -1,0 +1,81 @@
+"""Whatever form of an answer a caller asks for, the gate asks for one that it can read."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kubernetes import client
+
+from backoff_ctrl.k8s.gate.threads import Gate
+from backoff_ctrl.k8s.gated.client import GatedApiClient, waiting
+from backoff_ctrl.k8s.gated.transport import asking_for_json
+from tests.gated_creates import core_of, pod
+from tests.scripted_server import Seen, failure, scripted_server
+
+if TYPE_CHECKING:
+    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+
+
+@pytest.mark.parametrize(
+    ("asked", "sent"),
+    [
+        ("application/json", "application/json"),
+        (PROTOBUF, "application/json"),
+        (f"{PROTOBUF}, application/json", "application/json"),
+        ("application/yaml", "application/json"),
+        ("application/cbor,*/*", "*/*"),
+        ("application/json;as=Table;v=v1;g=meta.k8s.io, application/json", "application/json"),
+        (
+            "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+            "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+        ),
+    ],
+)
+def test_answers_are_asked_for_as_json(asked: str, sent: str) -> None:
+    """A preference for JSON stays as it is; the name of the header may be written in any way."""
+    for name in ("Accept", "accept"):
+        assert asking_for_json({name: asked, "Content-Type": "application/json"}) == {
+            name: sent,
+            "Content-Type": "application/json",
+        }
+
+
+def test_a_create_that_asks_for_protobuf_is_recognized_by_a_look_up(sandbox: BackgroundSandbox) -> None:
+    """Its repetition with the same key finds the object; in protobuf it would be looked up in vain, then fail."""
+    with GatedApiClient(client.Configuration(host=sandbox.url), gate=Gate()) as api:
+        api.set_default_header("Accept", PROTOBUF)
+        core = core_of(api)
+        with waiting(key="k", timeout=20):
+            first, second = [
+                json.loads(core.create_namespaced_pod("team", pod(), _preload_content=False).data) for _ in range(2)
+            ]
+
+    assert first["metadata"]["uid"] == second["metadata"]["uid"]
+    assert sandbox.counters.of("team").created == 1
+
+
+def test_both_the_create_and_the_look_up_ask_for_json() -> None:
+    """The answer to the create is lost, and the object is looked up."""
+    stored: list[Any] = []
+
+    def answer(seen: Seen) -> Any:
+        if seen.path.endswith("/resourcequotas"):
+            return 200, {"kind": "ResourceQuotaList", "items": [], "metadata": {"resourceVersion": "1"}}
+        if seen.method == "POST":
+            stored.append(seen.body)
+            return failure(504, "Timeout", "the answer was lost")
+        return 200, stored[0]
+
+    with (
+        scripted_server(answer) as server,
+        GatedApiClient(client.Configuration(host=server.url), gate=Gate()) as api,
+    ):
+        api.set_default_header("Accept", PROTOBUF)
+        core_of(api).create_namespaced_pod("team", pod("x"), _preload_content=False)
+
+    asked = {(each.method, each.headers["accept"]) for each in server.seen}
+    assert asked == {("POST", "application/json"), ("GET", "application/json")}

@@ -1,0 +1,67 @@
+"""A forked child has neither the threads nor the waiters of its parent: its creates wait as in a new program."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+
+PROGRAM = """
+    import asyncio, os, sys, threading, time, warnings
+    from kubernetes import client
+    from backoff_ctrl import GatedApiClient, waiting
+    from backoff_ctrl.k8s.gated.client import WaitTimeout
+    warnings.simplefilter("ignore", DeprecationWarning)  # fork beside threads
+
+    core = client.CoreV1Api(GatedApiClient(client.Configuration(host=sys.argv[1])))
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    def pod(name): return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    core.create_namespaced_pod("team", pod("first"), async_req=True).get(30)  # the parent's pool has threads now
+
+    met = threading.Event()
+    def wait_in_vain():
+        try:
+            with waiting(timeout=600, on_wait=lambda _: met.set()):
+                core.create_namespaced_pod("team", pod("second"))
+        except BaseException as error:
+            print("the parent's", type(error).__name__, flush=True)
+    threading.Thread(target=wait_in_vain, daemon=True).start()
+    met.wait()
+
+    def blocking(): core.create_namespaced_pod("team", pod("third"))
+    def later(): core.create_namespaced_pod("team", pod("third"), async_req=True).get(30)
+    child = os.fork()
+    if child == 0:
+        try:
+            with waiting(timeout=0.2):
+                {create}()
+        except WaitTimeout:
+            print("timed out", flush=True)
+        sys.exit(0)  # with its atexit hooks, which close the client
+    _, status = os.waitpid(child, 0)
+    print("the child ended with", os.waitstatus_to_exitcode(status), flush=True)
+    os._exit(0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.parametrize("create", ["blocking", "later"])
+def test_the_time_limit_of_a_childs_create_holds(sandbox: BackgroundSandbox, create: str) -> None:
+    """The quota is full, a create of the parent waits for it, and the parent's pool and timers have run before."""
+    sandbox.create_quota("team", "q", {"pods": "1"})
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(PROGRAM).replace("{create}", create), sandbox.url],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert (done.stdout, done.returncode) == ("timed out\nthe child ended with 0\n", 0), done.stderr

@@ -1,0 +1,144 @@
+"""Law 18: whichever function of ours fails on its way, a create is stored once, or ends with the server's word."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiohttp import ServerDisconnectedError
+from kubernetes.client import ApiException
+from urllib3.exceptions import ProtocolError
+
+from tests.gating.failing_open.faults import InjectedError, Place, Tracer
+from tests.gating.failing_open.in_memory import PATIENCE, Server, async_req, in_asyncio, options, threads
+from tests.official import aio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DOORS: dict[str, Callable[[Server], Any]] = {"threads": threads, "async_req": async_req, "asyncio": in_asyncio}
+
+BELOW = ("engine.", "k8s.charges.", "k8s.answers.")
+"""Rooms that do not know the door: it is enough that their functions fail behind one of them."""
+CALLED_BY_THE_CLIENT = "the client calls it, so that nothing of ours can catch its very first instruction"
+A_GUARD = "it is a guard itself, so that nothing of ours can catch its very first instruction"
+CALLED_BY_THE_LOOP = "the loop calls it, so that nothing of ours can catch its very first instruction"
+A_THREADS_FIRST = "the thread begins with it; the next alarm starts another thread"
+MAY_FAIL = {
+    ("k8s.gated.since_37", "Since37.call_api"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.since_37", "Since37.update_params_for_auth"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.since_37", "Since37._call_with_legacy_options"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.until_36", "Until36.request"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.until_36", "Until36.call_api"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.until_36", "Until36.update_params_for_auth"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.aio_until_36", "AioUntil36.request"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.aio_until_36", "AioUntil36.update_params_for_auth"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.aio_until_36", "AioUntil36._marked_after"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.pending", "PendingCreate.get"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.pending", "PendingCreate.wait"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.aio_since_37", "AioSince37.call_api"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.aio_since_37", "AioSince37.update_params_for_auth"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.aio_since_37", "AioSince37.response_deserialize"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.aio_transport", "MadeResponse.read"): CALLED_BY_THE_CLIENT,
+    ("k8s.gate.timers", "LoopTimers.call_at.<locals>.ring"): CALLED_BY_THE_LOOP,
+    ("k8s.gated.gating", "Gating.annotate"): A_GUARD,
+    ("k8s.gated.gating", "Gating.mark"): A_GUARD,
+    ("k8s.gate.aio", "_LoopHands._over"): CALLED_BY_THE_LOOP,
+    ("k8s.gate.timers", "_keep_time"): A_THREADS_FIRST,
+}
+"""What may fail all the same, and why."""
+
+
+@dataclass
+class End:
+    """How a create ended."""
+
+    name: str | None
+    error: BaseException | None
+    failed_open: int
+
+
+def run(door: str, server: Server, tracer: Tracer) -> End | None:
+    """Create a pod through a door, traced; None: it hangs."""
+    ends: list[End] = []
+
+    def work() -> None:
+        gate, create, close = DOORS[door](server)
+        name = error = None
+        with options(server.first), tracer.tracing():
+            try:
+                name = create()
+            except BaseException as failure:  # noqa: BLE001 - the test judges it
+                error = failure
+        ends.append(End(name, error, gate.counts.failed_open))
+        close()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(PATIENCE + 10)
+    return ends[0] if ends else None
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", ["refused", "lost", "invalid", "keyed"])
+@pytest.mark.parametrize("door", DOORS)
+def test_a_create_survives_the_failure_of_any_function(door: str, first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each function of ours that runs fails once: at its first call, at that after the first POST, or after its answer.
+
+    The pod is stored, once, and returned; or the caller gets the server's refusal. The error is counted.
+    """
+    context = ssl.create_default_context()
+    monkeypatch.setattr(ssl, "create_default_context", lambda *_, **__: context)  # takes 40 ms each time
+    healthy = Tracer(Server(first))
+    assert run(door, healthy.server, healthy) is not None
+    places = [place for place in healthy.seen if concerns(place, door, first)]
+    assert len(places) > MANY[first]
+
+    wrong = [(place, said) for place in places if (said := what_is_wrong(door, first, place))]
+    assert not wrong, "\n".join(map(repr, wrong))
+
+
+TRIES = 4
+"""More of a call that did not happen: a create that is let in at once need not be told why it waits."""
+MANY = {"refused": 60, "lost": 60, "invalid": 15, "keyed": 60}
+"""So many functions run at least: the test would prove nothing if it found none."""
+
+
+def concerns(place: Place, door: str, first: str) -> bool:
+    """Say whether to let this call fail. What happens before the server's answer is no different if it is a refusal."""
+    if (place.module, place.function) in MAY_FAIL or (door, place.function) == ("asyncio", "Guarded.guarded"):
+        return False  # a guard itself, which the loop calls
+    below = place.module.startswith(BELOW) and door != "threads"
+    return not below and (place.stage == "answered" or first != "invalid")
+
+
+def once(door: str, first: str, place: Place) -> tuple[Tracer, End | None]:
+    """Create a pod, and let that call fail if it happens."""
+    tracer = Tracer(Server(first), place)
+    return tracer, run(door, tracer.server, tracer)
+
+
+def what_is_wrong(door: str, first: str, place: Place) -> str:
+    """Let a call fail; return what the create does that it must not do."""
+    tracer, end = once(door, first, place)
+    for _ in range(TRIES):
+        if not tracer.fired and end is not None:
+            tracer, end = once(door, first, place)
+    stored = list(tracer.server.stored)
+    if end is None:
+        return "hangs"
+    if first == "keyed" and isinstance(end.error, InjectedError):
+        wrong = "a key" if tracer.server.posts or stored else ""  # without the gate it could be stored a second time
+    elif place.stage == "unseen" and isinstance(end.error, ProtocolError | ServerDisconnectedError):
+        wrong = "" if tracer.server.posts == 1 else "sent twice"  # sent as without the gate: a lost answer is an error
+    elif end.error is None:
+        wrong = "" if stored == [end.name] else f"returns {end.name}, stored are {stored}"
+    else:
+        refused = isinstance(end.error, ApiException | aio.ApiException) and end.error.status in (403, 422)
+        wrong = "" if refused and not stored else f"raises {end.error!r}, stored are {stored}"
+    # Nobody waits for the timer thread; the log lines and the callback about waiting say themselves that they failed.
+    alone = place.module in ("k8s.gate.timers", "k8s.gate.exiting", "k8s.gate.telling.notices", "k8s.gated.waiting")
+    return wrong or ("" if alone or (tracer.fired and end.failed_open) else f"fired: {tracer.fired}, {end}")

@@ -1,0 +1,281 @@
+"""A Ctrl-C, or an alarm that the program outlives, in the thread of one create: the creates beside it are not lost."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from backoff_ctrl.engine import ObservedQuota, Policy, Selector
+from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, status_answer
+from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.k8s.gate.first_list import FirstList
+from backoff_ctrl.k8s.gate.gangs.asked import gang_of
+from backoff_ctrl.k8s.gate.gangs.waiting import GangWait
+from backoff_ctrl.k8s.gate.threads import Gate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from backoff_ctrl.k8s.gate.driver import Driver
+
+ONE = 10**9
+STEPS_MAX = 5000
+"""More steps than anything here takes: the search for a place to interrupt ends."""
+
+
+class Interrupt:
+    """Raises ``KeyboardInterrupt`` at one of the moments at which Python runs signal handlers in code of ours."""
+
+    def __init__(self, at: int) -> None:
+        """``at`` counts those moments: the begin of each function, and the return of each call of C code."""
+        self.at = at
+        self.count = 0
+
+    def begin(self) -> None:
+        """Count from here on, in this thread."""
+        sys.setprofile(self)
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        """Be told of a step."""
+        if event in ("call", "c_return") and frame.f_globals["__name__"].startswith("backoff_ctrl."):
+            self.count += 1
+            if self.count == self.at:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+
+class Transport:
+    """Answers a create with what ``send`` returns; lists the quotas of its namespace."""
+
+    def __init__(self, send: Callable[[], Answer], listing: Callable[[], object] = lambda: None) -> None:
+        """``listing`` is called while the quotas are listed."""
+        self._send = send
+        self._listing = listing
+
+    def send(self, _: dict[str, Any]) -> Answer:
+        """POST."""
+        return self._send()
+
+    def look_up(self, _: str) -> Answer:
+        """GET."""
+        return status_answer(404, "NotFound", "not found", {})
+
+    def list_quotas(self) -> Answer:
+        """GET the quotas: there are none."""
+        self._listing()
+        return Answer(200, {}, b'{"items": []}')
+
+
+def stored() -> Answer:
+    return Answer(201, {}, b"{}")
+
+
+def invalid() -> Answer:
+    return status_answer(422, "Invalid", "spec: Required value", {})
+
+
+@dataclass
+class Beside:
+    """Another create, whose thread takes a step when ``go_on`` is called."""
+
+    gate: Gate
+    key: str | None = None
+    steps: list[Callable[[], object]] = field(default_factory=list)
+    ends: int = 0
+    sent: int = 0
+
+    def begin(self) -> None:
+        """Start it, and let it go on until it waits."""
+        self.driver: Driver = self.gate.prepare_on(
+            self.steps.append, creation(self.key), Transport(self._store), self._end
+        )
+        self.driver.start()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Take the steps that are to be taken."""
+        while self.steps:
+            self.steps.pop(0)()
+
+    @property
+    def waits_in_line(self) -> bool:
+        """Whether it waits in line, and nobody owes it anything."""
+        request = self.driver.request
+        return request is not None and request.state == "waiting" and not self.driver.over
+
+    def _store(self) -> Answer:
+        self.sent += 1
+        return stored()
+
+    def _end(self) -> None:
+        self.ends += 1
+
+
+def creation(key: str | None = None) -> Creation:
+    body = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
+    return Creation("http://s", "me", "team", "pods", body, key=key)
+
+
+def report(gate: Gate, used: int, hard: int = 1) -> None:
+    """Report a quota on pods."""
+    pods = {"pods": hard * ONE}
+    gate.ledger.observe_quota("team", "q", ObservedQuota(pods, pods, {"pods": used * ONE}, Selector()))
+
+
+def full() -> Gate:
+    gate = Gate(policy=Policy(settle_time=0, settle_max=0))
+    gate.ledger.watching("team")
+    report(gate, used=1)
+    return gate
+
+
+Scene = tuple[Beside, "Callable[[], object]"]
+"""Another create, and what the thread does that is interrupted."""
+
+
+def news(interrupt: Interrupt) -> Scene:
+    """The thread reports that there is room."""
+    other = Beside(full())
+    other.begin()
+
+    def act() -> None:
+        interrupt.begin()
+        report(other.gate, used=0)
+
+    return other, act
+
+
+def own_end(interrupt: Interrupt, end: Callable[[], Answer] = invalid, key: str | None = None) -> Scene:
+    """The create of the thread ends; if in an error, its room (or the lead of their key) is for the other."""
+    other = Beside(full(), key)
+    report(other.gate, used=0)
+
+    def send() -> Answer:
+        other.begin()
+        interrupt.begin()
+        return end()
+
+    return other, lambda: other.gate.create(creation(key), Transport(send))
+
+
+def own_list(interrupt: Interrupt) -> Scene:
+    """The create of the thread lists the quotas, and the other waits for the list."""
+    other = Beside(Gate())
+    other.gate.ledger.contact = FirstList(60.0)
+
+    def listing() -> None:
+        other.begin()
+        interrupt.begin()
+
+    return other, lambda: other.gate.create(creation(), Transport(stored, listing))
+
+
+SCENES: dict[str, Callable[[Interrupt], Scene]] = {
+    "news": news,
+    "own end": own_end,
+    "own list": own_list,
+    "same key, stored": lambda interrupt: own_end(interrupt, stored, "key"),
+    "same key, refused": lambda interrupt: own_end(interrupt, invalid, "key"),
+}
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_an_interrupt_at_any_moment_loses_no_other_create(name: str) -> None:
+    """The other create goes on by itself, unless it waits in line for room; then news of room lets it in."""
+    wrong: list[object] = []
+    for at in range(1, STEPS_MAX):
+        interrupt = Interrupt(at)
+        other, act = SCENES[name](interrupt)
+        interrupted(act)
+        if interrupt.count < at:
+            break
+        other.go_on()
+        if other.waits_in_line:
+            report(other.gate, used=0, hard=2)  # one for a create whose end nobody knows
+            other.go_on()
+        if (other.ends, other.driver.over) != (1, True) or not other.driver.result().ok:
+            wrong.append((at, other.ends, other.driver.machine.state, other.sent))
+        elif other.gate.ledger.snapshot().namespaces["team"].outstanding:
+            wrong.append((at, "a ticket is left"))
+
+    assert at > MOMENTS
+    assert wrong == []
+
+
+def test_an_interrupt_at_any_moment_loses_no_gang() -> None:
+    """The thread reports room for a gang that somebody else waits for: it is admitted, told so, and keeps its room."""
+    wrong = []
+    for at in range(1, STEPS_MAX):
+        interrupt = Interrupt(at)
+        gate, told = full(), list[int]()
+        report(gate, used=2, hard=2)
+        asked = gang_of("team", [(creation().body, 2)], name="g")
+        wait = GangWait(gate, gate.ledger, asked, None, lambda told=told: told.append(1))  # type: ignore[misc]
+        wait.begin()
+        assert not wait.over
+
+        def act(interrupt: Interrupt = interrupt, gate: Gate = gate) -> None:
+            interrupt.begin()
+            report(gate, used=0, hard=2)
+
+        interrupted(act)
+        if interrupt.count < at:
+            break
+        if wait.request is not None and wait.request.state == "waiting":
+            report(gate, used=0, hard=2)
+        failed = wait.gang is not None and wait.gang.engine is not gate.controller  # the engine was left half changed
+        reserved = gate.ledger.snapshot().namespaces["team"].quotas["q"]["pods"].reserved
+        if not told or wait.gang is None or (reserved, failed) not in ((2 * ONE, False), (0, True)):
+            wrong.append((at, told, wait.gang, reserved, failed))
+
+    assert at > MOMENTS
+    assert wrong == []
+
+
+MOMENTS = 20
+"""So many moments there are at least: the test would prove nothing if it found none."""
+
+
+def test_an_interrupt_at_any_moment_of_closing_leaves_a_create_that_can_be_closed() -> None:
+    """Whoever waits for the create learns its end, at the latest when the gate is closed once more."""
+    wrong = []
+    for at in range(1, STEPS_MAX):
+        interrupt = Interrupt(at)
+        others = [Beside(full())]
+        others.append(Beside(others[0].gate))
+        for other in others:
+            other.begin()
+
+        def close(interrupt: Interrupt = interrupt, gate: Gate = others[0].gate) -> None:
+            interrupt.begin()
+            gate.close()
+
+        interrupted(close)
+        if interrupt.count < at:
+            break
+        for other in others:
+            other.go_on()
+        if not all(other.driver.over for other in others):
+            others[0].gate.close()
+            for other in others:
+                other.go_on()
+        ended = [other.ends > 0 and isinstance(other.driver.error, GateClosed) for other in others]
+        if not all(ended) or others[0].gate.ledger.snapshot().namespaces["team"].waiting:
+            wrong.append((at, ended))
+
+    assert at > MOMENTS
+    assert wrong == []
+
+
+def interrupted(act: Callable[[], object]) -> None:
+    """Do something that is interrupted."""
+    try:
+        with suppress(KeyboardInterrupt):
+            act()
+    finally:
+        sys.setprofile(None)

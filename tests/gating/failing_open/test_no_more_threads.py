@@ -1,0 +1,158 @@
+""" "can't start new thread": whoever needed that thread goes on without it, and the next one tries again."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kubernetes import client
+
+from backoff_ctrl.engine.outcomes import Rejected
+from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.answers.answer import Answer, WaitedTooLong, status_answer
+from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.k8s.events.sender import EventSender
+from backoff_ctrl.k8s.gate.telling.stories import Happening, Owner, Story
+from backoff_ctrl.k8s.gate.threads import Gate
+from backoff_ctrl.k8s.gate.timers import ThreadTimers
+from backoff_ctrl.k8s.sharing.memory_file import MemoryFile
+from backoff_ctrl.k8s.sharing.memory_keeper import MemoryKeeper
+from backoff_ctrl.k8s.watching.thread import WatchThread
+from tests.scripted_server import Seen, failure, scripted_server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.scripted_server import Reply
+
+    Exhaust = Callable[[str], None]
+
+FULL = 'pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
+POD: dict[str, Any] = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
+
+
+@pytest.fixture
+def exhaust(monkeypatch: pytest.MonkeyPatch) -> Exhaust:
+    """Let the next start of a thread of that name fail, as it does where the system allows no more threads."""
+    start = threading.Thread.start
+    names: list[str] = []
+
+    def starts(thread: threading.Thread) -> None:
+        if thread.name in names:
+            names.remove(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", starts)
+    return names.append
+
+
+class Full:
+    """A transport to a server whose quota is full."""
+
+    def send(self, body: dict[str, Any]) -> Answer:
+        return status_answer(403, "Forbidden", FULL, {})
+
+    def look_up(self, name: str) -> Answer:
+        return status_answer(404, "NotFound", "not found", {})
+
+
+def creation(timeout: float) -> Creation:
+    return Creation("http://s", "me", "team", "pods", POD, timeout=timeout)
+
+
+def test_alarms_ring_again_after_a_thread_could_not_start(exhaust: Exhaust) -> None:
+    """The alarm that could not be set is not set; the next one starts the thread."""
+    timers, came, missed = ThreadTimers(), threading.Event(), threading.Event()
+    exhaust("backoff-ctrl-timers")
+
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        timers.call_at(timers.now(), missed.set)
+    timers.call_at(timers.now(), came.set)
+
+    assert came.wait(45)
+    assert not missed.is_set()
+
+
+def test_time_limits_hold_after_a_thread_could_not_start(exhaust: Exhaust) -> None:
+    """The first alarm of the gate fails, which is counted; the create waits all the same, and no longer than it may."""
+    gate = Gate(policy=Policy(base=600.0, cap=600.0))
+    exhaust("backoff-ctrl-timers")
+
+    for _ in range(2):
+        with pytest.raises(WaitedTooLong):
+            gate.create(creation(timeout=0.05), Full())
+    assert gate.counts.failed_open == 1
+
+
+def test_a_thread_that_died_is_started_again(exhaust: Exhaust) -> None:
+    """Its end is nobody's plan, but all creates that wait depend on it."""
+    timers, came = ThreadTimers(), threading.Event()
+    dead = threading.Thread(target=lambda: None)
+    dead.start()
+    dead.join()
+    timers._thread = dead
+
+    timers.call_at(timers.now(), came.set)
+    assert came.wait(45)
+
+
+def test_an_alarm_that_fails_rings_a_second_time() -> None:
+    """Somebody waits for it. If it fails again, that is the end of it."""
+    timers, came = ThreadTimers(), threading.Event()
+    errors: list[Exception] = []
+    rings: list[int] = []
+    timers.on_error = errors.append
+
+    def fails_once() -> None:
+        rings.append(1)
+        if len(rings) == 1:
+            raise RuntimeError("a bug")
+        came.set()
+
+    timers.call_at(timers.now(), fails_once)
+    assert came.wait(45)
+    assert [str(error) for error in errors] == ["a bug"]
+
+
+@pytest.mark.parametrize("kind", ["watch", "events"])
+def test_what_runs_beside_the_creates_starts_at_the_next_occasion(kind: str, exhaust: Exhaust) -> None:
+    """The watch of quotas and the writing of events."""
+    asked = threading.Event()
+
+    def answer(_: Seen) -> Reply:
+        asked.set()
+        return failure(403, "Forbidden", "not allowed")
+
+    with scripted_server(answer) as script:
+        configuration = client.Configuration(host=script.url)
+        end: Callable[[], None]
+        begin: Callable[[], None]
+        if kind == "watch":
+            watch = WatchThread(Gate().ledger, configuration)
+            end, begin = watch.stop, lambda: watch.follow("team")
+        else:
+            sender = EventSender(configuration)
+            story = Story(Happening.WAITS, "team", Owner("v1", "A", "a"), "q", "pods", lambda: "waits")
+            end, begin = sender.finish, lambda: sender.tell(story)
+        exhaust(f"backoff-ctrl-{kind}")
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            begin()
+        begin()
+        assert asked.wait(45)
+        end()
+
+
+def test_memory_is_saved_at_the_end_if_its_thread_could_not_start(exhaust: Exhaust, tmp_path: Path) -> None:
+    """The client can be made all the same."""
+    ledger = Gate().ledger
+    exhaust("backoff-ctrl-memory")
+    keeper = MemoryKeeper(ledger, MemoryFile(tmp_path / "gate.json", "http://s"))
+    pods = {"pods": 10**9}
+    ledger.learn("team", frozenset(), Rejected("q", requested=pods, used=pods, limited=pods), sent=ledger.timers.now())
+    keeper.close()
+
+    assert (tmp_path / "gate.json").exists()
+    assert ledger.counts.failed_open == 1

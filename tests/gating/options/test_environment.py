@@ -1,0 +1,135 @@
+"""Modes, default time limits and names of gates by environment variables; a typo there stops nothing."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kubernetes import client
+from kubernetes.client import ApiException
+
+from backoff_ctrl import Gate, GatedApiClient, WaitedTooLong, waiting
+from backoff_ctrl.api.main import run
+from backoff_ctrl.k8s.creates.naming import Signature
+from backoff_ctrl.k8s.sharing.environment import read_environment
+from tests.gated_creates import core_of, fill, pod
+
+if TYPE_CHECKING:
+    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+
+
+def modes(text: str) -> dict[str, str]:
+    return dict(read_environment({"BACKOFF_CTRL_MODE": text}).mode)
+
+
+def test_a_mode_for_all_and_modes_of_namespaces() -> None:
+    """A bare mode is that of all namespaces that are not named."""
+    assert modes("") == {}
+    assert modes("shadow") == {"*": "shadow"}
+    assert modes(" Shadow , team-a=enforce,lab=off") == {"*": "shadow", "team-a": "enforce", "lab": "off"}
+    assert modes("team-a=enforce,*=off") == {"team-a": "enforce", "*": "off"}
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("shaddow", {"*": "shadow"}),
+        ("enforce,team-a=of", {"*": "enforce", "team-a": "shadow"}),
+        ("team-a:off", {"*": "shadow"}),
+        ("enforce,off", {"*": "shadow"}),
+        ("shadow;team=enforce", {"*": "shadow"}),
+        ("enforce,Team_A=off", {"*": "shadow"}),
+    ],
+)
+def test_a_typo_in_a_mode_sends_creates_at_once_as_without_the_gate(text: str, read: dict[str, str]) -> None:
+    """It must neither stop a platform nor make its creates wait where that may not be meant."""
+    found = read_environment({"BACKOFF_CTRL_MODE": text})
+    assert found.mode == read
+    (sentence,) = found.wrong
+    assert sentence.startswith(f"BACKOFF_CTRL_MODE={text!r} is not understood at ")
+    assert "write a mode (enforce, shadow, off)" in sentence
+
+
+def test_other_typos_count_as_not_set() -> None:
+    """Each has its sentence."""
+    found = read_environment(
+        {"BACKOFF_CTRL_TIMEOUT": "10m", "BACKOFF_CTRL_GATE_NAME": "a/b", "BACKOFF_CTRL_TRUSTED_GATES": "front,b c"}
+    )
+    assert (found.timeout, found.signature) == (None, Signature("", frozenset({"front"})))
+    assert [sentence.split(":")[0].split("=")[0] for sentence in found.wrong] == [
+        "BACKOFF_CTRL_TIMEOUT", "BACKOFF_CTRL_GATE_NAME", "BACKOFF_CTRL_TRUSTED_GATES",
+    ]  # fmt: skip
+    assert read_environment({"BACKOFF_CTRL_TIMEOUT": "nan"}).wrong
+
+
+def test_a_typo_is_logged_once_and_doctor_reports_it(
+    sandbox: BackgroundSandbox,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Creates work all the same."""
+    monkeypatch.setenv("BACKOFF_CTRL_MODE", "typo-of-this-test")
+    for _ in range(2):
+        with GatedApiClient(client.Configuration(host=sandbox.url)) as api:
+            core_of(api).create_namespaced_pod("team", pod())
+    errors = [record for record in caplog.records if record.levelno == logging.ERROR]
+
+    assert [each.getMessage().partition(" is")[0] for each in errors] == ["BACKOFF_CTRL_MODE='typo-of-this-test'"]
+    assert run(["doctor", "--server", sandbox.url, "-n", "team"]) == 1
+    assert "no  environment             BACKOFF_CTRL_MODE='typo-of-this-test'" in capsys.readouterr().out
+
+
+def test_the_environment_sets_the_mode_of_clients_and_the_caller_may_set_another(
+    sandbox: BackgroundSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Off: the caller gets the server's 403. What the program says counts more."""
+    configuration = client.Configuration(host=sandbox.url)
+    monkeypatch.setenv("BACKOFF_CTRL_MODE", "off")
+    with GatedApiClient(configuration, gate=Gate()) as api, GatedApiClient(configuration, mode="enforce") as strict:
+        fill(sandbox, core_of(api))
+        with pytest.raises(ApiException, match="exceeded quota") as caught:
+            core_of(api).create_namespaced_pod("team", pod())
+        assert not isinstance(caught.value, WaitedTooLong)
+        with pytest.raises(WaitedTooLong), waiting(timeout=0.05):
+            core_of(strict).create_namespaced_pod("team", pod())
+
+
+def test_the_environment_limits_the_wait_where_nothing_else_does(
+    sandbox: BackgroundSandbox, core: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``waiting`` and the client's own option count more."""
+    fill(sandbox, core)
+    monkeypatch.setenv("BACKOFF_CTRL_TIMEOUT", "0.05")
+    configuration = client.Configuration(host=sandbox.url)
+    with GatedApiClient(configuration, gate=Gate()) as api, GatedApiClient(configuration, timeout=0.06) as own:
+        for limited, text in ((api, "after 0.05 s"), (own, "after 0.06 s")):
+            with pytest.raises(WaitedTooLong, match=text):
+                core_of(limited).create_namespaced_pod("team", pod())
+        with pytest.raises(WaitedTooLong, match=r"after 0\.07 s"), waiting(timeout=0.07):
+            core_of(api).create_namespaced_pod("team", pod())
+
+
+def test_a_gate_with_a_mode_has_no_line_of_its_own(sandbox: BackgroundSandbox) -> None:
+    """It is a way into the shared ledger, whose quotas are watched; other clients keep their mode."""
+    configuration, shadow = client.Configuration(host=sandbox.url), Gate(mode="shadow")
+    with GatedApiClient(configuration) as plain, GatedApiClient(configuration, gate=shadow) as watching:
+        assert watching.gate.ledger is plain.gate.ledger is shadow.ledger
+        assert watching.sight is plain.sight is not None
+        assert (watching.gate.mode("team"), plain.gate.mode("team")) == ("shadow", "enforce")
+    with GatedApiClient(configuration, gate=Gate()) as apart:
+        assert apart.gate.ledger is not shadow.ledger
+
+
+def test_ids_of_trusted_gates_are_kept(sandbox: BackgroundSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables reach the names that are drawn."""
+    monkeypatch.setenv("BACKOFF_CTRL_GATE_NAME", "here")
+    monkeypatch.setenv("BACKOFF_CTRL_TRUSTED_GATES", "front, other")
+    with GatedApiClient(client.Configuration(host=sandbox.url)) as api:
+        for carried, kept in (("front/1", "front/1"), ("strange/1", "here/"), (None, "here/")):
+            body = pod()
+            if carried:
+                body["metadata"]["annotations"] = {"backoff-ctrl.dev/create-id": carried}
+            made = core_of(api).create_namespaced_pod("team", body)
+            assert made.metadata.annotations["backoff-ctrl.dev/create-id"].startswith(kept)

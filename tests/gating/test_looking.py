@@ -1,0 +1,82 @@
+"""Law 21 at the ledger: long answers are gathered page by page, and others have the lock in between."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from backoff_ctrl.engine import ObservedQuota, Policy
+from backoff_ctrl.engine.memory import Memory, RememberedCeiling, RememberedQuota
+from backoff_ctrl.engine.pages import NAMESPACES_MAX
+from backoff_ctrl.k8s.gate.ledger import Ledger
+from backoff_ctrl.k8s.gate.timers import ThreadTimers
+from backoff_ctrl.k8s.sharing.memory_file import MemoryFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FULL = {"pods": 4 * 10**9}
+NAMESPACES = 3 * NAMESPACES_MAX + 1
+
+
+class Interrupting:
+    """The ledger's lock. Each time it is free again, another client reports something."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._lock = ledger._lock
+        self._busy = False
+        self.released = 0
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        self.released += 1
+        if not self._busy:
+            self._busy = True
+            self._ledger.hint_release("n00001")
+            self._ledger.observe_quota(f"new-{self.released}", "q", ObservedQuota(FULL, FULL, FULL))
+            self._busy = False
+
+
+@pytest.mark.parametrize("question", ["snapshot", "remember"])
+def test_others_act_between_the_pages_of_a_long_answer(question: str) -> None:
+    """All that was there from the start is in the answer, though others went on meanwhile."""
+    ledger = Ledger(ThreadTimers(), Policy(), "enforce", None)
+    names = {f"n{number:05}" for number in range(NAMESPACES)}
+    for name in names:
+        ledger.observe_quota(name, "q", ObservedQuota(FULL, FULL, FULL))
+    lock: Any = Interrupting(ledger)
+    ledger._lock = lock
+    found: Any = getattr(ledger, question)()
+
+    assert names <= set(found.namespaces if question == "snapshot" else found.quotas)
+    assert lock.released >= 4
+
+
+def test_a_long_memory_is_written_in_slices(tmp_path: Path) -> None:
+    """No piece is long, so that other threads go on; together they are what is read again."""
+    quota = RememberedQuota({"pods": RememberedCeiling(4 * 10**9, 10**9, 1.0)}, {frozenset({"x"}): True})
+    memory = Memory({f"n{number}": {"q": quota, "r": quota} for number in range(2000)}, 0.005)
+    file = MemoryFile(tmp_path / "m.json", "http://s", clock=lambda: 0.0)
+    slices = list(file._slices(memory, 10**6))
+
+    assert max(map(len, slices)) < 1000
+    assert json.loads("".join(slices))["server"] == "http://s"
+    assert file.save(memory)
+    assert file.load() == memory
+
+
+def test_a_new_engine_goes_on_with_the_numbers_of_the_changes() -> None:
+    """Who follows the changes over an internal error is told to begin anew."""
+    ledger = Ledger(ThreadTimers(), Policy(), "enforce", None)
+    ledger.observe_quota("team", "q", ObservedQuota(FULL, FULL, FULL))
+    upto = ledger.look(lambda engine, now: engine.changes(0, 10, now)).upto
+    ledger.settle(None, None)  # type: ignore[arg-type]  # a bug of ours
+
+    assert ledger.look(lambda engine, now: engine.changes(upto, 10, now)).lost
+    assert set(ledger.look(lambda engine, now: engine.changes(0, 10, now)).items) == {"team"}

@@ -1,0 +1,46 @@
+"""Parts of manifests as lines that a person can check: ``2 Pod < Job @ spec.template: requests.cpu=1 [scopes]``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from backoff_ctrl.api.commands.amounts import quantity_text
+from backoff_ctrl.k8s.charges.parts import Part, makes_others, parts_of
+from backoff_ctrl.k8s.charges.resource_names import resource_of
+
+EXAMPLES: Final = Path(__file__).parents[1] / "data" / "parts"
+_SHORT: Final = {"pods", "services", "configmaps", "secrets", "cpu", "memory", "ephemeral-storage"}
+
+
+def told(manifest: dict[str, Any]) -> list[str]:
+    """Return the parts of a manifest, a line each; aliases and the names that count objects are left out."""
+    return [line(part) for part in parts_of(manifest)]
+
+
+def line(part: Part) -> str:
+    """Return one part: count, kind, maker, place of the pod template, amounts of one object, scopes."""
+    amounts = {
+        name: quantity_text(name, amount)
+        for name, amount in part.demand.amounts.items()
+        if name not in _SHORT and not name.startswith("count/")
+    }
+    place = f" @ {part.template}" if part.template else ""
+    charged = ":" + "".join(f" {name}={amount}" for name, amount in amounts.items()) if amounts else ""
+    scopes = f" [{', '.join(sorted(part.demand.scopes))}]" if part.demand.scopes else ""
+    waits = " suspended" if part.suspended else ""
+    return f"{part.count} {part.kind} < {part.made_by}{place}{charged}{scopes}{waits}"
+
+
+def example(name: str) -> dict[str, Any]:
+    """Return the one manifest of an example that makes other objects."""
+    documents = yaml.safe_load_all((EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8"))
+    (found,) = [each for each in documents if each and makes_others(resource_of(each))]
+    return dict(found)
+
+
+def load(text: str) -> dict[str, Any]:
+    """Return a manifest that is written as YAML."""
+    return dict(yaml.safe_load(text))

@@ -1,0 +1,89 @@
+"""The live page: what it shows, and that it shows it safely."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.gated_creates import pod
+from tests.serve.serving import until
+from tests.status.asking import ask
+
+if TYPE_CHECKING:
+    from tests.serve.conftest import Served
+
+
+def text(url: str, path: str = "/") -> str:
+    """A page, as HTML."""
+    found = ask(url, path)
+    assert (found.status, found.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    return found.body.decode()
+
+
+def cards(page: str) -> list[str]:
+    """The namespaces of the page, in order."""
+    return re.findall(r'<h3><a href="/\?namespace=([^"]+)"', page)
+
+
+def test_the_fullest_namespace_comes_first(served: Served) -> None:
+    """With bars for each resource, and how many wait there."""
+    page = text(served.url)
+    assert cards(page) == ["other", "team", "roomy"]
+    assert 'aria-label="pods of quota q: 100% used, 0 free"' in page
+    assert '<rect class="used" width="10.0" height="8">' in page
+    assert "1 waiting" in page.partition("namespace=team")[0]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [("?search=ROO", ["roomy"]), ("?search=o", ["other", "roomy"]), ("?namespace=team", ["team"]), ("?search=zzz", [])],
+)
+def test_one_finds_a_namespace(served: Served, query: str, found: list[str]) -> None:
+    """By a part of its name, or by its whole name."""
+    assert cards(text(served.url, "/" + query)) == found
+    assert cards(text(served.url, "/pieces/namespaces" + query)) == found
+
+
+def test_the_line_says_who_waits_for_what(served: Served) -> None:
+    """Place, reason, what is in the way."""
+    line = text(served.url, "/pieces/waiting?namespace=other")
+    assert "<b>other/d</b>" in line
+    assert "q pods asks 1, left 0" in line
+    until(lambda: "other/d" in text(served.url, "/pieces/decisions?namespace=other"))
+    assert "Pod/first" in text(served.url, "/pieces/holders?namespace=team")
+
+
+def test_without_a_gate_the_page_says_so(alone: str) -> None:
+    """It never says that nothing waits."""
+    page = text(alone)
+    assert page.count("No gate connected.") == 2
+    assert "waiting</span>" not in page
+    assert "Nothing waits" not in page
+
+
+def test_what_a_create_says_of_itself_is_only_text(served: Served) -> None:
+    """Names and labels of creates that wait were not checked by anybody yet."""
+    manifest = pod("x")
+    manifest["metadata"]["labels"] = {"note": "<script>alert(1)</script>", '"><img src=x>': "y"}
+    served.gates[0].wait_with("x", namespace="team", manifest=manifest)
+    line = text(served.url, "/pieces/waiting?namespace=team")
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in line
+    assert "<script" not in line
+    assert "<img" not in line
+
+
+def test_the_page_loads_nothing_from_elsewhere(served: Served) -> None:
+    """Neither scripts nor styles, and none inline: the policy would refuse them."""
+    page = text(served.url)
+    loaded = re.findall(r'(?:src|href|action)="([^"]+)"', page)
+    assert {"/files/page.css", "/files/page.js"} <= set(loaded)
+    assert [each for each in loaded if not each.startswith(("/", "#"))] == []
+    assert not re.search(r"<script>|<style|\sstyle=|\son\w+=", page)
+    for name in ("page.css", "page.js"):
+        file = ask(served.url, f"/files/{name}")
+        assert file.status == 200
+        assert b"http://" not in file.body
+    assert ask(served.url, "/files/page.html").status == 404
+    assert ask(served.url, "/files/..%2fapp.py").status == 404
