@@ -11,7 +11,7 @@ BIN := .venv/bin
 STAMP := .venv/.made
 ARGS ?=
 # Two processes a core, since most tests wait; each takes the next test when it is done with one.
-SIDE_BY_SIDE := -n $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN) ))) --dist loadgroup --no-loadscope-reorder
+SIDE_BY_SIDE := -n $(shell echo $$(( 2 * $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) ))) --dist loadgroup --no-loadscope-reorder
 
 # Bytecode is kept, and apart from the tree: the tests start hundreds of short programs.
 unexport PYTHONDONTWRITEBYTECODE
