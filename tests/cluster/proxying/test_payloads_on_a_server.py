@@ -46,7 +46,7 @@ async def test_every_object_is_charged_alike_in_both_forms(real_api: Api) -> Non
 
 @pytest.mark.long
 async def test_a_marked_protobuf_body_is_stored_with_its_mark(real_api: Api) -> None:
-    """Of nearly every kind: the server merges the second metadata into the first, and all else is stored as it was sent."""
+    """Of nearly every kind: the server merges the second metadata into the first, and all else stays as it was."""
     await prepare(real_api)
     space = await space_of(real_api)
     # A dry run gives a Job the selector of that Job, and a Service an address that is none.
