@@ -223,7 +223,7 @@ async def test_what_was_sent_is_kept_for_a_while_alone() -> None:
         await asyncio.sleep(10.1)
         assert (await proxy.post(pod())).status == 201
         assert len(proxy.server.pods()) == 2
-        assert len(proxy.holding._house.kept) == 0
+        assert len(proxy.holding._shared.kept) == 0
 
 
 @in_virtual_time
@@ -307,5 +307,5 @@ async def test_nothing_of_callers_that_went_away_is_left() -> None:
             await hang_up(task)
         assert (proxy.gate.counts.waiting, seats(proxy), proxy.holding.held_bytes) == (0, 200, 0)
         await asyncio.sleep(11)
-        assert (seats(proxy), len(proxy.holding._house.kept), proxy.gate.waiting()) == (0, 0, [])
+        assert (seats(proxy), len(proxy.holding._shared.kept), proxy.gate.waiting()) == (0, 0, [])
         assert json.loads((await proxy.post(pod())).body)["code"] == 429

@@ -14,13 +14,12 @@ from backoff_ctrl.k8s.proxy.messages import Response
 
 from .callers import Callers
 from .choosing import ChargedKinds, choose, creates
-from .forms import Forms
+from .create_request import CLOSING, CreateRequest, Shared
 from .holds import HeldBefore
 from .kept import KeptCreates
 from .sending import Received
 from .settings import RETRY_AFTER, HoldSettings
 from .telling import come_again, failed, response_of
-from .visit import CLOSING, House, Visit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,12 +48,11 @@ class Holding:
         ledger = gate.ledger
         ledger.others = (*ledger.others, self._kinds)
         ttl = max(ledger.policy.seat_ttl, 2.0 * RETRY_AFTER)
-        self._house = House(
+        self._shared = Shared(
             upstream,
             server,
             gate,
             self._settings,
-            Forms(),
             self._kinds,
             Callers(),
             HeldBefore(ttl),
@@ -125,17 +123,17 @@ class Holding:
 
     async def _answer(self, request: Request) -> Response:
         chosen = self._chosen(request.head)
-        visit = None
+        create = None
         try:
             if chosen is not None:
                 refused = self._refused(chosen, request)
                 if refused is not None:
                     return response_of(refused, request.head)
-                visit = Visit(self._house, chosen, request)
-                return response_of(await self._counted(visit), request.head)
+                create = CreateRequest(self._shared, chosen, request)
+                return response_of(await self._counted(create), request.head)
         except Exception as error:  # noqa: BLE001 - law 18
             self._gate.ledger.failed_open(error)
-        return await self._ungated(request, visit)
+        return await self._ungated(request, create)
 
     def _refused(self, chosen: Chosen, request: Request) -> Answer | None:
         label = chosen.target.resource, chosen.target.rest.strip("/")
@@ -145,29 +143,29 @@ class Holding:
             return come_again(label, FULL)
         return None
 
-    async def _counted(self, visit: Visit) -> Answer:
+    async def _counted(self, create: CreateRequest) -> Answer:
         """Count the bytes of a body for as long as it may be sent, which may be longer than its caller stays."""
-        size = len(visit.sender.request.body)
+        size = len(create.sender.request.body)
         self._bytes += size
         try:
-            return await visit.answer()
+            return await create.answer()
         finally:
-            if visit.task is None or visit.task.done():
+            if create.task is None or create.task.done():
                 self._bytes -= size
             else:
-                visit.task.add_done_callback(lambda _: self._release(size))
+                create.task.add_done_callback(lambda _: self._release(size))
 
     def _release(self, size: int) -> None:
         self._bytes -= size
 
-    async def _ungated(self, request: Request, visit: Visit | None) -> Response:
+    async def _ungated(self, request: Request, create: CreateRequest | None) -> Response:
         """Send a request as it came, after an error of ours; but not a second time."""
-        label = ("the request", "") if visit is None else visit.label
-        if visit is not None and visit.sender.posts:
+        label = ("the request", "") if create is None else create.label
+        if create is not None and create.sender.posts:
             return response_of(failed(504, label, "an internal error of the proxy; it may be stored"), request.head)
         try:
             async with asyncio.timeout(SERVER_LIMIT):
-                return await self._house.upstream.ask(request)
+                return await self._shared.upstream.ask(request)
         except NotSent as error:
             return response_of(failed(503, label, f"the API server can't be reached: {error}"), request.head)
         except (OutcomeUnknown, TimeoutError) as error:

@@ -14,15 +14,15 @@ from backoff_ctrl.k8s.creates.naming import CREATE_ID
 from backoff_ctrl.k8s.proxy.messages import Head, Headers, Request, Response, first
 
 from .callers import impersonation
+from .forms import JSON, marked_body, readable, reader_of
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.answers.answer import Reader
+    from backoff_ctrl.k8s.creates.naming import Named
     from backoff_ctrl.k8s.proxy.messages import Upstream
 
     from .choosing import ChargedKinds
-    from .forms import Forms
 
-JSON: Final = b"application/json"
 FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"expect"})
 """Headers of a request that say how its body came: it is sent whole."""
 OWN: Final = frozenset({b"authorization", b"cookie", b"host", b"user-agent"})
@@ -55,15 +55,16 @@ class Received(Mapping[str, str]):
 class Sender:
     """The gate's transport for one request. It does not change the request: that is kept once, as it came."""
 
-    __slots__ = ("_forms", "_kinds", "_namespace", "_upstream", "posts", "request")
+    __slots__ = ("_kinds", "_namespace", "_upstream", "names_itself", "posts", "request")
 
-    def __init__(self, upstream: Upstream, forms: Forms, kinds: ChargedKinds, namespace: str, request: Request) -> None:
+    def __init__(self, upstream: Upstream, kinds: ChargedKinds, namespace: str, request: Request) -> None:
         """Send ``request`` through ``upstream``. ``kinds`` learns from lists of the namespace's quotas."""
         self._upstream = upstream
-        self._forms = forms
         self._kinds = kinds
         self._namespace = namespace
         self.request = request
+        self.names_itself = False
+        """Whether the creator gave the name."""
         self.posts = 0
         """How often it was sent."""
 
@@ -75,10 +76,15 @@ class Sender:
         self.posts += 1
         return await self._ask(Request(Head(head.method, head.target, headers), marked))
 
+    def stands_in(self, named: Named) -> Answer:
+        """Return what was sent as the answer to a create that is known to be stored, but may not be looked up."""
+        content_type = (self.request.head.get(b"content-type") or JSON).decode("latin-1")
+        return Answer(201, {"Content-Type": content_type}, self._marked(named.body), made_here=True)
+
     async def look_up(self, name: str) -> Answer:
         """GET the object of that name as the creator, in a form that can be read."""
         path = self.request.head.target.partition(b"?")[0] + b"/" + quote(name, safe="").encode()
-        return await self._get(path, self._forms.accept(self.request.head.get(b"accept")))
+        return await self._get(path, readable(self.request.head.get(b"accept")))
 
     async def list_quotas(self) -> Answer:
         """GET the quotas of the namespace as the creator: it may see them more often than not."""
@@ -89,10 +95,10 @@ class Sender:
     def _marked(self, body: dict[str, Any]) -> bytes:
         metadata = body.get("metadata")
         annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-        create_id = annotations.get(CREATE_ID) if isinstance(annotations, dict) else None
-        if create_id is None or metadata is None:
+        if not isinstance(annotations, dict) or CREATE_ID not in annotations or metadata is None:
             return self.request.body
-        return self._forms.marked(self.request, metadata.get("name"), create_id)
+        name = "" if self.names_itself else metadata.get("name") or ""
+        return marked_body(self.request, name, annotations)
 
     async def _get(self, path: bytes, accept: bytes) -> Answer:
         head = self.request.head
@@ -101,12 +107,12 @@ class Sender:
         return await self._ask(Request(Head(b"GET", path, headers), b""))
 
     async def _ask(self, request: Request) -> Answer:
-        return received(await self._upstream.ask(request), self._forms)
+        return received(await self._upstream.ask(request))
 
 
-def received(response: Response, forms: Forms) -> Answer:
+def received(response: Response) -> Answer:
     """Return a response as the gate reads it; its bytes stay where they are."""
-    reader = forms.reader(first(response.headers, b"content-type"))
+    reader = reader_of(first(response.headers, b"content-type"))
     packed = first(response.headers, b"content-encoding")
     if packed is not None and packed.lower() != b"identity":
         reader = partial(_unpacked, reader)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 from backoff_ctrl.k8s.answers.answer import status_answer
 from backoff_ctrl.k8s.proxy.messages import Response
 
+from .forms import PROTOBUF
 from .sending import Received
 from .settings import RETRY_AFTER
-from .status_message import PROTOBUF, status_message
+from .status_message import status_message
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.answers.answer import Answer

@@ -17,6 +17,7 @@ from backoff_ctrl.k8s.creates.treatments import rejected
 
 from .callers import identity
 from .choosing import Way
+from .forms import manifest_in, may_be_marked
 from .holds import patience_of
 from .kept import Kept
 from .sending import Received, Sender
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
     from .callers import Callers
     from .choosing import ChargedKinds, Chosen
-    from .forms import Forms
     from .holds import HeldBefore
     from .kept import KeptCreates
     from .settings import HoldSettings
@@ -43,14 +43,13 @@ CLOSING: Final = "the proxy is shutting down"
 
 
 @dataclass(slots=True, frozen=True)
-class House:
-    """What all visits share."""
+class Shared:
+    """What all requests share."""
 
     upstream: Upstream
     server: str
     gate: AsyncGate
     settings: HoldSettings
-    forms: Forms
     kinds: ChargedKinds
     callers: Callers
     before: HeldBefore
@@ -61,35 +60,49 @@ class House:
         return self.gate.ledger.timers.now()
 
 
-class Visit:
+class CreateRequest:
     """One request that was chosen. ``task`` drives its create, which may go on after the caller has hung up."""
 
     __slots__ = (
-        "_call", "_chosen", "_held_before", "_house", "_manifest", "_refusal", "_resumed", "caller", "identity",
-        "sender", "task",
+        "_call",
+        "_chosen",
+        "_held_before",
+        "_manifest",
+        "_refusal",
+        "_resumed",
+        "_shared",
+        "caller",
+        "identity",
+        "sender",
+        "task",
     )  # fmt: skip
 
-    def __init__(self, house: House, chosen: Chosen, request: Request) -> None:
+    def __init__(self, shared: Shared, chosen: Chosen, request: Request) -> None:
         """Read who asks, and for what."""
-        self._house = house
+        self._shared = shared
         self._chosen = chosen
-        self._manifest = house.forms.manifest(request)
+        self._manifest = manifest_in(request, chosen.target.resource)
         self._held_before = 0.0
         self._refusal: Answer | None = None
         self._resumed: Named | None = None
-        self.caller = house.callers.caller(request.head)
+        self.caller = shared.callers.caller(request.head)
         self.identity = identity(self.caller, chosen.target, self._manifest, request.body)
         self._call: Hashable = (chosen.target.namespace, self.caller.digest, self.identity.what)
-        self.sender = Sender(house.upstream, house.forms, house.kinds, chosen.target.namespace, request)
+        self.sender = Sender(shared.upstream, shared.kinds, chosen.target.namespace, request)
+        self.sender.names_itself = bool(self._metadata.get("name"))
         self.task: asyncio.Task[None] | None = None
 
     @property
     def label(self) -> tuple[str, str]:
         """The resource, and the name as far as it is known."""
-        metadata = (self._manifest or {}).get("metadata")
-        metadata = metadata if isinstance(metadata, dict) else {}
+        metadata = self._metadata
         name = metadata.get("name") or metadata.get("generateName") or self._chosen.target.rest.strip("/")
         return self._chosen.target.resource, str(name)
+
+    @property
+    def _metadata(self) -> dict[str, Any]:
+        metadata = (self._manifest or {}).get("metadata")
+        return metadata if isinstance(metadata, dict) else {}
 
     async def answer(self) -> Answer:
         """Return what the caller gets. Cancelled when it hangs up. Raises errors of ours alone."""
@@ -106,17 +119,17 @@ class Visit:
 
     async def _sent_once(self) -> Answer:
         """Send the request as it is; if a quota refuses it, hold it with the amounts that the refusal names."""
-        house, target = self._house, self._chosen.target
-        sent = house.now()
+        shared, target = self._shared, self._chosen.target
+        sent = shared.now()
         async with asyncio.timeout(SERVER_LIMIT):
             answer = await self.sender.send({})
-        if answer.ok or house.gate.mode(target.namespace) != "enforce":
+        if answer.ok or shared.gate.mode(target.namespace) != "enforce":
             return answer
         rejection = rejection_of(answer)
         if rejection.lane is not Lane.QUOTA:
             return answer
         demand = self._demand(rejection)
-        house.gate.ledger.learn(target.namespace, demand.scopes, rejected(rejection, sent), sent)
+        shared.gate.ledger.learn(target.namespace, demand.scopes, rejected(rejection, sent), sent)
         if not rejection.retryable:  # it never fits
             return answer
         self._refusal = answer
@@ -133,11 +146,11 @@ class Visit:
 
     async def _resume(self) -> Answer | None:
         """Go on with an identical create that was sent before, if one is kept."""
-        house = self._house
-        kept = house.kept.take(self._call, house.now())
+        shared = self._shared
+        kept = shared.kept.take(self._call, shared.now())
         if kept is None:
             return None
-        patience = patience_of(self.sender.request.head.target, house.settings.hold)
+        patience = patience_of(self.sender.request.head.target, shared.settings.hold)
         try:
             await asyncio.wait({kept.task}, timeout=patience)
         except asyncio.CancelledError:
@@ -150,25 +163,26 @@ class Visit:
         return kept.answer
 
     def _keep_again(self, kept: Kept) -> None:
-        self._house.kept.keep(self._call, kept)
+        self._shared.kept.keep(self._call, kept)
         if kept.task.done():
-            self._house.kept.ended(self._call, kept, self._house.now())
+            self._shared.kept.ended(self._call, kept, self._shared.now())
 
     def _named(self, manifest: dict[str, Any]) -> Named | None:
         """Return the name that was drawn for it before; None: it is yet to be drawn."""
         if self._resumed is not None:
             return replace(self._resumed, given=manifest)
-        return None if self._house.settings.mark else unnamed(manifest)
+        marks = self._shared.settings.mark and may_be_marked(self.sender.request, manifest)
+        return None if marks else unnamed(manifest)
 
     # -- in line ---------
 
     async def _in_line(self, named: Named | None, demand: Demand | None) -> Answer:
-        house, target = self._house, self._chosen.target
-        settings = house.settings
-        self._held_before = house.before.take(self._call, house.now())
+        shared, target = self._shared, self._chosen.target
+        settings = shared.settings
+        self._held_before = shared.before.take(self._call, shared.now())
         left = max(0.0, settings.hold_total - self._held_before)
         creation = Creation(
-            house.server,
+            shared.server,
             self.caller.window,
             target.namespace,
             target.resource,
@@ -179,7 +193,7 @@ class Visit:
             demand=demand,
             named=named,
         )
-        driver = house.gate.prepare(creation, self.sender)
+        driver = shared.gate.prepare(creation, self.sender)
         self.task = asyncio.get_running_loop().create_task(driver.run())
         try:
             await asyncio.wait({self.task})
@@ -196,16 +210,16 @@ class Visit:
         """Keep what may be stored: the caller comes again, perhaps."""
         if self.task is None or not (self.sender.posts or self._resumed):
             return
-        house, call, kept = self._house, self._call, Kept(self.task)
+        shared, call, kept = self._shared, self._call, Kept(self.task)
         sent, resumed = bool(self.sender.posts), self._resumed is not None
 
         def note(_: object = None) -> None:
             if kept.note(driver, sent=sent, resumed=resumed):
-                house.kept.ended(call, kept, house.now())
+                shared.kept.ended(call, kept, shared.now())
             else:
-                house.kept.drop(call, kept)
+                shared.kept.drop(call, kept)
 
-        house.kept.keep(call, kept)
+        shared.kept.keep(call, kept)
         if driver.over:
             note()
         else:
@@ -214,8 +228,10 @@ class Visit:
     # -- the end ---------
 
     def _told(self, driver: LoopDriver) -> Answer:
-        if driver.answer is not None:
-            return driver.answer
+        answer, named = driver.answer, driver.machine.named
+        if answer is not None:
+            assumed = answer.ok and not isinstance(answer.headers, Received)
+            return self.sender.stands_in(named) if assumed and named is not None else answer
         error = driver.error
         if isinstance(error, WaitedTooLong):
             return self._put_off(driver, error)
@@ -227,14 +243,14 @@ class Visit:
 
     def _put_off(self, driver: LoopDriver, error: WaitedTooLong) -> Answer:
         """Tell the caller that its hold is over."""
-        house, settings = self._house, self._house.settings
+        shared, settings = self._shared, self._shared.settings
         held = self._held_before + driver.seconds
         if settings.answer == "quota" and error.answer is not None and error.answer.status == 403:
             own = isinstance(error.answer.headers, Received)
             return error.answer if own or self._refusal is None else self._refusal
         again = settings.answer == "wait" and held < settings.hold_total - ROUNDING
         if again:
-            house.before.put_off(self._call, held, house.now())
+            shared.before.put_off(self._call, held, shared.now())
         return not_yet(self.label, error.wait, held, again=again)
 
 
