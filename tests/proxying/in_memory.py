@@ -222,3 +222,10 @@ def in_virtual_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[
 
     run.__name__, run.__doc__, run.__module__ = test.__name__, test.__doc__, test.__module__
     return run
+
+
+async def held(proxy: Proxied, *tasks: asyncio.Task[Response]) -> None:
+    """Wait until so many creates stand in line."""
+    await asyncio.sleep(0.1)
+    assert not any(task.done() for task in tasks)
+    assert proxy.gate.counts.waiting >= len(tasks)

@@ -10,21 +10,28 @@ import pytest
 
 from backoff_ctrl.k8s.creates.creation import OptionError
 from backoff_ctrl.k8s.creates.naming import CREATE_ID
+from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.first_list import FirstList
-from backoff_ctrl.k8s.proxy.holding.settings import BODY_MAX, HoldSettings
+from backoff_ctrl.k8s.proxy.holding.holding import Holding
+from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
-from tests.proxying.in_memory import PODS, header, in_virtual_time, name_of, now, pod, proxied, status_in
+from tests.proxying.in_memory import (
+    PODS,
+    Proxied,
+    answered,
+    header,
+    held,
+    in_virtual_time,
+    name_of,
+    now,
+    pod,
+    proxied,
+    status_in,
+)  # fmt: skip
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.proxy.messages import Response
-    from tests.proxying.in_memory import Proxied
-
-
-async def held(proxy: Proxied, *tasks: asyncio.Task[Response]) -> None:
-    """Wait until so many creates stand in line."""
-    await asyncio.sleep(0.1)
-    assert not any(task.done() for task in tasks)
-    assert proxy.gate.counts.waiting >= len(tasks)
+    from backoff_ctrl.k8s.proxy.messages import Request, Response
+    from tests.proxying.in_memory import MemoryServer
 
 
 @in_virtual_time
@@ -242,65 +249,68 @@ async def test_a_server_that_restarts_is_waited_for() -> None:
         assert name_of(await waiting) == "w"
 
 
-@in_virtual_time
-async def test_held_bytes_are_bounded_and_whoever_comes_beyond_is_told_to_come_again() -> None:
-    """The bytes are free again when the create has ended."""
-    big = pod("big") | {"metadata": {"name": "big", "annotations": {"a": "x" * 200_000}}}
-    size = len(json.dumps(big))
-    async with proxied(1, HoldSettings(held_bytes_max=BODY_MAX)) as proxy:
-        (name,) = await proxy.fill(1)
-        proxy.watch()
-        most = BODY_MAX // size
-        waiting = [proxy.post(big) for _ in range(most)]
-        await held(proxy, *waiting)
-        assert proxy.holding.held_bytes == most * size
-        response = await proxy.post(big)
-        assert (response.status, header(response, b"retry-after")) == (429, b"1")
-        for task in waiting:
-            task.cancel()
-        await asyncio.wait(waiting)
-        assert proxy.holding.held_bytes == 0
-        await proxy.delete(name)
-        assert (await proxy.post(big)).status == 201
-
-
-@in_virtual_time
-async def test_closing_hands_back_what_is_held_and_awaits_what_was_sent() -> None:
-    """None is lost: those that wait come again at once, the one in flight gets its answer."""
-    async with proxied(2) as proxy:
-        await proxy.fill(1)
-        proxy.watch()
-        proxy.server.latency = 3.0
-        sent = proxy.post(pod("sent"))
-        await asyncio.sleep(0.1)
-        waiting = [proxy.post(pod(f"w-{number}")) for number in range(20)]
-        await held(proxy, *waiting)
-        await proxy.holding.close()
-        assert name_of(await sent) == "sent"
-        for task in waiting:
-            response = await task
-            assert (response.status, header(response, b"retry-after")) == (429, b"1")
-        late = await proxy.post(pod("late"))
-        assert (late.status, header(late, b"retry-after")) == (429, b"1")
-        assert len(proxy.server.posts()) == 1
-        assert proxy.gate.ledger.snapshot().namespaces["team"].seats == 0
-
-
-@in_virtual_time
-async def test_closing_has_a_limit() -> None:
-    """A server that never answers does not keep the proxy."""
-    async with proxied(2) as proxy:
-        proxy.server.latency = 1000.0
-        sent = proxy.post(pod("sent"))
-        await asyncio.sleep(0.1)
-        began = now()
-        await proxy.holding.close(limit=5)
-        assert now() - began == pytest.approx(5)
-        sent.cancel()
-
-
 @pytest.mark.parametrize("wrong", [{"hold": -1}, {"hold": float("nan")}, {"hold_total": 1e9}, {"answer": "later"}])
 def test_wrong_settings_are_refused_with_a_sentence(wrong: Any) -> None:
     """Before anything is served."""
     with pytest.raises(OptionError, match="--"):
         HoldSettings(**wrong)
+
+
+@in_virtual_time
+async def test_quotas_are_listed_with_the_proxys_own_account_where_it_may() -> None:
+    """Else as the creator; and whoever may not list learns from the refusal."""
+    async with proxied(1) as proxy:
+        await proxy.fill(1)
+        own = Own(proxy.server)
+        for may, asked in ((True, [None]), (False, [None, b"Bearer ann"])):
+            own.may = may
+            gate = AsyncGate()
+            gate.ledger.contact = FirstList(100.0, gate.ledger.is_watched)
+            proxy.server.asked.clear()
+            again = Proxied(proxy.server, gate, HoldSettings(hold=0.2))
+            again.holding = Holding(proxy.server, gate, "http://sandbox", HoldSettings(hold=0.2), own)
+            assert (await again.post(pod())).status == 429
+            lists = [each.head for each in proxy.server.asked if each.head.target.endswith(b"/resourcequotas")]
+            assert [head.get(b"authorization") for head in lists] == asked
+            assert not proxy.server.posts()
+
+
+@in_virtual_time
+async def test_a_list_of_quotas_that_hangs_is_not_waited_for() -> None:
+    """2 s, then the create is sent without it."""
+    async with proxied(1) as proxy:
+        ledger = proxy.gate.ledger
+        ledger.contact = FirstList(100.0, ledger.is_watched)
+        hanging = Hanging(proxy.server)
+        proxy.holding = Holding(hanging, proxy.gate, "http://sandbox")
+        began = now()
+        assert (await proxy.post(pod())).status == 201
+        assert now() - began == pytest.approx(2.0, abs=0.1)
+
+
+class Own:
+    """The proxy's own account."""
+
+    def __init__(self, server: MemoryServer) -> None:
+        """It asks ``server``."""
+        self.may = True
+        self._server = server
+
+    async def ask(self, request: Request, limit: int = 0) -> Response:
+        """Answer, if it may."""
+        response = await self._server.ask(request)
+        return response if self.may else answered(403, b"{}", "application/json")
+
+
+class Hanging:
+    """A server that never answers lists."""
+
+    def __init__(self, server: MemoryServer) -> None:
+        """All else is answered by ``server``."""
+        self._server = server
+
+    async def ask(self, request: Request, limit: int = 0) -> Response:
+        """Answer, if it is no list."""
+        if request.head.method == b"GET":
+            await asyncio.sleep(1000)
+        return await self._server.ask(request)

@@ -22,7 +22,7 @@ from .holds import patience_of
 from .kept import Kept
 from .sending import Received, Sender
 from .settings import RETRY_AFTER
-from .telling import come_again, failed, not_yet
+from .telling import come_again, failed, not_yet, without_retry_after
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -47,6 +47,7 @@ class Shared:
     """What all requests share."""
 
     upstream: Upstream
+    own: Upstream | None
     server: str
     gate: AsyncGate
     settings: HoldSettings
@@ -88,7 +89,7 @@ class CreateRequest:
         self.caller = shared.callers.caller(request.head)
         self.identity = identity(self.caller, chosen.target, self._manifest, request.body)
         self._call: Hashable = (chosen.target.namespace, self.caller.digest, self.identity.what)
-        self.sender = Sender(shared.upstream, shared.kinds, chosen.target.namespace, request)
+        self.sender = Sender(shared.upstream, shared.own, shared.kinds, chosen.target.namespace, request)
         self.sender.names_itself = bool(self._metadata.get("name"))
         self.task: asyncio.Task[None] | None = None
 
@@ -229,6 +230,8 @@ class CreateRequest:
 
     def _told(self, driver: LoopDriver) -> Answer:
         answer, named = driver.answer, driver.machine.named
+        if answer is not None and answer.made_here and answer.status == 429:  # too many wait already
+            return answer if self._shared.settings.answer == "wait" else without_retry_after(answer)
         if answer is not None:
             assumed = answer.ok and not isinstance(answer.headers, Received)
             return self.sender.stands_in(named) if assumed and named is not None else answer

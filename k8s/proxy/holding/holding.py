@@ -40,8 +40,18 @@ class Holding:
     closed: nothing; but a create beyond ``held_bytes_max`` is told to come again.
     """
 
-    def __init__(self, upstream: Upstream, gate: AsyncGate, server: str, settings: HoldSettings | None = None) -> None:
-        """Send through ``upstream`` to ``server`` (its address), in the order of ``gate``."""
+    def __init__(
+        self,
+        upstream: Upstream,
+        gate: AsyncGate,
+        server: str,
+        settings: HoldSettings | None = None,
+        own: Upstream | None = None,
+    ) -> None:
+        """Send through ``upstream`` to ``server`` (its address), in the order of ``gate``.
+
+        ``own`` sends with the proxy's own credentials: it lists quotas where it may. None: only creators do.
+        """
         self._settings = settings if settings is not None else HoldSettings()
         self._kinds = ChargedKinds()
         self._gate = gate
@@ -50,6 +60,7 @@ class Holding:
         ttl = max(ledger.policy.seat_ttl, 2.0 * RETRY_AFTER)
         self._shared = Shared(
             upstream,
+            own,
             server,
             gate,
             self._settings,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.answers.answer import status_answer
@@ -66,10 +67,12 @@ def failed(status: int, label: tuple[str, str], why: str) -> Answer:
 def _too_many(label: tuple[str, str], message: str, causes: list[dict[str, str]], *, again: bool) -> Answer:
     details = {**_details(label), "causes": causes, "retryAfterSeconds": RETRY_AFTER}
     answer = status_answer(429, REASONS[429], message, details)
-    if again:
-        return answer
-    headers = {name: value for name, value in answer.headers.items() if name != "Retry-After"}
-    return type(answer)(429, headers, answer.body, made_here=True)
+    return answer if again else without_retry_after(answer)
+
+
+def without_retry_after(answer: Answer) -> Answer:
+    """Return an answer that client-go does not act upon by itself: how long to wait is in its details alone."""
+    return replace(answer, headers={name: value for name, value in answer.headers.items() if name != "Retry-After"})
 
 
 def _causes(wait: Wait) -> list[dict[str, str]]:
