@@ -1,4 +1,4 @@
-"""TLS mode's certificates as Go verifies them: kubectl, with the creator's ``ca.crt`` and names of the API server."""
+"""TLS mode as Go verifies it: kubectl, with the creator's ``ca.crt`` and names of the API server."""
 
 from __future__ import annotations
 
