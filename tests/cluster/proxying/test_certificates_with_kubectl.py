@@ -33,7 +33,8 @@ async def test_kubectl_trusts_the_proxy(binaries: Binaries, tmp_path: Path, name
         url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         trust = [f"--certificate-authority={tmp_path / 'account' / 'ca.crt'}", f"--tls-server-name={name}"]
         asked = await asyncio.create_subprocess_exec(
-            binaries.kubectl, "--kubeconfig=/dev/null", "--token=t", f"--server={url}", *trust, "get", "--raw", "/healthz",
+            binaries.kubectl, "--kubeconfig=/dev/null", "--token=t", f"--server={url}", *trust,
+            "get", "--raw", "/healthz",
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         out, error = await asked.communicate()
