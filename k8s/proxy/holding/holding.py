@@ -22,7 +22,7 @@ from .settings import RETRY_AFTER, HoldSettings
 from .telling import come_again, failed, response_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from backoff_ctrl.k8s.answers.answer import Answer
     from backoff_ctrl.k8s.gate.aio import AsyncGate
@@ -47,10 +47,12 @@ class Holding:
         server: str,
         settings: HoldSettings | None = None,
         own: Upstream | None = None,
+        at_end: Callable[[], object] | None = None,
     ) -> None:
         """Send through ``upstream`` to ``server`` (its address), in the order of ``gate``.
 
         ``own`` sends with the proxy's own credentials: it lists quotas where it may. None: only creators do.
+        ``at_end`` is called once all is closed.
         """
         self._settings = settings if settings is not None else HoldSettings()
         self._kinds = ChargedKinds()
@@ -69,6 +71,7 @@ class Holding:
             HeldBefore(ttl),
             KeptCreates(ttl),
         )
+        self._at_end = at_end
         self._closing = False
         self._bytes = 0
         self._open = 0
@@ -98,15 +101,17 @@ class Holding:
                 self._idle.set()
 
     def watches(self, head: Head, status: int) -> bool:
-        """Say whether ``passed`` needs the body of this answer: the refusal of something that is written."""
-        return status == 403 and head.method in (b"POST", b"PATCH", b"PUT")
+        """Say whether ``passed`` is to hear of this answer: a refusal, a deletion, or a create of another kind."""
+        if status == 403:
+            return head.method in (b"POST", b"PATCH", b"PUT")
+        if status == 200 and head.method == b"DELETE":
+            return True
+        return status == 201 and head.method == b"POST" and self._gate.ledger.on_namespace is not None
 
     def passed(self, head: Head, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
         """Learn from an answer to a request that passed. Never raises."""
         ledger = self._gate.ledger
         ledger.met = True
-        if head.method in (b"GET", b"HEAD", b"OPTIONS"):
-            return
         try:
             self._learn(head, status, Response(status, b"", list(headers), body))
         except Exception as error:  # noqa: BLE001 - law 18
@@ -120,6 +125,8 @@ class Holding:
             async with asyncio.timeout(limit):
                 await self._idle.wait()
                 await self._gate.drain()
+        if self._at_end is not None:
+            self._at_end()
 
     # -- one request ---------
 
@@ -193,5 +200,5 @@ class Holding:
         passed = Passed(head.method.decode("latin-1"), status, Received(response), response.body, sent)
         if heed(ledger, target, passed) is not None and creates(head, target):
             self._kinds.add(target.namespace, target.resource)
-        elif creates(head, target) and 200 <= status < 300 and ledger.on_namespace is not None:
+        elif status == 201 and creates(head, target) and ledger.on_namespace is not None:
             ledger.on_namespace(target.namespace)  # its quotas may name this kind
