@@ -51,6 +51,7 @@ class Creation:
     key: str | None = None
     on_wait: Callable[[Wait], object] | None = field(default=None, repr=False)
     gang: Any = None  # the admitted gang that it may be a member of
+    asked: dict[str, Any] | None = None  # the body as its caller gave it, where a gang's label was added to it
 
     def __post_init__(self) -> None:
         """Check the options."""
