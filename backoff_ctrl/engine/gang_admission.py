@@ -209,17 +209,16 @@ class GangAdmission(Admission):
         if now < gang.not_before:
             self._next_draw = min(self._next_draw, gang.not_before)
             return False
-        blocks: list[Block] | None = NO_BLOCKS
         if gang.whole:
             self._balance()
-            if not self._is_backed(gang, shape):
-                blocks = self.probing.ready_blocks(shape, now, gang.covered)
-        elif not gang.is_next(draw):
-            return False
-        if blocks is None or not self._try_to_admit(draw, shape, now, blocks):
-            return False
-        self._drawn(draw, now)
-        return True
+            backed = self._is_backed(gang, shape)
+            blocks = NO_BLOCKS if backed else self.probing.ready_blocks(shape, now, gang.covered)
+            sent = blocks is not None and self._try_to_admit(draw, shape, now, blocks)
+        else:
+            sent = gang.is_next(draw) and self._try_to_admit(draw, shape, now)
+        if sent:
+            self._drawn(draw, now)
+        return sent
 
     def _is_backed(self, gang: Gang, shape: Shape) -> bool:
         """Say whether a member fits what its gang has reserved; what that lacks is taken of everybody's room.
