@@ -57,7 +57,8 @@ def test_without_a_gate_nothing_pretends_that_nothing_waits(alone: str, path: st
     """Unknown is null, and a list of what waits is refused."""
     found = ask(alone, path)
     assert (found.status, found.json["detail"]) == (
-        409, "no gate connected: lines are in gates; start serve with --gate URL"
+        409,
+        "no gate connected: lines are in gates; start serve with --gate URL, or with --gates-in NAMESPACE to find them",
     )  # fmt: skip
     item = ask(alone, "/v1/namespaces").json["items"][0]
     assert (item["waiting"], item["oldest_since"], item["in_flight"]) == (None, None, None)
