@@ -15,7 +15,7 @@ from backoff_ctrl.k8s.cluster.asking import Reach, ReachError
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.timers import ThreadTimers
 from backoff_ctrl.k8s.holders.attribution import attribute
-from backoff_ctrl.k8s.holders.reader import HoldingsReader
+from backoff_ctrl.k8s.holders.reader import AbsentError, HoldingsReader
 from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.explaining.limit_ranges import items_of
 from backoff_ctrl.k8s.status.serving import Service
@@ -122,6 +122,9 @@ class Cluster:
                     return document(attribute(HoldingsReader(reach).read(quota), datetime.now(UTC)))
                 finally:
                     reach.close()
+            except AbsentError as error:
+                words = f"quota {quota} does not exist in" if error.what == "quota" else "there is no"
+                raise ProblemError(404, f"{words} namespace {namespace}", f"#/query/{error.what}") from None
             except ReachError as error:
                 raise ProblemError(502, str(error)) from None
             finally:

@@ -172,6 +172,17 @@ def test_holders_are_told(served: Served) -> None:
     assert [each["owner"] for each in found["quotas"][0]["resources"][0]["holders"]] == ["Pod/first"]
 
 
+def test_holders_of_what_is_not_there_are_a_404(served: Served) -> None:
+    """Neither the namespace nor the quota; a path is no namespace."""
+    for query, status, pointer in (
+        ("namespace=nowhere", 404, "namespace"), ("namespace=team&quota=x", 404, "quota"),
+        ("namespace=team/../x", 400, "namespace"),
+    ):  # fmt: skip
+        found = ask(served.url, f"/v1/holders?{query}")
+        assert (found.status, found.json["errors"][0]["pointer"]) == (status, f"#/query/{pointer}")
+    assert ask(served.url, "/pieces/holders?namespace=team/../x").status == 400
+
+
 def test_metrics_are_those_of_the_cluster(served: Served) -> None:
     """``serve`` is no gate: nothing of it can be mistaken for one."""
     text = ask(served.url, "/metrics").body.decode()
