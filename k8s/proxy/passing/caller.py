@@ -273,7 +273,7 @@ class Caller(asyncio.Protocol):
         elif self._taking:
             stop = current is not None and current.blocked
         else:
-            stop = bool(self.reader.parts) or len(self._behind) + len(self.reader.rest) > BEHIND_MAX
+            stop = len(self._behind) + len(self.reader.rest) > BEHIND_MAX  # till then: a caller may hang up
         if stop != self._paused and not self.transport.is_closing():
             self._paused = stop
             if stop:
