@@ -159,6 +159,15 @@ def test_a_body_that_cannot_be_read_is_held_with_the_amounts_of_its_refusal() ->
             assert (response.status, response.body) == (201, b"\x00stored"), "the quota has room, says the watch"
             assert [request.body for request in proxy.server.posts()] == [b"\xd9\xd9\xf7cbor"] * 2
 
+            proxy.server.asked.clear()
+            answers.append(_response(201, b"\x00other"))
+            left = proxy.post(b"cbor, too", content_type=b"application/cbor")
+            await asyncio.sleep(0.001)
+            left.cancel()
+            await asyncio.wait({left})
+            again = await proxy.post(b"cbor, too", content_type=b"application/cbor")
+            assert (again.status, again.body, len(proxy.server.posts())) == (201, b"\x00other", 1), "it went on"
+
             proxy.server.refuse = lambda _: _response(400, b"what is this?")
             response = await proxy.post(b"{", content_type=b"application/json")
             assert (response.status, response.body) == (400, b"what is this?")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -314,3 +316,13 @@ class Hanging:
         if request.head.method == b"GET":
             await asyncio.sleep(1000)
         return await self._server.ask(request)
+
+
+def test_the_room_of_held_creates_loads_no_client() -> None:
+    """A sidecar starts within half a second of CPU: ``kubernetes`` alone takes longer, and aiohttp waits for a watch."""
+    script = (
+        "import sys, backoff_ctrl.k8s.proxy.holding.opening; "
+        "print([name for name in ('kubernetes', 'aiohttp') if name in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]"
