@@ -319,7 +319,7 @@ class Hanging:
 
 
 def test_the_room_of_held_creates_loads_no_client() -> None:
-    """A sidecar starts within half a second of CPU: ``kubernetes`` alone takes longer, and aiohttp waits for a watch."""
+    """A sidecar starts within half a second of CPU: ``kubernetes`` takes longer, and aiohttp waits for a watch."""
     script = (
         "import sys, backoff_ctrl.k8s.proxy.holding.opening; "
         "print([name for name in ('kubernetes', 'aiohttp') if name in sys.modules])"
