@@ -77,6 +77,7 @@ class Conversation(Looking):
             key=creation.key,
             rng=rng,
             signature=signature,
+            asked=creation.asked,
         )
         super().__init__(creation, named, Patience(rng))
         self.state = State.NEW

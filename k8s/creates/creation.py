@@ -63,6 +63,7 @@ class Creation:
     retry_after: float = 0.0
     demand: Demand | None = field(default=None, repr=False)
     named: Named | None = field(default=None, repr=False)
+    asked: dict[str, Any] | None = None  # the body as its caller gave it, where a gang's label was added to it
 
     def __post_init__(self) -> None:
         """Check the options."""

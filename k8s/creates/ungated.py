@@ -108,5 +108,6 @@ def ungated(creation: Creation, rng: random.Random, signature: Signature) -> Ung
         key=creation.key,
         rng=rng,
         signature=signature,
+        asked=creation.asked,
     )
     return Ungated(creation.body, named, creation.key)

@@ -354,6 +354,8 @@ class Driver(Guarded):
                 cancel()
         if self._tale is not None:
             self._tale.over(created=isinstance(action, Return) and action.answer.ok)
+        if isinstance(action, Return) and action.answer.ok and self.creation.gang is not None:
+            self.creation.gang.stored(action.answer.json() or {}, self.creation.resource)
         if isinstance(action, Return) and action.learned is not None and self._request is not None:
             scopes, sent = self._request.demand.scopes, action.learned.sent or self.began
             self._ledger.learn(self.creation.namespace, scopes, action.learned, sent)

@@ -69,7 +69,7 @@ class Gating(Generic[G]):
         """Describe a gated call, with the options of the caller's context."""
         made = creation(self.configuration.host, target, headers or {}, body, current_options(self._defaults))
         if made.gang is not None:
-            made.body = made.gang.labelled(target.resource, body)
+            made.asked, made.body = body, made.gang.labelled(target.resource, body)
         return made
 
     def options(self) -> Options:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cluster.control_plane.go_programs import GoPrograms, ProgramsPlugin
-from tests.proxying.programs.creators import CREATORS
+from tests.cluster.proxying.programs.creators import CREATORS
 
 _PLUGIN = ProgramsPlugin(CREATORS, "creators")
 
