@@ -252,8 +252,7 @@ class CreateRequest:
         shared, settings = self._shared, self._shared.settings
         held = self._held_before + driver.seconds
         if settings.answer == "quota" and error.answer is not None and error.answer.status == 403:
-            own = isinstance(error.answer.headers, Received)
-            return error.answer if own or self._refusal is None else self._refusal
+            return self._refusal or error.answer
         again = settings.answer == "wait" and held < settings.hold_total - ROUNDING
         if again:
             shared.before.put_off((self._chosen.target.namespace, self.identity), held, shared.now())
