@@ -22,7 +22,7 @@ from backoff_ctrl.k8s.sandbox.verbs.requests import Query, target_of, verb_of
 from backoff_ctrl.k8s.sandbox.wire.encoding import dump
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
     from backoff_ctrl.engine.policy import Policy
     from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
@@ -108,11 +108,13 @@ class Proxied:
         accept: bytes = b"application/json",
         content_type: bytes = b"application/json",
         method: bytes = b"POST",
+        headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> asyncio.Task[Response]:
         """Send a create to the sidecar; cancel the task to hang up."""
         body = manifest if isinstance(manifest, bytes) else json.dumps(manifest).encode()
-        headers = [(b"Authorization", f"Bearer {token}".encode()), (b"Accept", accept)]
-        request = Request(Head(method, target, [*headers, (b"Content-Type", content_type)]), body)
+        given = [(b"Authorization", f"Bearer {token}".encode()), (b"Accept", accept), (b"Content-Type", content_type)]
+        given += [(b"Content-Length", str(len(body)).encode()), *headers]
+        request = Request(Head(method, target, given), body)
         assert self.holding.reads(request.head), "the proxy reads this request"
         return asyncio.get_running_loop().create_task(self.holding.answer(request))
 

@@ -38,14 +38,29 @@ async def test_held_bytes_are_bounded_and_whoever_comes_beyond_is_told_to_come_a
         waiting = [proxy.post(big) for _ in range(most)]
         await held(proxy, *waiting)
         assert proxy.holding.held_bytes == most * size
+        began = now()
         response = await proxy.post(big)
-        assert (response.status, header(response, b"retry-after")) == (429, b"1")
+        assert (response.status, header(response, b"retry-after"), now() - began) == (429, b"1", 0), "it is not held"
         for task in waiting:
             task.cancel()
         await asyncio.wait(waiting)
         assert proxy.holding.held_bytes == 0
         await proxy.delete(name)
         assert (await proxy.post(big)).status == 201
+
+
+@in_virtual_time
+async def test_a_body_that_was_sent_is_counted_until_it_is_answered() -> None:
+    """Also when its caller has gone: it may have to be sent again."""
+    async with proxied(1) as proxy:
+        proxy.server.latency = 1.0
+        task = proxy.post(pod())
+        await asyncio.sleep(0.1)
+        task.cancel()
+        await asyncio.wait({task})
+        assert proxy.holding.held_bytes == len(json.dumps(pod()))
+        await asyncio.sleep(1.0)
+        assert proxy.holding.held_bytes == 0
 
 
 @in_virtual_time

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.proxy.messages import Head, Request, Response
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
-from tests.proxying.in_memory import PODS, answered, header, pod, proxied, status_in
+from tests.proxying.in_memory import PODS, answered, header, now, pod, proxied, status_in
 
 NS = "/api/v1/namespaces/team/"
 APPLY = b"application/apply-patch+yaml"
+LEASES = "count/leases.coordination.k8s.io"
 JOBS = b"/apis/batch/v1/namespaces/team/jobs"
 
 
@@ -73,13 +75,15 @@ def test_other_kinds_are_read_once_a_quota_names_them() -> None:
 
     async def check() -> None:
         async with proxied(None) as proxy:
-            proxy.server.sandbox.create_quota("team", "q", {"count/jobs.batch": "1", "configmaps": "5"})
+            proxy.server.sandbox.create_quota("team", "q", {"count/jobs.batch": "1", "configmaps": "5", LEASES: "1"})
             assert not proxy.holding.reads(Head(b"POST", JOBS, []))
             proxy.watch()
             assert proxy.holding.reads(Head(b"POST", JOBS, []))
             assert proxy.holding.reads(head("POST", NS + "configmaps"))
             assert not proxy.holding.reads(head("POST", NS + "secrets"))
             assert not proxy.holding.reads(Head(b"POST", JOBS.replace(b"team", b"other"), []))
+            lease = "/apis/coordination.k8s.io/v1/namespaces/team/leases/leader"
+            assert not proxy.holding.reads(head("PATCH", lease, (b"Content-Type", APPLY))), "a lost lease does harm"
 
     run_virtual(check())
 
@@ -102,8 +106,8 @@ def test_other_kinds_are_read_once_a_refusal_of_one_that_passed_named_them() -> 
                 assert proxy.holding.reads(created) is (name == "b")
             assert refusals == 1
             proxy.server.asked.clear()
-            assert (await proxy.post(job("c"), target=JOBS + b"?timeout=1s")).status == 429
-            assert len(proxy.server.posts()) <= 1, "a probe, at the most"
+            assert (await proxy.post(job("c"), target=JOBS + b"?timeout=600ms")).status == 429
+            assert not proxy.server.posts(), "the first probe comes later"
 
     run_virtual(check())
 
@@ -159,6 +163,15 @@ def test_a_body_that_cannot_be_read_is_held_with_the_amounts_of_its_refusal() ->
             assert (response.status, response.body) == (201, b"\x00stored"), "the quota has room, says the watch"
             assert [request.body for request in proxy.server.posts()] == [b"\xd9\xd9\xf7cbor"] * 2
 
+            proxy.server.asked.clear()
+            answers.append(_response(201, b"\x00other"))
+            left = proxy.post(b"cbor, too", content_type=b"application/cbor")
+            await asyncio.sleep(0.001)
+            left.cancel()
+            await asyncio.wait({left})
+            again = await proxy.post(b"cbor, too", content_type=b"application/cbor")
+            assert (again.status, again.body, len(proxy.server.posts())) == (201, b"\x00other", 1), "it went on"
+
             proxy.server.refuse = lambda _: _response(400, b"what is this?")
             response = await proxy.post(b"{", content_type=b"application/json")
             assert (response.status, response.body) == (400, b"what is this?")
@@ -166,19 +179,59 @@ def test_a_body_that_cannot_be_read_is_held_with_the_amounts_of_its_refusal() ->
     run_virtual(check())
 
 
-def test_an_unreadable_create_that_waits_says_what_for() -> None:
-    """The amounts are those of the refusal."""
+@pytest.mark.parametrize("watched", [True, False], ids=["watched", "learning"])
+def test_an_unreadable_create_that_waits_says_what_for(watched: bool) -> None:
+    """The amounts are those of the refusal. It is not sent again at once: the refusal has taught."""
 
     async def check() -> None:
-        async with proxied(1) as proxy:
+        async with proxied(1, HoldSettings(hold=0.4)) as proxy:
             await proxy.fill(1)
-            proxy.watch()
+            if watched:
+                proxy.watch()
             text = b'pods \\"x\\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
             refusal = b'{"kind":"Status","apiVersion":"v1","status":"Failure","message":"' + text + b'","code":403}'
             proxy.server.refuse = lambda request: _response(403, refusal) if request.head.method == b"POST" else None
             response = await proxy.post(b"cbor", content_type=b"application/cbor")
             causes = {cause["field"]: cause["message"] for cause in status_in(response)["details"]["causes"]}
             assert (response.status, causes["asked"], len(proxy.server.posts())) == (429, "1", 1)
+
+    run_virtual(check())
+
+
+@pytest.mark.parametrize(
+    ("mode", "asked", "answer"), [("enforce", 5, "wait"), ("shadow", 1, "wait"), ("enforce", 1, "quota")]
+)
+def test_an_unreadable_create_gets_the_servers_own_refusal(mode: Any, asked: int, answer: Any) -> None:
+    """At once if it never fits or its namespace is not enforced; and where that is the answer to all."""
+
+    async def check() -> None:
+        async with proxied(1, HoldSettings(answer=answer, hold=0.4), mode=mode) as proxy:
+            await proxy.fill(1)
+            text = (
+                f'pods \\"x\\" is forbidden: exceeded quota: q, requested: pods={asked}, used: pods=1, limited: pods=1'
+            )
+            refusal = f'{{"kind":"Status","apiVersion":"v1","status":"Failure","message":"{text}","code":403}}'
+            proxy.server.refuse = lambda _: _response(403, refusal.encode())
+            response = await proxy.post(b"cbor", content_type=b"application/cbor")
+            assert (response.status, response.body.decode(), len(proxy.server.posts())) == (403, refusal, 1)
+            assert now() < (0.1 if answer == "wait" else 0.5)
+
+    run_virtual(check())
+
+
+def test_a_namespace_where_other_kinds_are_created_is_watched() -> None:
+    """Its quotas may name that kind. Where nothing watches, such answers are not looked at."""
+
+    async def check() -> None:
+        async with proxied() as proxy:
+            created = head("POST", NS + "configmaps")
+            assert not proxy.holding.watches(created, 201)
+            told: list[str] = []
+            proxy.gate.ledger.on_namespace = told.append
+            for given, status in ((created, 201), (created, 409), (PASSES[0], 200), (head("POST", NS + "events"), 201)):
+                if proxy.holding.watches(given, status):
+                    proxy.holding.passed(given, status, [], b"")
+            assert told == ["team"]
 
     run_virtual(check())
 

@@ -115,8 +115,10 @@ async def test_who_was_told_to_come_again_keeps_its_place() -> None:
         ({"token": token("ann"), "manifest": pod("x") | {"spec": {"containers": [{"name": "c", "resources": {
             "requests": {"cpu": "1"}}}]}}}, "3"),
         ({"token": "opaque"}, "3"),
+        ({"token": token("ann"), "headers": [(b"Impersonate-User", b"root")]}, "3"),
     ],
-    ids=["renewed token", "another account", "another name, same shape", "another shape", "another credential"],
+    ids=["renewed token", "another account", "another name, same shape", "another shape", "another credential",
+         "another user"],
 )  # fmt: skip
 def test_a_caller_is_known_by_its_account_and_what_it_asks_for(again: dict[str, Any], place: str) -> None:
     """A renewed token is the same caller; one that draws a new name at each try gets the seat of its equal."""
@@ -214,6 +216,24 @@ async def test_the_answer_is_for_the_very_same_credential_alone() -> None:
 
 
 @in_virtual_time
+async def test_the_answer_is_for_the_very_same_request_alone() -> None:
+    """Another body, or the same token on behalf of somebody else, is another create."""
+    async with proxied(5) as proxy:
+        task = proxy.post(pod())
+        await asyncio.sleep(0.001)
+        await hang_up(task)
+        await asyncio.sleep(1)
+        other = pod()
+        other["metadata"]["labels"] = {"a": "b"}
+        assert json.loads((await proxy.post(other)).body)["metadata"]["labels"] == {"a": "b"}
+        assert len(proxy.server.pods()) == 2
+        assert (await proxy.post(pod(), headers=[(b"Impersonate-User", b"root")])).status == 201
+        assert len(proxy.server.pods()) == 3
+        assert (await proxy.post(pod())).status == 201
+        assert len(proxy.server.pods()) == 3
+
+
+@in_virtual_time
 async def test_what_was_sent_is_kept_for_a_while_alone() -> None:
     """Ten seconds after its end it is a create of its own again."""
     async with proxied(2) as proxy:
@@ -268,6 +288,22 @@ def test_an_unknown_outcome_is_cleared_up_by_the_callers_repeat(may_look: bool) 
                 assert proxy.server.asked[-1].head.get(b"authorization") == b"Bearer ann"
 
     run_virtual(check())
+
+
+@in_virtual_time
+async def test_an_outcome_that_stays_unknown_is_cleared_up_by_the_repeat() -> None:
+    """The server lost the answer, and could not be asked while the caller waited."""
+    async with proxied(5) as proxy:
+        proxy.server.lost = 1
+        broken = answered(500, b"{}", "application/json")
+        proxy.server.refuse = lambda request: broken if request.head.method == b"GET" else None
+        first = await proxy.post(pod(), target=PODS + b"?timeout=2s", headers=[(b"Impersonate-User", b"bob")])
+        assert first.status in (429, 504)
+        proxy.server.refuse = lambda _: None
+        again = await proxy.post(pod(), target=PODS + b"?timeout=2s", headers=[(b"Impersonate-User", b"bob")])
+        assert [name_of(again)] == proxy.server.pods()
+        assert len(proxy.server.posts()) == 1
+        assert proxy.server.asked[-1].head.get(b"impersonate-user") == b"bob"
 
 
 @in_virtual_time

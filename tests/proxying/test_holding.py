@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +15,7 @@ from backoff_ctrl.k8s.creates.naming import CREATE_ID
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.first_list import FirstList
 from backoff_ctrl.k8s.proxy.holding.holding import Holding
+from backoff_ctrl.k8s.proxy.holding.holds import HeldBefore
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from tests.proxying.in_memory import (
@@ -44,6 +47,8 @@ async def test_a_create_that_fits_is_answered_as_the_server_answers() -> None:
         assert stored["metadata"]["name"] in proxy.server.pods()
         assert stored["metadata"]["annotations"][CREATE_ID]
         assert len(stored["metadata"]["name"]) == len("web-") + 10
+        (sent,) = proxy.server.posts()
+        assert sent.head.get(b"content-length") is None, "it is another length now, which its sender knows"
 
 
 @in_virtual_time
@@ -174,11 +179,14 @@ async def test_a_refusal_that_the_list_did_not_foresee_rejoins_the_line() -> Non
     async with proxied(1) as proxy:
         (name,) = await proxy.fill(1)
         waiting = proxy.post(pod())
-        await held(proxy, waiting)
+        await asyncio.sleep(3)
+        assert not waiting.done()
         await proxy.delete(name)
+        gone = now()
         head = type(proxy.server.asked[-1].head)(b"DELETE", PODS + b"/" + name.encode(), [])
         proxy.holding.passed(head, 200, [], b"")
         assert name_of(await waiting) in proxy.server.pods()
+        assert now() - gone < 0.1, "by its timer alone it would probe after 1.8 s and more"
 
 
 @in_virtual_time
@@ -220,6 +228,16 @@ async def test_an_error_of_ours_lets_the_create_through_as_it_came() -> None:
         assert response.status == 201
         assert [request.body for request in proxy.server.posts()] == [json.dumps(pod()).encode()]
         assert proxy.gate.counts.failed_open == 1
+
+
+@in_virtual_time
+async def test_an_error_of_ours_after_it_was_sent_does_not_send_it_twice() -> None:
+    """It was refused, and then we failed: the caller hears that it may be stored, for all we know."""
+    async with proxied(1) as proxy:
+        await proxy.fill(1)
+        object.__setattr__(proxy.holding._shared, "before", Failing())
+        response = await proxy.post(pod(), target=PODS + b"?timeout=400ms")
+        assert (response.status, len(proxy.server.posts()), proxy.gate.counts.failed_open) == (504, 1, 1)
 
 
 @in_virtual_time
@@ -288,6 +306,18 @@ async def test_a_list_of_quotas_that_hangs_is_not_waited_for() -> None:
         assert now() - began == pytest.approx(2.0, abs=0.1)
 
 
+class Failing(HeldBefore):
+    """Fails once a hold is over."""
+
+    def __init__(self) -> None:
+        """Remember nothing."""
+        super().__init__(1.0)
+
+    def put_off(self, call: object, held: float, now: float) -> None:
+        """Fail."""
+        raise RuntimeError("a bug")
+
+
 class Own:
     """The proxy's own account."""
 
@@ -314,3 +344,13 @@ class Hanging:
         if request.head.method == b"GET":
             await asyncio.sleep(1000)
         return await self._server.ask(request)
+
+
+def test_the_room_of_held_creates_loads_no_client() -> None:
+    """A sidecar starts within half a second of CPU: ``kubernetes`` takes longer, and aiohttp waits for a watch."""
+    script = (
+        "import sys, backoff_ctrl.k8s.proxy.holding.opening; "
+        "print([name for name in ('kubernetes', 'aiohttp') if name in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]"

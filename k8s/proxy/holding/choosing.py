@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ALWAYS: Final = frozenset({PODS, CLAIMS, SERVICES})
 """Kinds that are gated in every namespace: most quotas are about them, and most creators make them."""
+NEVER: Final = UNSTORED | URGENT
 NAMESPACES_MAX: Final = 10_000
 """Namespaces whose other kinds are remembered; beyond, those known first are forgotten."""
 APPLY: Final = b"application/apply-patch"
@@ -80,7 +81,7 @@ def choose(head: Head, kinds: ChargedKinds) -> Chosen | None:
     if head.method not in (b"POST", b"PATCH", b"PUT"):
         return None
     target = read_target("", head.target.decode("latin-1"))
-    if target is None or target.dry_run:
+    if target is None or target.dry_run or target.resource in NEVER:
         return None
     way = _way(head, target)
     if way is None or not kinds.charges(target.namespace, target.resource) or _is_too_long(head):
@@ -90,7 +91,7 @@ def choose(head: Head, kinds: ChargedKinds) -> Chosen | None:
 
 def creates(head: Head, target: Target) -> bool:
     """Say whether a request stores a new object of a kind that may wait."""
-    return head.method == b"POST" and not target.rest and target.resource not in UNSTORED | URGENT
+    return head.method == b"POST" and not target.rest and target.resource not in NEVER
 
 
 def _way(head: Head, target: Target) -> Way | None:

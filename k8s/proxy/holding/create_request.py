@@ -25,7 +25,7 @@ from .settings import RETRY_AFTER
 from .telling import come_again, failed, not_yet, without_retry_after
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Awaitable, Callable, Hashable
 
     from backoff_ctrl.k8s.answers.answer import Answer
     from backoff_ctrl.k8s.answers.rejections import Rejection
@@ -91,7 +91,7 @@ class CreateRequest:
         self._call: Hashable = (chosen.target.namespace, self.caller.digest, self.identity.what)
         self.sender = Sender(shared.upstream, shared.own, shared.kinds, chosen.target.namespace, request)
         self.sender.names_itself = bool(self._metadata.get("name"))
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[Any] | None = None
 
     @property
     def label(self) -> tuple[str, str]:
@@ -108,9 +108,14 @@ class CreateRequest:
     async def answer(self) -> Answer:
         """Return what the caller gets. Cancelled when it hangs up. Raises errors of ours alone."""
         try:
-            if self._chosen.way is Way.ONCE or self._manifest is None:
-                return await self._sent_once()
-            return await self._resume() or await self._in_line(self._named(self._manifest), None)
+            if self._chosen.way is Way.ONCE:
+                return await self._sent_once(self._send)
+            kept = await self._resume()
+            if kept is not None:
+                return kept
+            if self._manifest is None:
+                return await self._sent_once(self._send_shielded)
+            return await self._in_line(self._named(self._manifest), None)
         except NotSent as error:
             return failed(503, self.label, f"the API server can't be reached, nothing was sent: {error}")
         except (OutcomeUnknown, TimeoutError) as error:
@@ -118,12 +123,26 @@ class CreateRequest:
 
     # -- what is sent before it waits ---------
 
-    async def _sent_once(self) -> Answer:
+    async def _send(self) -> Answer:
+        async with asyncio.timeout(SERVER_LIMIT):
+            return await self.sender.send({})
+
+    async def _send_shielded(self) -> Answer:
+        """Send what can't be read, and so can't be looked up: it goes on if its caller leaves, and is kept for it."""
+        self.task = task = asyncio.get_running_loop().create_task(self._send())
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            kept = Kept(task)
+            self._shared.kept.keep(self._call, kept, lambda: task.exception() or kept.note_answer(task.result()))
+            raise
+        return task.result()
+
+    async def _sent_once(self, send: Callable[[], Awaitable[Answer]]) -> Answer:
         """Send the request as it is; if a quota refuses it, hold it with the amounts that the refusal names."""
         shared, target = self._shared, self._chosen.target
         sent = shared.now()
-        async with asyncio.timeout(SERVER_LIMIT):
-            answer = await self.sender.send({})
+        answer = await send()
         if answer.ok or shared.gate.mode(target.namespace) != "enforce":
             return answer
         rejection = rejection_of(answer)
@@ -148,25 +167,20 @@ class CreateRequest:
     async def _resume(self) -> Answer | None:
         """Go on with an identical create that was sent before, if one is kept."""
         shared = self._shared
-        kept = shared.kept.take(self._call, shared.now())
+        kept = shared.kept.take(self._call)
         if kept is None:
             return None
         patience = patience_of(self.sender.request.head.target, shared.settings.hold)
         try:
             await asyncio.wait({kept.task}, timeout=patience)
         except asyncio.CancelledError:
-            self._keep_again(kept)
+            shared.kept.give_back(self._call, kept)
             raise
         if not kept.task.done():
-            self._keep_again(kept)
+            shared.kept.give_back(self._call, kept)
             return come_again(self.label, "an identical create of this caller is under way")
         self._resumed = kept.named
         return kept.answer
-
-    def _keep_again(self, kept: Kept) -> None:
-        self._shared.kept.keep(self._call, kept)
-        if kept.task.done():
-            self._shared.kept.ended(self._call, kept, self._shared.now())
 
     def _named(self, manifest: dict[str, Any]) -> Named | None:
         """Return the name that was drawn for it before; None: it is yet to be drawn."""
@@ -180,7 +194,7 @@ class CreateRequest:
     async def _in_line(self, named: Named | None, demand: Demand | None) -> Answer:
         shared, target = self._shared, self._chosen.target
         settings = shared.settings
-        self._held_before = shared.before.take(self._call, shared.now())
+        self._held_before = shared.before.take((target.namespace, self.identity), shared.now())
         left = max(0.0, settings.hold_total - self._held_before)
         creation = Creation(
             shared.server,
@@ -211,20 +225,9 @@ class CreateRequest:
         """Keep what may be stored: the caller comes again, perhaps."""
         if self.task is None or not (self.sender.posts or self._resumed):
             return
-        shared, call, kept = self._shared, self._call, Kept(self.task)
+        kept = Kept(self.task)
         sent, resumed = bool(self.sender.posts), self._resumed is not None
-
-        def note(_: object = None) -> None:
-            if kept.note(driver, sent=sent, resumed=resumed):
-                shared.kept.ended(call, kept, shared.now())
-            else:
-                shared.kept.drop(call, kept)
-
-        shared.kept.keep(call, kept)
-        if driver.over:
-            note()
-        else:
-            self.task.add_done_callback(note)
+        self._shared.kept.keep(self._call, kept, lambda: kept.note(driver, sent=sent, resumed=resumed))
 
     # -- the end ---------
 
@@ -249,11 +252,10 @@ class CreateRequest:
         shared, settings = self._shared, self._shared.settings
         held = self._held_before + driver.seconds
         if settings.answer == "quota" and error.answer is not None and error.answer.status == 403:
-            own = isinstance(error.answer.headers, Received)
-            return error.answer if own or self._refusal is None else self._refusal
+            return self._refusal or error.answer
         again = settings.answer == "wait" and held < settings.hold_total - ROUNDING
         if again:
-            shared.before.put_off(self._call, held, shared.now())
+            shared.before.put_off((self._chosen.target.namespace, self.identity), held, shared.now())
         return not_yet(self.label, error.wait, held, again=again)
 
 

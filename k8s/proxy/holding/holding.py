@@ -69,7 +69,7 @@ class Holding:
             self._kinds,
             Callers(),
             HeldBefore(ttl),
-            KeptCreates(ttl),
+            KeptCreates(ttl, ledger.timers.now),
         )
         self._at_end = at_end
         self._closing = False
@@ -198,7 +198,7 @@ class Holding:
         ledger = self._gate.ledger
         sent = ledger.timers.now() - SERVER_LIMIT  # not known: this is the earliest that it can have been
         passed = Passed(head.method.decode("latin-1"), status, Received(response), response.body, sent)
-        if heed(ledger, target, passed) is not None and creates(head, target):
+        if heed(ledger, target, passed) is not None:
             self._kinds.add(target.namespace, target.resource)
         elif status == 201 and creates(head, target) and ledger.on_namespace is not None:
             ledger.on_namespace(target.namespace)  # its quotas may name this kind

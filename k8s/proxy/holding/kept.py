@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.answers.rejections import Lane
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
     from backoff_ctrl.k8s.answers.answer import Answer
     from backoff_ctrl.k8s.creates.naming import Named
@@ -26,21 +26,26 @@ ANSWER_MAX: Final = 65_536
 
 @dataclass(slots=True, eq=False)
 class Kept:
-    """A create that is being driven by ``task``; once that has ended, its success or the name that may be stored."""
+    """A create that is under way in ``task``; once that has ended, its success or the name that may be stored."""
 
-    task: asyncio.Task[None]
+    task: asyncio.Task[Any]
     answer: Answer | None = None
     named: Named | None = None
 
-    def note(self, driver: LoopDriver, *, sent: bool, resumed: bool) -> bool:
-        """Note how the create ended; say whether there is something to keep. ``resumed``: it was kept before."""
+    def note(self, driver: LoopDriver, *, sent: bool, resumed: bool) -> None:
+        """Note how the create ended. ``resumed``: it was kept before."""
         answer, named = driver.answer, driver.machine.named
         created = answer is not None and answer.ok
-        if created and answer is not None and len(answer.body) <= ANSWER_MAX:
-            self.answer = answer
-        elif named is not None and named.name and (created or resumed or (sent and _may_be_stored(driver))):
+        stored = created or resumed or (sent and _may_be_stored(driver))
+        if stored and not self.note_answer(answer) and named is not None and named.name:
             self.named = replace(named, given={}, keyed=True)  # keyed: it is looked up before it is sent
-        return self.answer is not None or self.named is not None
+
+    def note_answer(self, answer: Answer | None) -> bool:
+        """Keep a success, unless it is long; say whether it is kept."""
+        if answer is None or not answer.ok or len(answer.body) > ANSWER_MAX:
+            return False
+        self.answer = answer
+        return True
 
 
 def _may_be_stored(driver: LoopDriver) -> bool:
@@ -51,9 +56,10 @@ def _may_be_stored(driver: LoopDriver) -> bool:
 class KeptCreates:
     """The creates that are kept: while they are under way, and for ``ttl`` seconds after their end."""
 
-    def __init__(self, ttl: float) -> None:
-        """Keep none yet."""
+    def __init__(self, ttl: float, now: Callable[[], float]) -> None:
+        """Keep none yet. ``now`` returns the time."""
         self._ttl = ttl
+        self._now = now
         self._kept: dict[Hashable, deque[Kept]] = {}
         self._ends: deque[tuple[float, Hashable, Kept]] = deque()
 
@@ -61,35 +67,52 @@ class KeptCreates:
         """Return how many are kept."""
         return sum(len(each) for each in self._kept.values())
 
-    def keep(self, call: Hashable, kept: Kept) -> None:
-        """Keep a create for the next identical call."""
+    def keep(self, call: Hashable, kept: Kept, note: Callable[[], object]) -> None:
+        """Keep a create for the next identical call. ``note`` is called at its end, and notes what there is to keep."""
+
+        def over(_: object = None) -> None:
+            note()
+            self._ended(call, kept)
+
         self._kept.setdefault(call, deque()).append(kept)
+        if kept.task.done():
+            over()
+        else:
+            kept.task.add_done_callback(over)
 
-    def ended(self, call: Hashable, kept: Kept, now: float) -> None:
-        """Note that a kept create has ended: from now on its time runs."""
-        self._expire(now)
-        self._ends.append((now + self._ttl, call, kept))
-        if len(self._ends) > KEPT_MAX:
-            self.drop(*self._ends.popleft()[1:])
-
-    def take(self, call: Hashable, now: float) -> Kept | None:
+    def take(self, call: Hashable) -> Kept | None:
         """Return the oldest create that is kept for this call; it is kept no longer."""
-        self._expire(now)
+        self._expire()
         kept = self._kept.get(call)
         if not kept:
             return None
         found = kept[0]
-        self.drop(call, found)
+        self._drop(call, found)
         return found
 
-    def drop(self, call: Hashable, kept: Kept) -> None:
-        """Keep a create no longer."""
+    def give_back(self, call: Hashable, kept: Kept) -> None:
+        """Keep a create further: who took it has not waited for its end."""
+        self._kept.setdefault(call, deque()).appendleft(kept)
+        if kept.task.done():
+            self._ended(call, kept)
+
+    def _ended(self, call: Hashable, kept: Kept) -> None:
+        """From now on its time runs, if there is anything to keep."""
+        self._expire()
+        if kept.answer is None and kept.named is None:
+            self._drop(call, kept)
+            return
+        self._ends.append((self._now() + self._ttl, call, kept))
+        if len(self._ends) > KEPT_MAX:
+            self._drop(*self._ends.popleft()[1:])
+
+    def _drop(self, call: Hashable, kept: Kept) -> None:
         of_call = self._kept.get(call)
         if of_call is not None and kept in of_call:
             of_call.remove(kept)
             if not of_call:
                 del self._kept[call]
 
-    def _expire(self, now: float) -> None:
-        while self._ends and self._ends[0][0] <= now:
-            self.drop(*self._ends.popleft()[1:])
+    def _expire(self) -> None:
+        while self._ends and self._ends[0][0] <= self._now():
+            self._drop(*self._ends.popleft()[1:])
