@@ -131,7 +131,7 @@ def test_the_kind_of_the_path_is_used_where_the_envelope_names_none() -> None:
         varint(0 << 3 | 2) + b"\x00",
         varint(1 << 3 | 3) + varint(1 << 3 | 4),
         varint(1 << 3 | 6),
-        b"\x80" * 11,
+        varint(999 << 3) + b"\x80" * 10 + b"\x01",
         field(1, META)[:-1],
         number(1, 5),
         field(1, number(1, 5)),
@@ -157,6 +157,12 @@ def test_malformed_protobuf_is_refused(raw: bytes) -> None:
     """Also what Go would read in another way than it looks."""
     with pytest.raises(PayloadError):
         read(enveloped(raw))
+
+
+def test_yaml_of_a_hundred_thousand_levels_crashes_nothing() -> None:
+    """PyYAML's C loader would go down level by level until the process dies."""
+    with pytest.raises(PayloadError, match="levels"):
+        read(Payload(b"a: " + b"[" * 60_000 + b"]" * 60_000, YAML))
 
 
 def test_a_body_of_tiny_fields_is_given_up_soon() -> None:
