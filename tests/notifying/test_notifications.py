@@ -244,6 +244,7 @@ with GatedApiClient(client.Configuration(host="http://127.0.0.1:1")) as gated:
 """
 
 
+@pytest.mark.long
 def test_the_environment_names_the_file_and_nothing_is_loaded_without_it(tmp_path: Path) -> None:
     """A file that can't be used is one line of the log, and stops nothing."""
     file = tmp_path / "receivers.yaml"

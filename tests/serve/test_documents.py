@@ -94,6 +94,7 @@ def test_one_request_wherever_it_waits(served: Served) -> None:
     assert ask(served.url, "/v1/requests/nobody").status == 404
 
 
+@pytest.mark.long
 def test_a_gate_that_does_not_answer_is_named(served: Served) -> None:
     """The others are still shown, and the page of waiting creates says what it lacks."""
     closed = "http://127.0.0.1:9"
@@ -205,6 +206,7 @@ def test_the_api_describes_itself(served: Served) -> None:
     assert "/" not in described["paths"]
 
 
+@pytest.mark.long
 def test_decisions_of_all_gates_are_one_stream(served: Served) -> None:
     """Numbered anew; who comes again goes on where it was."""
     import http.client  # noqa: PLC0415

@@ -87,6 +87,7 @@ def test_gates_come_and_go_with_their_pods(filled: BackgroundSandbox, monkeypatc
     gate.close()
 
 
+@pytest.mark.long
 def test_wrong_use_is_one_sentence(tmp_path: Any) -> None:
     """Exit code 2, and what to do."""
     here = ("--server", "http://127.0.0.1:9", "--listen", "127.0.0.1:0")
