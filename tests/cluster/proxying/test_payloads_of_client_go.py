@@ -62,7 +62,7 @@ async def test_a_typed_client_and_the_sidecar_understand_each_other(creators: Go
     await site.start()
     try:
         url = f"https://127.0.0.1:{runner.addresses[0][1]}"
-        trust = {"certificate-authority": str(tmp_path / "account" / "ca.crt")}
+        trust: dict[str, Any] = {"certificate-authority": str(tmp_path / "account" / "ca.crt")}
         config = write_kubeconfig(tmp_path / "config", url, **trust)
         program = await asyncio.create_subprocess_exec(
             creators.path("creator"), "-kubeconfig", config, "-namespace", "team-a", "-prefix", "go-", "-count", "3",
