@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import tenacity
 
 from backoff_ctrl.k8s.notifying.delivery import Delivery
@@ -25,8 +26,6 @@ from tests.status.asking import ask
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-
-    import pytest
 
     from tests.status.asking import Crowd
 
