@@ -11,13 +11,15 @@ from backoff_ctrl.k8s.status.documents import namespace_item, quantity
 from backoff_ctrl.k8s.status.shapes import Watch  # noqa: TC001 - FastAPI reads the annotations
 from backoff_ctrl.k8s.status.slices import sliced
 
+from .connected.holds import Hold
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from backoff_ctrl.engine.explaining import CeilingSnapshot, NamespaceSnapshot
     from backoff_ctrl.k8s.status.sources import Source
 
-    from .gates import Gate
+    from .connected.gates import Gates
 
 KEPT: Final = 1.0
 """Seconds that the order of all namespaces is used again."""
@@ -66,7 +68,7 @@ class Card:
 class Overview:
     """Orders the namespaces of one cluster. Thread-safe."""
 
-    def __init__(self, source: Source, gates: Sequence[Gate], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, source: Source, gates: Gates, clock: Callable[[], float] = time.monotonic) -> None:
         """Show what ``source`` observes, and what the gates tell."""
         self._source = source
         self._gates = gates
@@ -112,8 +114,9 @@ class Overview:
         found = self._source.namespace(name)
         if found is None:
             return None
+        holds = self._gates.holds(name) or {}
         bars = [
-            _bar(quota, resource, ceiling)
+            _bar(quota, resource, ceiling, holds.get((quota, resource), Hold()).amount)
             for quota, resources in sliced(found[0].quotas.items())
             for resource, ceiling in resources.items()
         ]
@@ -123,7 +126,7 @@ class Overview:
 
     def _waits(self, name: str) -> Mapping[str, Any]:
         """Sum up what the gates tell of a namespace; null where none tells anything at all."""
-        answering = [gate for gate in self._gates if not gate.why]
+        answering = self._gates.answering
         if not answering:
             return {"waiting": None, "oldest_since": None, "in_flight": None}
         told = [gate.namespaces[name] for gate in answering if name in gate.namespaces]
@@ -142,14 +145,15 @@ def _share(ceiling: CeilingSnapshot, amount: int) -> float:
     return max(0.0, amount / ceiling.limited) if ceiling.limited > 0 else 1.0
 
 
-def _bar(quota: str, resource: str, ceiling: CeilingSnapshot) -> Bar:
+def _bar(quota: str, resource: str, ceiling: CeilingSnapshot, held: int) -> Bar:
+    left = ceiling.limited - ceiling.used - held
     return Bar(
         quota=quota,
         resource=resource,
         used=quantity(ceiling.used, resource),
         limited=quantity(ceiling.limited, resource),
-        free=quantity(max(0, ceiling.headroom), resource),
+        free=quantity(max(0, left), resource),
         used_share=_share(ceiling, ceiling.used),
-        reserved_share=_share(ceiling, ceiling.held + ceiling.reserved) if ceiling.limited else 0.0,
-        full=ceiling.headroom <= 0,
+        reserved_share=_share(ceiling, held) if ceiling.limited else 0.0,
+        full=left <= 0,
     )

@@ -29,7 +29,7 @@ class Probes:
         self._shared = shared
         self._more = more
 
-    def answer(self, asked: Asked) -> bytes:
+    async def answer(self, asked: Asked) -> bytes:
         """Return the whole answer to a request."""
         path = asked.head.target.partition(b"?")[0]
         kind = _TEXT
@@ -40,7 +40,7 @@ class Probes:
         elif path == b"/readyz":
             status, text = ("200 OK", "ok\n") if self.ready else ("503 Service Unavailable", "not ready\n")
         elif path == b"/metrics":
-            status, text, kind = "200 OK", metrics(self._shared) + self._more(), _METRICS
+            status, text, kind = "200 OK", metrics(self._shared) + await asyncio.to_thread(self._more), _METRICS
         else:
             status, text = "404 Not Found", "there are /livez, /readyz and /metrics\n"
         body = text.encode()
@@ -56,6 +56,7 @@ class ProbeConnection(asyncio.Protocol):
         self._probes = probes
         self._reader = RequestReader()
         self._timer: asyncio.TimerHandle | None = None
+        self._answering: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # it is one of a stream
         """Take it, if there are few enough."""
@@ -69,15 +70,24 @@ class ProbeConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Answer as soon as the head is whole."""
         self._reader.feed(data)
-        if self._reader.parts and not self._transport.is_closing():
+        if self._reader.parts and self._answering is None and not self._transport.is_closing():
             kind, value = self._reader.parts.popleft()
             if kind is Part.HEAD and isinstance(value, Asked):
-                self._transport.write(self._probes.answer(value))
+                self._answering = asyncio.ensure_future(self._answer(value))
+            else:
+                self._transport.close()
+
+    async def _answer(self, asked: Asked) -> None:
+        try:
+            self._transport.write(await self._probes.answer(asked))
+        finally:
             self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - it is gone, however
         """Make room for another."""
         self._probes.open -= 1
+        if self._answering is not None:
+            self._answering.cancel()
         if self._timer is not None:
             self._timer.cancel()
 

@@ -21,15 +21,13 @@ from .upstream.pool import IDLE_CONNECTIONS_MAX
 
 if TYPE_CHECKING:
     import socket
-    import ssl
     from collections.abc import Callable
     from pathlib import Path
 
     from .binding import Address
-    from .messages import Creates
+    from .certificates.serving import Serving
     from .upstream.place import Place
-
-    MakeCreates = Callable[[ApiServer], Creates]
+    from .wiring import Wiring
 
 PATIENCE: Final = 5.0
 """Seconds that an API server which refuses connections is waited for at the start: both may start together."""
@@ -44,21 +42,21 @@ class Settings:
     listen: Address
     place: Place
     use_own: bool = False
-    tls: ssl.SSLContext | None = None
+    tls: Serving | None = None
     probes: Address | None = None
     ready_file: Path | None = None
     drain: float = 10.0
     connections: int = 2000
 
 
-def run(settings: Settings, make: MakeCreates, say: Callable[[str], None]) -> None:
+def run(settings: Settings, wiring: Wiring, say: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT. ``say`` gets the line that tells where.
 
     Raises ``BindError`` and ``PlaceError``.
     """
     keep_memory()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_Life(settings, make, say).serve())
+        runner.run(_Life(settings, wiring, say).serve())
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -83,9 +81,9 @@ def keep_memory() -> None:
 class _Life:
     """One run."""
 
-    def __init__(self, settings: Settings, make: MakeCreates, say: Callable[[str], None]) -> None:
+    def __init__(self, settings: Settings, wiring: Wiring, say: Callable[[str], None]) -> None:
         self._settings = settings
-        self._make = make
+        self._wiring = wiring
         self._say = say
         self._over = asyncio.Event()
 
@@ -99,12 +97,13 @@ class _Life:
         server = ApiServer(settings.place, use_own=settings.use_own)
         shared = Shared(
             server,
-            self._make(server),
+            self._wiring.creates(server),
             Limits(connections=connections),
             local_hosts_only=settings.use_own and settings.listen.path is None,
         )
-        listener = Listener(shared, bound, settings.tls)
-        probes = Probes(shared)
+        listener = Listener(shared, bound, None if settings.tls is None else settings.tls.context)
+        renewing = None if settings.tls is None else asyncio.create_task(settings.tls.keep_fresh())
+        probes = Probes(shared, self._wiring.metrics)
         served = await self._serve_probes(probes)
         try:
             if await self._answers(server):
@@ -114,6 +113,8 @@ class _Life:
                 await self._over.wait()
         finally:
             probes.ready = False
+            if renewing is not None:
+                renewing.cancel()
             await self._end(shared, listener)
             server.close()
             if served is not None:

@@ -35,7 +35,7 @@ from .sources import shown
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from backoff_ctrl.engine.explaining import CeilingSnapshot
+    from backoff_ctrl.engine.explaining import CeilingSnapshot, NamespaceSnapshot
     from backoff_ctrl.engine.looking import WaitingSnapshot
     from backoff_ctrl.k8s.creates.creation import Creation
 
@@ -281,10 +281,15 @@ def namespace_item(source: Source, name: str) -> Namespace:
         oldest_since=source.clock.text(oldest),
         in_flight=0 if snapshot is None else snapshot.outstanding,
         quotas=0 if snapshot is None else len(snapshot.quotas),
+        holding=snapshot is not None and _holds(snapshot),
         paused=source.ledger.is_halted(name),
         slowed_until=source.clock.text(now + brake.closed_for) if brake is not None and slowed else None,
         counted=_counted(source, name),
     )
+
+
+def _holds(snapshot: NamespaceSnapshot) -> bool:
+    return any(each.held or each.reserved for resources in snapshot.quotas.values() for each in resources.values())
 
 
 def decision(told: Told) -> Decision:

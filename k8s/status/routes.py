@@ -14,7 +14,7 @@ from backoff_ctrl.k8s.acting.acts import Acts
 from .actions import ACTIONS, PREFIX, Actions
 from .asked import ProblemError, wanted
 from .documents import Documents, decision
-from .explaining.bodies import namespace_of, read_manifest
+from .explaining.bodies import confirm_wanted, namespace_of, read_manifest
 from .explaining.document import explained_by
 from .metrics import CONTENT_TYPE, exposition
 from .shapes import Page
@@ -141,7 +141,14 @@ class Routes:
         return Found(stream=(seq, first, wanted(asked.query, "namespace")))
 
     def _explain(self, asked: Asked, headers: Mapping[str, str], body: bytes) -> Found:
-        asked.allow(("namespace",))
+        asked.allow(("namespace", "confirm"))
+        if confirm_wanted(asked.query):
+            raise ProblemError(
+                403,
+                "a gate can't ask the server with your rights, and does not lend its own: ask backoff-ctrl serve, or "
+                "use backoff-ctrl explain --kubeconfig FILE --confirm",
+                "#/query/confirm",
+            )
         manifest = read_manifest(body, headers.get("Content-Type", ""))
         namespace = namespace_of(manifest, wanted(asked.query, "namespace"))
         return Found(body=[as_json(explained_by(self.documents.sources, manifest, namespace)).encode()])

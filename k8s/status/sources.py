@@ -12,10 +12,12 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from backoff_ctrl.engine.outlook import NOTHING_ELSEWHERE
+
 from .slices import sliced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from backoff_ctrl.engine.controller import Controller
     from backoff_ctrl.engine.demand import Demand
@@ -143,9 +145,17 @@ class Source:
             found += part
         return found
 
-    def outlook(self, namespace: str, wanted: Sequence[tuple[Demand, int]]) -> Outlook:
-        """Return what would happen to creates in a namespace that come now, each demand so many times."""
-        return self.ledger.look(lambda engine, now: engine.outlook(namespace, wanted, now))
+    def outlook(
+        self,
+        namespace: str,
+        wanted: Sequence[tuple[Demand, int]],
+        elsewhere: Mapping[tuple[str, str], int] = NOTHING_ELSEWHERE,
+    ) -> Outlook:
+        """Return what would happen to creates in a namespace that come now, each demand so many times.
+
+        ``elsewhere`` is what other gates hold and reserve there, by quota and resource.
+        """
+        return self.ledger.look(lambda engine, now: engine.outlook(namespace, wanted, now, elsewhere))
 
     def flows(self) -> tuple[list[tuple[str, WindowSnapshot]], float]:
         """Return the overload windows by flow, and when."""

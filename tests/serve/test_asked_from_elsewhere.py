@@ -46,6 +46,7 @@ def test_beyond_this_machine_it_needs_a_certificate() -> None:
     assert "--tls-cert" in fails("--listen", "0.0.0.0:0", "--server", "http://127.0.0.1:9")
 
 
+@pytest.mark.long
 def test_what_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
     """Exit code 2, and what to do."""
     broken = tmp_path / "broken.pem"

@@ -31,19 +31,18 @@ def explained(
     manifest: Mapping[str, Any], ask: Ask, limit_ranges: Sequence[Item] | None, wall: Callable[[], float]
 ) -> Explained:
     """Return the document about a manifest. ``wall`` is Unix time. Raises ``ProblemError`` for a malformed manifest."""
+    return document_of(explanation_of(manifest, ask, limit_ranges), wall())
+
+
+def explanation_of(manifest: Mapping[str, Any], ask: Ask, limit_ranges: Sequence[Item] | None) -> Explanation:
+    """Return what would happen to a manifest. Raises ``ProblemError`` for a malformed one."""
     try:
-        found = explain(manifest, ask, limit_ranges)
+        return explain(manifest, ask, limit_ranges)
     except FootprintError as error:
         raise malformed(error, manifest) from None
-    return document_of(found, wall())
 
 
-def explained_by(
-    sources: Sequence[Source],
-    manifest: Mapping[str, Any],
-    namespace: str,
-    limit_ranges: Sequence[Item] | None = None,
-) -> Explained:
+def explained_by(sources: Sequence[Source], manifest: Mapping[str, Any], namespace: str) -> Explained:
     """Return the document about a manifest, by the first gate that knows something of its namespace.
 
     Raises ``ProblemError`` for a malformed manifest.
@@ -57,7 +56,7 @@ def explained_by(
                 break
         return found
 
-    return explained(manifest, ask, limit_ranges, sources[0].clock.wall if sources else time.time)
+    return explained(manifest, ask, None, sources[0].clock.wall if sources else time.time)
 
 
 def document_of(found: Explanation, now: float) -> Explained:
