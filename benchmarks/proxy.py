@@ -56,7 +56,7 @@ class Target:
     def measure(self, load: Path, path: str, connections: int, seconds: float) -> None:
         """Load it once."""
         before = self.cpu()
-        command = [load, "load", self.address, self.trusted, path, str(connections), str(seconds)]
+        command = [str(load), "load", self.address, self.trusted, path, str(connections), str(seconds)]
         found = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
         self.rates.append(found["requests"] / found["seconds"])
         self.p99s.append(found["p99_ms"])
@@ -165,7 +165,7 @@ def main() -> None:
                 each.measure(load, path, options.connections, options.seconds)
                 other.measure(load, path, options.connections, options.seconds)
         ours = found["plain"][0]
-        watch = [load, "watch", ours.address, "", str(options.watches)]
+        watch = [str(load), "watch", ours.address, "", str(options.watches)]
         watches = int(subprocess.run(watch, capture_output=True, check=True).stdout)
         memory = max(resident_mb(each.process) for each, _, _ in found.values())
         results = {row: result(each, other) for row, (each, other, _) in found.items()}
