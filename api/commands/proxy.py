@@ -125,7 +125,7 @@ def command(listen: str, upstream: str | None, kubeconfig: str | None, context: 
 
     \b
     backoff-ctrl proxy --listen 127.0.0.1:8001 --kubeconfig ~/.kube/config
-    kubectl --server http://127.0.0.1:8001 --token "$TOKEN" get pods
+    curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8001/api/v1/namespaces/default/pods
 
     Exit codes: 0 ended by Ctrl-C or SIGTERM; 2 wrong use, or an API server, address or certificate that can't be used.
     """
