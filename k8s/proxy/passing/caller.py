@@ -212,6 +212,14 @@ class Caller(asyncio.Protocol):
         """Whether the present request is the last of this connection."""
         return self._taking or self.shared.draining
 
+    def skip(self) -> None:
+        """Throw the rest of the present request away if all of it has come."""
+        parts = self.reader.parts
+        if self._taking and any(kind is Part.END for kind, _ in parts):
+            while parts.popleft()[0] is not Part.END:
+                pass
+            self._taking = False
+
     def tunnel(self, through: Tunnel) -> bytes:
         """Speak no HTTP any more; return what came already."""
         self._tunnel = through
