@@ -10,6 +10,8 @@ import platform
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from backoff_ctrl.k8s.creates.wait import SAME_KEY
+
 from .catalogue import METRICS, SERIES_MAX, Metric
 from .counters import Histogram
 from .documents import flow_name
@@ -190,6 +192,8 @@ def _of_namespace(source: Source, name: str) -> Iterator[Sample]:
             yield Sample("mode", (name, each), 1)
     yield from _counted(name, source.counters.of(name))
     yield from _watched(source, name)
+    if followers := len(source.followers(name)):
+        yield Sample("waiting", (name, SAME_KEY), followers)
     if found is None:
         return
     snapshot, now = found
@@ -223,6 +227,8 @@ def _ceiling(labels: tuple[str, str, str], ceiling: CeilingSnapshot, heard: floa
 def _counted(name: str, counts: NamespaceCounts) -> Iterator[Sample]:
     for (kind, outcome), count in counts.creates.items():
         yield Sample("creates_total", (name, kind, outcome), count)
+    for reason, count in counts.declines.items():
+        yield Sample("declines_total", (name, reason), count)
     for (kind, answer), count in counts.attempts.items():
         yield Sample("attempts_total", (name, kind, answer), count)
     for result, count in counts.probes.items():

@@ -116,8 +116,8 @@ class Waiting:
     gang: str | None
     priority: int
     since: str
-    place: int
-    """1 for the first in line of its namespace."""
+    place: int | None
+    """1 for the first in line of its namespace. Null: it stands in none, as another create with its key does."""
     reason: Reason
     blockers: list[Blocker]
     next_probe_at: str | None
