@@ -1,4 +1,4 @@
-"""``serve`` beyond this machine: three users of a real Kubernetes, and what each may see."""
+"""``serve`` beyond this machine: users of a real Kubernetes, and what each may see and try."""
 
 from __future__ import annotations
 
@@ -64,15 +64,17 @@ class Served(NamedTuple):
         finally:
             connection.close()
 
-    def explain(self, user: str, namespace: str) -> Answer:
-        """Explain a pod in a namespace."""
-        path = f"/v1/explain?namespace={namespace}"
+    def explain(self, user: str, namespace: str, *, confirm: bool = False) -> Answer:
+        """Explain a pod in a namespace; ``confirm``: ask the server as well."""
+        path = f"/v1/explain?namespace={namespace}" + ("&confirm=true" if confirm else "")
         return self.ask(path, user, "POST", json.dumps(POD).encode(), Content_Type="application/json")
 
 
 @pytest.fixture(scope="module")
 def served(kubernetes: Server) -> Iterator[Served]:
-    """``creator`` may view every namespace, ``reader`` (a service account) one of them, ``learner`` none."""
+    """``creator`` may view every namespace and create in them, ``reader`` (a service account) may view one of them,
+    ``editor`` edit that one, ``learner`` view none.
+    """
     reach = Reach(find_place(None, str(kubernetes.kubeconfig()), None, None))
     mine = f"seen-{secrets.token_hex(5)}"
 
@@ -84,18 +86,24 @@ def served(kubernetes: Server) -> Iterator[Served]:
     base = f"/api/v1/namespaces/{mine}"
     made("/api/v1/namespaces", {"metadata": {"name": mine}})
     made(f"{base}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "2"}}})
-    made(f"{base}/serviceaccounts", {"metadata": {"name": "reader"}})
-    binding = {
-        "metadata": {"name": "reads"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
-        "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": mine}],
-    }
-    made(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{mine}/rolebindings", binding)
-    reader = made(f"{base}/serviceaccounts/reader/token", {"spec": {}})["status"]["token"]
+
+    def account(name: str, role: str) -> str:
+        made(f"{base}/serviceaccounts", {"metadata": {"name": name}})
+        binding = {
+            "metadata": {"name": f"{name}-{role}"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": mine}],
+        }
+        made(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{mine}/rolebindings", binding)
+        token: str = made(f"{base}/serviceaccounts/{name}/token", {"spec": {}})["status"]["token"]
+        return token
+
+    reader, editor = account("reader", "view"), account("editor", "edit")
     reach.close()
     tokens = {
         "everywhere": kubernetes.token("creator"),
         "reader": reader,
+        "editor": editor,
         "nobody": kubernetes.token("learner"),
         "wrong": "wrong",
     }
@@ -138,6 +146,47 @@ def test_explain_and_holders_are_checked_as_well(served: Served) -> None:
     assert served.ask(f"/pieces/namespaces?namespace={served.mine}", "reader").status == 200
     assert served.ask("/pieces/namespaces", "reader").status == 403
     assert served.ask("/pieces/holders?namespace=kube-system", "reader").status == 403
+
+
+def test_a_dry_run_has_the_rights_of_who_asks(served: Served, kubernetes: Server) -> None:
+    """Whoever may not create is told so by the server, though the account that ``serve`` runs as may do everything."""
+    for user in ("everywhere", "editor"):
+        found = served.explain(user, served.mine, confirm=True).json["confirmation"]
+        assert (found["verdict"], found["agrees"], found["status"]) == ("now", True, 201), user
+    reader = served.explain("reader", served.mine, confirm=True).json["confirmation"]
+    assert (reader["verdict"], reader["agrees"], reader["lane"]) == ("refused", None, "rbac")
+    assert f'User "system:serviceaccount:{served.mine}:reader" cannot create' in reader["message"]
+    for user, namespace in (("reader", "kube-system"), ("editor", "kube-system"), ("nobody", served.mine)):
+        assert served.explain(user, namespace, confirm=True).status == 403, user
+    assert served.explain("wrong", served.mine, confirm=True).status == 401
+    assert served.explain("", served.mine, confirm=True).status == 401
+
+
+def test_quota_admission_answers_a_dry_run_and_charges_nothing(served: Served, kubernetes: Server) -> None:
+    """Refused as a create would be; what is used stays as it was, however often one asks."""
+    reach = Reach(find_place(None, str(kubernetes.kubeconfig()), None, None))
+    base = f"/api/v1/namespaces/{served.mine}"
+
+    def used() -> Any:
+        return reach.ask("GET", f"{base}/resourcequotas/q")[1].get("status", {}).get("used", {}).get("pods")
+
+    until(lambda: used() == "0")
+    for _ in range(4):  # twice as often as there is room
+        assert served.explain("editor", served.mine, confirm=True).json["confirmation"]["status"] == 201
+    assert used() == "0"
+    for name in ("one", "two"):
+        assert reach.ask("POST", f"{base}/pods", {**POD, "metadata": {"name": name}})[0] == 201
+    until(lambda: used() == "2")
+    until(lambda: served.explain("editor", served.mine).json["verdict"] == "wait")
+    found = served.explain("editor", served.mine, confirm=True).json
+    assert (found["confirmation"]["agrees"], found["confirmation"]["lane"]) == (True, "quota"), found
+    assert "exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2" in found["confirmation"]["message"]
+    assert found["confirmation"]["blockers"] == found["blockers"]
+    for name in ("one", "two"):
+        assert reach.ask("DELETE", f"{base}/pods/{name}", {"gracePeriodSeconds": 0})[0] == 200
+    until(lambda: used() == "0")
+    until(lambda: served.explain("editor", served.mine).json["verdict"] == "now")
+    reach.close()
 
 
 def test_the_page_asks_for_a_token_and_keeps_it_from_scripts(served: Served) -> None:
