@@ -1,6 +1,6 @@
 # Everything runs in .venv, which the first target makes by itself: git, make and Python >= 3.11 are enough.
 # The first `make test` of a machine builds a Kubernetes control plane and a Prometheus as well:
-# tests/cluster/control_plane/binaries.py, tests/monitoring/prometheus/programs.py.
+# tests/cluster/control_plane/binaries.py, tests/cluster/control_plane/go_programs.py.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help

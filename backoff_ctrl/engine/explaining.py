@@ -122,7 +122,7 @@ def explain(
     reason, ceiling, asked = _reason(handler, request, shape, shared, now)
     block = handler.probing.blocks.get(ceiling) if ceiling is not None else None
     if isinstance(request, Reservation) and not handler.knowledge.observing:
-        block = handler.looking  # its probe is a read
+        block = handler.reads.block  # its probe is a read
     next_probe = max(0.0, block.due - now) if block is not None and block.state == "shut" else None
     seconds = estimate(handler, request, shape.meets, now) if reason == "quota" else None
     return Explanation(
@@ -229,7 +229,7 @@ def namespace_snapshot(handler: ComputeResourceAwareBackOffHandler, now: float) 
         brake=handler.pace.brake.snapshot(now) if handler.pace.brake is not None else None,
         overtakings=handler.keeping.overtakings,
         stale={name: quota.stale for name, quota in knowledge.quotas.items() if quota.stale},
-        gangs=tuple(gang_snapshot(gang, now) for gang in knowledge.gangs),
+        gangs=tuple(gang_snapshot(gang, handler.given_back_at(gang, now) - now) for gang in knowledge.gangs),
     )
 
 

@@ -17,7 +17,7 @@ from tests.watch_script import until
 if TYPE_CHECKING:
     import pytest
 
-    from tests.monitoring.prometheus.programs import Programs
+    from tests.cluster.control_plane.go_programs import GoPrograms
 
 FOLDER = Path(__file__).parents[2] / "dashboards"
 CHOSEN = {"cluster": ".*", "namespace": "team", "resourcequota": ".*", "gate": ".*"}
@@ -55,7 +55,7 @@ NOTHING_TO_SHOW = {
 
 
 async def test_boards_show_two_gates_at_one_quota(
-    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    programs: GoPrograms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who waits is added up, the quota is not; no panel is empty that has something to show."""
     with ExitStack() as stack:

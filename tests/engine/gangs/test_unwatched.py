@@ -177,6 +177,22 @@ def test_one_by_one_sends_the_largest_first_and_the_next_after_its_answer() -> N
     assert gang.end == "complete"
 
 
+def test_one_by_one_means_one_in_flight_also_where_nothing_is_known_to_be_full() -> None:
+    """The namespace may have many creates in flight, and no quota has refused any."""
+    line = Timeline(Policy(gang_blind="one_by_one"))
+    for _ in range(4):
+        line.created(line.ticket_of(line.submit(1)))
+    request = line.reserve((3, 1))
+    line.controller.looked(NS, line.now, readable=False)
+    line.advance()
+    gang = line.gang_of(request)
+    draws = [line.draw(gang) for _ in range(3)]
+    assert [state_of(draw) for draw in draws] == ["sent", "waiting", "waiting"]
+    assert state_of(line.submit(1)) == "sent"  # others go meanwhile
+    line.created(line.ticket_of(draws[0]))
+    assert [state_of(draw) for draw in draws] == ["over", "sent", "waiting"]
+
+
 def test_a_watch_makes_gangs_whole_again() -> None:
     """What could not be read once may be watched later."""
     line = Timeline()

@@ -268,3 +268,18 @@ def test_a_gang_whose_loop_was_closed_while_it_waited_reserves_nothing() -> None
     assert not gate.waiting_now()
     assert ledger.snapshot().namespaces["team"].quotas["q"]["pods"].reserved == 0
     entering.get_coro().close()
+
+
+def test_a_job_with_a_key_is_found_again_in_the_next_gang(core: Any) -> None:
+    """Each gang puts a label of its own into the Job's template: that is not what its caller asked for."""
+    template = {"spec": {**pod("x")["spec"], "restartPolicy": "Never"}}
+    job = {"metadata": {"name": "job"}, "spec": {"parallelism": 2, "completions": 2, "template": template}}
+    job |= {"apiVersion": "batch/v1", "kind": "Job"}
+    batch: Any = client.BatchV1Api(core.api_client)
+    uids = set()
+    for _ in range(2):
+        with gang(batch, [job], namespace="team"), waiting(key="job-1"):
+            uids.add(batch.create_namespaced_job("team", job).metadata.uid)
+    with waiting(key="job-1"):
+        uids.add(batch.create_namespaced_job("team", job).metadata.uid)
+    assert len(uids) == 1

@@ -19,7 +19,7 @@ from tests.cluster.control_plane.guardian import Guardian
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tests.monitoring.prometheus.programs import Programs
+    from tests.cluster.control_plane.go_programs import GoPrograms
 
 FOLDER: Final = Path(__file__).parents[3] / "dashboards"
 
@@ -48,7 +48,7 @@ class Prometheus:
 
 
 @contextmanager
-def running(programs: Programs, folder: Path, targets: Mapping[str, str]) -> Iterator[str]:
+def running(programs: GoPrograms, folder: Path, targets: Mapping[str, str]) -> Iterator[str]:
     """Run it; yield its address. ``targets``: by name, ``host:port/path`` of what it reads every two seconds."""
     config = folder / "prometheus.yaml"
     config.write_text(yaml.safe_dump(_config(targets)))
