@@ -22,7 +22,7 @@ from .shapes import SeenGate, SeenOverload, SeenPolicy
 AT: Final = "2026-01-01T12:00:00.000Z"
 CEILING: Final = Ceiling(
     "team", "compute", "requests.cpu", "10", "9500m", "0", "0", "500m", "0", kept=False, source="observed",
-    heard_at=AT, block=None,
+    heard_at=AT, block=None, trend="1500m",
 )  # fmt: skip
 LEARNED: Final = Ceiling(
     "team", "gpus", "requests.nvidia.com/gpu", "4", "4", "0", "0", "0", "0", kept=False, source="learned", heard_at=AT,

@@ -234,6 +234,7 @@ def _ceiling(source: Source, key: tuple[str, str, str], found: CeilingSnapshot, 
         source=found.source,
         heard_at=text(now - found.age) or "",
         block=block,
+        trend=None if found.trend is None else quantity(found.trend, resource),
     )
 
 

@@ -76,6 +76,9 @@ class Ceiling:
     """``observed`` in the ResourceQuota, or ``learned`` from a refusal."""
     heard_at: str
     block: Block | None
+    trend: str | None = None
+    """By how much ``used`` rose in the last minutes (2.5 to 5): ``"4"``, ``"-500m"`` if it fell, ``"0"``. Null: it is
+    not known for so long, or nothing was heard of it since."""
 
 
 @dataclass
