@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from backoff_ctrl.k8s.status.shapes import (
+    Acted,
     Block,
     Blocker,
     Ceiling,
@@ -58,6 +59,10 @@ HISTORY: Final = RequestHistory(
     AT, "f3b2", "worker-0", "team", "pods", "train-x7k2m", "waiting", WAITING,
     [Decision(1, AT, "worker-0", "waits", "f3b2", "team", "pods", "train-x7k2m", reason="quota")], complete=True,
 )  # fmt: skip
+
+
+ACTION: Final[dict[str, Any]] = {"namespace": "team", "why": "the node pool is drained"}
+ACTED: Final = Acted(AT, "pause", "namespace team is paused")
 
 
 def page(*items: Any) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 from backoff_ctrl.k8s.cluster.asking import Reach, find_place
+from backoff_ctrl.k8s.gate.threads import Gate
+from backoff_ctrl.k8s.status.serving import Service
 from tests.serve.serving import serving, until
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ class Served(NamedTuple):
     url: str
     mine: str
     tokens: dict[str, str]
+    gate: Gate
 
     def ask(self, path: str, user: str = "", method: str = "GET", body: bytes | None = None, **more: str) -> Answer:
         """Send one request as a user."""
@@ -69,11 +72,27 @@ class Served(NamedTuple):
         path = f"/v1/explain?namespace={namespace}" + ("&confirm=true" if confirm else "")
         return self.ask(path, user, "POST", json.dumps(POD).encode(), Content_Type="application/json")
 
+    def act(self, user: str, action: str, **body: str) -> Answer:
+        """Do what an operator may."""
+        return self.ask(
+            f"/v1/actions/{action}", user, "POST", json.dumps(body).encode(), Content_Type="application/json"
+        )
+
 
 @pytest.fixture(scope="module")
-def served(kubernetes: Server) -> Iterator[Served]:
+def gate() -> Iterator[tuple[Gate, str]]:
+    """A gate that serves its status on this machine, and where."""
+    made, service = Gate(), Service()
+    service.add(made.ledger, "https://kubernetes")
+    yield made, service.serve("127.0.0.1:0").url
+    made.close()
+    service.close()
+
+
+@pytest.fixture(scope="module")
+def served(kubernetes: Server, gate: tuple[Gate, str]) -> Iterator[Served]:
     """``creator`` may view every namespace and create in them, ``reader`` (a service account) may view one of them,
-    ``editor`` edit that one, ``learner`` view none.
+    ``editor`` create in that one, ``operator`` edit its quotas, ``learner`` view none.
     """
     reach = Reach(find_place(None, str(kubernetes.kubeconfig()), None, None))
     mine = f"seen-{secrets.token_hex(5)}"
@@ -87,31 +106,42 @@ def served(kubernetes: Server) -> Iterator[Served]:
     made("/api/v1/namespaces", {"metadata": {"name": mine}})
     made(f"{base}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "2"}}})
 
-    def account(name: str, role: str) -> str:
+    groups = "/apis/rbac.authorization.k8s.io/v1/namespaces"
+    rule = {"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["list", "update"]}
+    made(f"{groups}/{mine}/roles", {"metadata": {"name": "quotas"}, "rules": [rule]})
+
+    def account(name: str, role: str, kind: str = "ClusterRole") -> str:
         made(f"{base}/serviceaccounts", {"metadata": {"name": name}})
         binding = {
             "metadata": {"name": f"{name}-{role}"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": mine}],
         }
-        made(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{mine}/rolebindings", binding)
+        made(f"{groups}/{mine}/rolebindings", binding)
         token: str = made(f"{base}/serviceaccounts/{name}/token", {"spec": {}})["status"]["token"]
         return token
 
-    reader, editor = account("reader", "view"), account("editor", "edit")
+    reader, editor, operator = (
+        account("reader", "view"),
+        account("editor", "edit"),
+        account("operator", "quotas", "Role"),
+    )
     reach.close()
     tokens = {
         "everywhere": kubernetes.token("creator"),
         "reader": reader,
         "editor": editor,
+        "operator": operator,
         "nobody": kubernetes.token("learner"),
         "wrong": "wrong",
     }
     assert kubernetes.certificate is not None
     certificate = kubernetes.certificate
     files = ("--tls-cert", str(certificate), "--tls-key", str(certificate.with_suffix(".key")))
-    with serving("--kubeconfig", str(kubernetes.kubeconfig()), *files, listen="0.0.0.0:0") as url:
-        found = Served(url.replace("0.0.0.0", "127.0.0.1"), mine, tokens)
+    ledger, place = gate
+    options = ("--kubeconfig", str(kubernetes.kubeconfig()), "--gate", place, *files)
+    with serving(*options, listen="0.0.0.0:0") as url:
+        found = Served(url.replace("0.0.0.0", "127.0.0.1"), mine, tokens, ledger)
         until(lambda: found.ask("/readyz").status == 200)
         yield found
 
@@ -160,6 +190,35 @@ def test_a_dry_run_has_the_rights_of_who_asks(served: Served, kubernetes: Server
         assert served.explain(user, namespace, confirm=True).status == 403, user
     assert served.explain("wrong", served.mine, confirm=True).status == 401
     assert served.explain("", served.mine, confirm=True).status == 401
+
+
+def test_each_acts_where_he_may_edit_quotas(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    """And nowhere else, nor from a page of elsewhere; the audit line names the account, whatever the body says."""
+    for user in ("everywhere", "reader", "editor", "nobody"):
+        found = served.act(user, "pause", namespace=served.mine)
+        assert (found.status, "may not update resourcequotas" in found.json["detail"]) == (403, True), user
+    assert served.act("operator", "pause", namespace="kube-system").status == 403
+    assert served.act("wrong", "pause", namespace=served.mine).status == 401
+    body = json.dumps({"namespace": served.mine}).encode()
+    for more in (
+        {"Content_Type": "text/plain"},
+        {"Content_Type": "application/json", "Origin": "https://evil.example"},
+    ):
+        refused = served.ask("/v1/actions/pause", "operator", "POST", body, **more)
+        assert refused.status in {403, 415}, refused
+    assert not served.gate.ledger.is_halted(served.mine)
+    done = served.act("operator", "pause", namespace=served.mine, by="the president", why="drained")
+    assert (done.status, done.json["action"]) == (200, "pause"), done
+    assert served.gate.ledger.is_halted(served.mine)
+    (line,) = [each.getMessage() for each in caplog.records if each.name == "backoff_ctrl.audit"]
+    assert f"system:serviceaccount:{served.mine}:operator" in line
+    assert "president" not in line
+    assert served.act("operator", "resume", namespace=served.mine).status == 200
+    assert not served.gate.ledger.is_halted(served.mine)
+    unknown = served.act("operator", "forget", namespace=served.mine, quota="nowhere")
+    assert (unknown.status, "no gate knows a quota" in unknown.json["detail"]) == (404, True)
+    assert served.act("operator", "cancel", id="nobody").status == 404
+    assert served.act("operator", "explode", namespace=served.mine).status == 404
 
 
 def test_quota_admission_answers_a_dry_run_and_charges_nothing(served: Served, kubernetes: Server) -> None:
