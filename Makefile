@@ -27,7 +27,7 @@ install: $(STAMP) ## make .venv with everything in it; every other target does s
 demo: $(STAMP) ## compare plain retries with the gate over real HTTP; writes build/demo.svg
 	$(BIN)/backoff-ctrl demo $(ARGS)
 
-run: $(STAMP) ## keep a workload going through the gate, with a table that refreshes; Ctrl-C ends it
+run: $(STAMP) ## keep a workload going through the gate, with a table that refreshes and a live page; Ctrl-C ends it
 	$(BIN)/backoff-ctrl demo --keep-going $(ARGS)
 
 test: $(STAMP) ## run the whole suite, on the sandbox and a real Kubernetes, with branch coverage of the engine, two processes a core
