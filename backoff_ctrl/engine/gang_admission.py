@@ -14,7 +14,6 @@ from .quota_reads import QuotaReads
 from .shapes import Shape
 
 if TYPE_CHECKING:
-    from .blocks import Block
     from .demand import Demand
     from .gangs import GangEnd
     from .requests import Request
