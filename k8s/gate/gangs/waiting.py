@@ -185,7 +185,7 @@ class GangWait:
 
     def refused(self, refusal: Refusal) -> None:
         """End: the whole will not be admitted."""
-        self._end(None, GangRefused(f"{self.label} was refused: {refusal.detail}"))
+        self._end(None, GangRefused(f"{self.label} was refused: {self.asked.in_words(refusal.detail)}"))
 
     def opened(self) -> None:
         """Go on with nothing reserved: the engine failed, or the gate does not enforce."""

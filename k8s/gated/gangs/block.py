@@ -91,6 +91,8 @@ class gang:  # noqa: N801 - a context manager, as ``waiting``
         """Check what is asked for; nothing waits yet."""
         check_options(timeout, priority, None, None)
         self._client = client_of(core)
+        if not isinstance(objects, list | tuple):
+            raise GangError(f"a gang is a list of objects, such as [pod, pod], not {type(objects).__name__}")
         self.manifests: list[Any] = [self._manifest(each) for each in objects]
         self.namespace = namespace or namespace_of(self.manifests)
         options = self._client.create_options()
