@@ -323,3 +323,40 @@ def test_a_job_whose_pods_never_fit_is_refused_at_once_with_what_asks_most(core:
 
     with pytest.raises(GangRefused, match=said):
         asyncio.run(main())
+
+
+@pytest.mark.parametrize("cancelled", [False, True], ids=["one fails", "the caller is cancelled"])
+def test_members_in_flight_when_the_gang_fails_are_deleted_too(sandbox: BackgroundSandbox, cancelled: bool) -> None:
+    """All are sent at once on asyncio: those that are answered later than the one that failed must not stay."""
+    sandbox.create_quota("team", "q", {"pods": "20"})
+    wanted = pods(8)
+    if not cancelled:
+        wanted[0]["metadata"]["name"] = "Not_Valid"
+
+    async def main() -> None:
+        async with AsyncGatedApiClient(aio.Configuration(host=sandbox.url), gate=AsyncGate(policy=SOON)) as api:
+            core = aio.CoreV1Api(api)
+            async with asyncio.timeout(20):
+                making = asyncio.create_task(create_gang(core, wanted, namespace="team"))
+                while cancelled and api.gate.counts.sent == 0:  # noqa: ASYNC110 - nothing tells of it
+                    await asyncio.sleep(0)
+                if cancelled:
+                    making.cancel()
+                with pytest.raises(asyncio.CancelledError if cancelled else GangFailed):
+                    await making
+                await api.gate.drain()
+            assert [each.metadata.name for each in (await core.list_namespaced_pod("team")).items] == []
+
+    asyncio.run(main())
+
+
+def test_a_gang_that_is_entered_already_is_an_error(core: Any) -> None:
+    """Its block would give back the other's room, or nobody would."""
+    once = gang(core, pods(3), namespace="team")
+    with once as admitted:
+        with pytest.raises(OptionError, match="this gang's block was entered already: make another"), once:
+            pass
+        assert admitted.undrawn == 3
+    assert core.api_client.gate.ledger.snapshot().namespaces["team"].quotas["q"]["pods"].reserved == 0
+    with once as admitted:  # after its end it may wait once more
+        assert admitted.undrawn == 3
