@@ -43,6 +43,8 @@ class GangAsked:
     pods_made: frozenset[int] = frozenset()
     titles: tuple[str, ...] = ()
     """What people know each part by."""
+    made_from: Mapping[str, Any] | None = None
+    """The stored object that others make the members from, if this gang does not create it."""
 
     def in_words(self, detail: str) -> str:
         """Name the parts that an explanation counts: ``part 2`` becomes ``part 2, the pods of Job train``."""
@@ -122,13 +124,16 @@ def gang_of(  # noqa: PLR0913 - each is an option of its own
     timeout: float | None = None,
     limit: float | None = None,
     standing: bool = False,
+    made_from: Mapping[str, Any] | None = None,
 ) -> GangAsked:
     """Describe a gang by (manifest, number of them). Members of equal charge are one part.
 
     What a manifest's controller makes of it (the pods of a Job) belongs to the gang. ``resource`` is that of manifests
     without a kind. ``name`` is what people know the gang by. ``standing``: what lives of it already lacks these
-    members, after a restart: it does not wait. Raises ``OptionError`` for an option that is wrong, and ``GangError``,
-    which is a ``ValueError``, for members that can't be read, are of several namespaces, or make no gang.
+    members, after a restart: it does not wait. ``made_from``: the object, as it is stored, that others make the members
+    from; they are known by it, and what is reserved for them outlasts the gang's block. Raises ``OptionError`` for an
+    option that is wrong, and ``GangError``, which is a ``ValueError``, for members that can't be read, are of several
+    namespaces, or make no gang.
     """
     if limit is not None and not _is_limit(limit):
         raise OptionError(f"limit must be a number of seconds above 0, not {limit!r}")
@@ -140,5 +145,5 @@ def gang_of(  # noqa: PLR0913 - each is an option of its own
     parts = Parts(found.counts.values())
     body = {"metadata": {"name": name or f"gang-of-{sum(count for _, count in parts.parts)}"}}
     creation = Creation(server, credential, namespace, resource, body, priority, timeout)
-    made = frozenset(number for number, (_, is_made) in enumerate(found.counts) if is_made)
-    return GangAsked(creation, parts, limit, standing, found.templates, made, tuple(found.titles.values()))
+    made = frozenset(number for number, (_, is_made) in enumerate(found.counts) if is_made or made_from is not None)
+    return GangAsked(creation, parts, limit, standing, found.templates, made, tuple(found.titles.values()), made_from)

@@ -176,6 +176,8 @@ class GangWait:
             return
         admitted = AdmittedGang(self._door, self._ledger, self.asked, gang, engine)
         self._ledger.know(admitted)
+        if self.asked.made_from is not None:
+            admitted.stored(self.asked.made_from, "")
         if not self._end(admitted, None):
             admitted.give_back()
 
