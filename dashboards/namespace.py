@@ -267,6 +267,23 @@ _SERVER: Final = (
         unit="ops",
     ),
     Panel(
+        "How many gangs wait, and how many are on their way?",
+        "A gang waits in line as one, and is admitted as a whole. Admitted ones are counted until all of their members "
+        "are created, or what is left was given back.",
+        "lines",
+        (Query(q.by("sum", ("state",), HERE.gauge("backoff_ctrl_gangs")), "{{state}}"),),
+        none="no gangs",
+    ),
+    Panel(
+        "How much of the admitted gangs exists?",
+        "Members that were created (drawn), and those that others get no room for until they are (reserved). Reserved "
+        "for long: whoever makes the pods is stuck.",
+        "lines",
+        (Query(q.by("sum", ("state",), HERE.gauge("backoff_ctrl_gang_members")), "{{state}}"),),
+        stacked=True,
+        none="no gangs",
+    ),
+    Panel(
         "What would enforcing do here?",
         "In shadow mode, per second: what enforcing would have done with the creates that were sent: create, wait or "
         "refuse.",

@@ -87,7 +87,7 @@ class NamespaceSnapshot:
     ``observing``: changes of its quotas are reported; ``ends_told``: so are the ends of what we create there;
     ``oldest``: how long the one has waited that waits longest, in seconds, None if none waits. ``seats``: places kept
     for callers that went away. ``overtakings`` and ``stale`` (refusals by a state older than ours, by quota) count
-    since the namespace is known.
+    since the namespace is known. ``gangs`` are the admitted ones that are not complete.
     """
 
     quotas: Mapping[str, Mapping[str, CeilingSnapshot]]
@@ -105,6 +105,7 @@ class NamespaceSnapshot:
     overtakings: int
     stale: Mapping[str, int]
     gangs: tuple[GangSnapshot, ...] = ()
+    waiting_gangs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +234,7 @@ def namespace_snapshot(handler: ComputeResourceAwareBackOffHandler, now: float) 
         overtakings=handler.keeping.overtakings,
         stale={name: quota.stale for name, quota in knowledge.quotas.items() if quota.stale},
         gangs=tuple(gang_snapshot(gang, handler.given_back_at(gang, now) - now) for gang in knowledge.gangs),
+        waiting_gangs=handler.waiting_gangs,
     )
 
 

@@ -193,6 +193,21 @@ METRICS: Final = (
         ("namespace",),
     ),
     Metric(
+        "backoff_ctrl_gangs",
+        "gauge",
+        "Gangs, by state: waiting (in line as one), or admitted and not complete. Absent while there are none.",
+        "gangs",
+        ("namespace", "state"),
+    ),
+    Metric(
+        "backoff_ctrl_gang_members",
+        "gauge",
+        "Members of admitted gangs, by state: reserved (may still be created), or drawn (sent, or made by others). "
+        "Absent while there are none.",
+        "objects",
+        ("namespace", "state"),
+    ),
+    Metric(
         "backoff_ctrl_shadow_creates_total",
         "counter",
         "Creates in shadow mode, by what enforcing would have done: create, wait or refuse.",

@@ -20,7 +20,7 @@ from .slices import sliced
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from backoff_ctrl.engine.explaining import CeilingSnapshot
+    from backoff_ctrl.engine.explaining import CeilingSnapshot, NamespaceSnapshot
 
     from .counters import NamespaceCounts
     from .documents import Documents
@@ -212,6 +212,7 @@ def _of_namespace(source: Source, name: str) -> Iterator[Sample]:
     if snapshot.oldest is not None:
         yield Sample("oldest_waiting_timestamp_seconds", (name,), source.clock.unix(now - snapshot.oldest))
     yield Sample("overtakings_total", (name,), snapshot.overtakings)
+    yield from _gangs(name, snapshot)
     if snapshot.brake is not None:
         yield Sample("namespace_slowed", (name,), 1)
     for quota, stale in snapshot.stale.items():
@@ -219,6 +220,15 @@ def _of_namespace(source: Source, name: str) -> Iterator[Sample]:
     for quota, resources in snapshot.quotas.items():
         for resource, ceiling in resources.items():
             yield from _ceiling((name, quota, resource), ceiling, source.clock.unix(now - ceiling.age))
+
+
+def _gangs(name: str, snapshot: NamespaceSnapshot) -> Iterator[Sample]:
+    if snapshot.waiting_gangs:
+        yield Sample("gangs", (name, "waiting"), snapshot.waiting_gangs)
+    if snapshot.gangs:
+        yield Sample("gangs", (name, "admitted"), len(snapshot.gangs))
+        yield Sample("gang_members", (name, "reserved"), sum(gang.undrawn for gang in snapshot.gangs))
+        yield Sample("gang_members", (name, "drawn"), sum(gang.drawn for gang in snapshot.gangs))
 
 
 def _ceiling(labels: tuple[str, str, str], ceiling: CeilingSnapshot, heard: float) -> Iterator[Sample]:

@@ -51,6 +51,8 @@ NOTHING_TO_SHOW = {
     "What could the watch not read?",
     "Do probes find room?",  # none was sent yet
     "Are people told?",  # no webhook is set up
+    "How many gangs wait, and how many are on their way?",  # single pods only
+    "How much of the admitted gangs exists?",
 }
 
 
