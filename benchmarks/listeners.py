@@ -1,8 +1,8 @@
 """What listeners of the decision stream cost: creates per second through a gate, alone and with 200 listeners.
 
 A create is answered at once, so the gate decides as often as it can. The listeners read all that comes, in a process of
-their own. Rounds with and without them alternate; the median round is printed. On a machine with other work the share of
-CPU is the one to trust: there the readers take time from the gate that has nothing to do with it.
+their own. Rounds with and without them alternate; the median round is printed. On a machine with other work
+trust the share of CPU: there the readers take time from the gate that has nothing to do with it.
 """
 
 from __future__ import annotations
