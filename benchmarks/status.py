@@ -117,7 +117,7 @@ def decisions(gate: Gate, seconds: float, until: threading.Event | None = None) 
 
 def asked(routes: Routes, path: str, namespaces: int) -> tuple[bytes, float]:
     """Ask of one namespace after the other; return a document, and the 99th percentile in milliseconds."""
-    times = []
+    times, body = [], b""
     for number in range(500):
         began = time.perf_counter()
         body = b"".join(routes.find(Asked(path % (number % namespaces)), {}).body)

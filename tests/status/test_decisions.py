@@ -158,13 +158,14 @@ def test_listeners_that_are_behind_are_told_of_their_own_gap_and_then_hear_the_s
     ears = {at: Ear(streams, f"e-{at}") for at in (1, 7, 250, 290, 295, 300)}
     tell(streams._ring, 1)
     for at, ear in ears.items():
-        found, missed = [], 0
+        found: list[int] = []
+        missed = 0
         while not found or found[-1] < 301:
             _, kind, data = ear.event()
             if kind == "gap":
-                missed += data["missed"]  # type: ignore[operator]
+                missed += data["missed"]
             else:
-                found.append(data["seq"])  # type: ignore[arg-type]
+                found.append(data["seq"])
         assert missed + len(found) == 301 - at
         assert found == list(range(found[0], 302))
 
