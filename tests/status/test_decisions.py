@@ -163,9 +163,9 @@ def test_listeners_that_are_behind_are_told_of_their_own_gap_and_then_hear_the_s
         while not found or found[-1] < 301:
             _, kind, data = ear.event()
             if kind == "gap":
-                missed += data["missed"]
+                missed += int(str(data["missed"]))
             else:
-                found.append(data["seq"])
+                found.append(int(str(data["seq"])))
         assert missed + len(found) == 301 - at
         assert found == list(range(found[0], 302))
 
