@@ -16,6 +16,7 @@ from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.first_list import FirstList
 from backoff_ctrl.k8s.proxy.holding.holding import Holding
 from backoff_ctrl.k8s.proxy.holding.holds import HeldBefore
+from backoff_ctrl.k8s.proxy.holding.kept import KeptCreates
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from tests.proxying.in_memory import (
@@ -232,11 +233,16 @@ async def test_an_error_of_ours_lets_the_create_through_as_it_came() -> None:
 
 @in_virtual_time
 async def test_an_error_of_ours_after_it_was_sent_does_not_send_it_twice() -> None:
-    """It was refused, and then we failed: the caller hears that it may be stored, for all we know."""
-    async with proxied(1) as proxy:
+    """The caller gets the server's word; if there is none, it hears that the object may be stored."""
+    async with proxied(1, HoldSettings(mark=False)) as proxy:
         await proxy.fill(1)
         object.__setattr__(proxy.holding._shared, "before", Failing())
         response = await proxy.post(pod(), target=PODS + b"?timeout=400ms")
+        assert (response.status, header(response, b"audit-id"), len(proxy.server.posts())) == (403, b"a-1", 1)
+    async with proxied(1, HoldSettings(mark=False)) as proxy:
+        object.__setattr__(proxy.holding._shared, "kept", FailingToKeep(1.0, now))
+        proxy.server.lost = 1
+        response = await proxy.post(pod())
         assert (response.status, len(proxy.server.posts()), proxy.gate.counts.failed_open) == (504, 1, 1)
 
 
@@ -314,6 +320,14 @@ class Failing(HeldBefore):
         super().__init__(1.0)
 
     def put_off(self, call: object, held: float, now: float) -> None:
+        """Fail."""
+        raise RuntimeError("a bug")
+
+
+class FailingToKeep(KeptCreates):
+    """Fails where a create is to be kept."""
+
+    def keep(self, call: object, kept: object, note: object) -> None:
         """Fail."""
         raise RuntimeError("a bug")
 

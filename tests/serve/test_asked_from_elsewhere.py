@@ -13,6 +13,8 @@ from tests.status.asking import ask
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.serve.conftest import Served
+
 
 @pytest.mark.parametrize("host", ["evil.example", "10.0.0.1:9095", ""])
 def test_a_foreign_name_for_this_machine_is_refused(alone: str, host: str) -> None:
@@ -39,6 +41,14 @@ def test_every_answer_tells_browsers_what_is_allowed(alone: str) -> None:
         assert "frame-ancestors 'none'" in policy
         assert "unsafe" not in policy
         assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_on_this_machine_one_acts_at_the_gate_itself(served: Served) -> None:
+    """Nobody is known here: any page, and any user, comes from the same address. The gate has a token of its own."""
+    body = b'{"namespace": "team"}'
+    found = ask(served.url, "/v1/actions/pause", method="POST", body=body, Content_Type="application/json")
+    assert (found.status, "backoff-ctrl act --server" in found.json["detail"]) == (403, True)
+    assert not served.gates[0].gate.ledger.is_halted("team")
 
 
 def test_beyond_this_machine_it_needs_a_certificate() -> None:

@@ -167,6 +167,27 @@ def test_a_body_that_is_too_large_is_not_read(served: Served) -> None:
     assert (found.status, found.json["errors"][0]["pointer"]) == (413, "#/body")
 
 
+@pytest.mark.parametrize(
+    ("body", "content_type", "status", "pointer"),
+    [
+        (b"{}", "text/plain", 415, "#/headers/Content-Type"),
+        (b"", "application/json", 400, "#/body"),
+        (b"[1]", "application/json", 400, "#/body"),
+        (b"a: [", "application/yaml", 400, "#/body"),
+        (b'{"metadata": {"namespace": "A/B"}}', "application/json", 400, "#/body/metadata/namespace"),
+        (b'{"metadata": {"namespace": "team"}, "kind": "Pod", "apiVersion": "v1", "spec": {"containers": 5}}',
+         "application/json", 422, "#/body/spec/containers"),
+    ],
+)  # fmt: skip
+def test_a_bad_body_is_a_problem_with_a_pointer(
+    served: Served, body: bytes, content_type: str, status: int, pointer: str
+) -> None:
+    """As at a gate."""
+    found = ask(served.url, "/v1/explain", method="POST", body=body, Content_Type=content_type)
+    assert (found.status, found.headers["content-type"]) == (status, "application/problem+json")
+    assert [each["pointer"] for each in found.json["errors"]] == [pointer]
+
+
 def test_holders_are_told(served: Served) -> None:
     """As the command tells them."""
     found = ask(served.url, "/v1/holders?namespace=team").json
@@ -188,6 +209,8 @@ def test_metrics_are_those_of_the_cluster(served: Served) -> None:
     """``serve`` is no gate: nothing of it can be mistaken for one."""
     text = ask(served.url, "/metrics").body.decode()
     assert 'backoff_ctrl_ceiling_used{namespace="team",resourcequota="q",resource="pods"} 1' in text
+    series = [line for line in text.splitlines() if not line.startswith("#")]
+    assert f"backoff_ctrl_series {len(series)}" in series
     for name in ("gate_info", "creates_total", "waiting", "failed_open_total", "mode"):
         assert f"backoff_ctrl_{name}" not in text
 

@@ -177,8 +177,10 @@ class Holding:
         self._bytes -= size
 
     async def _ungated(self, request: Request, create: CreateRequest | None) -> Response:
-        """Send a request as it came, after an error of ours; but not a second time."""
+        """Send a request as it came, after an error of ours; but not a second time, and what was said counts."""
         label = ("the request", "") if create is None else create.label
+        if create is not None and create.sender.word is not None:
+            return create.sender.word
         if create is not None and create.sender.posts:
             return response_of(failed(504, label, "an internal error of the proxy; it may be stored"), request.head)
         try:

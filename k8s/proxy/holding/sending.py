@@ -57,7 +57,7 @@ class Received(Mapping[str, str]):
 class Sender:
     """The gate's transport for one request. It does not change the request: that is kept once, as it came."""
 
-    __slots__ = ("_kinds", "_namespace", "_own", "_upstream", "names_itself", "posts", "request")
+    __slots__ = ("_kinds", "_namespace", "_own", "_upstream", "names_itself", "posts", "request", "word")
 
     def __init__(
         self, upstream: Upstream, own: Upstream | None, kinds: ChargedKinds, namespace: str, request: Request
@@ -75,6 +75,8 @@ class Sender:
         """Whether the creator gave the name."""
         self.posts = 0
         """How often it was sent."""
+        self.word: Response | None = None
+        """The server's last answer to it."""
 
     async def send(self, body: dict[str, Any]) -> Answer:
         """Send the creator's bytes, marked with the name and create id of ``body``; as they are if it has no id."""
@@ -82,7 +84,8 @@ class Sender:
         marked = self._marked(body)
         headers = [header for header in head.headers if header[0].lower() not in FRAMING]
         self.posts += 1
-        return await self._ask(Request(Head(head.method, head.target, headers), marked))
+        self.word = await self._upstream.ask(Request(Head(head.method, head.target, headers), marked))
+        return received(self.word)
 
     def stands_in(self, named: Named) -> Answer:
         """Return what was sent as the answer to a create that is known to be stored, but may not be looked up."""

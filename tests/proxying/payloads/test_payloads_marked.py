@@ -17,7 +17,7 @@ from backoff_ctrl.k8s.proxy.payloads.payload import Payload, PayloadError
 from backoff_ctrl.k8s.proxy.payloads.reading import read
 from backoff_ctrl.k8s.proxy.payloads.wire import Wire, field
 from tests.cluster.proxying.twins import recorded
-from tests.proxying.payload_parts import JSON, YAML, enveloped, protobuf
+from tests.proxying.payloads.payload_parts import JSON, YAML, enveloped, protobuf
 
 if TYPE_CHECKING:
     from tests.cluster.proxying.twins import Twin
