@@ -12,7 +12,9 @@ from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from backoff_ctrl.k8s.status.actions import ACTIONS
 from backoff_ctrl.k8s.status.asked import LIMIT, LIMIT_MAX, VALUE_MAX, Asked, ProblemError
+from backoff_ctrl.k8s.status.explaining.bodies import BODY_MAX, too_large
 from backoff_ctrl.k8s.status.shapes import Problem
 
 if TYPE_CHECKING:
@@ -42,12 +44,15 @@ _WORDS: Final = {
     "limit": "Items on the page: 1 to 1000, by default 100.",
     "after": "The `next` of the page before.",
     "id": "The create's id: the annotation `backoff-ctrl.dev/create-id` of its object.",
+    "action": "What to do: pause, resume, forget, prioritize or cancel.",
     "confirm": "Ask the API server, too: a dry run with the rights of your token.",
 }
+_IN_PATH: Final = ("id", "action")
 _SCHEMAS: Final[dict[str, dict[str, Any]]] = {
     "limit": {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT},
     "confirm": {"type": "boolean", "default": False},
     "id": {"type": "string", "minLength": 1},
+    "action": {"type": "string", "enum": list(ACTIONS)},
 }
 
 
@@ -64,6 +69,19 @@ def answer(request: Request, document: Mapping[str, Any]) -> Response:
     rest = _json({name: value for name, value in document.items() if name != "as_of"})
     etag = f'"{hashlib.blake2b(rest, digest_size=12).hexdigest()}"'
     return tagged(request, [_json(document)], "application/json", etag)
+
+
+async def read_body(request: Request) -> bytes:
+    """Read a body, but not more than a manifest may have. Raises ``ProblemError``."""
+    read = bytearray()
+    length = request.headers.get("content-length", "")
+    if length.isascii() and length.isdecimal():
+        too_large(int(length))
+    async for chunk in request.stream():
+        read += chunk
+        if len(read) > BODY_MAX:
+            too_large(len(read))
+    return bytes(read)
 
 
 def tagged(request: Request, body: Iterable[bytes], content_type: str, etag: str) -> Response:
@@ -108,12 +126,12 @@ def handle_problems(app: FastAPI) -> None:
 
 
 def parameters(*names: str) -> list[dict[str, Any]]:
-    """Return what OpenAPI says of parameters: of the query, but for ``id``, which is a part of the path."""
+    """Return what OpenAPI says of parameters: of the query, but for those in the path."""
     return [
         {
             "name": name,
-            "in": "path" if name == "id" else "query",
-            "required": name == "id",
+            "in": "path" if name in _IN_PATH else "query",
+            "required": name in _IN_PATH,
             "description": _WORDS[name],
             "schema": _SCHEMAS.get(name, {"type": "string", "maxLength": VALUE_MAX}),
         }

@@ -14,9 +14,10 @@ from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.explaining.bodies import JSON_TYPES, YAML_TYPES
 from backoff_ctrl.k8s.status.metrics import CONTENT_TYPE, PREFIX, exposition
 from backoff_ctrl.k8s.status.serving import own_version, series_max
-from backoff_ctrl.k8s.status.shapes import Ceiling, Decision, Explained, RequestHistory, Waiting
+from backoff_ctrl.k8s.status.shapes import Acted, Ceiling, Decision, Explained, RequestHistory, Waiting
 
 from . import examples
+from .acting import Acting
 from .answers import HEADERS, PROBLEMS, described, handle_problems, parameters, problem
 from .connected.finding import Finder
 from .connected.gate import Ways
@@ -77,7 +78,7 @@ def make_app(cluster: Cluster, connecting: Connecting, access: Access) -> FastAP
     app.add_middleware(_Guard, access=access)
     overview = Overview(cluster.source, gates)
     answers = Endpoints(cluster, gates, merged, overview, access)
-    _add_documents(app, answers)
+    _add_documents(app, answers, Acting(cluster, gates, merged, overview, access))
     _add_probes(app, cluster, answers)
     add_page(app, Page(cluster, gates, merged, overview, access, finder=finder), access)
     return app
@@ -94,7 +95,7 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def _add_documents(app: FastAPI, answers: Endpoints) -> None:
+def _add_documents(app: FastAPI, answers: Endpoints, acting: Acting) -> None:
     def add(path: str, handler: Any, shape: Any, example: Any, *names: str, **more: Any) -> None:
         content = {"application/json": {"example": example}}
         app.add_api_route(
@@ -124,6 +125,10 @@ def _add_documents(app: FastAPI, answers: Endpoints) -> None:
     body = {"required": True, "content": {JSON_TYPES[0]: manifest, YAML_TYPES[0]: manifest}}
     asks = {"methods": ["POST"], "requestBody": body}
     add("/v1/explain", answers.explain, Explained, examples.EXPLAINED, "namespace", "confirm", **asks)
+    told = {"type": "object", "additionalProperties": {"type": ["string", "integer"]}}
+    body = {"required": True, "content": {JSON_TYPES[0]: {"schema": told, "example": examples.ACTION}}}
+    acts = {"methods": ["POST"], "requestBody": body}
+    add("/v1/actions/{action}", acting.act, Acted, examples.ACTED, "action", **acts)
     app.add_api_route(
         "/v1/decisions",
         answers.decisions,

@@ -11,12 +11,10 @@ from starlette.responses import Response, StreamingResponse
 from backoff_ctrl.api.commands.instance.reading import read
 from backoff_ctrl.k8s.status.asked import ProblemError, cursor, wanted
 from backoff_ctrl.k8s.status.explaining.bodies import (
-    BODY_MAX,
     checked_name,
     confirm_wanted,
     namespace_of,
     read_manifest,
-    too_large,
 )
 from backoff_ctrl.k8s.status.routes import PAGING
 from backoff_ctrl.k8s.status.shapes import Gate, Overload, PolicyDocument, Waiting
@@ -24,7 +22,7 @@ from backoff_ctrl.k8s.status.sources import shown
 
 from .access import HOLDERS, token_of
 from .answering import Answering
-from .answers import answer, asked_of
+from .answers import answer, asked_of, read_body
 from .connected.gates import checked
 from .connected.holds import with_holds
 from .explaining import Explaining
@@ -70,7 +68,7 @@ class Endpoints(Answering):
         """What would happen to the manifest in the body."""
         asked = asked_of(request, "namespace", "confirm")
         confirm = confirm_wanted(asked.query)
-        manifest = read_manifest(await _body(request), request.headers.get("content-type", ""))
+        manifest = read_manifest(await read_body(request), request.headers.get("content-type", ""))
         namespace = namespace_of(manifest, wanted(asked.query, "namespace"))
         await self.permit(request, namespace)
         explaining = Explaining(self._cluster, self._gates)
@@ -173,16 +171,3 @@ class Endpoints(Answering):
 
     def _now(self) -> str:
         return shown(self._cluster.source.clock.wall())
-
-
-async def _body(request: Request) -> bytes:
-    """Read a body, but not more than a manifest may have. Raises ``ProblemError``."""
-    read = bytearray()
-    length = request.headers.get("content-length", "")
-    if length.isascii() and length.isdecimal():
-        too_large(int(length))
-    async for chunk in request.stream():
-        read += chunk
-        if len(read) > BODY_MAX:
-            too_large(len(read))
-    return bytes(read)

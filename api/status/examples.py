@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from backoff_ctrl.k8s.status.shapes import (
+    Acted,
     Block,
     Blocker,
     Ceiling,
@@ -22,7 +23,7 @@ from .shapes import SeenGate, SeenOverload, SeenPolicy
 AT: Final = "2026-01-01T12:00:00.000Z"
 CEILING: Final = Ceiling(
     "team", "compute", "requests.cpu", "10", "9500m", "0", "0", "500m", "0", kept=False, source="observed",
-    heard_at=AT, block=None,
+    heard_at=AT, block=None, trend="1500m",
 )  # fmt: skip
 LEARNED: Final = Ceiling(
     "team", "gpus", "requests.nvidia.com/gpu", "4", "4", "0", "0", "0", "0", kept=False, source="learned", heard_at=AT,
@@ -58,6 +59,10 @@ HISTORY: Final = RequestHistory(
     AT, "f3b2", "worker-0", "team", "pods", "train-x7k2m", "waiting", WAITING,
     [Decision(1, AT, "worker-0", "waits", "f3b2", "team", "pods", "train-x7k2m", reason="quota")], complete=True,
 )  # fmt: skip
+
+
+ACTION: Final[dict[str, Any]] = {"namespace": "team", "why": "the node pool is drained"}
+ACTED: Final = Acted(AT, "pause", "namespace team is paused")
 
 
 def page(*items: Any) -> dict[str, Any]:

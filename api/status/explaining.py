@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from backoff_ctrl.api.commands.instance.reading import read
 from backoff_ctrl.k8s.status.explaining.confirming import confirm
-from backoff_ctrl.k8s.status.explaining.document import document_of, explanation_of
+from backoff_ctrl.k8s.status.explaining.document import NEVER, document_of, explanation_of
 from backoff_ctrl.k8s.status.shapes import Explained
 
 if TYPE_CHECKING:
@@ -57,6 +57,9 @@ class Explaining:
             notes.append(SILENT.format(", ".join(each["gate"] for each in missing)))
         if longer := merge(found, told):
             notes.append(IN_LINE.format(", ".join(longer)))
+        if found.verdict == "never":
+            said = " ".join(each.note or "" for _, each in told)
+            notes += [words for words in NEVER.values() if words in said]
         found.note = "; ".join(notes) or None
         return found
 

@@ -12,7 +12,6 @@ from jinja2 import Environment, FileSystemLoader
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
-from backoff_ctrl.api.commands.amounts import span
 from backoff_ctrl.k8s.status.asked import ProblemError, wanted
 from backoff_ctrl.k8s.status.explaining.bodies import checked_name
 from backoff_ctrl.k8s.status.serving import own_version
@@ -21,6 +20,7 @@ from backoff_ctrl.k8s.status.shapes import Waiting
 from .access import ANYTHING, COOKIE, HOLDERS, TOKEN_MAX
 from .answering import Answering
 from .answers import asked_of, tagged
+from .readable import ago, percent, rounded, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ class Page(Answering):
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters |= {"ago": _ago, "percent": _percent}
+        self._templates.filters |= {"ago": ago, "percent": percent, "rounded": rounded, "until": until}
 
     async def whole(self, request: Request) -> Response:
         """The page; the form for a token where nobody is known yet, and for a namespace where one is needed."""
@@ -143,8 +143,10 @@ class Page(Answering):
         return where
 
     async def _state(self, request: Request, where: dict[str, str | None]) -> str:  # noqa: ARG002
+        glance = await run_in_threadpool(self._overview.glance, _wanted(where))
         return self._render(
             "state.html",
+            glance=glance,
             reasons=self._cluster.unready(),
             unreachable=self._gates.unreachable(),
             connected=bool(self._gates.gates),
@@ -152,13 +154,9 @@ class Page(Answering):
         )
 
     async def _namespaces(self, request: Request, where: dict[str, str | None]) -> str:  # noqa: ARG002
-        namespace, search = where["namespace"], (where["search"] or "").lower()
-
-        def is_wanted(name: str) -> bool:
-            return name == namespace if namespace else search in name.lower()
-
-        cards, count = await run_in_threadpool(self._overview.fullest, is_wanted, CARDS)
-        return self._render("namespaces.html", cards=cards, count=count, filtered=bool(namespace or search))
+        cards, count = await run_in_threadpool(self._overview.fullest, _wanted(where), CARDS)
+        filtered = bool(where["namespace"] or where["search"])
+        return self._render("namespaces.html", cards=cards, count=count, filtered=filtered)
 
     async def _waiting(self, request: Request, where: dict[str, str | None]) -> str:  # noqa: ARG002
         items: list[Any] = []
@@ -185,6 +183,12 @@ class Page(Answering):
         return self._templates.get_template(name).render(now=datetime.now(UTC), **values)
 
 
+def _wanted(where: dict[str, str | None]) -> Callable[[str], bool]:
+    """Return what says whether a namespace passes the filters."""
+    namespace, search = where["namespace"], (where["search"] or "").lower()
+    return lambda name: name == namespace if namespace else search in name.lower()
+
+
 def add_page(app: FastAPI, page: Page, access: Access) -> None:
     """Add the page, its pieces and its files."""
 
@@ -201,18 +205,3 @@ def add_page(app: FastAPI, page: Page, access: Access) -> None:
     if access.asks_for_token:
         app.add_api_route("/enter", page.enter, methods=["POST"], include_in_schema=False, response_class=Response)
         app.add_api_route("/leave", page.leave, methods=["POST"], include_in_schema=False, response_class=Response)
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.0f}%"
-
-
-def _ago(text: str | None, now: datetime) -> str:
-    """Return how long ago a time of the API was; a time to come counts from now."""
-    if not text:
-        return ""
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        return ""
-    return span(abs((now - at).total_seconds()))

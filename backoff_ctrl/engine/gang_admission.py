@@ -14,7 +14,6 @@ from .quota_reads import QuotaReads
 from .shapes import Shape
 
 if TYPE_CHECKING:
-    from .blocks import Block
     from .demand import Demand
     from .gangs import GangEnd
     from .requests import Request
@@ -28,12 +27,13 @@ _PLACE: Final = attrgetter("place")
 class GangAdmission(Admission):
     """The waiting line of one namespace, with gangs in it."""
 
-    __slots__ = ("_halted_at", "_next_draw", "_short", "reads")
+    __slots__ = ("_halted_at", "_next_draw", "_short", "reads", "waiting_gangs")
 
     def __init__(self, namespace: str, shared: Shared, *, observing: bool, ends_told: bool = False) -> None:
         """Start without gangs."""
         super().__init__(namespace, shared, observing=observing, ends_told=ends_told)
         self.reads = QuotaReads(namespace, shared)
+        self.waiting_gangs = 0
         self._next_draw = FOREVER
         self._halted_at = -FOREVER  # no later than the gangs of a line that was made while halted
         self._short: list[Gang] = []  # of this scan: admitted gangs that lack room, by their place
@@ -62,8 +62,10 @@ class GangAdmission(Admission):
         else:
             request.happens("submit")
             self.line.join(request, shape)
-        if self.reads.wanted and request.state == "waiting":
-            self._rescan(now)
+        if request.state == "waiting":
+            self.waiting_gangs += 1
+            if self.reads.wanted:
+                self._rescan(now)
         self._set_alarm(now)
 
     def draw(self, draw: Draw, now: float) -> None:
@@ -147,6 +149,8 @@ class GangAdmission(Admission):
         """Take a waiting request out of the line. Gangs and draws leave no seat: a gang keeps what it has itself."""
         if isinstance(request, Draw):
             request.gang.waits_no_more(request)
+        elif isinstance(request, Reservation):
+            self.waiting_gangs -= 1
         super().withdraw(request, now, None if isinstance(request, Draw | Reservation) else seat, retry_after)
 
     def _try_any(self, request: Request, shape: Shape, now: float) -> bool:
@@ -189,6 +193,7 @@ class GangAdmission(Admission):
         """Admit a gang: reserve what its members will be charged."""
         if request.row is not None:
             self.line.leave(request)
+            self.waiting_gangs -= 1
         request.happens("grant")
         limit = self.policy.gang_limit if request.limit is None else request.limit
         gang = Gang(request, [part for part, _ in shape.parts], limit, now, whole=whole)
@@ -249,6 +254,8 @@ class GangAdmission(Admission):
     def _refuse(self, request: Request, *why: object) -> None:
         if isinstance(request, Draw):
             request.gang.waits_no_more(request)
+        elif isinstance(request, Reservation) and request.row is not None:
+            self.waiting_gangs -= 1
         super()._refuse(request, *why)  # type: ignore[arg-type]
 
     # -- the end of a draw, and of a gang ---------

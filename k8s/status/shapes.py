@@ -76,6 +76,9 @@ class Ceiling:
     """``observed`` in the ResourceQuota, or ``learned`` from a refusal."""
     heard_at: str
     block: Block | None
+    trend: str | None = None
+    """By how much ``used`` rose in the last minutes (2.5 to 5): ``"4"``, ``"-500m"`` if it fell, ``"0"``. Null: it is
+    not known for so long, or nothing was heard of it since."""
 
 
 @dataclass
@@ -116,8 +119,8 @@ class Waiting:
     gang: str | None
     priority: int
     since: str
-    place: int
-    """1 for the first in line of its namespace."""
+    place: int | None
+    """1 for the first in line of its namespace. Null: it stands in none, as another create with its key does."""
     reason: Reason
     blockers: list[Blocker]
     next_probe_at: str | None

@@ -22,7 +22,7 @@ from tests.proxying.in_memory import (
     status_in,
     token,
 )  # fmt: skip
-from tests.proxying.payload_parts import enveloped
+from tests.proxying.payloads.payload_parts import enveloped
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.proxy.messages import Request, Response

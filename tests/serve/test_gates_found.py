@@ -10,11 +10,14 @@ from urllib.parse import urlsplit
 import pytest
 
 from backoff_ctrl.api.status.connected.finding import gates_of
+from backoff_ctrl.api.status.connected.gate import Gate, Ways
 from tests.gated_creates import pod
 from tests.serve.serving import fails, serving, until
 from tests.status.asking import Crowd, ask
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 RUNNING: dict[str, Any] = {
@@ -87,7 +90,21 @@ def test_gates_come_and_go_with_their_pods(filled: BackgroundSandbox, monkeypatc
     gate.close()
 
 
-def test_wrong_use_is_one_sentence(tmp_path: Any) -> None:
+def test_a_token_for_gates_goes_over_tls_alone(tmp_path: Path) -> None:
+    """And is read anew each time; a gate in a pod is asked as its own machine would ask it."""
+    token = tmp_path / "token"
+    ways = Ways(None, token)
+    behind, plain = Gate(0, "https://10.0.0.1:8443", "platform/p"), Gate(1, "http://10.0.0.2:9095", "platform/q")
+    for text in ("first", "second"):
+        token.write_text(f"{text}\n")
+        assert ways.options(behind)["headers"] == {"Host": "localhost:8443", "Authorization": f"Bearer {text}"}
+        assert ways.options(plain)["headers"] == {"Host": "localhost:9095"}
+    given = Gate(2, "http://127.0.0.1:9096")
+    assert ways.options(given) == {"headers": {}, "allow_redirects": False}
+
+
+@pytest.mark.long
+def test_wrong_use_is_one_sentence(tmp_path: Path) -> None:
     """Exit code 2, and what to do."""
     here = ("--server", "http://127.0.0.1:9", "--listen", "127.0.0.1:0")
     assert "--gates-in" in fails(*here, "--gates-in", "Not A Name")

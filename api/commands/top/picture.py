@@ -83,7 +83,7 @@ def _extras(ceiling: Ceiling) -> list[tuple[str, str]]:
 def row(waiting: Waiting, at: datetime) -> tuple[str, ...]:
     """Return the cells of one waiting create, in the order of ``COLUMNS``. They are safe to print."""
     cells = (
-        str(waiting.place),
+        "-" if waiting.place is None else str(waiting.place),
         waiting.namespace,
         f"{waiting.kind}/{waiting.name}",
         span((at - read_time(waiting.since)).total_seconds()),

@@ -50,7 +50,10 @@ class Finder:
     async def run(self) -> None:
         """List the pods again and again."""
         while self._namespaces:
-            await self.look()
+            try:
+                await self.look()
+            except Exception:  # the page goes on with the gates that it has
+                log.exception("looking for gates failed; it is tried again")
             await asyncio.sleep(LIST_EVERY)
 
     async def look(self) -> None:

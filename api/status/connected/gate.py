@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 from yarl import URL
 
+from backoff_ctrl.k8s.answers.printing import printable
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -87,12 +89,13 @@ class Ways:
         path: str,
         query: Mapping[str, str] | None = None,
         body: Any = None,
+        token: str = "",
     ) -> Any:
-        """Return a document of a gate: by GET, or by POST of a body. Raises ``GateError``."""
+        """Return a document of a gate: by GET, or by POST of a body. ``token`` is to act. Raises ``GateError``."""
         target = URL(f"{gate.url}{path}", encoded=True)
         target = target.update_query(query) if query else target
         try:
-            how = self.options(gate)
+            how = self.options(gate, {"Authorization": f"Bearer {token}"} if token else None)
             async with session.request("GET" if body is None else "POST", target, json=body, **how) as answer:
                 text = bytearray()
                 async for piece in answer.content.iter_any():
@@ -101,6 +104,16 @@ class Ways:
                         raise GateError(f"its answer has more than {ANSWER_MAX >> 20} MiB")
                 if answer.status == 200:
                     return json.loads(text)
-                raise GateError(f"it answers {answer.status}", answer.status)
+                raise GateError(_detail(bytes(text)) or f"it answers {answer.status}", answer.status)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError) as error:
             raise GateError(f"{type(error).__name__}: {error}"[:200]) from None
+
+
+def _detail(text: bytes) -> str:
+    """Return what a problem says; empty if it is none."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return ""
+    detail = found.get("detail") if isinstance(found, dict) else None
+    return printable(detail)[:300] if isinstance(detail, str) else ""

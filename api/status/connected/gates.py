@@ -104,6 +104,11 @@ class Gates:
         assert self._session is not None
         return await self._ways.ask(self._session, gate, path, query)
 
+    async def post(self, gate: Gate, path: str, body: Any, token: str) -> Any:
+        """Return what a gate answers to whoever has its token. Raises ``GateError``."""
+        assert self._session is not None
+        return await self._ways.ask(self._session, gate, path, body=body, token=token)
+
     async def page(
         self, path: str, shape: type, query: dict[str, str], start: list[Any], limit: int
     ) -> tuple[list[Any], list[Any] | None]:

@@ -103,7 +103,7 @@ class AdmittedGang:
 
     def leave(self, *, failed: bool) -> None:
         """Give back what is undrawn, unless others are still to make it of what was created."""
-        if failed or not self.asked.pods_made or not self.drawn:
+        if failed or not self.asked.pods_made or not (self.drawn or self.asked.made_from):
             self.give_back()
 
     @property

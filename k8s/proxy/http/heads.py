@@ -33,9 +33,9 @@ def request_head(asked: Asked, host: bytes, prefix: bytes, own: Sequence[bytes],
         low = name.lower()
         if low in _PLAIN:
             if low == b"expect" and not answered:
-                lines.append(b"%b: %b" % (name, value))
+                lines.append(name + b": " + value)
         elif low not in asked.dropped:
-            lines.append(b"%b: %b" % (name, value))
+            lines.append(name + b": " + value)
     if asked.chunked:
         lines.append(b"Transfer-Encoding: chunked")
     if asked.te:
@@ -57,7 +57,7 @@ def whole_request(request: Request, host: bytes, prefix: bytes, own: Sequence[by
     for name, value in head.headers:
         low = name.lower()
         if low not in _PLAIN and low != b"content-length" and low not in dropped:
-            lines.append(b"%b: %b" % (name, value))
+            lines.append(name + b": " + value)
     if request.body or head.method not in {b"GET", b"HEAD"}:
         lines.append(b"Content-Length: %d" % len(request.body))
     return b"\r\n".join([*lines, *own, b"", request.body])
@@ -79,7 +79,7 @@ def answer_head(answer: AnswerHead, raw: bytes, *, closing: bool, note: bytes = 
     for name, value in answer.headers:
         low = name.lower()
         if (low not in HOP_BY_HOP or low == b"transfer-encoding") and low not in answer.dropped:
-            lines.append(b"%b: %b" % (name, value))
+            lines.append(name + b": " + value)
     if answer.status == 101:
         lines += [b"Connection: Upgrade", *(b"Upgrade: " + value for value in answer.upgrades)]
     elif closing:

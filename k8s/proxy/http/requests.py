@@ -173,15 +173,12 @@ class RequestReader:
     def on_url(self, piece: bytes) -> None:
         """Take a piece of the target."""
         self._target += piece
-        self._grow(len(piece))
+        self._sizes += len(piece)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header, or a trailer."""
         self._headers.append((name, value))
-        self._grow(len(name) + len(value) + 4)
-
-    def _grow(self, size: int) -> None:
-        self._sizes += size
+        self._sizes += len(name) + len(value) + 4
         if self._sizes > HEAD_MAX:
             raise RefusedError(431, f"the head of the request is longer than {HEAD_MAX} bytes")
 

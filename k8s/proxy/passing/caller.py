@@ -212,6 +212,14 @@ class Caller(asyncio.Protocol):
         """Whether the present request is the last of this connection."""
         return self._taking or self.shared.draining
 
+    def skip(self) -> None:
+        """Throw the rest of the present request away if all of it has come."""
+        parts = self.reader.parts
+        if self._taking and any(kind is Part.END for kind, _ in parts):
+            while parts.popleft()[0] is not Part.END:
+                pass
+            self._taking = False
+
     def tunnel(self, through: Tunnel) -> bytes:
         """Speak no HTTP any more; return what came already."""
         self._tunnel = through
@@ -273,7 +281,7 @@ class Caller(asyncio.Protocol):
         elif self._taking:
             stop = current is not None and current.blocked
         else:
-            stop = bool(self.reader.parts) or len(self._behind) + len(self.reader.rest) > BEHIND_MAX
+            stop = len(self._behind) + len(self.reader.rest) > BEHIND_MAX  # till then: a caller may hang up
         if stop != self._paused and not self.transport.is_closing():
             self._paused = stop
             if stop:

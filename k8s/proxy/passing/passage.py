@@ -252,6 +252,7 @@ class Passage:
     def _fail(self, status: int, sentence: str, *, retry_after: int | None = None) -> None:
         caller = self._caller
         caller.shared.counts.failed += 1
+        caller.skip()
         close = self._asked.closing or caller.closes
         caller.transport.write(refusal(status, sentence, close=close, retry_after=retry_after))
         caller.finished(self, close=close)

@@ -80,6 +80,9 @@ class Waiting(Protocol):
     def pass_on(self, asked: Asked, *, continued: bool = False) -> Current:
         """Let the present request pass to the API server."""
 
+    def skip(self) -> None:
+        """Throw the rest of the present request away if all of it has come."""
+
     def tunnel(self, through: Tunnel) -> bytes:
         """Speak no HTTP any more; return what came already."""
 

@@ -40,28 +40,28 @@ class Wire:
 
     def pieces(self, at: int, stop: int) -> Iterator[Piece]:
         """Yield the fields of the message that lies between two places."""
+        data = self.data
         while at < stop:
             self._left -= 1
             if self._left < 0:
                 raise PayloadError(f"the body has more than {MOST_FIELDS} fields")
-            tag, at = self._varint(at, stop)
-            number, wire_type = tag >> 3, tag & 7
+            tag, at = (data[at], at + 1) if data[at] < 0x80 else self._varint(at, stop)
+            wire_type, length_at = tag & 7, at
             if not 8 <= tag <= _LARGEST_TAG:
                 raise PayloadError("the body has a field without a valid number")
-            length_at = at
-            if wire_type == VARINT:
-                value, at = self._varint(at, stop)
-                yield Piece(number, wire_type, value, at, length_at)
-                continue
             if wire_type == BYTES:
-                size, at = self._varint(at, stop)
+                size, at = (data[at], at + 1) if at < stop and data[at] < 0x80 else self._varint(at, stop)
+            elif wire_type == VARINT:
+                value, at = self._varint(at, stop)
+                yield Piece(tag >> 3, wire_type, value, at, length_at)
+                continue
             elif wire_type in _FIXED:
                 size = _FIXED[wire_type]
             else:
                 raise PayloadError(f"the body has a field of wire type {wire_type}, which Kubernetes does not write")
             if size > stop - at:
                 raise PayloadError("the body ends within a field")
-            yield Piece(number, wire_type, at, at + size, length_at)
+            yield Piece(tag >> 3, wire_type, at, at + size, length_at)
             at += size
 
     def text(self, piece: Piece) -> str:

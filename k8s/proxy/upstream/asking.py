@@ -40,6 +40,8 @@ class ApiServer:
         self._account = Account(place)
         self._mine = Pool(place, Trust(place, own=True)) if place.certificate and place.tls else self._callers
         self._asks = asyncio.Semaphore(ASKS_MAX)
+        self.may_come = True
+        """Whether an API server that did not answer may do so soon: nothing in its address or certificate is wrong."""
         if use_own:
             self._account.check()
 
@@ -92,8 +94,10 @@ class ApiServer:
         except TimeoutError:
             return "it does not answer within 10 s"
         except NotSent as error:
-            return str(error.__cause__)
+            self.may_come = isinstance(error.__cause__, Unreachable) and error.__cause__.may_come
+            return str(error.__cause__ or error)
         except OutcomeUnknown as error:
+            self.may_come = False
             return str(error)
         return ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +25,15 @@ _FRESH: Final = 0.005
 
 
 class Unreachable(Exception):  # noqa: N818 - the state, in the words of its sentence
-    """No connection was made, so nothing was sent. The message says why, and is safe to print."""
+    """No connection was made, so nothing was sent. The message says why, and is safe to print.
+
+    ``may_come``: whether one may be made soon, since nothing is wrong but that nobody answers.
+    """
+
+    def __init__(self, why: str, *, may_come: bool = True) -> None:
+        """Keep what to say of it."""
+        super().__init__(why)
+        self.may_come = may_come
 
 
 class Pool:
@@ -83,7 +92,7 @@ class Pool:
         except TimeoutError:
             raise Unreachable(f"no connection within {CONNECT_MAX:g} s") from None
         except (OSError, ssl.CertificateError, UnicodeError) as error:
-            raise Unreachable(_reason(error)) from error
+            raise Unreachable(_reason(error), may_come=not isinstance(error, ssl.SSLError | UnicodeError)) from error
         bound = transport.get_extra_info("socket")
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._open.add(connection)
@@ -127,7 +136,5 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ConnectionResetError):
         return "it closes the connection at once"
     if isinstance(error, OSError) and error.errno:
-        import os  # noqa: PLC0415
-
         return os.strerror(error.errno)
     return " ".join(str(error).split()) or type(error).__name__

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.engine.outlook import nothing_known
 from backoff_ctrl.k8s.charges.fields import FootprintError
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
     from .explanation import Ask, Explanation, PartVerdict
     from .limit_ranges import Item
+
+
+NEVER: Final = {
+    "fail": "the gate declines what never fits at once (on_never_fits: fail)",
+    "wait": "the gate lets what never fits wait until the limit is raised (on_never_fits: wait)",
+}
 
 
 def explained(
@@ -56,7 +62,11 @@ def explained_by(sources: Sequence[Source], manifest: Mapping[str, Any], namespa
                 break
         return found
 
-    return explained(manifest, ask, None, sources[0].clock.wall if sources else time.time)
+    found = explained(manifest, ask, None, sources[0].clock.wall if sources else time.time)
+    if found.verdict == "never" and sources:
+        words = NEVER[sources[0].ledger.policy.on_never_fits]
+        found.note = f"{found.note}; {words}" if found.note else words
+    return found
 
 
 def document_of(found: Explanation, now: float) -> Explained:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backoff_ctrl.engine import Created, Demand, Expired, GivenBack, Policy
+from backoff_ctrl.engine import Created, Demand, Expired, GivenBack, Overloaded, Policy
 from tests.engine.gangs.test_the_whole import watched
 from tests.timeline import NS, ONE, Timeline, amounts_of, state_of
 
@@ -54,6 +54,22 @@ def test_the_limit_of_a_gang_that_drew_during_a_halt_begins_with_its_end() -> No
     assert gang.end is None
     line.later(1)
     assert gang.end == "limit"
+
+
+def test_a_draw_that_comes_back_after_a_halt_takes_nothing_from_the_limit() -> None:
+    """It counts from the last member that was created, and the halt does not count."""
+    line = watched(0, 8)
+    gang = line.gang((4, 2), limit=60)
+    line.store(gang)
+    line.controller.halt(NS, line.now)
+    line.later(1000)
+    line.controller.resume(NS, line.now)
+    line.advance()
+    line.later(10)
+    draw = line.draw(gang)
+    line.settle(line.ticket_of(draw), Overloaded())
+    line.controller.withdraw(draw, line.now)
+    assert (gang.end, until(line)) == (None, 50)
 
 
 def test_a_standing_gang_of_a_namespace_that_is_halted_already_has_its_whole_limit() -> None:

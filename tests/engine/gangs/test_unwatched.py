@@ -61,6 +61,21 @@ def test_a_gang_that_was_read_to_find_no_room_reads_again_at_the_pace_of_a_block
     assert line.now - looks(line)[-1] >= 60
 
 
+def test_a_read_in_vain_backs_off_though_the_one_before_let_a_gang_in() -> None:
+    """Else the quotas would be read again at once, and again."""
+    line = Timeline(Policy(base=1, cap=8))
+    line.reserve((4, 1))
+    read(line, 0, 8)
+    line.later(20)
+    line.reserve((8, 1))
+    before = len(looks(line))
+    read(line, 4, 8)
+    line.later(0.4)
+    assert len(looks(line)) == before
+    line.later(2)
+    assert len(looks(line)) > before
+
+
 def test_old_facts_admit_no_gang() -> None:
     """A refusal or a read of a moment ago says there is room: the gang is weighed by a read of its own all the same."""
     line = Timeline()

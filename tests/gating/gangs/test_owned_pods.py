@@ -217,6 +217,27 @@ def test_look_ups_are_few() -> None:
     run(main())
 
 
+def test_after_a_restart_what_a_living_object_still_lacks_is_reserved_and_known_by_its_owner() -> None:
+    """It waits for nothing and outlasts its block; the label of its pods is of a gang that nobody knows any more."""
+
+    async def main() -> None:
+        async with cluster() as at:
+            living = {**JOB, "metadata": {"uid": "job-1", "creationTimestamp": BORN}}
+            member = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "whole"}, "spec": SPEC}
+            asked = gang_of("team", [(member, PODS)], standing=True, made_from=living)
+            async with at.gate.gang(asked) as admitted:
+                assert (admitted.undrawn, admitted.drawn) == (PODS, 0)
+            assert admitted.undrawn == PODS
+            at.pod("p-0", owner("job-1"), labels={"backoff-ctrl.dev/gang": "of an earlier process"})
+            await elapse(1)
+            assert (admitted.undrawn, admitted.drawn) == (PODS - 1, 1)
+            at.pod("p-1", owner("job-1"))
+            await elapse(1)
+            assert admitted.over
+
+    run(main())
+
+
 def test_where_owners_may_not_be_read_that_is_said_once_and_the_label_remains(caplog: pytest.LogCaptureFixture) -> None:
     """403: nothing is asked again, and pods with the label count."""
 

@@ -17,7 +17,7 @@ from backoff_ctrl.k8s.proxy.payloads.payload import Payload, PayloadError
 from backoff_ctrl.k8s.proxy.payloads.reading import read
 from backoff_ctrl.k8s.proxy.payloads.wire import Wire, field
 from tests.cluster.proxying.twins import recorded
-from tests.proxying.payload_parts import JSON, YAML, enveloped, protobuf
+from tests.proxying.payloads.payload_parts import JSON, YAML, enveloped, protobuf
 
 if TYPE_CHECKING:
     from tests.cluster.proxying.twins import Twin
@@ -213,6 +213,7 @@ def test_yaml_in_flow_style_is_marked() -> None:
         "metadata:\n  name: >\n    a\n  labels: {}\n",
         "metadata:\n  annotations: {backoff-ctrl.dev/body-hash: copied}\n  name: a\n",
         "metadata:\n  ? name\n  : a\n",
+        "metadata:\n  annotations:\n    ? \n\nspec: 1\n",
     ],
 )
 def test_yaml_that_cannot_be_marked_exactly_is_sent_as_it_is(text: str) -> None:

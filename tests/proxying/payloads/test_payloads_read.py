@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backoff_ctrl.engine.quantities import NANO
 from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.proxy.payloads.charged_fields import MESSAGES
 from backoff_ctrl.k8s.proxy.payloads.marking import OURS, Mark, marked
@@ -19,7 +20,7 @@ from backoff_ctrl.k8s.proxy.payloads.wire import MOST_FIELDS, field, varint
 from backoff_ctrl.k8s.sandbox.kinds import protobuf as of_the_sandbox
 from tests.charged import cases
 from tests.cluster.proxying.twins import recorded
-from tests.proxying.payload_parts import PROTOBUF, YAML, enveloped, number, projected, protobuf, without_empty
+from tests.proxying.payloads.payload_parts import PROTOBUF, YAML, enveloped, number, projected, protobuf, without_empty
 
 if TYPE_CHECKING:
     from tests.cluster.proxying.twins import Twin
@@ -124,6 +125,35 @@ def test_the_kind_of_the_path_is_used_where_the_envelope_names_none() -> None:
     }
 
 
+def test_devices_of_an_older_version_are_charged() -> None:
+    """In v1beta1 the fields lie on the request itself, and v1 numbers others."""
+    request = field(2, b"gpu") + field(4, b"ExactCount") + number(5, 3)
+    either = field(7, field(2, b"nic") + number(5, 2)) + field(7, field(2, b"nic") + field(4, b"All"))
+    claim = enveloped(
+        field(2, field(1, field(1, request) + field(1, either))), "resource.k8s.io/v1beta1", "ResourceClaim"
+    )
+    found = read(claim)
+    assert found is not None
+    charged = footprint(found).amounts
+    assert charged["gpu.deviceclass.resource.k8s.io/devices"] == 3 * NANO
+    assert charged["nic.deviceclass.resource.k8s.io/devices"] == 32 * NANO
+
+
+def test_a_status_says_when_to_come_again() -> None:
+    """``details.retryAfterSeconds``, as the API server sends it with a 429."""
+    details = field(1, b"p") + field(3, b"pods") + number(5, 7)
+    said = field(2, b"Failure") + field(3, b"slow down") + field(4, b"TooManyRequests") + field(5, details)
+    assert read(enveloped(field(1, b"") + said + number(6, 429), "v1", "Status")) == {
+        "apiVersion": "v1",
+        "kind": "Status",
+        "status": "Failure",
+        "message": "slow down",
+        "reason": "TooManyRequests",
+        "details": {"name": "p", "kind": "pods", "retryAfterSeconds": 7},
+        "code": 429,
+    }
+
+
 @pytest.mark.parametrize(
     "raw",
     [
@@ -131,7 +161,7 @@ def test_the_kind_of_the_path_is_used_where_the_envelope_names_none() -> None:
         varint(0 << 3 | 2) + b"\x00",
         varint(1 << 3 | 3) + varint(1 << 3 | 4),
         varint(1 << 3 | 6),
-        b"\x80" * 11,
+        varint(999 << 3) + b"\x80" * 10 + b"\x01",
         field(1, META)[:-1],
         number(1, 5),
         field(1, number(1, 5)),
@@ -157,6 +187,12 @@ def test_malformed_protobuf_is_refused(raw: bytes) -> None:
     """Also what Go would read in another way than it looks."""
     with pytest.raises(PayloadError):
         read(enveloped(raw))
+
+
+def test_yaml_of_thousands_of_levels_crashes_nothing() -> None:
+    """PyYAML's C loader would go down level by level until the process dies."""
+    with pytest.raises(PayloadError, match="levels"):
+        read(Payload(b"a: " + b"[" * 15_000 + b"]" * 15_000, YAML))
 
 
 def test_a_body_of_tiny_fields_is_given_up_soon() -> None:

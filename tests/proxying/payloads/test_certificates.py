@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
 from kubernetes.client import ApiClient, Configuration, CoreV1Api
 from kubernetes.config.incluster_config import InClusterConfigLoader
 
+from backoff_ctrl.k8s.proxy.certificates.issuing import Authority, new_authority
 from backoff_ctrl.k8s.proxy.certificates.serving import LEAF_LIFE, NAMES, CertificatesError, Serving, TlsFiles
 
 if TYPE_CHECKING:
@@ -214,6 +216,28 @@ def _mixed(files: TlsFiles) -> None:
     path.write_bytes((files.authority / "leaf.pem").read_bytes())
 
 
+def _swapped(files: TlsFiles) -> None:
+    path, now = files.authority / "authority.pem", datetime.now(UTC)
+    path.write_bytes(Authority(new_authority(now).key, new_authority(now).certificate).pem)
+
+
+def _no_authority(files: TlsFiles) -> None:
+    key, now = new_authority(datetime.now(UTC)).key, datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "one that signs nobody but itself")])
+    own = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now)
+        .not_valid_after(now + timedelta(days=3000))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(key, SHA256())
+    )
+    (files.authority / "authority.pem").write_bytes(Authority(key, own).pem)
+
+
 def _linked(files: TlsFiles) -> None:
     path = files.authority / "authority.pem"
     path.rename(path.with_name("elsewhere"))
@@ -240,13 +264,13 @@ def _opened(files: TlsFiles) -> None:
     (files.account / "ca.crt").chmod(0o600)
 
 
-@pytest.mark.parametrize("harm", [_cut, _mixed, _linked, _copied, _left, _opened])
+@pytest.mark.parametrize("harm", [_cut, _mixed, _swapped, _no_authority, _linked, _copied, _left, _opened])
 async def test_what_was_half_written_is_repaired(files: TlsFiles, harm: Callable[[TlsFiles], None]) -> None:
     """A start puts everything in order, and takes a new authority only where the old one is lost."""
     first = Serving(files)
     harm(files)
     serving = Serving(files)
-    lost = harm in {_cut, _mixed, _linked}
+    lost = harm in {_cut, _mixed, _swapped, _no_authority, _linked}
     assert (serving._authority.trusted != first._authority.trusted) is lost
     async with echoing(serving) as port:
         streams = await connect(port, trusting(files))
@@ -266,6 +290,8 @@ def test_an_authority_that_ends_soon_is_replaced_with_a_word(files: TlsFiles, ca
         serving = Serving(files, now)
     assert "creators that have read ca.crt already must be started again" in caplog.text
     assert serving._authority.certificate.not_valid_after_utc > serving.leaf.ends > now
+    ends = Serving(files, now, life=timedelta(days=5000)).leaf.ends
+    assert ends == serving._authority.certificate.not_valid_after_utc
 
 
 def _file_in_place(files: TlsFiles) -> TlsFiles:
