@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.engine.outlook import NOTHING_ELSEWHERE
+from backoff_ctrl.engine.pages import NAMESPACES_MAX
 from backoff_ctrl.k8s.watching.status import EVERYWHERE
 
 from .slices import sliced
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.engine.looking import WaitingSnapshot
     from backoff_ctrl.engine.outlook import Outlook
     from backoff_ctrl.engine.overload import WindowSnapshot
-    from backoff_ctrl.engine.pages import Cursor, WaitingPage
+    from backoff_ctrl.engine.pages import Changes, Cursor, WaitingPage
     from backoff_ctrl.k8s.gate.ledger import Ledger
     from backoff_ctrl.k8s.gate.same_key import Follower
     from backoff_ctrl.k8s.watching.status import Sight, WatchBook
@@ -128,6 +129,10 @@ class Source:
         """Return what is known of a namespace, and when; None: the engine knows nothing of it."""
         found, now = self.ledger.look(lambda engine, now: (engine.namespace(name, now), now))
         return None if found is None else (found, now)
+
+    def changes(self, since: int) -> Changes:
+        """Return some of the namespaces that have changed after the change ``since``, and how to go on; 0: all."""
+        return self.ledger.look(lambda engine, now: engine.changes(since, NAMESPACES_MAX, now))
 
     def waiting(self, namespace: str, after: tuple[float, int] | None, limit: int) -> Iterator[WaitingSnapshot]:
         """Yield who waits in a namespace behind a place, in the order of the line."""
