@@ -92,8 +92,12 @@ class _Life:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._over.set)
+        with bind(settings.listen) as bound:
+            await self._serve_on(bound)
+
+    async def _serve_on(self, bound: socket.socket) -> None:
+        settings = self._settings
         connections = descriptors_for(settings.connections, IDLE_CONNECTIONS_MAX)
-        bound = bind(settings.listen)
         server = ApiServer(settings.place, use_own=settings.use_own)
         shared = Shared(
             server,
@@ -119,7 +123,6 @@ class _Life:
             server.close()
             if served is not None:
                 served.close()
-            bound.close()
             for file in (settings.ready_file, settings.listen.path):
                 if file is not None:
                     file.unlink(missing_ok=True)
