@@ -17,7 +17,7 @@ SIDE_BY_SIDE := -n $(shell echo $$(( 2 * $$(nproc 2>/dev/null || getconf _NPROCE
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/bytecode
 
-.PHONY: help install demo run test test-quick test-oldest test-clients test-programs cluster fix check hooks dashboards bench throughput wake faults soak figures clean
+.PHONY: help install demo run test test-quick test-oldest test-clients test-programs cluster fix check hooks dashboards bench throughput wake looking faults soak figures clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -73,6 +73,9 @@ bench: $(STAMP) ## measure decisions per second and bytes per waiter; writes bui
 
 wake: $(STAMP) ## how soon a waiting create goes in once room is made, on a real API server; writes build/wake.json
 	$(BIN)/python -m benchmarks.wake $(ARGS)
+
+looking: $(STAMP) ## what status, metrics and the live page cost at 10,000 namespaces and 100,000 waiting creates
+	$(BIN)/python -m benchmarks.status $(ARGS)
 
 soak: $(STAMP) ## ten minutes of mixed load on the sandbox: memory stays flat, and nothing is left in the end
 	$(BIN)/python -m benchmarks.soak $(ARGS)

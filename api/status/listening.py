@@ -26,7 +26,7 @@ BACKLOG: Final = 128
 def bind(host: str, port: int) -> socket.socket:
     """Return a socket that listens there. Raises ``BadInput`` if the address can't be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named: else no TCP_NODELAY
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))

@@ -14,9 +14,10 @@ from backoff_ctrl.k8s.status.slices import sliced
 from .readable import rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from backoff_ctrl.engine.explaining import CeilingSnapshot, NamespaceSnapshot
+    from backoff_ctrl.engine.pages import Changes
     from backoff_ctrl.k8s.status.sources import Source
 
     from .gates import Gate
@@ -95,6 +96,8 @@ class Overview:
         self._lock = threading.Lock()
         self._until = float("-inf")
         self._order: list[tuple[float, str]] = []
+        self._shares: dict[str, float | None] = {}  # by namespace, negative; None: it has no quota
+        self._upto = 0  # the change that these include
 
     def seen(self, name: str) -> SeenNamespace:
         """Return one namespace."""
@@ -138,14 +141,26 @@ class Overview:
     def _ordered(self) -> list[tuple[float, str]]:
         with self._lock:
             if self._clock() >= self._until:
-                order = []
-                for name in self._source.namespaces():
-                    found = self._source.namespace(name)
-                    if found is not None and found[0].quotas:
-                        order.append((-_fullest(found[0]), name))
-                self._order = sorted(order)
+                for changes in sliced(self._changes()):
+                    for name in changes.gone:
+                        self._shares.pop(name, None)
+                    for name, found in changes.items.items():
+                        self._shares[name] = -_fullest(found) if found.quotas else None
+                self._order = sorted((share, name) for name, share in self._shares.items() if share is not None)
                 self._until = self._clock() + KEPT
             return self._order
+
+    def _changes(self) -> Iterator[Changes]:
+        """Yield what has changed since the last time: of 10,000 namespaces that is little."""
+        more = True
+        while more:
+            found = self._source.changes(self._upto)
+            if found.lost:
+                self._shares.clear()
+                self._upto = 0
+                continue
+            yield found
+            self._upto, more = found.upto, found.more
 
     def _card(self, name: str) -> Card | None:
         found = self._source.namespace(name)

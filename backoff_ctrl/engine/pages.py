@@ -38,7 +38,7 @@ CEILINGS_MAX: Final = 128
 """A page ends with the namespace that brings it to so many ceilings."""
 WAITERS_MAX: Final = 64
 """Waiting requests on a page."""
-STEPS_MAX: Final = 500
+STEPS_MAX: Final = 250
 """A page of waiters ends when it took so many steps of about 2 us."""
 _STEPS: Final = 6  # for each waiting request, beside the estimate
 ROWS_LOOKED_AT: Final = 100

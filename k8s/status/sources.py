@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from backoff_ctrl.engine.pages import NAMESPACES_MAX
+
 from .slices import sliced
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.engine.looking import WaitingSnapshot
     from backoff_ctrl.engine.outlook import Outlook
     from backoff_ctrl.engine.overload import WindowSnapshot
-    from backoff_ctrl.engine.pages import Cursor, WaitingPage
+    from backoff_ctrl.engine.pages import Changes, Cursor, WaitingPage
     from backoff_ctrl.k8s.gate.ledger import Ledger
     from backoff_ctrl.k8s.watching.status import Sight, WatchBook
 
@@ -122,6 +124,10 @@ class Source:
         """Return what is known of a namespace, and when; None: the engine knows nothing of it."""
         found, now = self.ledger.look(lambda engine, now: (engine.namespace(name, now), now))
         return None if found is None else (found, now)
+
+    def changes(self, since: int) -> Changes:
+        """Return some of the namespaces that have changed after the change ``since``, and how to go on; 0: all."""
+        return self.ledger.look(lambda engine, now: engine.changes(since, NAMESPACES_MAX, now))
 
     def waiting(self, namespace: str, after: tuple[float, int] | None, limit: int) -> Iterator[WaitingSnapshot]:
         """Yield who waits in a namespace behind a place, in the order of the line."""
