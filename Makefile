@@ -1,6 +1,6 @@
 # Everything runs in .venv, which the first target makes by itself: git, make and Python >= 3.11 are enough.
 # The first `make test` of a machine builds a Kubernetes control plane and a Prometheus as well:
-# tests/cluster/control_plane/binaries.py, tests/monitoring/prometheus/programs.py.
+# tests/cluster/control_plane/binaries.py, tests/cluster/control_plane/go_programs.py.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -17,7 +17,7 @@ SIDE_BY_SIDE := -n $(shell echo $$(( 2 * $$(nproc 2>/dev/null || getconf _NPROCE
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/bytecode
 
-.PHONY: help install demo run test test-quick test-oldest test-clients test-programs cluster fix check hooks dashboards bench throughput wake looking faults soak figures clean
+.PHONY: help install demo run test test-quick test-oldest test-clients test-programs cluster fix check hooks dashboards bench throughput proxy wake looking faults soak figures clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -67,6 +67,9 @@ dashboards: $(STAMP) ## write the Grafana dashboards, the alerts and the recordi
 
 throughput: $(STAMP) ## creates through the gate against the same client without it, on a real API server
 	$(BIN)/python benchmarks/gate_throughput.py $(ARGS)
+
+proxy: $(STAMP) ## the sidecar against kubectl proxy: requests per second, latency, CPU and memory, in turn
+	$(BIN)/python -m benchmarks.proxy $(ARGS)
 
 bench: $(STAMP) ## measure decisions per second and bytes per waiter; writes build/bench.json
 	$(BIN)/python benchmarks/bench.py $(ARGS)

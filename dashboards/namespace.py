@@ -191,6 +191,7 @@ _WAITING: Final = (
         "How long the create has waited that waits longest. A line that climbs for hours is one that nothing lets in.",
         "lines",
         (Query(f"max({q.oldest_wait(HERE)})", "oldest"),),
+        width=8,
         unit="s",
         steps=OLD,
         none="none waits",
@@ -202,8 +203,20 @@ _WAITING: Final = (
         "cancelled.",
         "lines",
         (Query(q.by("sum", ("kind", "outcome"), HERE.rate("backoff_ctrl_creates_total")), "{{kind}} {{outcome}}"),),
+        width=8,
         unit="reqps",
         stacked=True,
+    ),
+    Panel(
+        "Why does the gate decline creates?",
+        "Creates that the gate itself refused, per second, by why. never-fits: a create asks for more than the limit "
+        "of a quota; waited-too-long: its time limit is over.",
+        "lines",
+        (Query(q.by("sum", ("reason",), HERE.rate("backoff_ctrl_declines_total")), "{{reason}}"),),
+        width=8,
+        unit="reqps",
+        stacked=True,
+        none="none is declined",
     ),
 )
 
@@ -252,6 +265,23 @@ _SERVER: Final = (
         "lines",
         (Query(f"sum({HERE.rate('backoff_ctrl_overtakings_total')})", "overtakings"),),
         unit="ops",
+    ),
+    Panel(
+        "How many gangs wait, and how many are on their way?",
+        "A gang waits in line as one, and is admitted as a whole. Admitted ones are counted until all of their members "
+        "are created, or what is left was given back.",
+        "lines",
+        (Query(q.by("sum", ("state",), HERE.gauge("backoff_ctrl_gangs")), "{{state}}"),),
+        none="no gangs",
+    ),
+    Panel(
+        "How much of the admitted gangs exists?",
+        "Members that were created (drawn), and those that others get no room for until they are (reserved). Reserved "
+        "for long: whoever makes the pods is stuck.",
+        "lines",
+        (Query(q.by("sum", ("state",), HERE.gauge("backoff_ctrl_gang_members")), "{{state}}"),),
+        stacked=True,
+        none="no gangs",
     ),
     Panel(
         "What would enforcing do here?",

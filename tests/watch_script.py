@@ -83,7 +83,7 @@ class ScriptedServer:
         known = objects.get((namespace, name))
         self.version += 1
         uid = known["metadata"]["uid"] if known else f"uid-{self.version}"
-        metadata = {"name": name, "uid": uid, "resourceVersion": str(self.version)}
+        metadata = {**body.get("metadata", {}), "name": name, "uid": uid, "resourceVersion": str(self.version)}
         made = {**body, "metadata": {**metadata, **({"namespace": namespace} if namespace else {})}}
         objects[namespace, name] = made
         self._happened(plural, namespace, {"type": "MODIFIED" if known else "ADDED", "object": made})
@@ -182,6 +182,23 @@ class ScriptedServer:
                 yield line
         finally:
             self._streams.remove(entry)
+
+    async def metadata(self, path: str) -> Mapping[str, Any]:
+        """Return the metadata of the object at a path that ends with its kind and name."""
+        *_, namespace, plural, name = path.split("/")
+        return dict((await self._get(namespace, plural, name))["metadata"])
+
+    async def named(self, path: str, name: str) -> Mapping[str, Any]:
+        """Return an object from the list at a path."""
+        *_, namespace, plural = path.split("/")
+        return await self._get(namespace, plural, name)
+
+    async def _get(self, namespace: str, plural: str, name: str) -> Mapping[str, Any]:
+        self._ask("get", plural, namespace)
+        found = self._objects.get(plural, {}).get((namespace, name))
+        if found is None:
+            raise WatchAbsentError("404: not here")
+        return found
 
     def _ask(self, what: str, plural: str, namespace: str | None, version: str = "") -> None:
         self.asked.append(Asked(asyncio.get_running_loop().time(), what, plural, namespace, version))

@@ -13,7 +13,7 @@ from backoff_ctrl.k8s.cluster.asking import find_place
 from backoff_ctrl.k8s.status.address import PORT
 
 from .access import Loopback
-from .app import make_app
+from .app import Connecting, make_app
 from .listening import GOODBYE, bind
 from .observing import Cluster
 
@@ -28,7 +28,7 @@ HOST = "127.0.0.1"
 def page_beside(api_server: str, gate: str) -> Iterator[str]:
     """Serve the page of an API server that needs no credentials and of one gate, to this machine; yields its URL."""
     cluster = Cluster(find_place(api_server, None, None, None))
-    app = make_app(cluster, [gate], Loopback())
+    app = make_app(cluster, Connecting([gate]), Loopback())
     bound = _bound()
     config = uvicorn.Config(app, loop="asyncio", log_level="error", access_log=False, timeout_graceful_shutdown=GOODBYE)
     server = uvicorn.Server(config)

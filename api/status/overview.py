@@ -11,6 +11,7 @@ from backoff_ctrl.k8s.status.documents import namespace_item, quantity
 from backoff_ctrl.k8s.status.shapes import Watch  # noqa: TC001 - FastAPI reads the annotations
 from backoff_ctrl.k8s.status.slices import sliced
 
+from .connected.holds import Hold
 from .readable import rounded
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.engine.pages import Changes
     from backoff_ctrl.k8s.status.sources import Source
 
-    from .gates import Gate
+    from .connected.gates import Gates
 
 ALMOST: Final = 0.9
 """What of a quota is used where it is called almost full."""
@@ -88,7 +89,7 @@ class Glance:
 class Overview:
     """Orders the namespaces of one cluster. Thread-safe."""
 
-    def __init__(self, source: Source, gates: Sequence[Gate], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, source: Source, gates: Gates, clock: Callable[[], float] = time.monotonic) -> None:
         """Show what ``source`` observes, and what the gates tell."""
         self._source = source
         self._gates = gates
@@ -123,7 +124,7 @@ class Overview:
     def glance(self, wanted: Callable[[str], bool]) -> Glance:
         """Sum up the namespaces that are wanted."""
         shares = [-share for share, name in self._ordered() if wanted(name)]
-        answering = self._answering()
+        answering = self._gates.answering
         every = (each for gate in answering for each in list(gate.namespaces.items()))
         waits = _summed([found for name, found in every if wanted(name)])
         full = sum(share >= 1 for share in shares)
@@ -134,9 +135,6 @@ class Overview:
             waiting=waits["waiting"] if answering else None,
             oldest_since=waits["oldest_since"],
         )
-
-    def _answering(self) -> list[Gate]:
-        return [gate for gate in self._gates if not gate.why]
 
     def _ordered(self) -> list[tuple[float, str]]:
         with self._lock:
@@ -166,8 +164,9 @@ class Overview:
         found = self._source.namespace(name)
         if found is None:
             return None
+        holds = self._gates.holds(name) or {}
         bars = [
-            _bar(quota, resource, ceiling)
+            _bar(quota, resource, ceiling, holds.get((quota, resource), Hold()).amount)
             for quota, resources in sliced(found[0].quotas.items())
             for resource, ceiling in resources.items()
         ]
@@ -177,7 +176,7 @@ class Overview:
 
     def _waits(self, name: str) -> Mapping[str, Any]:
         """Sum up what the gates tell of a namespace; null where none tells anything at all."""
-        answering = self._answering()
+        answering = self._gates.answering
         if not answering:
             return {"waiting": None, "oldest_since": None, "in_flight": None}
         return _summed([gate.namespaces[name] for gate in answering if name in gate.namespaces])
@@ -199,17 +198,18 @@ def _share(ceiling: CeilingSnapshot, amount: int) -> float:
     return max(0.0, amount / ceiling.limited) if ceiling.limited > 0 else 1.0
 
 
-def _bar(quota: str, resource: str, ceiling: CeilingSnapshot) -> Bar:
+def _bar(quota: str, resource: str, ceiling: CeilingSnapshot, held: int) -> Bar:
+    left = ceiling.limited - ceiling.used - held
     return Bar(
         quota=quota,
         resource=resource,
         used=rounded(ceiling.used, resource),
         limited=rounded(ceiling.limited, resource),
-        free=rounded(max(0, ceiling.headroom), resource),
+        free=rounded(max(0, left), resource),
         exact=f"{quantity(ceiling.used, resource)} of {quantity(ceiling.limited, resource)}",
         used_share=_share(ceiling, ceiling.used),
-        reserved_share=_share(ceiling, ceiling.held + ceiling.reserved) if ceiling.limited else 0.0,
-        full=ceiling.headroom <= 0,
+        reserved_share=_share(ceiling, held) if ceiling.limited else 0.0,
+        full=left <= 0,
         trend=_arrow(ceiling.trend, resource),
     )
 

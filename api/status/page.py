@@ -13,7 +13,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
 from backoff_ctrl.k8s.status.asked import ProblemError, wanted
+from backoff_ctrl.k8s.status.explaining.bodies import checked_name
 from backoff_ctrl.k8s.status.serving import own_version
+from backoff_ctrl.k8s.status.shapes import Waiting
 
 from .access import ANYTHING, COOKIE, HOLDERS, TOKEN_MAX
 from .answering import Answering
@@ -26,10 +28,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from .access import Access
-    from .gates import Gates
-    from .merged import Merged
-    from .observing import Cluster
-    from .overview import Overview
+    from .connected.finding import Finder
 
 FILES: Final = Path(__file__).parent / "files"
 HTML: Final = "text/html; charset=utf-8"
@@ -45,9 +44,10 @@ FILTERS: Final = ("search", "namespace")
 class Page(Answering):
     """Renders the page and its pieces."""
 
-    def __init__(self, *shown: Any) -> None:
-        """Take what ``Answering`` takes."""
+    def __init__(self, *shown: Any, finder: Finder) -> None:
+        """Take what ``Answering`` takes, and who finds gates."""
         super().__init__(*shown)
+        self._finder = finder
         self._templates = Environment(
             loader=FileSystemLoader(FILES),
             autoescape=True,
@@ -93,6 +93,7 @@ class Page(Answering):
         namespace = wanted(asked.query, "namespace")
         if namespace is None:
             raise ProblemError(400, "say of which namespace: ?namespace=", "#/query/namespace")
+        checked_name(namespace, "#/query/namespace")
         for right in (ANYTHING, HOLDERS):
             await self.permit(request, namespace, right)
         found = await run_in_threadpool(self._cluster.holders, namespace, None)
@@ -144,7 +145,12 @@ class Page(Answering):
     async def _state(self, request: Request, where: dict[str, str | None]) -> str:  # noqa: ARG002
         glance = await run_in_threadpool(self._overview.glance, _wanted(where))
         return self._render(
-            "state.html", glance=glance, reasons=self._cluster.unready(), unreachable=self._gates.unreachable()
+            "state.html",
+            glance=glance,
+            reasons=self._cluster.unready(),
+            unreachable=self._gates.unreachable(),
+            connected=bool(self._gates.gates),
+            found=self._finder.why,
         )
 
     async def _namespaces(self, request: Request, where: dict[str, str | None]) -> str:  # noqa: ARG002
@@ -157,7 +163,7 @@ class Page(Answering):
         more = None
         if self._gates.gates:
             query = {"namespace": where["namespace"]} if where["namespace"] else {}
-            items, more = await self._gates.page("/v1/waiting", query, [0, ""], WAITING)
+            items, more = await self._gates.page("/v1/waiting", Waiting, query, [0, ""], WAITING)
             search = (where["search"] or "").lower()
             items = [each for each in items if search in str(each.get("namespace", "")).lower()]
         return self._render(
@@ -183,9 +189,8 @@ def _wanted(where: dict[str, str | None]) -> Callable[[str], bool]:
     return lambda name: name == namespace if namespace else search in name.lower()
 
 
-def add_page(app: FastAPI, cluster: Cluster, gates: Gates, merged: Merged, overview: Overview, access: Access) -> None:
+def add_page(app: FastAPI, page: Page, access: Access) -> None:
     """Add the page, its pieces and its files."""
-    page = Page(cluster, gates, merged, overview, access)
 
     async def file(request: Request) -> Response:
         name = request.path_params["name"]

@@ -87,7 +87,7 @@ class NamespaceSnapshot:
     ``observing``: changes of its quotas are reported; ``ends_told``: so are the ends of what we create there;
     ``oldest``: how long the one has waited that waits longest, in seconds, None if none waits. ``seats``: places kept
     for callers that went away. ``overtakings`` and ``stale`` (refusals by a state older than ours, by quota) count
-    since the namespace is known.
+    since the namespace is known. ``gangs`` are the admitted ones that are not complete.
     """
 
     quotas: Mapping[str, Mapping[str, CeilingSnapshot]]
@@ -105,6 +105,7 @@ class NamespaceSnapshot:
     overtakings: int
     stale: Mapping[str, int]
     gangs: tuple[GangSnapshot, ...] = ()
+    waiting_gangs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ def explain(
     reason, ceiling, asked = _reason(handler, request, shape, shared, now)
     block = handler.probing.blocks.get(ceiling) if ceiling is not None else None
     if isinstance(request, Reservation) and not handler.knowledge.observing:
-        block = handler.looking  # its probe is a read
+        block = handler.reads.block  # its probe is a read
     next_probe = max(0.0, block.due - now) if block is not None and block.state == "shut" else None
     seconds = estimate(handler, request, shape.meets, now) if reason == "quota" else None
     return Explanation(
@@ -232,7 +233,8 @@ def namespace_snapshot(handler: ComputeResourceAwareBackOffHandler, now: float) 
         brake=handler.pace.brake.snapshot(now) if handler.pace.brake is not None else None,
         overtakings=handler.keeping.overtakings,
         stale={name: quota.stale for name, quota in knowledge.quotas.items() if quota.stale},
-        gangs=tuple(gang_snapshot(gang, now) for gang in knowledge.gangs),
+        gangs=tuple(gang_snapshot(gang, handler.given_back_at(gang, now) - now) for gang in knowledge.gangs),
+        waiting_gangs=handler.waiting_gangs,
     )
 
 

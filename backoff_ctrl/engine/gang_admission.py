@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from .admission import NO_BLOCKS, Admission
 from .backoff import FOREVER
-from .blocks import Block
 from .errors import GangError
-from .gangs import Draw, Gang, GivenBack, Grant, Look, Reservation, balance
+from .gangs import Draw, Gang, GivenBack, Grant, Reservation, balance
+from .quota_reads import QuotaReads
 from .shapes import Shape
 
 if TYPE_CHECKING:
@@ -22,23 +22,20 @@ if TYPE_CHECKING:
     from .tickets import Ticket
 
 _PLACE: Final = attrgetter("place")
-_READ: Final = "a read of the quotas"  # what is out while ``looking`` is probing
 
 
 class GangAdmission(Admission):
     """The waiting line of one namespace, with gangs in it."""
 
-    __slots__ = ("_just_read", "_looked_in_vain", "_next_draw", "_short", "_wants_look", "looking", "unreadable")
+    __slots__ = ("_halted_at", "_next_draw", "_short", "reads", "waiting_gangs")
 
     def __init__(self, namespace: str, shared: Shared, *, observing: bool, ends_told: bool = False) -> None:
         """Start without gangs."""
         super().__init__(namespace, shared, observing=observing, ends_told=ends_told)
-        self.unreadable = False  # the quotas can't be read: nothing can tell whether a whole gang fits
-        self.looking: Block | None = None  # the pace of the reads that take the place of a gang's probes
-        self._just_read = False  # what a read found may be settling still
-        self._looked_in_vain = True
-        self._wants_look = False
+        self.reads = QuotaReads(namespace, shared)
+        self.waiting_gangs = 0
         self._next_draw = FOREVER
+        self._halted_at = -FOREVER  # no later than the gangs of a line that was made while halted
         self._short: list[Gang] = []  # of this scan: admitted gangs that lack room, by their place
 
     # -- what callers ask ---------
@@ -54,7 +51,7 @@ class GangAdmission(Admission):
         self.knowledge.know(shape)
         if standing:
             shape.used_at = now
-            self._grant(request, shape, now, whole=self.knowledge.observing or not self.unreadable)
+            self._grant(request, shape, now, whole=self.knowledge.observing or not self.reads.unreadable)
             self._rescan(now)
             return
         row = self.line.rows.get((request.demand.key, request.priority, request.flow))
@@ -65,8 +62,10 @@ class GangAdmission(Admission):
         else:
             request.happens("submit")
             self.line.join(request, shape)
-        if self._wants_look and request.state == "waiting":
-            self._rescan(now)
+        if request.state == "waiting":
+            self.waiting_gangs += 1
+            if self.reads.wanted:
+                self._rescan(now)
         self._set_alarm(now)
 
     def draw(self, draw: Draw, now: float) -> None:
@@ -114,7 +113,6 @@ class GangAdmission(Admission):
         self.knowledge.told_at = now  # as a 201 is: a list that was asked for before may lack it
         if shape.meets:
             self.knowledge.answered(shape, "", now)
-            self._shared.wake(self, now + self.policy.answered_hold)
         self._correct(gang, part, shape)
         self._rescan(now)
         self._look_whether_complete(gang)
@@ -125,29 +123,34 @@ class GangAdmission(Admission):
 
         ``readable``: None if the read failed, which says nothing about the next.
         """
-        if self.looking is None or self.looking.state != "probing":
-            return
-        if readable is None:
-            self.looking.refused(now, self.policy, self._shared.rng, stirred=False)
-        else:
-            self.unreadable = not readable
-            self._just_read = readable
-            self._looked_in_vain = True
-            if not readable:
-                self.looking.refused(now, self.policy, self._shared.rng, stirred=False)
-        self._rescan(now)
+        if self.reads.ended(now, readable=readable):
+            self._rescan(now)
 
     # -- the line ---------
 
+    def halt(self, now: float, *, halted: bool) -> None:
+        """Send nothing from now on, or go on. Limits of gangs stand still meanwhile: they may draw nothing."""
+        if halted and not self.pace.halted:
+            self._halted_at = now
+        elif self.pace.halted and not halted:
+            for gang in self.knowledge.gangs:
+                gang.stood_still(self._halted_at, now)
+        super().halt(now, halted=halted)
+
+    def given_back_at(self, gang: Gang, now: float) -> float:
+        """Return when the limit of a gang ends if nothing of it is drawn, and the halt, if any, ends now."""
+        return gang.since + gang.limit + (now - max(gang.since, self._halted_at) if self.pace.halted else 0.0)
+
     def hint(self, now: float) -> None:
         """Note that an own pod ended: read the quotas soon, if a gang waits for that."""
-        if self.looking is not None:
-            self.looking.arm(now + self.probing.lag)
+        self.reads.bring_forward(now + self.probing.lag)
 
     def withdraw(self, request: Request, now: float, seat: Identity | None = None, retry_after: float = 0.0) -> None:
         """Take a waiting request out of the line. Gangs and draws leave no seat: a gang keeps what it has itself."""
         if isinstance(request, Draw):
             request.gang.waits_no_more(request)
+        elif isinstance(request, Reservation):
+            self.waiting_gangs -= 1
         super().withdraw(request, now, None if isinstance(request, Draw | Reservation) else seat, retry_after)
 
     def _try_any(self, request: Request, shape: Shape, now: float) -> bool:
@@ -160,22 +163,19 @@ class GangAdmission(Admission):
     def _try_whole(self, request: Reservation, shape: Shape, now: float) -> bool:
         """Admit a gang if the whole of it fits by what is watched, or was read this moment."""
         observing = self.knowledge.observing
-        if self.unreadable and not observing and not self._may_look_again(now):
+        reads = self.reads
+        if reads.unreadable and not observing and not reads.may_try_again(now):
             return self._without_sight(request, shape, now)
         if not (
-            (observing or self._just_read)
+            (observing or reads.weighing)
             and all(amount <= ceiling.room for ceiling, amount in shape.meets)
             and not (self.keeping.kept and self.keeping.closes(shape, request))
         ):
-            self._wants_look = self._wants_look or not observing
+            reads.wanted = reads.wanted or not observing
             return False
         self._grant(request, shape, now, whole=True)
-        self._looked_in_vain = False
+        reads.in_vain = False
         return True
-
-    def _may_look_again(self, now: float) -> bool:
-        """Say whether quotas that could not be read are to be tried again: somebody may have allowed it since."""
-        return self.looking is None or self.looking.state != "shut" or now >= self.looking.due
 
     def _without_sight(self, request: Reservation, shape: Shape, now: float) -> bool:
         """Deal with a gang where quotas can't be read, as the policy says."""
@@ -193,6 +193,7 @@ class GangAdmission(Admission):
         """Admit a gang: reserve what its members will be charged."""
         if request.row is not None:
             self.line.leave(request)
+            self.waiting_gangs -= 1
         request.happens("grant")
         limit = self.policy.gang_limit if request.limit is None else request.limit
         gang = Gang(request, [part for part, _ in shape.parts], limit, now, whole=whole)
@@ -213,17 +214,16 @@ class GangAdmission(Admission):
         if now < gang.not_before:
             self._next_draw = min(self._next_draw, gang.not_before)
             return False
-        blocks: list[Block] | None = NO_BLOCKS
         if gang.whole:
             self._balance()
-            if not self._is_backed(gang, shape):
-                blocks = self.probing.ready_blocks(shape, now, gang.covered)
-        elif not gang.is_next(draw):
-            return False
-        if blocks is None or not self._try_to_admit(draw, shape, now, blocks):
-            return False
-        self._drawn(draw, now)
-        return True
+            backed = self._is_backed(gang, shape)
+            blocks = NO_BLOCKS if backed else self.probing.ready_blocks(shape, now, gang.covered)
+            sent = blocks is not None and self._try_to_admit(draw, shape, now, blocks)
+        else:
+            sent = gang.is_next(draw) and self._try_to_admit(draw, shape, now)
+        if sent:
+            self._drawn(draw, now)
+        return sent
 
     def _is_backed(self, gang: Gang, shape: Shape) -> bool:
         """Say whether a member fits what its gang has reserved; what that lacks is taken of everybody's room.
@@ -254,6 +254,8 @@ class GangAdmission(Admission):
     def _refuse(self, request: Request, *why: object) -> None:
         if isinstance(request, Draw):
             request.gang.waits_no_more(request)
+        elif isinstance(request, Reservation) and request.row is not None:
+            self.waiting_gangs -= 1
         super()._refuse(request, *why)  # type: ignore[arg-type]
 
     # -- the end of a draw, and of a gang ---------
@@ -309,48 +311,36 @@ class GangAdmission(Admission):
     # -- time and scans ---------
 
     def _begin_advance(self, now: float) -> None:
-        for gang in [each for each in self.knowledge.gangs if each.since + each.limit <= now]:
+        late = [each for each in self.knowledge.gangs if each.since + each.limit <= now]
+        for gang in late if not self.pace.halted else ():
             if any(gang.undrawn):
                 drawn, left = gang.drawn, gang.left
                 self._end_gang(gang, "limit")
                 self._shared.effects.append(GivenBack(gang, drawn, left))
                 self._scan_due = True
-        looking = self.looking
-        if now >= self._read_lapses and looking is not None:
-            looking.elsewhere(now, self.policy, self._shared.rng)  # nobody says any more how that read ended
+        self.reads.lapse(now)
 
     def _end_advance(self, now: float) -> None:
-        if self._just_read and self._resume is None and self.settling.next_at() == FOREVER:
-            self._just_read = False
-            assert self.looking is not None
-            self.looking.undecided(now)  # nobody waits any more for what it found
-
-    @property
-    def _read_lapses(self) -> float:
-        """When the end of the read that is out is no longer expected; infinity if none is, or its news settle."""
-        if self.looking is None or self.looking.state != "probing" or self._just_read:
-            return FOREVER
-        return self.looking.due + self.policy.ticket_max
+        if self.reads.weighing and self._resume is None and self.settling.next_at() == FOREVER:
+            self.reads.dropped(now)
 
     def _is_time(self, now: float) -> bool:
-        due = self._wants_look and self.looking is not None and self.looking.is_ready(now)
-        return due or super()._is_time(now) or now >= self._next_draw
+        return self.reads.is_due(now) or super()._is_time(now) or now >= self._next_draw
 
     def _next_of_gangs(self, now: float) -> float:
-        at = min((gang.since + gang.limit for gang in self.knowledge.gangs if any(gang.undrawn)), default=FOREVER)
+        lasting = () if self.pace.halted else self.knowledge.gangs
+        at = min((gang.since + gang.limit for gang in lasting if any(gang.undrawn)), default=FOREVER)
         if self.knowledge.gangs:
             at = min(at, self._next_draw, self.keeping.next_change)
             if self._scan_due:
                 at = now
-        if self.looking is None or self.looking.state == "probing":
-            return min(at, self._read_lapses)
-        return min(at, self.looking.due) if self._wants_look and self.line.order else at
+        return min(at, self.reads.next_at(awaited=bool(self.line.order)))
 
     def _begin_scan(self) -> None:
         super()._begin_scan()
         if not self.with_gangs:
             return
-        self._wants_look = False
+        self.reads.wanted = False
         self._next_draw = FOREVER
         self._short = []
         gangs = self.knowledge.gangs
@@ -364,21 +354,10 @@ class GangAdmission(Admission):
 
     def _end_scan(self, now: float) -> None:
         self._before((FOREVER, 0), now)
-        if self._just_read and self.looking is not None and self.settling.next_at() == FOREVER:
-            self._just_read = False
-            if self._looked_in_vain:
-                self.looking.refused(now, self.policy, self._shared.rng, stirred=False)
-            else:
-                self.looking.passed(now)
-        if not self._wants_look:
-            return
-        if self.looking is None or self.looking.rests(now, self.policy.cap):
-            self.looking = Block(now)
-            self._shared.blocked[self.namespace] = None
-        if self.looking.is_ready(now):
-            self.looking.due = now  # the read lapses by that
-            self.looking.sends(_READ)
-            self._shared.effects.append(Look(self.namespace))
+        if self.reads.weighing and self.settling.next_at() == FOREVER:
+            self.reads.weighed(now)
+        if self.reads.wanted:
+            self.reads.ask(now)
 
     def _make_up(self, gang: Gang, now: float) -> None:
         """Let a gang take the room that it lacks, at its place in line; what there is not, the youngest give up."""

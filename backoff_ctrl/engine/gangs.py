@@ -184,6 +184,11 @@ class Gang:
         for ceiling, amount in self.shapes[part].meets:
             self._need(ceiling, amount)
 
+    def stood_still(self, since: float, until: float) -> None:
+        """Leave this time out of the limit."""
+        self.since += until - max(since, self.since)
+        self.moved += until - max(since, self.moved)
+
     def release(self) -> None:
         """Give back all that is reserved."""
         for ceiling, amount in self.covered.items():
@@ -282,7 +287,7 @@ class GangSnapshot:
     until: float
 
 
-def gang_snapshot(gang: Gang, now: float) -> GangSnapshot:
+def gang_snapshot(gang: Gang, until: float) -> GangSnapshot:
     """Return one gang as it stands."""
     lacks = {(ceiling.quota, ceiling.resource): amount for ceiling, amount in gang.deficits.items()}
-    return GangSnapshot(gang.id, gang.drawn, gang.left, gang.whole, lacks, gang.since + gang.limit - now)
+    return GangSnapshot(gang.id, gang.drawn, gang.left, gang.whole, lacks, until)

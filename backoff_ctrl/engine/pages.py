@@ -15,7 +15,7 @@ from .explaining import Explanation, NamespaceSnapshot, Snapshot, explain, names
 from .line import ROWS_MAX
 from .looking import reasons, waiting
 from .memory import Memory, remember
-from .outlook import nothing_known, outlook
+from .outlook import NOTHING_ELSEWHERE, nothing_known, outlook
 from .register import Gone
 from .roll import place_of
 
@@ -131,11 +131,22 @@ class Pages:
         handler = self._handlers.get(name)
         return None if handler is None else namespace_snapshot(handler, now)
 
-    def outlook(self, name: str, wanted: Iterable[tuple[Demand, int]], now: float) -> Outlook:
-        """Say what would happen to creates in a namespace that come now, each demand so many times."""
+    def outlook(
+        self,
+        name: str,
+        wanted: Iterable[tuple[Demand, int]],
+        now: float,
+        elsewhere: Mapping[tuple[str, str], int] = NOTHING_ELSEWHERE,
+    ) -> Outlook:
+        """Say what would happen to creates in a namespace that come now, each demand so many times.
+
+        ``elsewhere`` is what other gates hold and reserve there, by quota and resource.
+        """
         now = self._clock(now)
         handler = self._handlers.get(name)
-        return nothing_known(observing=self.is_watched(name)) if handler is None else outlook(handler, wanted, now)
+        if handler is None:
+            return nothing_known(observing=self.is_watched(name))
+        return outlook(handler, wanted, now, elsewhere)
 
     def is_watched(self, namespace: str) -> bool:
         """Say whether all quotas of the namespace are known, and their changes reported."""

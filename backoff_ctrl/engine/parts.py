@@ -36,7 +36,10 @@ class Parts(Demand):
         """Copy and check the parts."""
         self.parts = tuple(parts)
         if not 1 <= len(self.parts) <= PARTS_MAX:
-            raise GangError(f"a gang has 1 to {PARTS_MAX} parts, not {len(self.parts)}")
+            surplus = (
+                f": part {PARTS_MAX + 1} ({self._shown(self.parts[PARTS_MAX][0])}) is too many" if self.parts else ""
+            )
+            raise GangError(f"a gang has 1 to {PARTS_MAX} parts, not {len(self.parts)}{surplus}")
         total: dict[str, int] = {}
         for number, (demand, count) in enumerate(self.parts, 1):
             if isinstance(demand, Parts):

@@ -108,17 +108,18 @@ def name_create(
     key: str | None,
     rng: random.Random,
     signature: Signature = UNSIGNED,
+    asked: Mapping[str, Any] | None = None,
 ) -> Named:
     """Give the create a name and an id, both derived from ``key`` if there is one, else random.
 
     A create id that the body already carries is kept if it comes from a gate in front of this one that ``signature``
-    trusts: that gate must recognise its object.
+    trusts: that gate must recognise its object. ``asked`` is the body as its caller gave it, if that is another.
     """
     metadata = _mapping(body.get("metadata"))
     prefix = metadata.get("generateName")
     name = metadata.get("name")
     seed = None if key is None else f"{namespace}\0{resource}\0{name or prefix or ''}\0{key}"
-    body_hash = "" if key is None else hash_of(body)
+    body_hash = "" if key is None else hash_of(asked or body)
     given = _mapping(metadata.get("annotations")).get(CREATE_ID)
     kept = signature.keeps(given)
     create_id = str(given) if kept else signature.sign(f"{_digits(seed, 'id', rng):032x}")

@@ -141,6 +141,13 @@ METRICS: Final = (
         ("namespace", "kind", "outcome"),
     ),
     Metric(
+        "backoff_ctrl_declines_total",
+        "counter",
+        "Creates that the gate itself refused, by why: never-fits, waited-too-long, too-many-waiting and so on.",
+        "creates",
+        ("namespace", "reason"),
+    ),
+    Metric(
         "backoff_ctrl_attempts_total",
         "counter",
         "Creates sent to the API server, each time, by what it answered: created, or the lane of its refusal.",
@@ -184,6 +191,21 @@ METRICS: Final = (
         "How often a create that fits passed a larger one that waits.",
         "creates",
         ("namespace",),
+    ),
+    Metric(
+        "backoff_ctrl_gangs",
+        "gauge",
+        "Gangs, by state: waiting (in line as one), or admitted and not complete. Absent while there are none.",
+        "gangs",
+        ("namespace", "state"),
+    ),
+    Metric(
+        "backoff_ctrl_gang_members",
+        "gauge",
+        "Members of admitted gangs, by state: reserved (may still be created), or drawn (sent, or made by others). "
+        "Absent while there are none.",
+        "objects",
+        ("namespace", "state"),
     ),
     Metric(
         "backoff_ctrl_shadow_creates_total",

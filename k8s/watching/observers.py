@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from backoff_ctrl.k8s.charges.quotas import UnreadableQuotaError, read_cluster_quota, read_quota
-from backoff_ctrl.k8s.creates.naming import GANG_LABEL
 
-from .reading import CLUSTER_QUOTAS, GANG_PODS, LIVE_PODS, QUOTAS, Ignored, IgnoredError, Order, read_object
+from .reading import CLUSTER_QUOTAS, LIVE_PODS, QUOTAS, Ignored, IgnoredError, Order, read_object
 from .status import EVERYWHERE
 
 if TYPE_CHECKING:
@@ -21,8 +18,6 @@ if TYPE_CHECKING:
 
     from .reading import Event, Kind, Place, Told
     from .status import WatchBook
-
-log = logging.getLogger(__name__)
 
 CLUSTER_QUOTAS_MAX: Final = 1_000
 SELECTED_MAX: Final = 1_000
@@ -52,9 +47,6 @@ class Ledger(Protocol):
 
     def hint_release(self, namespace: str) -> None:
         """Something in the namespace may have ended."""
-
-    def member_seen(self, label: str, uid: str, manifest: Mapping[str, Any]) -> None:
-        """A pod carries the label of a gang."""
 
 
 class QuotasTold:
@@ -231,48 +223,6 @@ class PodObserver:
     def retire(self) -> None:
         """Record no more status: another observer does, or the namespace is no longer watched."""
         self._book = None
-
-
-class GangPodObserver:
-    """Observes the pods that others make for the gangs of a namespace, and passes them on with their manifests."""
-
-    kind = GANG_PODS
-
-    def __init__(self, ledger: Ledger, namespace: str) -> None:
-        """Start before the first list."""
-        self.namespace: str | None = namespace
-        self._ledger = ledger
-        self.refusals = 0
-
-    def begin(self) -> None:
-        """Nothing to do: the ledger counts each pod once."""
-
-    def item(self, body: object) -> None:
-        """Pass on a pod of the list. Raises ``IgnoredError``."""
-        self._tell(read_object(body, GANG_PODS, self.namespace))
-
-    def listed(self, version: str) -> None:  # noqa: ARG002 - part of the interface
-        """The watch is healthy."""
-        self.refusals = 0
-
-    def take(self, event: Event) -> None:
-        """Pass on a pod that is new, or has changed: the ledger may know its gang only now."""
-        if event.type in ("ADDED", "MODIFIED"):
-            self._tell(event.told)
-
-    def lost(self, error: BaseException) -> None:
-        """Nothing to do: the next list has all pods."""
-
-    def refused(self, error: Exception) -> None:
-        """Say that these pods can't be watched: what is reserved for them lasts until the gang's limit."""
-        log.warning("the pods of gangs in %s can't be watched: %s", self.namespace, error)
-
-    def _tell(self, told: Told) -> None:
-        metadata = told.body.get("metadata")
-        labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
-        label = labels.get(GANG_LABEL) if isinstance(labels, Mapping) else None
-        if isinstance(label, str):
-            self._ledger.member_seen(label, told.uid, told.body)
 
 
 class ClusterQuotaObserver:

@@ -85,7 +85,8 @@ class Kind:
     fields: str = ""
     labels: str = ""
     metadata_only: bool = False
-    """Request only the objects' metadata, and from a list only its version."""
+    """Request only the objects' metadata, and from a list only its version, unless it is a ``whole_list``."""
+    whole_list: bool = False
 
 
 QUOTAS: Final = Kind("/api/v1", "resourcequotas", frozenset({"ResourceQuota"}))
@@ -98,7 +99,11 @@ LIVE_PODS: Final = Kind(
 )
 """Pods that have not ended: when one ends it leaves the selection, which a watch reports as DELETED."""
 GANG_PODS: Final = Kind("/api/v1", "pods", frozenset({"Pod"}), labels=GANG_LABEL)
-"""Pods that others make for a gang."""
+"""Pods that others make for a gang, and that carry its label."""
+OWNED_PODS: Final = Kind(
+    "/api/v1", "pods", frozenset({"Pod", "PartialObjectMetadata"}), metadata_only=True, whole_list=True
+)
+"""All pods, to see who owns them."""
 CLUSTER_QUOTAS: Final = Kind(
     "/apis/quota.openshift.io/v1", "clusterresourcequotas", frozenset({"ClusterResourceQuota"}), namespaced=False
 )

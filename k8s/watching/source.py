@@ -65,15 +65,17 @@ class ClusterSource:
     async def pages(self, kind: Kind, namespace: str | None) -> AsyncIterator[Mapping[str, Any]]:
         """Yield the pages of the list, read from etcd: the API server's cache may be outdated.
 
-        All pages have the same resourceVersion. For a ``metadata_only`` kind there is one page, with one item at most.
+        All pages have the same resourceVersion. For a ``metadata_only`` kind there is one page, with one item at most,
+        unless it asks for the ``whole_list``.
         """
-        query: list[tuple[str, Any]] = [("limit", 1 if kind.metadata_only else PAGE)]
+        version_only = kind.metadata_only and not kind.whole_list
+        query: list[tuple[str, Any]] = [("limit", 1 if version_only else PAGE)]
         pages = Pages()
         while True:
             page = await self._page(kind, namespace, [*query, ("continue", pages.token)] if pages.token else query)
             yield page
             try:
-                if kind.metadata_only or not pages.go_on(page["metadata"]):
+                if version_only or not pages.go_on(page["metadata"]):
                     return
             except EndlessListError as error:
                 raise WatchBrokenError("the list repeats a page, or has too many pages") from error
@@ -103,6 +105,34 @@ class ClusterSource:
                     return
         except _BROKEN as error:
             raise _broken(error) from error
+
+    async def metadata(self, path: str) -> Mapping[str, Any]:
+        """Return the metadata of one object. Raises the errors of ``reading``."""
+        found = await self._read(
+            path, [], "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+        )
+        metadata = found.get("metadata")
+        return metadata if isinstance(metadata, dict) else {}
+
+    async def named(self, path: str, name: str) -> Mapping[str, Any]:
+        """Return the object of this name from the list at ``path``: whoever may list may read it so.
+
+        Raises ``WatchAbsentError`` if there is none, and the other errors of ``reading``.
+        """
+        items = (await self._read(path, [("fieldSelector", f"metadata.name={name}")], "application/json")).get("items")
+        if not isinstance(items, list) or len(items) != 1 or not isinstance(items[0], dict):
+            raise WatchAbsentError(f"{path} has no {name}")
+        return {"apiVersion": "v1", "kind": "Pod", **items[0]}
+
+    async def _read(self, path: str, query: list[tuple[str, Any]], accept: str) -> Mapping[str, Any]:
+        try:
+            async with await self._get(path, query, aiohttp.ClientTimeout(total=READ_SECONDS), accept) as response:
+                found = json.loads(await _whole(response.content))
+        except _BROKEN as error:
+            raise _broken(error) from error
+        if not isinstance(found, dict):
+            raise WatchBrokenError("the answer is not an object")
+        return found
 
     async def _page(self, kind: Kind, namespace: str | None, query: list[tuple[str, Any]]) -> Mapping[str, Any]:
         patience = aiohttp.ClientTimeout(total=READ_SECONDS)

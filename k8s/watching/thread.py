@@ -67,8 +67,9 @@ class WatchThread:
         """Watch the pods that others make for gangs of this namespace, too. Returns at once."""
         self.follow(namespace)
         with self._lock:
-            self._gangs[namespace] = None
-            if self._running is not None:
+            if self._running is None:
+                self._gangs[namespace] = None
+            else:
                 loop, _, watch = self._running
                 loop.call_soon_threadsafe(watch.add_gang, namespace)
 
@@ -129,6 +130,7 @@ class WatchThread:
                     watch.add(namespace)
                 for namespace in self._gangs:
                     watch.add_gang(namespace)
+                self._gangs.clear()
             try:
                 await watch.run()
             finally:

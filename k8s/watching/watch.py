@@ -11,12 +11,13 @@ import asyncio
 import logging
 import random
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from backoff_ctrl.engine.backoff import delay
 
 from .follower import Follower
-from .observers import ClusterQuotaObserver, GangPodObserver, PodObserver, QuotaObserver, QuotasTold
+from .gang_watch import MARGIN, GangWatch
+from .observers import ClusterQuotaObserver, PodObserver, QuotaObserver, QuotasTold
 from .reading import CLUSTER_QUOTAS, WatchAbsentError, WatchBrokenError, WatchForbiddenError
 from .status import EVERYWHERE, WatchBook
 
@@ -24,7 +25,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from .follower import Observer, Source
-    from .observers import Ledger
+    from .gang_pods import LabelledPods
+    from .gang_pods import Ledger as GangLedger
+    from .gang_pods import Source as GangSource
+    from .observers import Ledger as QuotaLedger
+
+    class Ledger(QuotaLedger, GangLedger, Protocol):
+        """What it reports to."""
+
+    class WholeSource(Source, GangSource, Protocol):
+        """Where everything comes from."""
+
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +64,7 @@ class QuotaWatch:
     def __init__(
         self,
         ledger: Ledger,
-        source: Source,
+        source: WholeSource,
         namespaces: Iterable[str] | None = None,
         *,
         longest_pause: float = 30.0,
@@ -76,7 +87,9 @@ class QuotaWatch:
         self._cluster = ClusterQuotaObserver(self._told, self.book, self._wants)
         self._tasks: dict[str, tuple[asyncio.Task[None], QuotaObserver]] = {}
         self._pods: dict[str, tuple[asyncio.Task[None], PodObserver]] = {}
-        self._gangs: dict[str, asyncio.Task[None] | None] = {}  # None: to be started with ``run``
+        self._gangs: dict[str, tuple[GangWatch, asyncio.Task[None]] | None] = {}  # None: to be started with ``run``
+        self.gang_margin = MARGIN
+        """Seconds for which the pods of gangs are watched after the last gang of a namespace."""
         self._all_listed = False
         self._group: asyncio.TaskGroup | None = None
 
@@ -114,11 +127,26 @@ class QuotaWatch:
             self._cluster.follow(namespace)
 
     def add_gang(self, namespace: str) -> None:
-        """Watch the pods that others make for gangs of a namespace. Must be called in the event loop of ``run``."""
+        """Watch the pods that others make for gangs of a namespace, as long as the ledger looks for any; look again.
+
+        Must be called in the event loop of ``run``.
+        """
         self.add(namespace)
-        if self._gangs.setdefault(namespace) is None and self._group is not None:
-            observer = GangPodObserver(self._ledger, namespace)
-            self._gangs[namespace] = self._group.create_task(self._follow_pods(observer))
+        found = self._gangs.setdefault(namespace)
+        if found is not None:
+            found[0].look()
+        elif self._group is not None:
+            watch = GangWatch(
+                self._ledger, self._source, self.book, namespace, self._follow_pods, margin=self.gang_margin
+            )
+            self._gangs[namespace] = watch, self._group.create_task(self._run_gangs(namespace, watch))
+
+    async def _run_gangs(self, namespace: str, watch: GangWatch) -> None:
+        try:
+            await watch.run()
+        except Exception as error:  # noqa: BLE001 - law 18: a bug of ours must not end the other watches
+            self.book.failed(error, f"the pods of gangs in {namespace}")
+        self._gangs.pop(namespace, None)
 
     def _wants(self, namespace: str) -> bool:
         return self._everywhere or namespace in self._in_use
@@ -153,8 +181,8 @@ class QuotaWatch:
     def _drop(self, namespace: str) -> None:
         """Stop watching a namespace; its limits are learned from refusals."""
         del self._in_use[namespace]
-        if (task := self._gangs.pop(namespace, None)) is not None:
-            task.cancel()
+        if (gangs := self._gangs.pop(namespace, None)) is not None:
+            gangs[1].cancel()
         if namespace in self._tasks:
             self._tasks[namespace][1].forget()
             self._ledger.watch_lost(namespace)
@@ -171,7 +199,7 @@ class QuotaWatch:
             self._start_pods(namespace, self.book)
             await self._pause(observer.refusals)
 
-    async def _follow_pods(self, observer: PodObserver | GangPodObserver) -> None:
+    async def _follow_pods(self, observer: PodObserver | LabelledPods) -> None:
         while True:
             try:
                 await self._follower(observer).run()

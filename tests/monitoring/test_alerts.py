@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dashboards.alerts import Alert
-    from tests.monitoring.prometheus.programs import Programs
+    from tests.cluster.control_plane.go_programs import GoPrograms
 
 ROOT = Path(__file__).parents[2]
 FILES = [str(ROOT / "dashboards" / name) for name in ("rules.yaml", "alerts.yaml")]
@@ -215,7 +215,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
-def test_it_fires_and_resolves(alert: Alert, programs: Programs, tmp_path: Path) -> None:
+def test_it_fires_and_resolves(alert: Alert, programs: GoPrograms, tmp_path: Path) -> None:
     """Not before it has lasted, then with all its texts, and no longer when all is well again."""
     case = CASES[alert.name]
     labels = {"severity": alert.severity, **case.labels}
@@ -225,7 +225,7 @@ def test_it_fires_and_resolves(alert: Alert, programs: Programs, tmp_path: Path)
     _promtool_tests(programs, tmp_path, case.series, alert_rule_test=tests)
 
 
-def test_every_rule_has_the_value_expected(programs: Programs, tmp_path: Path) -> None:
+def test_every_rule_has_the_value_expected(programs: GoPrograms, tmp_path: Path) -> None:
     """Over two gates: ceilings by max, what is held and who waits by sum."""
     assert [record.name for record in RECORDS] == list(VALUES)
     tests = [
@@ -235,7 +235,7 @@ def test_every_rule_has_the_value_expected(programs: Programs, tmp_path: Path) -
     _promtool_tests(programs, tmp_path, RECORDED, promql_expr_test=tests)
 
 
-def test_a_label_cluster_is_kept(programs: Programs, tmp_path: Path) -> None:
+def test_a_label_cluster_is_kept(programs: GoPrograms, tmp_path: Path) -> None:
     """Two clusters with a namespace of the same name are two."""
     series = {f'backoff_ctrl_waiting{{cluster="{each}", namespace="team", reason="quota"}}': "2x20" for each in "xy"}
     name = "namespace:backoff_ctrl_waiting:sum"
@@ -244,7 +244,7 @@ def test_a_label_cluster_is_kept(programs: Programs, tmp_path: Path) -> None:
     _promtool_tests(programs, tmp_path, series, promql_expr_test=tests)
 
 
-def test_promtool_finds_nothing_to_mend(programs: Programs) -> None:
+def test_promtool_finds_nothing_to_mend(programs: GoPrograms) -> None:
     """No duplicates, no mistakes of form."""
     checked = subprocess.run(
         [programs.path("promtool"), "check", "rules", "--lint=all", "--lint-fatal", *FILES],
@@ -305,7 +305,7 @@ def _selector(name: str, labels: Mapping[str, str]) -> str:
     return f"{name}{{{inside}}}"
 
 
-def _promtool_tests(programs: Programs, folder: Path, series: Mapping[str, str], **tests: Any) -> None:
+def _promtool_tests(programs: GoPrograms, folder: Path, series: Mapping[str, str], **tests: Any) -> None:
     """Run a unit test of Prometheus' rules: a sample a minute, evaluated every minute."""
     inputs = [{"series": name, "values": values} for name, values in series.items()]
     test = {"interval": "1m", "input_series": inputs, **tests}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from backoff_ctrl.k8s.sandbox import BackgroundSandbox
-    from tests.monitoring.prometheus.programs import Programs
+    from tests.cluster.control_plane.go_programs import GoPrograms
 
 pytestmark = pytest.mark.long
 FASTER = 300
@@ -156,7 +156,7 @@ def raise_quota(sandbox: BackgroundSandbox, namespace: str, hard: dict[str, str]
     core.patch_namespaced_resource_quota("q", namespace, {"spec": {"hard": hard}})
 
 
-async def test_each_alert_fires_by_a_fault_and_resolves_when_it_is_mended(programs: Programs, tmp_path: Path) -> None:
+async def test_each_alert_fires_by_a_fault_and_resolves_when_it_is_mended(programs: GoPrograms, tmp_path: Path) -> None:
     """Full, too small, cut, flooded, broken, killed: each is seen firing in Prometheus' API, and then resolved."""
     files = []
     for path in RULES:

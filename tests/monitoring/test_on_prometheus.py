@@ -19,7 +19,7 @@ from tests.monitoring.prometheus.server import Prometheus, running
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.monitoring.prometheus.programs import Programs
+    from tests.cluster.control_plane.go_programs import GoPrograms
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "dashboards"
@@ -62,7 +62,7 @@ class Asked(Prometheus):
 
 
 @pytest.fixture(scope="module")
-def prometheus(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+def prometheus(programs: GoPrograms, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
     """Prometheus on loopback, which has read both gates and evaluated the rules."""
     folder = tmp_path_factory.mktemp("prometheus")
     at = int(time.time()) + 60  # so that Prometheus' own samples, of up, are no later; it takes ten minutes ahead

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.monitoring.prometheus.programs import ProgramsError, build, wanted
+from tests.cluster.control_plane.go_programs import ProgramsError
+from tests.monitoring.prometheus.programs import PROMETHEUS
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,5 +51,5 @@ def test_a_compiler_that_fails_is_passed_on(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("BACKOFF_CTRL_PROMETHEUS", raising=False)
     with pytest.raises(ProgramsError, match="promtool can't be built: `go build` says:\nno room"):
-        build(wanted(), lambda _: None)
-    assert [path.name for path in wanted().folder.iterdir()] == [".lock"]
+        PROMETHEUS.build(lambda _: None)
+    assert [path.name for path in PROMETHEUS.folder.iterdir()] == [".lock"]

@@ -17,7 +17,7 @@ from tests.watch_script import until
 if TYPE_CHECKING:
     import pytest
 
-    from tests.monitoring.prometheus.programs import Programs
+    from tests.cluster.control_plane.go_programs import GoPrograms
 
 FOLDER = Path(__file__).parents[2] / "dashboards"
 CHOSEN = {"cluster": ".*", "namespace": "team", "resourcequota": ".*", "gate": ".*"}
@@ -43,6 +43,7 @@ NOTHING_TO_SHOW = {
     "How long do creates wait here?",
     "What would enforcing change?",  # no namespace is in shadow mode
     "What would enforcing do here?",
+    "Why does the gate decline creates?",  # it declines none
     "Are its quotas watched?",  # these gates learn from refusals
     "Are quotas watched where they should be?",
     "Where is the watch lost, and since when?",
@@ -50,11 +51,13 @@ NOTHING_TO_SHOW = {
     "What could the watch not read?",
     "Do probes find room?",  # none was sent yet
     "Are people told?",  # no webhook is set up
+    "How many gangs wait, and how many are on their way?",  # single pods only
+    "How much of the admitted gangs exists?",
 }
 
 
 async def test_boards_show_two_gates_at_one_quota(
-    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    programs: GoPrograms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who waits is added up, the quota is not; no panel is empty that has something to show."""
     with ExitStack() as stack:

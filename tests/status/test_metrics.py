@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from backoff_ctrl.engine import Demand, ObservedQuota
-from backoff_ctrl.engine.gangs import Reservation
+from backoff_ctrl.engine.gangs import Draw, Grant, Reservation
 from backoff_ctrl.engine.parts import Parts
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.status.catalogue import METRICS
@@ -164,3 +164,37 @@ def test_what_a_gang_may_still_draw_is_reserved() -> None:
     assert 'backoff_ctrl_ceiling_reserved{namespace="team",resourcequota="q",resource="pods"} 2' in text
     (ceiling,) = service.documents.ceilings({}, None, 10).items
     assert (ceiling.used, ceiling.held, ceiling.reserved, ceiling.headroom) == ("1", "0", "2", "1")
+
+
+def test_gangs_are_counted_by_state_and_their_members_too() -> None:
+    """Those that wait in line as one, and those that are admitted and not complete. None: no series."""
+    amounts = {"pods": 4 * 10**9}
+    gate = Gate()
+    service = Service()
+    service.add(gate.ledger)
+    gate.ledger.observe_quota("team", "q", ObservedQuota(amounts, amounts, {"pods": 0}))
+    gate.ledger.watching("team")
+
+    def shown() -> set[str]:
+        text = b"".join(exposition(service.documents)).decode()
+        return {
+            line.replace('namespace="team",', "") for line in text.splitlines() if line.startswith("backoff_ctrl_g")
+        }
+
+    before = shown()
+    one = Demand({"pods": 10**9})
+    first, second = (Reservation(name, "team", Parts([(one, 3)])) for name in ("first", "second"))
+    for request in (first, second):
+        gate.ledger.look(lambda engine, now, asked=request: engine.reserve(asked, now))  # type: ignore[misc]
+    (grant,) = gate.ledger.look(lambda engine, now: engine.advance(now))
+    assert isinstance(grant, Grant)
+    gate.ledger.look(lambda engine, now: engine.draw(Draw("d", grant.gang, 0), now))
+    assert shown() - before == {
+        'backoff_ctrl_gangs{state="admitted"} 1',
+        'backoff_ctrl_gangs{state="waiting"} 1',
+        'backoff_ctrl_gang_members{state="reserved"} 2',
+        'backoff_ctrl_gang_members{state="drawn"} 1',
+    }
+    gate.ledger.look(lambda engine, now: engine.withdraw(second, now))
+    gate.ledger.look(lambda engine, now: engine.give_back(grant.gang, now))
+    assert shown() == before

@@ -97,7 +97,7 @@ def _show(
 def fullness(ceiling: Ceiling) -> Fraction:
     """Return the share that is taken; of a limit of 0 all is. Raises ``ValueError`` for an amount that is none."""
     limited = parse_quantity(ceiling.limited)
-    taken = sum(map(parse_quantity, (ceiling.used, ceiling.held, ceiling.reserved)))
+    taken = sum(map(parse_quantity, (ceiling.used, ceiling.held or "0", ceiling.reserved or "0")))
     return Fraction(taken, limited) if limited > 0 else Fraction(1)
 
 
@@ -118,8 +118,8 @@ def _row(ceiling: Ceiling, at: datetime) -> tuple[str, ...]:
         ceiling.quota,
         ceiling.resource,
         ceiling.used,
-        ceiling.held,
-        ceiling.reserved,
+        ceiling.held or "-",
+        ceiling.reserved or "-",
         ceiling.limited,
         ceiling.headroom,
         f"{int(100 * share)}%" if parse_quantity(ceiling.limited) else "paused",

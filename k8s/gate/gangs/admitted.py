@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 from backoff_ctrl.engine.gangs import Draw
-from backoff_ctrl.k8s.creates.naming import GANG_LABEL
+
+from .labelling import with_label
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from .asked import GangAsked
 
 
-_NAMED: Final = re.compile(r"(?P<field>[^\[]+)(?:\[(?P<index>\d+)\])?")
-
-
 class Desk(Protocol):
     """What a gang asks of the ledger that it was admitted by."""
 
@@ -33,6 +30,9 @@ class Desk(Protocol):
 
     def appeared(self, gang: AdmittedGang, uid: str, manifest: Mapping[str, Any], resource: str) -> bool:
         """Note a member that somebody else created."""
+
+    def root_stored(self, gang: AdmittedGang, manifest: Mapping[str, Any], resource: str) -> None:
+        """Note an object that it created."""
 
 
 class AdmittedGang:
@@ -90,6 +90,11 @@ class AdmittedGang:
         """Note a member that somebody else created, by its uid and its manifest as stored; say whether it counts."""
         return self._desk.appeared(self, uid, manifest, resource)
 
+    def stored(self, manifest: Mapping[str, Any], resource: str) -> None:
+        """Note an object that was created for this gang, as it is stored: its pods may be known by who owns them."""
+        if resource != "pods" and self.asked.pods_made and not self.over:
+            self._desk.root_stored(self, manifest, resource)
+
     def labelled(self, resource: str, body: dict[str, Any]) -> dict[str, Any]:
         """Return what is created with the gang's label where others make pods from it."""
         for path in self.asked.templates.get(resource, ()):
@@ -98,7 +103,7 @@ class AdmittedGang:
 
     def leave(self, *, failed: bool) -> None:
         """Give back what is undrawn, unless others are still to make it of what was created."""
-        if failed or not self.asked.pods_made or not self.drawn:
+        if failed or not self.asked.pods_made or not (self.drawn or self.asked.made_from):
             self.give_back()
 
     @property
@@ -123,18 +128,3 @@ class AdmittedGang:
             if shape.demand.key == demand.key and (gang.end in ("given-back", "limit") or gang.may_draw(part)):
                 return Draw(number, gang, part, flow)
         return None
-
-
-def with_label(body: dict[str, Any], path: list[str], label: str) -> dict[str, Any]:
-    """Return a copy of a manifest with the gang's label in the metadata of one section (``spec.template``)."""
-    if not path:
-        metadata = dict(body.get("metadata") or {})
-        return {**body, "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), GANG_LABEL: label}}}
-    named = _NAMED.fullmatch(path[0])
-    assert named is not None
-    name, index = named["field"], named["index"]
-    if index is None:
-        return {**body, name: with_label(body.get(name) or {}, path[1:], label)}
-    listed = list(body[name])
-    listed[int(index)] = with_label(listed[int(index)], path[1:], label)
-    return {**body, name: listed}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.engine.parts import MEMBERS_MAX, Parts, is_count
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from backoff_ctrl.engine.demand import Demand
+
+
+_PART: Final = re.compile(r"\bpart (?P<number>\d+)")
 
 
 class GangRefused(Exception):  # noqa: N818 - the engine's word for it
@@ -37,6 +41,17 @@ class GangAsked:
     standing: bool = False
     templates: Mapping[str, frozenset[str]] = field(default_factory=dict)
     pods_made: frozenset[int] = frozenset()
+    titles: tuple[str, ...] = ()
+    """What people know each part by."""
+    made_from: Mapping[str, Any] | None = None
+    """The stored object that others make the members from, if this gang does not create it."""
+
+    def in_words(self, detail: str) -> str:
+        """Name the parts that an explanation counts: ``part 2`` becomes ``part 2, the pods of Job train``."""
+        return _PART.sub(lambda found: self._titled(found[0], int(found["number"])), detail)
+
+    def _titled(self, said: str, number: int) -> str:
+        return f"{said}, {self.titles[number - 1]}" if 0 < number <= len(self.titles) else said
 
     @property
     def count(self) -> int:
@@ -51,10 +66,13 @@ class _Members:
         self.namespace = namespace
         self.resource = resource
         self.counts: dict[tuple[str, bool], tuple[Demand, int]] = {}  # by demand, and whether others make them
+        self.titles: dict[tuple[str, bool], str] = {}
         self.templates: dict[str, frozenset[str]] = {}
 
     def add(self, number: int, manifest: Mapping[str, Any], count: int) -> None:
-        metadata = manifest.get("metadata") if isinstance(manifest, dict) else None
+        if not isinstance(manifest, dict):
+            raise GangError(f"part {number} is no manifest, but {type(manifest).__name__}: a gang is a list of objects")
+        metadata = manifest.get("metadata")
         other = metadata.get("namespace") if isinstance(metadata, dict) else None
         if other not in (None, "", self.namespace):
             raise GangError(
@@ -62,23 +80,32 @@ class _Members:
             )
         try:
             resource = resource_of(manifest) if manifest.get("kind") and manifest.get("apiVersion") else self.resource
-            self._put(footprint(manifest, resource=resource), count, made=False)
+            title = _title(manifest, resource)
+            self._put(footprint(manifest, resource=resource), count, title, made=False)
             made = [part for part in parts_of(manifest, resource=resource) if not part.suspended]
         except (FootprintError, AttributeError) as error:
             raise GangError(f"part {number} can't be read: {error}") from error
         for part in made:
             if part.count is None:
                 raise GangError(f"part {number}: only the cluster knows how many {part.kind}s a {part.made_by} makes")
-            self._put(part.demand, count * part.count, made=part.kind == "Pod")
+            self._put(part.demand, count * part.count, f"the {part.kind}s of {title}", made=part.kind == "Pod")
         sections = frozenset(part.template for part in made if part.template)
         if sections:
             self.templates[resource] = self.templates.get(resource, frozenset()) | sections
 
-    def _put(self, demand: Demand, count: int, *, made: bool) -> None:
+    def _put(self, demand: Demand, count: int, title: str, *, made: bool) -> None:
         known = self.counts.get((demand.key, made))
         if known is not None and is_count(count):
             count += known[1]
         self.counts[demand.key, made] = (demand, count)
+        self.titles.setdefault((demand.key, made), title)
+
+
+def _title(manifest: Mapping[str, Any], resource: str) -> str:
+    """Return what people know an object by: the first of equal ones stands for all."""
+    metadata = manifest.get("metadata") or {}
+    name = metadata.get("name") or metadata.get("generateName") or ""
+    return f"{manifest.get('kind') or resource} {name}".strip()
 
 
 def _is_limit(value: object) -> bool:
@@ -97,13 +124,16 @@ def gang_of(  # noqa: PLR0913 - each is an option of its own
     timeout: float | None = None,
     limit: float | None = None,
     standing: bool = False,
+    made_from: Mapping[str, Any] | None = None,
 ) -> GangAsked:
     """Describe a gang by (manifest, number of them). Members of equal charge are one part.
 
     What a manifest's controller makes of it (the pods of a Job) belongs to the gang. ``resource`` is that of manifests
     without a kind. ``name`` is what people know the gang by. ``standing``: what lives of it already lacks these
-    members, after a restart: it does not wait. Raises ``OptionError`` for an option that is wrong, and ``GangError``,
-    which is a ``ValueError``, for members that can't be read, are of several namespaces, or make no gang.
+    members, after a restart: it does not wait. ``made_from``: the object, as it is stored, that others make the members
+    from; they are known by it, and what is reserved for them outlasts the gang's block. Raises ``OptionError`` for an
+    option that is wrong, and ``GangError``, which is a ``ValueError``, for members that can't be read, are of several
+    namespaces, or make no gang.
     """
     if limit is not None and not _is_limit(limit):
         raise OptionError(f"limit must be a number of seconds above 0, not {limit!r}")
@@ -115,5 +145,5 @@ def gang_of(  # noqa: PLR0913 - each is an option of its own
     parts = Parts(found.counts.values())
     body = {"metadata": {"name": name or f"gang-of-{sum(count for _, count in parts.parts)}"}}
     creation = Creation(server, credential, namespace, resource, body, priority, timeout)
-    made = frozenset(number for number, (_, is_made) in enumerate(found.counts) if is_made)
-    return GangAsked(creation, parts, limit, standing, found.templates, made)
+    made = frozenset(number for number, (_, is_made) in enumerate(found.counts) if is_made or made_from is not None)
+    return GangAsked(creation, parts, limit, standing, found.templates, made, tuple(found.titles.values()), made_from)

@@ -12,6 +12,8 @@ from backoff_ctrl.engine.tickets import Refusal
 from backoff_ctrl.k8s.charges.remembered import remembered_footprint
 from backoff_ctrl.k8s.gate.locked_engine import LockedEngine
 
+from .expected import Expected
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.gate.waiters import Waiter
 
     from .admitted import AdmittedGang
+    from .expected import Expectation
 
 log = logging.getLogger(__name__)
 
@@ -31,31 +34,42 @@ class GangDesk(LockedEngine):
     """An engine behind a lock, with gangs."""
 
     on_gang: Callable[[str], object] | None = None
-    """Called with a namespace where others make members of a gang: watch its pods with the label."""
+    """Called with a namespace where others make members of a gang: watch its pods for what ``look_for`` says."""
 
-    def renew(self) -> None:
-        """Begin anew in a forked child."""
-        self._by_label: dict[str, AdmittedGang] = {}
-        super().renew()
+    def _begin(self) -> None:
+        self._expected = Expected()  # a new engine, after an internal error or a fork, knows no gang
+        super()._begin()
 
     def know(self, gang: AdmittedGang) -> None:
-        """Remember an admitted gang whose members others make, so that they are known by their label."""
-        if not gang.asked.pods_made:
-            return
-        for label, other in list(self._by_label.items()):
-            if other.over:
-                del self._by_label[label]
-        self._by_label[gang.label] = gang
+        """Expect the pods that others are to make for an admitted gang."""
+        if gang.asked.pods_made:
+            self._expected.add(gang)
+            self._tell_watch(gang)
+
+    def root_stored(self, gang: AdmittedGang, manifest: Mapping[str, Any], resource: str) -> None:
+        """Note an object that a gang created, as it is stored: the pods that it owns are of that gang."""
+        if self._expected.stored(gang, manifest, resource, self.timers.now()):
+            self._tell_watch(gang)
+
+    def _tell_watch(self, gang: AdmittedGang) -> None:
         if self.on_gang is not None:
             self.on_gang(gang.namespace)
 
+    def look_for(self, namespace: str) -> Expectation | None:
+        """Say which pods of gangs are to be looked for in a namespace; None: none."""
+        return self._expected.look_for(namespace, self.timers.now())
+
+    def label_of(self, uid: str) -> str | None:
+        """Return the label of the gang that created the object with this uid; None: no gang did."""
+        return self._expected.label_of(uid)
+
     def member_seen(self, label: str, uid: str, manifest: Mapping[str, Any]) -> None:
-        """Report a pod that carries a gang's label, with its manifest as it is stored."""
-        gang = self._by_label.get(label)
+        """Report a pod of the gang with this label, with its manifest as it is stored."""
+        gang = self._expected.of_label(label)
         if gang is None or not uid or not self.appeared(gang, uid, manifest, "pods"):
             return
         if gang.made:
-            self._by_label.pop(label, None)
+            self._expected.drop(gang)
             self.give_back_gang(gang)  # of what is left nobody can say whether it was made
 
     def reserve(self, request: Reservation, waiter: Waiter, *, standing: bool) -> None:

@@ -176,6 +176,8 @@ class GangWait:
             return
         admitted = AdmittedGang(self._door, self._ledger, self.asked, gang, engine)
         self._ledger.know(admitted)
+        if self.asked.made_from is not None:
+            admitted.stored(self.asked.made_from, "")
         if not self._end(admitted, None):
             admitted.give_back()
 
@@ -185,7 +187,7 @@ class GangWait:
 
     def refused(self, refusal: Refusal) -> None:
         """End: the whole will not be admitted."""
-        self._end(None, GangRefused(f"{self.label} was refused: {refusal.detail}"))
+        self._end(None, GangRefused(f"{self.label} was refused: {self.asked.in_words(refusal.detail)}"))
 
     def opened(self) -> None:
         """Go on with nothing reserved: the engine failed, or the gate does not enforce."""

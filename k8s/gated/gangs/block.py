@@ -54,6 +54,10 @@ class ClientGang:
         """The number of members that were given back: the limit has passed, or the block was left."""
         return self._admitted.given_back
 
+    def give_back(self) -> None:
+        """Give back what was not created, before the block ends: creates that wait for it end with an error."""
+        self._admitted.give_back()
+
     @contextmanager
     def here(self) -> Iterator[None]:
         """Let creates in this block draw: for other threads, which do not inherit the ``with`` block."""
@@ -91,6 +95,8 @@ class gang:  # noqa: N801 - a context manager, as ``waiting``
         """Check what is asked for; nothing waits yet."""
         check_options(timeout, priority, None, None)
         self._client = client_of(core)
+        if not isinstance(objects, list | tuple):
+            raise GangError(f"a gang is a list of objects, such as [pod, pod], not {type(objects).__name__}")
         self.manifests: list[Any] = [self._manifest(each) for each in objects]
         self.namespace = namespace or namespace_of(self.manifests)
         options = self._client.create_options()
@@ -111,13 +117,18 @@ class gang:  # noqa: N801 - a context manager, as ``waiting``
 
     def __enter__(self) -> ClientGang:
         """Wait in this thread."""
+        self._begins()
         if is_async(self._client):
             raise OptionError("this client is for asyncio: write `async with gang(...)`")
         from backoff_ctrl.k8s.gated.thread_transport import ThreadTransport  # noqa: PLC0415 - asyncio needs none
 
         settings = self._client.configuration.auth_settings()
         self._waiting = waiting = self._gate().gang(self._asked, self._transport(ThreadTransport, settings))
-        return self._begun(waiting.__enter__())
+        try:
+            return self._begun(waiting.__enter__())
+        except BaseException:
+            self._waiting = None
+            raise
 
     def __exit__(self, *error: object) -> None:
         """Give back what was not created."""
@@ -127,6 +138,7 @@ class gang:  # noqa: N801 - a context manager, as ``waiting``
 
     async def __aenter__(self) -> ClientGang:
         """Wait on the running event loop."""
+        self._begins()
         if not is_async(self._client):
             raise OptionError("this client is for threads: write `with gang(...)`")
         from backoff_ctrl.k8s.gated.aio_transport import AioTransport  # noqa: PLC0415 - threads never load aiohttp
@@ -134,7 +146,11 @@ class gang:  # noqa: N801 - a context manager, as ``waiting``
         settings = self._client.configuration.auth_settings()
         settings = await settings if inspect.isawaitable(settings) else settings
         self._waiting = waiting = self._gate().gang(self._asked, self._transport(AioTransport, settings))
-        return self._begun(await waiting.__aenter__())
+        try:
+            return self._begun(await waiting.__aenter__())
+        except BaseException:
+            self._waiting = None
+            raise
 
     async def __aexit__(self, *error: object) -> None:
         """Give back what was not created."""
@@ -160,6 +176,10 @@ class gang:  # noqa: N801 - a context manager, as ``waiting``
         host = self._client.configuration.host
         url = f"{host}/api/v1/namespaces/{self.namespace}/{PODS}"
         return kind(self._client, Target(self.namespace, PODS, "", dry_run=False), url, headers, None)
+
+    def _begins(self) -> None:
+        if self._waiting is not None:
+            raise OptionError("this gang's block was entered already: make another `gang(...)`")
 
     def _begun(self, admitted: AdmittedGang) -> ClientGang:
         self._drawing = drawing(admitted)

@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.creates.creation import OptionError
+from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
 
 from .block import client_of, gang, is_async
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+_UNDOING: Final[set[asyncio.Future[Any]]] = set()
+"""The event loop itself holds no task: one whose caller is gone goes on all the same."""
 
 
 class GangFailed(Exception):  # noqa: N818 - a result, as ``GangRefused``
@@ -92,25 +97,40 @@ def _create(core: Any, asked: gang, pods: Sequence[Any]) -> list[Any]:
 
 async def _create_async(core: Any, asked: gang, pods: Sequence[Any]) -> list[Any]:
     create, delete = _verbs(core, asked)
-    async with asked:
+    async with asked as admitted:
         tasks = [asyncio.ensure_future(create(asked.namespace, pod)) for pod in pods]
+        error: BaseException | None
         try:
-            await asyncio.gather(*tasks)
-        except BaseException as error:
-            for task in tasks:
-                task.cancel()
-            ended = await asyncio.gather(*tasks, return_exceptions=True)
-            created = [each.metadata.name for each in ended if not isinstance(each, BaseException)]
-            left: list[str] = []
-            for name in created:
-                try:
-                    await delete(name, asked.namespace)
-                except Exception as failure:  # noqa: BLE001 - the others are deleted all the same
-                    _note_left(failure, name, left)
-            if not isinstance(error, Exception):
-                raise
-            raise GangFailed(len(pods), created, left, error) from error
-        return [task.result() for task in tasks]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)  # as ``gather``, but cancels none of them
+            error = next((failed for task in tasks if task.done() and (failed := task.exception())), None)
+        except BaseException as stop:  # noqa: BLE001 - raised below
+            error = stop
+        if error is None:
+            return [task.result() for task in tasks]
+        admitted.give_back()  # those that wait end at once; those that were sent are answered, and may be stored
+        undoing = asyncio.ensure_future(_undo(tasks, delete, asked.namespace))
+        _UNDOING.add(undoing)
+        undoing.add_done_callback(_UNDOING.discard)
+        created, left = await asyncio.shield(undoing)
+        if not isinstance(error, Exception):
+            raise error
+        raise GangFailed(len(pods), created, left, error) from error
+
+
+async def _undo(tasks: Sequence[asyncio.Future[Any]], delete: Any, namespace: str) -> tuple[list[str], list[str]]:
+    """Wait until those that were sent are answered, and delete what they made; return all names, and those left."""
+    await asyncio.wait(tasks, timeout=SERVER_LIMIT)
+    for task in tasks:
+        task.cancel()
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    created = [each.metadata.name for each in ended if not isinstance(each, BaseException)]
+    left: list[str] = []
+    for name in created:
+        try:
+            await delete(name, namespace)
+        except Exception as failure:  # noqa: BLE001 - the others are deleted all the same
+            _note_left(failure, name, left)
+    return created, left
 
 
 def _note_left(failure: Exception, name: str, left: list[str]) -> None:

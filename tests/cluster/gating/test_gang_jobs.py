@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -12,9 +13,17 @@ from kubernetes.client import ApiException
 
 from backoff_ctrl import GateClosed, GatedApiClient, gang, waiting
 from backoff_ctrl.k8s.cluster.finding import find_place
-from tests.cluster.objects import pod
+from backoff_ctrl.k8s.creates.calls import Target
+from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.k8s.gate.gangs.asked import gang_of
+from backoff_ctrl.k8s.gated.thread_transport import ThreadTransport
+from tests.cluster.custom_kinds import establish
+from tests.cluster.objects import made, of_group, pod
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
     from tests.cluster.control_plane.servers import Server
     from tests.cluster.talking import Api
 
@@ -41,26 +50,53 @@ def of_job(pods: Any) -> list[Any]:
     return [each for each in pods["items"] if each["metadata"].get("ownerReferences")]
 
 
+if TYPE_CHECKING:
+    Admit = Callable[[GatedApiClient, str, dict[str, Any]], AbstractContextManager[tuple[Any, Callable[[], Any]]]]
+
+
+@contextmanager
+def labelled(api: GatedApiClient, namespace: str, manifest: dict[str, Any]) -> Iterator[tuple[Any, Callable[[], Any]]]:
+    """Admit the gang of a Job through the client, which adds the gang's label to what is created."""
+    batch = client.BatchV1Api(api)
+    with gang(batch, [manifest], namespace=namespace, timeout=60) as admitted:
+        yield admitted, lambda: batch.create_namespaced_job(namespace, manifest)  # type: ignore[arg-type]
+
+
+@contextmanager
+def unlabelled(
+    api: GatedApiClient, namespace: str, manifest: dict[str, Any]
+) -> Iterator[tuple[Any, Callable[[], Any]]]:
+    """Admit a gang at the gate itself: what it creates is sent as it is, so its pods are known by their owners."""
+    group = manifest["apiVersion"]
+    plural = f"{manifest['kind'].lower()}s"
+    host, settings = api.configuration.host, api.configuration.auth_settings()
+    headers = {**api.default_headers, "Accept": "application/json", "authorization": settings["BearerToken"]["value"]}
+    target = Target(namespace, f"{plural}.{group.partition('/')[0]}", "", dry_run=False)
+    way = ThreadTransport(api, target, f"{host}{of_group(group, namespace, plural)}", headers, None)
+    creation = Creation(host, "me", namespace, target.resource, manifest)
+    with api.gate.gang(gang_of(namespace, [(manifest, 1)], server=host, timeout=60), way) as admitted:
+        yield admitted, lambda: admitted.create(creation, way)
+
+
+@pytest.mark.parametrize("admit", [labelled, unlabelled])
 async def test_the_pods_of_a_job_take_their_room_from_what_is_reserved(
-    kubernetes: Server, real_api: Api, real_namespace: str
+    kubernetes: Server, real_api: Api, real_namespace: str, admit: Admit
 ) -> None:
     """Creates that wait beside it get the two that are left, and none of the eight: not before, nor in the moment of
     change. No pod of the Job is refused. What is reserved is charged then, and counted once.
     """
+    await limited(real_api, real_namespace)
     base = f"/api/v1/namespaces/{real_namespace}"
-    quota = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": str(HARD)}}}
-    made = await real_api.post(f"{base}/resourcequotas", quota)
-    assert made.status == 201, made.text
-    await real_api.until(f"{base}/resourcequotas/q", lambda q: q.get("status", {}).get("used", {}).get("pods") == "0")
     configuration = find_place(None, str(kubernetes.kubeconfig("tester")), None, None).configuration
     with GatedApiClient(configuration) as api:
-        rivals = await asyncio.to_thread(run, api, real_namespace)
+        rivals = await asyncio.to_thread(run, api, real_namespace, admit)
         found = await real_api.until(f"{base}/pods", lambda pods: len(of_job(pods)) == MEMBERS)
         await real_api.until(f"{base}/resourcequotas/q", lambda q: q["status"]["used"]["pods"] == str(HARD))
         await asyncio.to_thread(settled, api, real_namespace)
         others = [each for each in found["items"] if not each["metadata"].get("ownerReferences")]
         assert len(others) == HARD - MEMBERS
-        assert all(each["metadata"]["labels"]["backoff-ctrl.dev/gang"] for each in of_job(found))
+        with_label = [each for each in of_job(found) if "backoff-ctrl.dev/gang" in each["metadata"]["labels"]]
+        assert len(with_label) == (MEMBERS if admit is labelled else 0)
         events = (await real_api.get(f"{base}/events")).json["items"]
         assert not [each["message"] for each in events if each["reason"] == "FailedCreate"]
         api.gate.cancel_own("the test is over")
@@ -68,9 +104,16 @@ async def test_the_pods_of_a_job_take_their_room_from_what_is_reserved(
             await asyncio.to_thread(rival.join, 30)
 
 
-def run(api: GatedApiClient, namespace: str) -> list[threading.Thread]:
+async def limited(api: Api, namespace: str) -> None:
+    """Create the quota, and wait until it holds."""
+    path = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    made(await api.post(path, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": str(HARD)}}}))
+    await api.until(f"{path}/q", lambda q: q.get("status", {}).get("used", {}).get("pods") == "0")
+
+
+def run(api: GatedApiClient, namespace: str, admit: Admit) -> list[threading.Thread]:
     """Admit the gang, let others press, then create the Job."""
-    core, batch = client.CoreV1Api(api), client.BatchV1Api(api)
+    core = client.CoreV1Api(api)
 
     def press(number: int) -> None:
         try:
@@ -80,24 +123,77 @@ def run(api: GatedApiClient, namespace: str) -> list[threading.Thread]:
             return
 
     rivals = [threading.Thread(target=press, args=(number,)) for number in range(RIVALS)]
-    with gang(batch, [job("whole")], namespace=namespace, timeout=60) as admitted:
+    with admit(api, namespace, job("whole")) as (admitted, create):
         assert (admitted.whole, admitted.undrawn) == (True, MEMBERS + 1)
         for rival in rivals:
             rival.start()
         while len(api.gate.waiting_now()) < RIVALS - (HARD - MEMBERS):
             rivals[0].join(0.02)
-        batch.create_namespaced_job(namespace, job("whole"))  # type: ignore[arg-type]
+        create()
         assert admitted.drawn >= 1
     return rivals
 
 
-def settled(api: GatedApiClient, namespace: str) -> None:
+def settled(api: GatedApiClient, namespace: str, used: int = HARD) -> None:
     """Wait until nothing is reserved and nothing counts twice: soon."""
     nobody = threading.Event()
     seen: object = None
     for _ in range(int(DOUBLE_MAX / 0.02)):
         seen = ceiling = api.gate.ledger.snapshot().namespaces[namespace].quotas["q"]["pods"]
-        if (ceiling.reserved, ceiling.held, ceiling.used) == (0, 0, HARD * 10**9):
+        if (ceiling.reserved, ceiling.held, ceiling.used) == (0, 0, used * 10**9):
             return
         nobody.wait(0.02)
     raise AssertionError(f"after {DOUBLE_MAX} s: {seen}")
+
+
+JOB_SETS: Final = "jobset.x-k8s.io/v1alpha2"
+JOB_SET_DEFINITION: Final = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {
+        "name": "jobsets.jobset.x-k8s.io",
+        "annotations": {"api-approved.kubernetes.io": "unapproved, a test's own definition"},
+    },
+    "spec": {
+        "group": "jobset.x-k8s.io",
+        "scope": "Namespaced",
+        "names": {"plural": "jobsets", "kind": "JobSet"},
+        "versions": [
+            {
+                "name": "v1alpha2",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+async def test_pods_behind_a_chain_of_owners_are_known(kubernetes: Server, real_api: Api, real_namespace: str) -> None:
+    """JobSet, Job, pods without label: the test is the JobSet's operator, and the Job controller makes the pods."""
+    await limited(real_api, real_namespace)
+    await establish(real_api, JOB_SET_DEFINITION)
+    jobs = [{"name": "workers", "replicas": 1, "template": {"spec": job("")["spec"]}}]
+    job_set = {"apiVersion": JOB_SETS, "kind": "JobSet", "metadata": {"name": "set"}, "spec": {"replicatedJobs": jobs}}
+    configuration = find_place(None, str(kubernetes.kubeconfig("tester")), None, None).configuration
+
+    def work(api: GatedApiClient) -> tuple[Any, dict[str, Any]]:
+        with unlabelled(api, real_namespace, job_set) as (admitted, create):
+            return admitted, create().json()
+
+    with GatedApiClient(configuration) as api:
+        admitted, stored = await asyncio.to_thread(work, api)
+        assert admitted.undrawn == MEMBERS + 2  # the pods, and the JobSet's Job and Service
+        metadata = {"name": "set-workers", "ownerReferences": [reference_to(stored)]}
+        made(await real_api.post(of_group("batch/v1", real_namespace, "jobs"), {**job(""), "metadata": metadata}))
+        await real_api.until(f"/api/v1/namespaces/{real_namespace}/pods", lambda pods: len(of_job(pods)) == MEMBERS)
+        await asyncio.to_thread(settled, api, real_namespace, MEMBERS)
+        assert admitted.over
+
+
+def reference_to(stored: dict[str, Any]) -> dict[str, Any]:
+    """An entry of ``ownerReferences``, as a controller writes it."""
+    metadata = stored["metadata"]
+    named = {"name": metadata["name"], "uid": metadata["uid"]}
+    return {"apiVersion": stored["apiVersion"], "kind": stored["kind"], **named, "controller": True}

@@ -45,8 +45,8 @@ OVERTAKEN_FOR = (12.0, 24.0)
 """Seconds after which room is kept for the gang, tried until a run meets the bounds: the longer, the less a slow server
 matters.
 """
-WAKE = 4.0
-"""Seconds, at most, from the last release to the gang's last member: milliseconds, but for a busy machine."""
+WAKE = 1.5
+"""Seconds, at most, from the last release to the gang's last member: 50 ms, but for a busy machine."""
 COUNTED = 60
 """Small pods over which the throughput without a gang is measured: six seconds."""
 THROUGHPUT = 0.8
@@ -127,6 +127,10 @@ class Stream:
             await self._news.get()
         return number / (time.monotonic() - began)
 
+    def ahead_of(self, joined: float) -> float:
+        """Return how long it took until those were in that stood in line at that time: two seconds."""
+        return [when for when in self.went_in if when > joined][SMALL - 1] - joined
+
     def between(self, began: float, ended: float) -> float:
         """Return how many pods went in per second meanwhile."""
         return sum(began <= when <= ended for when in self.went_in) / (ended - began)
@@ -136,11 +140,11 @@ class Stream:
         self._stopped = True
 
 
-async def among_small_pods(server: Server, namespace: str, overtaken_for: float) -> tuple[float, float, int]:
-    """Let a gang join a stream of small pods; room is kept for it after ``overtaken_for`` seconds.
+async def among_small_pods(server: Server, namespace: str, overtaken_for: float) -> tuple[float, float, float, int]:
+    """Let a gang join a stream of small pods; room is kept for it once it was overtaken for so many seconds.
 
-    Returns the seconds until it was in, the small pods' throughput meanwhile as a share of that without it, and how
-    many of them went in all in all.
+    Returns the seconds until those ahead of it were in, and until it was; the small pods' throughput meanwhile as a
+    share of that without it, and how many of them went in all in all.
     """
     configuration = configuration_of(server, OBSERVER)
     gate = AsyncGate(policy=Policy(overtaken_for_max=overtaken_for), clock=time.monotonic)
@@ -161,26 +165,28 @@ async def among_small_pods(server: Server, namespace: str, overtaken_for: float)
             came = time.monotonic()
             stream.stop()
     assert gate.counts.failed_open == 0
-    return came - joined, stream.between(joined, came) / without, len(stream.went_in)
+    share = stream.between(joined, came) / without
+    return stream.ahead_of(joined), came - joined, share, len(stream.went_in)
 
 
 async def test_a_gang_gets_in_among_small_pods_that_hardly_notice(
     kubernetes: Server, real_api: Api, real_namespace: str, pods: str, say: Callable[[str], None]
 ) -> None:
-    """It is in by ``overtaken_for_max``, the longest remaining run time and a wake; small pods go in meanwhile."""
+    """From when it is overtaken: ``overtaken_for_max``, the longest remaining run time and a wake; small pods go in."""
     expected: Counter[tuple[str, str]] = Counter()
     missed: list[str] = []
     for overtaken_for in OVERTAKEN_FOR:
-        seconds, share, small = await among_small_pods(kubernetes, real_namespace, overtaken_for)
+        ahead, seconds, share, small = await among_small_pods(kubernetes, real_namespace, overtaken_for)
         line = (
-            f"a gang of {MEMBERS} under a quota of {HARD} was in after {seconds:.1f} s, {overtaken_for:g} s of them "
-            f"overtaken; small pods at {share:.2f} of their throughput without it"
+            f"a gang of {MEMBERS} under a quota of {HARD} was in after {seconds:.2f} s: those ahead of it took "
+            f"{ahead:.2f} s, then it was overtaken for {overtaken_for:g} s; small pods at {share:.2f} of their "
+            "throughput without it"
         )
         say(line)
         expected.update(all_of("small", small))
         expected.update(all_of("member", MEMBERS))
         assert await stored(real_api, pods) == expected
-        if seconds <= overtaken_for + max(RUNS_FOR) + WAKE and share >= THROUGHPUT:
+        if seconds <= ahead + overtaken_for + max(RUNS_FOR) + WAKE and share >= THROUGHPUT:
             return
         missed.append(line)
     raise AssertionError("\n".join(["no run met the bounds:", *missed]))

@@ -264,6 +264,7 @@ async def test_a_deadline_tells_when_room_comes(room: Room, asking: Asking) -> N
 @pytest.mark.long
 async def test_long_lists_are_read_in_pages(room: Room, asking: Asking) -> None:
     """More objects than fit on one page are all listed; the number of listed objects is shown on stderr."""
+    await room.api.until(room.path("configmaps", "kube-root-ca.crt"), bool)  # every namespace is given one
     await room.quota("q", {"count/configmaps": "9999"})
     there = len((await room.api.get(room.path("configmaps"))).json["items"])
     limit = asyncio.Semaphore(20)

@@ -258,6 +258,13 @@ class GangMachine(ControllerMachine):
     # -- what holds at all times
 
     @invariant()
+    def gangs_that_wait_are_counted(self) -> None:
+        """As they come and go, not by going over the line."""
+        for name, namespace in self.engine.controller.snapshot(self.engine.now).namespaces.items():
+            waiting = [r for r in self.waiting.values() if isinstance(r, Reservation) and r.namespace == name]
+            assert namespace.waiting_gangs == len(waiting)
+
+    @invariant()
     def what_is_reserved_is_what_gangs_may_still_draw(self) -> None:
         """And it is backed by room: no more than the limit leaves beside what is used and held."""
         seen = self.engine.controller.snapshot(self.engine.now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backoff_ctrl.engine import Demand, Gang, Policy
+from backoff_ctrl.engine import Demand, Gang, Policy, Selector
 from tests.engine.gangs.test_draws import shares
 from tests.engine.gangs.test_the_whole import watched
 from tests.timeline import NS, Timeline, amounts_of, state_of
@@ -103,3 +103,56 @@ def test_a_draw_that_waits_keeps_its_member() -> None:
     line.created(line.ticket_of(next(r for r in line.admitted() if r is not waiting)))
     assert state_of(waiting) == "sent"
     assert gang.undrawn == [0]
+
+
+def test_a_member_that_is_charged_less_leaves_room_to_others_at_once() -> None:
+    """Those who wait need no further news."""
+    line = watched(0, 8)
+    gang = line.gang((4, 2))
+    waiting = line.submit(1)
+    assert state_of(waiting) == "waiting"
+    appears(line, gang, "a", 1)
+    assert state_of(waiting) == "sent"
+
+
+def test_the_hold_of_a_member_ends_by_itself() -> None:
+    """As that of an answered create: its charge may have been told before it was known as a member."""
+    line = watched(0, 8)
+    gang = line.gang((4, 2))
+    line.observe(2, 8)
+    appears(line, gang, "a", 2)
+    waiting = line.submit(2)
+    assert state_of(waiting) == "waiting"
+    line.observe(0, 8)  # room for it, beside the hold
+    line.later(0.1)
+    assert state_of(waiting) == "sent"
+
+
+def test_a_list_that_was_asked_for_before_a_member_appeared_is_not_believed() -> None:
+    """It may lack the member, and show its room as free."""
+    line = Timeline()
+    single = line.submit(4)
+    line.refused(line.ticket_of(single), 1, 4)
+    line.controller.withdraw(single, line.now)
+    gang = line.gang_of(line.reserve((2, 1.5), standing=True))
+    line.later(10)
+    assert line.ceiling()["headroom"] == 0
+    asked_at = line.now
+    line.later(1)
+    appears(line, gang, "a", 1.5)
+    line.later(0.1)
+    line.controller.observe_quota(NS, "compute", line.quota(1, 4), line.now, asked_at)
+    line.advance()
+    assert line.ceiling()["headroom"] == 0
+
+
+def test_a_member_of_other_scopes_corrects_where_the_rest_is_charged() -> None:
+    """A webhook gives the pods a priority class, and a quota of that class charges them, too."""
+    line = watched(0, 100)
+    line.observe(0, 10, quota="gold", selector=Selector([(True, frozenset({"gold"}))]))
+    gang = line.gang((3, 2))
+    assert line.reserved(quota="gold") == 0
+    charged = Demand(amounts_of(2), frozenset({"gold"}))
+    assert line.controller.appeared(gang, "a", charged, line.now)
+    line.advance()
+    assert (line.reserved(), line.reserved(quota="gold")) == (4, 4)

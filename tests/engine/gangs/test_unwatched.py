@@ -61,6 +61,21 @@ def test_a_gang_that_was_read_to_find_no_room_reads_again_at_the_pace_of_a_block
     assert line.now - looks(line)[-1] >= 60
 
 
+def test_a_read_in_vain_backs_off_though_the_one_before_let_a_gang_in() -> None:
+    """Else the quotas would be read again at once, and again."""
+    line = Timeline(Policy(base=1, cap=8))
+    line.reserve((4, 1))
+    read(line, 0, 8)
+    line.later(20)
+    line.reserve((8, 1))
+    before = len(looks(line))
+    read(line, 4, 8)
+    line.later(0.4)
+    assert len(looks(line)) == before
+    line.later(2)
+    assert len(looks(line)) > before
+
+
 def test_old_facts_admit_no_gang() -> None:
     """A refusal or a read of a moment ago says there is room: the gang is weighed by a read of its own all the same."""
     line = Timeline()
@@ -175,6 +190,22 @@ def test_one_by_one_sends_the_largest_first_and_the_next_after_its_answer() -> N
         line.created(ticket)
     assert order[0] is large
     assert gang.end == "complete"
+
+
+def test_one_by_one_means_one_in_flight_also_where_nothing_is_known_to_be_full() -> None:
+    """The namespace may have many creates in flight, and no quota has refused any."""
+    line = Timeline(Policy(gang_blind="one_by_one"))
+    for _ in range(4):
+        line.created(line.ticket_of(line.submit(1)))
+    request = line.reserve((3, 1))
+    line.controller.looked(NS, line.now, readable=False)
+    line.advance()
+    gang = line.gang_of(request)
+    draws = [line.draw(gang) for _ in range(3)]
+    assert [state_of(draw) for draw in draws] == ["sent", "waiting", "waiting"]
+    assert state_of(line.submit(1)) == "sent"  # others go meanwhile
+    line.created(line.ticket_of(draws[0]))
+    assert [state_of(draw) for draw in draws] == ["over", "sent", "waiting"]
 
 
 def test_a_watch_makes_gangs_whole_again() -> None:

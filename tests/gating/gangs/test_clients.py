@@ -100,7 +100,9 @@ def test_a_gang_waits_until_all_of_it_fits(core: Any) -> None:
 
 def test_a_gang_that_never_fits_is_an_error_at_once(core: Any) -> None:
     """With the part and the amount; nothing was sent."""
-    with pytest.raises(GangRefused, match=r"gang asks pods=11 \(11 x 1 by part 1\), but quota q allows 10 in all"):
+    with pytest.raises(
+        GangRefused, match=r"gang asks pods=11 \(11 x 1 by part 1, Pod member-0\), but quota q allows 10"
+    ):
         create_gang(core, pods(11), namespace="team")
     assert names(core) == []
 
@@ -212,6 +214,15 @@ def test_bad_gangs_are_errors_at_once(core: Any) -> None:
     mixed = [pod("a") | {"metadata": {"name": "a", "namespace": space}} for space in ("team", "other")]
     with pytest.raises(GangError, match="part 2 is of namespace other, the gang of team"):
         gang(core, mixed)
+    shapes = [pod(f"m-{number}", cpu=f"{number + 1}m") for number in range(17)]
+    with pytest.raises(GangError, match=r"1 to 16 parts, not 17: part 17 \(.*cpu=17m, pods=1.*\) is too many"):
+        gang(core, shapes, namespace="team")
+    for wrong, said in ((pod("a"), "dict"), ("pod", "str"), (client.V1Pod(), "V1Pod"), (None, "NoneType")):
+        with pytest.raises(GangError, match=f"a gang is a list of objects, such as .*, not {said}"):
+            gang(core, wrong, namespace="team")  # type: ignore[arg-type]
+    for odd in ("pod", None, 7, ["pod"]):
+        with pytest.raises(GangError, match="part 2 is no manifest, but "):
+            gang(core, [pod("a"), odd], namespace="team")
     with pytest.raises(GangError, match="part 1 can't be read"):
         gang(core, [{"spec": {"containers": 7}}], namespace="team")
     with pytest.raises(OptionError, match="limit must be a number of seconds above 0, not -1"):
@@ -268,3 +279,84 @@ def test_a_gang_whose_loop_was_closed_while_it_waited_reserves_nothing() -> None
     assert not gate.waiting_now()
     assert ledger.snapshot().namespaces["team"].quotas["q"]["pods"].reserved == 0
     entering.get_coro().close()
+
+
+def test_a_job_with_a_key_is_found_again_in_the_next_gang(core: Any) -> None:
+    """Each gang puts a label of its own into the Job's template: that is not what its caller asked for."""
+    template = {"spec": {**pod("x")["spec"], "restartPolicy": "Never"}}
+    job = {"metadata": {"name": "job"}, "spec": {"parallelism": 2, "completions": 2, "template": template}}
+    job |= {"apiVersion": "batch/v1", "kind": "Job"}
+    batch: Any = client.BatchV1Api(core.api_client)
+    uids = set()
+    for _ in range(2):
+        with gang(batch, [job], namespace="team"), waiting(key="job-1"):
+            uids.add(batch.create_namespaced_job("team", job).metadata.uid)
+    with waiting(key="job-1"):
+        uids.add(batch.create_namespaced_job("team", job).metadata.uid)
+    assert len(uids) == 1
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, True, "3", None, 100_001])
+def test_a_count_that_is_none_is_an_error_at_once(count: Any) -> None:
+    """With the part and the count."""
+    with pytest.raises(GangError, match=f"part 2 has 1 to 100000 members, as a whole number, not {count!r}"):
+        gang_of("team", [(pod("a"), 1), (pod("b"), count)])
+
+
+def test_a_job_whose_pods_never_fit_is_refused_at_once_with_what_asks_most(core: Any) -> None:
+    """For sync and for async; the part is named as people know it."""
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train"},
+        "spec": {"parallelism": 20, "completions": 20, "template": {"spec": pod("x")["spec"]}},
+    }
+    said = r"gang asks pods=20 \(20 x 1 by part 2, the Pods of Job train\), but quota q allows 10 in all"
+    with pytest.raises(GangRefused, match=said):
+        create_gang(client.BatchV1Api(core.api_client), [job], namespace="team")
+
+    async def main() -> None:
+        async with AsyncGatedApiClient(
+            aio.Configuration(host=core.api_client.configuration.host), gate=AsyncGate(policy=SOON)
+        ) as api:
+            await create_gang(aio.BatchV1Api(api), [job], namespace="team")
+
+    with pytest.raises(GangRefused, match=said):
+        asyncio.run(main())
+
+
+@pytest.mark.parametrize("cancelled", [False, True], ids=["one fails", "the caller is cancelled"])
+def test_members_in_flight_when_the_gang_fails_are_deleted_too(sandbox: BackgroundSandbox, cancelled: bool) -> None:
+    """All are sent at once on asyncio: those that are answered later than the one that failed must not stay."""
+    sandbox.create_quota("team", "q", {"pods": "20"})
+    wanted = pods(8)
+    if not cancelled:
+        wanted[0]["metadata"]["name"] = "Not_Valid"
+
+    async def main() -> None:
+        async with AsyncGatedApiClient(aio.Configuration(host=sandbox.url), gate=AsyncGate(policy=SOON)) as api:
+            core = aio.CoreV1Api(api)
+            async with asyncio.timeout(20):
+                making = asyncio.create_task(create_gang(core, wanted, namespace="team"))
+                while cancelled and api.gate.counts.sent == 0:  # noqa: ASYNC110 - nothing tells of it
+                    await asyncio.sleep(0)
+                if cancelled:
+                    making.cancel()
+                with pytest.raises(asyncio.CancelledError if cancelled else GangFailed):
+                    await making
+                await api.gate.drain()
+            assert [each.metadata.name for each in (await core.list_namespaced_pod("team")).items] == []
+
+    asyncio.run(main())
+
+
+def test_a_gang_that_is_entered_already_is_an_error(core: Any) -> None:
+    """Its block would give back the other's room, or nobody would."""
+    once = gang(core, pods(3), namespace="team")
+    with once as admitted:
+        with pytest.raises(OptionError, match="this gang's block was entered already: make another"), once:
+            pass
+        assert admitted.undrawn == 3
+    assert core.api_client.gate.ledger.snapshot().namespaces["team"].quotas["q"]["pods"].reserved == 0
+    with once as admitted:  # after its end it may wait once more
+        assert admitted.undrawn == 3

@@ -19,7 +19,7 @@ from tests.cluster.control_plane.guardian import Guardian
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tests.monitoring.prometheus.programs import Programs
+    from tests.cluster.control_plane.go_programs import GoPrograms
 
 FOLDER: Final = Path(__file__).parents[3] / "dashboards"
 RULES: Final = tuple(FOLDER / name for name in ("rules.yaml", "alerts.yaml"))
@@ -51,7 +51,7 @@ class Prometheus:
 
 @contextmanager
 def running(
-    programs: Programs,
+    programs: GoPrograms,
     folder: Path,
     targets: Mapping[str, str],
     rules: Sequence[Path] = RULES,

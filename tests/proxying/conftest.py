@@ -1,0 +1,20 @@
+"""Both event loops: uvloop, which serves where it is installed, and asyncio's own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import uvloop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import pytest
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run each conversation on either."""
+    return {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
