@@ -1,11 +1,16 @@
-"""Certificates for tests of TLS, made by the openssl program that the TLS of every machine comes with."""
+"""Certificates for tests of TLS."""
 
 from __future__ import annotations
 
+import ipaddress
 import ssl
-import subprocess
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,8 +42,26 @@ def make_pair(folder: Path, name: str = "localhost") -> Pair:
     """Make a certificate for a name and 127.0.0.1."""
     folder.mkdir(parents=True, exist_ok=True)
     made = Pair(folder / "tls.crt", folder / "tls.key")
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-days", "2", "-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name},IP:127.0.0.1"]
-    command += ["-out", str(made.certificate), "-keyout", str(made.key)]
-    subprocess.run(command, check=True, capture_output=True)
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
+            critical=False,
+        )
+        .sign(key, hashes.SHA256())
+    )
+    made.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    made.key.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
     return made
