@@ -17,7 +17,7 @@ SIDE_BY_SIDE := -n $(shell echo $$(( 2 * $$(nproc 2>/dev/null || getconf _NPROCE
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/bytecode
 
-.PHONY: help install demo run test test-quick test-oldest test-clients test-programs cluster fix check hooks dashboards bench throughput wake faults soak figures clean
+.PHONY: help install demo run test test-quick test-oldest test-clients test-programs cluster fix check hooks dashboards bench throughput proxy wake looking faults soak figures clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -27,7 +27,7 @@ install: $(STAMP) ## make .venv with everything in it; every other target does s
 demo: $(STAMP) ## compare plain retries with the gate over real HTTP; writes build/demo.svg
 	$(BIN)/backoff-ctrl demo $(ARGS)
 
-run: $(STAMP) ## keep a workload going through the gate, with a table that refreshes; Ctrl-C ends it
+run: $(STAMP) ## keep a workload going through the gate, with a table that refreshes and a live page; Ctrl-C ends it
 	$(BIN)/backoff-ctrl demo --keep-going $(ARGS)
 
 test: $(STAMP) ## run the whole suite, on the sandbox and a real Kubernetes, with branch coverage of the engine, two processes a core
@@ -68,11 +68,17 @@ dashboards: $(STAMP) ## write the Grafana dashboards, the alerts and the recordi
 throughput: $(STAMP) ## creates through the gate against the same client without it, on a real API server
 	$(BIN)/python benchmarks/gate_throughput.py $(ARGS)
 
+proxy: $(STAMP) ## the sidecar against kubectl proxy: requests per second, latency, CPU and memory, in turn
+	$(BIN)/python -m benchmarks.proxy $(ARGS)
+
 bench: $(STAMP) ## measure decisions per second and bytes per waiter; writes build/bench.json
 	$(BIN)/python benchmarks/bench.py $(ARGS)
 
 wake: $(STAMP) ## how soon a waiting create goes in once room is made, on a real API server; writes build/wake.json
 	$(BIN)/python -m benchmarks.wake $(ARGS)
+
+looking: $(STAMP) ## what status, metrics and the live page cost at 10,000 namespaces and 100,000 waiting creates
+	$(BIN)/python -m benchmarks.status $(ARGS)
 
 soak: $(STAMP) ## ten minutes of mixed load on the sandbox: memory stays flat, and nothing is left in the end
 	$(BIN)/python -m benchmarks.soak $(ARGS)

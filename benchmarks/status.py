@@ -1,8 +1,10 @@
-"""What looking costs: ``python benchmarks/status.py [--namespaces N] [--waiters N]``.
+"""What looking costs: ``make looking``, or ``python -m benchmarks.status [--namespaces N] [--waiters N]``.
 
 A gate that knows many namespaces, in a hundred of which many creates wait. Printed as JSON: the memory that the status
-adds to a process, the time and size of a scrape and of a page, the longest that a look holds the ledger's lock, and the
-99th percentile of a decision alone and during scrapes.
+adds to a process, the time and size of a scrape, the 99th percentiles of a filtered query and of a page, the longest
+that a look holds the ledger's lock (and how much of that it computed: the rest is other work of the machine), the 99th
+percentile of a decision alone and during scrapes; what 200 listeners cost (``listeners``); and ``serve`` at as many
+namespaces (``serving``).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from backoff_ctrl.k8s.status.asked import Asked
 from backoff_ctrl.k8s.status.metrics import exposition
 from backoff_ctrl.k8s.status.routes import Routes
 from backoff_ctrl.k8s.status.serving import Service
+from benchmarks.serving import serve_at
 
 GIB = 10**9
 BUSY = 100
@@ -81,16 +84,18 @@ class TimedLock:
         self._lock = lock
         self.timed = threading.get_ident()
         self.longest: list[float] = []
-        self._since = 0.0
+        self.longest_busy: list[float] = []
+        self._since = self._busy = 0.0
 
     def __enter__(self) -> None:
         self._lock.acquire()
-        self._since = time.perf_counter()
+        self._since, self._busy = time.perf_counter(), time.thread_time()
 
     def __exit__(self, *_: object) -> None:
         held = time.perf_counter() - self._since
         if threading.get_ident() == self.timed:
             self.longest.append(held)
+            self.longest_busy.append(time.thread_time() - self._busy)
         self._lock.release()
 
 
@@ -110,6 +115,16 @@ def decisions(gate: Gate, seconds: float, until: threading.Event | None = None) 
     return sorted(found)
 
 
+def asked(routes: Routes, path: str, namespaces: int) -> tuple[bytes, float]:
+    """Ask of one namespace after the other; return a document, and the 99th percentile in milliseconds."""
+    times, body = [], b""
+    for number in range(500):
+        began = time.perf_counter()
+        body = b"".join(routes.find(Asked(path % (number % namespaces)), {}).body)
+        times.append(time.perf_counter() - began)
+    return body, round(1e3 * sorted(times)[len(times) * 99 // 100], 2)
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -125,11 +140,10 @@ def main() -> None:
     began = time.perf_counter()
     text = b"".join(exposition(service.documents))
     took = time.perf_counter() - began
-    scrape_lock = sorted(lock.longest)
-    lock.longest = []
-    began = time.perf_counter()
-    page = routes.find(Asked("/v1/waiting?namespace=team-7&limit=100"), {})
-    page_took = time.perf_counter() - began
+    scrape_lock, scrape_busy = sorted(lock.longest), max(lock.longest_busy)
+    lock.longest, lock.longest_busy = [], []
+    page, waiting = asked(routes, "/v1/waiting?namespace=team-%d&limit=100", min(BUSY, chosen.namespaces))
+    _, filtered = asked(routes, "/v1/ceilings?namespace=team-%d", chosen.namespaces)
     over = threading.Event()
     during: list[float] = []
     decider = threading.Thread(target=lambda: during.extend(decisions(gate, 0, over)))
@@ -149,11 +163,16 @@ def main() -> None:
                 "scrape_mb": round(len(text) / 1e6, 2),
                 "scrape_lock_ms_max": round(1e3 * scrape_lock[-1], 3),
                 "scrape_lock_ms_p99": round(1e3 * scrape_lock[len(scrape_lock) * 99 // 100], 3),
-                "page_of_100_waiting_ms": round(1e3 * page_took, 1),
-                "page_bytes": sum(map(len, page.body)),
+                "scrape_lock_cpu_ms_max": round(1e3 * scrape_busy, 3),
+                "filtered_query_ms_p99": filtered,
+                "page_of_100_waiting_ms_p99": waiting,
+                "page_bytes": len(page),
                 "page_lock_ms_max": round(1e3 * max(lock.longest), 3),
+                "page_lock_cpu_ms_max": round(1e3 * max(lock.longest_busy), 3),
                 "decision_ms_p99": round(1e3 * alone[len(alone) * 99 // 100], 3),
                 "decision_during_scrapes_ms_p99": round(1e3 * during[len(during) * 99 // 100], 3),
+                **json.loads(subprocess.check_output([sys.executable, "-m", "benchmarks.listeners"])),
+                **serve_at(chosen.namespaces),
             },
             indent=1,
         )

@@ -191,6 +191,7 @@ _WAITING: Final = (
         "How long the create has waited that waits longest. A line that climbs for hours is one that nothing lets in.",
         "lines",
         (Query(f"max({q.oldest_wait(HERE)})", "oldest"),),
+        width=8,
         unit="s",
         steps=OLD,
         none="none waits",
@@ -202,8 +203,20 @@ _WAITING: Final = (
         "cancelled.",
         "lines",
         (Query(q.by("sum", ("kind", "outcome"), HERE.rate("backoff_ctrl_creates_total")), "{{kind}} {{outcome}}"),),
+        width=8,
         unit="reqps",
         stacked=True,
+    ),
+    Panel(
+        "Why does the gate decline creates?",
+        "Creates that the gate itself refused, per second, by why. never-fits: a create asks for more than the limit "
+        "of a quota; waited-too-long: its time limit is over.",
+        "lines",
+        (Query(q.by("sum", ("reason",), HERE.rate("backoff_ctrl_declines_total")), "{{reason}}"),),
+        width=8,
+        unit="reqps",
+        stacked=True,
+        none="none is declined",
     ),
 )
 

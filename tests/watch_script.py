@@ -32,11 +32,11 @@ elapse = asyncio.sleep
 """In virtual time this takes no real time: the clock jumps."""
 
 
-async def until(holds: Callable[[], object], within: float = 100) -> None:
-    """Poll every few milliseconds of real time, for changes made by other tasks and threads."""
+async def until(holds: Callable[[], object], within: float = 100, every: float = 0.005) -> None:
+    """Poll every few milliseconds of real time, for changes made by other tasks, threads and programs."""
     async with asyncio.timeout(within):
         while not holds():  # noqa: ASYNC110 - the ledger has no event for it
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(every)
 
 
 @dataclass(frozen=True)

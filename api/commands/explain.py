@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -40,21 +41,28 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Wait so long for each answer of an instance.",
 )
+@click.option("--confirm", is_flag=True, help="Ask the API server as well, by a dry run with your own rights.")
+@click.option(
+    "--token-file", metavar="FILE", help="Your Kubernetes token, for an instance that is asked with --confirm."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else on stdout.")
-def command(
+def command(  # noqa: PLR0913, PLR0917 - each is an option
     source: str,
     namespace: str | None,
     server: str | None,
     kubeconfig: str | None,
     context: str | None,
     timeout: float,
+    confirm: bool,
+    token_file: str | None,
     as_json: bool,
 ) -> int:
     """Say whether a manifest would be created now, would wait, never fits, or is refused, and why.
 
     A running instance knows who waits already, and estimates how long it takes; with --kubeconfig the answer comes from
     the quotas and LimitRanges of the cluster. Nothing is created. For what makes pods, such as a Job, its create and
-    its pods are told apart.
+    its pods are told apart. With --confirm the API server itself is asked, by a dry run of the create: what the answer
+    can't tell is said with it.
 
     \b
     backoff-ctrl explain -f job.yaml
@@ -67,14 +75,16 @@ def command(
     except ManifestError as error:
         raise BadInput(str(error)) from None
     explain: Explain
+    if token_file is not None and (not confirm or kubeconfig is not None or context is not None):
+        raise BadInput("--token-file is for an instance that is asked with --confirm: leave it out, or add --confirm")
     if kubeconfig is None and context is None:
-        explain = _by_instance(server, timeout)
+        explain = _by_instance(server, timeout, confirm, token_file)
     elif server is not None:
         raise BadInput("--server asks an instance, --kubeconfig and --context the cluster: give only one of them")
     else:
         from .explain_cluster import by_cluster  # noqa: PLC0415 - imports the client: 0.25 s
 
-        explain = by_cluster(kubeconfig, context)
+        explain = by_cluster(kubeconfig, context, confirm=confirm)
     answers = []
     for number, manifest in enumerate(manifests, 1):
         try:
@@ -90,18 +100,32 @@ def command(
     return DONE
 
 
-def _by_instance(server: str | None, timeout: float) -> Explain:
+def _by_instance(server: str | None, timeout: float, confirm: bool, token_file: str | None) -> Explain:
     from backoff_ctrl.k8s.status.shapes import Explained  # noqa: PLC0415
 
     from .instance.asking import Instance  # noqa: PLC0415
     from .instance.place import find_place  # noqa: PLC0415
 
-    instance = Instance(find_place(server), timeout)
+    instance = Instance(find_place(server), timeout, _token(token_file))
+    more = "&confirm=true" if confirm else ""
 
     def explain(manifest: dict[str, Any], namespace: str | None) -> Answer:
         place = namespace_of(manifest, namespace)
         body = json.dumps(manifest, default=str).encode()
-        found, document = instance.post(f"/v1/explain?namespace={quote(place, safe='')}", body, Explained)
+        found, document = instance.post(f"/v1/explain?namespace={quote(place, safe='')}{more}", body, Explained)
         return place, found, document
 
     return explain
+
+
+def _token(file: str | None) -> str:
+    """Return the token in a file; empty without one. Raises ``BadInput``."""
+    if file is None:
+        return ""
+    try:
+        token = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"--token-file: {file} can't be read: {getattr(error, 'strerror', None) or error}") from None
+    if not (token and token.isascii() and token.isprintable()):
+        raise BadInput(f"--token-file: {file} holds no token: write one there with kubectl create token ACCOUNT")
+    return token

@@ -11,6 +11,7 @@ from backoff_ctrl.k8s.answers.paging import is_list
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.cluster.asking import Reach, ReachError, find_place
 from backoff_ctrl.k8s.status.explaining.bodies import namespace_of
+from backoff_ctrl.k8s.status.explaining.confirming import confirm as confirmed
 from backoff_ctrl.k8s.status.explaining.document import explained
 from backoff_ctrl.k8s.status.explaining.limit_ranges import items_of
 from backoff_ctrl.k8s.status.explaining.listed import asking_listed
@@ -24,9 +25,12 @@ if TYPE_CHECKING:
 
 
 def by_cluster(
-    kubeconfig: str | None, context: str | None
+    kubeconfig: str | None, context: str | None, *, confirm: bool
 ) -> Callable[[dict[str, Any], str | None], tuple[str, Explained, dict[str, Any]]]:
-    """Return what explains a manifest, in a namespace if one is given. Raises ``BadInput``."""
+    """Return what explains a manifest, in a namespace if one is given. Raises ``BadInput``.
+
+    ``confirm``: the server is asked as well, as the user of the kubeconfig.
+    """
     try:
         reach = Reach(find_place(None, kubeconfig, context, None))
         reach.version()  # fails early if the address or the credentials are wrong
@@ -45,6 +49,11 @@ def by_cluster(
         if unreadable:
             left_out = f"quotas that can't be read are left out: {', '.join(map(printable, unreadable))}"
             found.note = f"{found.note}; {left_out}" if found.note else left_out
+        if confirm:
+            try:
+                found.confirmation = confirmed(manifest, place, found, reach.ask)
+            except ReachError as error:
+                raise BadInput(str(error)) from error
         return place, found, asdict(found)
 
     return explain

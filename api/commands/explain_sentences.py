@@ -12,7 +12,7 @@ from .amounts import span
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from backoff_ctrl.k8s.status.shapes import Blocker, Explained, ExplainedPart
+    from backoff_ctrl.k8s.status.shapes import Blocker, Confirmation, Explained, ExplainedPart
 
 _CREATE: Final = {
     "now": "would be created now",
@@ -40,9 +40,21 @@ def sentences(manifest: Mapping[str, Any], namespace: str, found: Explained) -> 
         words = f"{title}: {_CREATE.get(part.verdict, part.verdict)}" if part.part == "create" else _pods(part)
         lines.append(f"{words}{_estimate(part, found.as_of)}")
         lines += [f"  {each}" for each in (*part.why, *map(_blocker, part.blockers))]
+    if found.confirmation is not None:
+        lines += _confirmation(found.confirmation)
     if found.note:
         lines.append(f"note: {found.note}")
     return "\n".join(printable(line) for line in lines)
+
+
+def _confirmation(found: Confirmation) -> list[str]:
+    """Return what the API server says itself, and what it can't."""
+    words = _CREATE.get(found.verdict, found.verdict) if found.verdict != "unknown" else "it does not say"
+    agrees = {True: "agrees", False: "disagrees", None: "was asked"}[found.agrees]
+    lines = [f"the API server {agrees}: {words}"]
+    if found.message:
+        lines.append(f"  {found.message}")
+    return lines + [f"a dry run can't tell: {each}" for each in found.untold]
 
 
 def _pods(part: ExplainedPart) -> str:

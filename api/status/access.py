@@ -31,6 +31,8 @@ _RIGHTS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _DELEGATE: Final = "bind the account that serve runs as to the ClusterRole system:auth-delegator"
 ANYTHING: Final = "list", "resourcequotas"
 HOLDERS: Final = "list", "pods"
+EDITING: Final = "update", "resourcequotas"
+"""What whoever acts on a namespace has to be allowed there."""
 
 
 class Access(Protocol):
@@ -40,6 +42,9 @@ class Access(Protocol):
 
     def check_origin(self, method: str, headers: Mapping[str, str]) -> None:
         """Raise ``ProblemError`` if the request comes from a page of elsewhere."""
+
+    def name(self, token: str) -> str:
+        """Return who asks; empty if nobody is known here. Raises ``ProblemError`` for an unknown token."""
 
     def may(self, token: str, namespace: str | None, right: tuple[str, str] = ANYTHING) -> None:
         """Raise ``ProblemError`` if the caller may not see this namespace; None: all of them."""
@@ -63,6 +68,10 @@ class Loopback:
         if origin is not None and not is_loopback(_host_of(origin)):
             raise ProblemError(403, f"this server answers no page of {origin[:200]!r}", "#/headers/Origin")
 
+    def name(self, token: str) -> str:  # noqa: ARG002 - part of the interface
+        """Nobody is known: every user of this machine comes from the same address."""
+        return ""
+
     def may(self, token: str, namespace: str | None, right: tuple[str, str] = ANYTHING) -> None:
         """Let everybody in who reaches this machine's loopback: whoever does may ask the cluster as this user, too."""
 
@@ -84,6 +93,10 @@ class Tokens:
         origin = headers.get("origin")
         if method not in ("GET", "HEAD") and origin is not None and _host_of(origin) != headers.get("host", ""):
             raise ProblemError(403, f"this server answers no page of {origin[:200]!r}", "#/headers/Origin")
+
+    def name(self, token: str) -> str:
+        """Return the user's name."""
+        return str(self._user(token).get("username", ""))
 
     def may(self, token: str, namespace: str | None, right: tuple[str, str] = ANYTHING) -> None:
         """Ask whether the account may do this everywhere, else in the namespace."""

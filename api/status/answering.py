@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from fastapi import Request
 
     from .access import Access
-    from .gates import Gates
-    from .merged import Merged
+    from .connected.gates import Gates
+    from .connected.merged import Merged
     from .observing import Cluster
     from .overview import Overview
 

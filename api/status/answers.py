@@ -7,10 +7,14 @@ import json
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
+from fastapi.openapi.utils import get_openapi
+from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from backoff_ctrl.k8s.status.asked import Asked, ProblemError
+from backoff_ctrl.k8s.status.actions import ACTIONS
+from backoff_ctrl.k8s.status.asked import LIMIT, LIMIT_MAX, VALUE_MAX, Asked, ProblemError
+from backoff_ctrl.k8s.status.explaining.bodies import BODY_MAX, too_large
 from backoff_ctrl.k8s.status.shapes import Problem
 
 if TYPE_CHECKING:
@@ -18,7 +22,6 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI, Request
 
-    from backoff_ctrl.k8s.status.routes import Found
 
 PROBLEM: Final = "application/problem+json"
 HEADERS: Final = {
@@ -29,13 +32,27 @@ HEADERS: Final = {
     "img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
 }
 """Of every answer."""
+PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
+    "4XX": {"model": Problem, "content": {PROBLEM: {}}, "description": "A problem (RFC 9457)."},
+    "5XX": {"model": Problem, "content": {PROBLEM: {}}, "description": "The cluster or a gate can't be asked."},
+}
+"""What every URL may answer, as OpenAPI says it."""
 _WORDS: Final = {
     "namespace": "Only this namespace.",
     "quota": "Only the quotas of this name.",
     "resource": "Only this resource, such as requests.cpu.",
     "limit": "Items on the page: 1 to 1000, by default 100.",
     "after": "The `next` of the page before.",
-    "search": "Only the namespaces whose name contains this.",
+    "id": "The create's id: the annotation `backoff-ctrl.dev/create-id` of its object.",
+    "action": "What to do: pause, resume, forget, prioritize or cancel.",
+    "confirm": "Ask the API server, too: a dry run with the rights of your token.",
+}
+_IN_PATH: Final = ("id", "action")
+_SCHEMAS: Final[dict[str, dict[str, Any]]] = {
+    "limit": {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT},
+    "confirm": {"type": "boolean", "default": False},
+    "id": {"type": "string", "minLength": 1},
+    "action": {"type": "string", "enum": list(ACTIONS)},
 }
 
 
@@ -54,9 +71,17 @@ def answer(request: Request, document: Mapping[str, Any]) -> Response:
     return tagged(request, [_json(document)], "application/json", etag)
 
 
-def answer_found(request: Request, found: Found) -> Response:
-    """Return what the status of a gate would."""
-    return tagged(request, found.body, found.content_type, found.etag)
+async def read_body(request: Request) -> bytes:
+    """Read a body, but not more than a manifest may have. Raises ``ProblemError``."""
+    read = bytearray()
+    length = request.headers.get("content-length", "")
+    if length.isascii() and length.isdecimal():
+        too_large(int(length))
+    async for chunk in request.stream():
+        read += chunk
+        if len(read) > BODY_MAX:
+            too_large(len(read))
+    return bytes(read)
 
 
 def tagged(request: Request, body: Iterable[bytes], content_type: str, etag: str) -> Response:
@@ -101,17 +126,33 @@ def handle_problems(app: FastAPI) -> None:
 
 
 def parameters(*names: str) -> list[dict[str, Any]]:
-    """Return what OpenAPI says of query parameters."""
+    """Return what OpenAPI says of parameters: of the query, but for those in the path."""
     return [
         {
             "name": name,
-            "in": "query",
-            "required": False,
+            "in": "path" if name in _IN_PATH else "query",
+            "required": name in _IN_PATH,
             "description": _WORDS[name],
-            "schema": {"type": "integer", "minimum": 1, "maximum": 1000} if name == "limit" else {"type": "string"},
+            "schema": _SCHEMAS.get(name, {"type": "string", "maxLength": VALUE_MAX}),
         }
         for name in names
     ]
+
+
+def described(app: FastAPI, *more: type) -> dict[str, Any]:
+    """Return the OpenAPI of an application: problems have their own media type, and further shapes are listed."""
+    if app.openapi_schema is None:
+        found = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+        for operations in found["paths"].values():
+            for operation in operations.values():
+                for code, each in operation["responses"].items():
+                    if code in PROBLEMS and "application/json" in each["content"]:
+                        each["content"][PROBLEM] = each["content"].pop("application/json")
+        for shape in more:
+            schema = TypeAdapter(shape).json_schema(ref_template="#/components/schemas/{model}")
+            found["components"]["schemas"] |= schema.pop("$defs", {}) | {shape.__name__: schema}
+        app.openapi_schema = found
+    return app.openapi_schema
 
 
 def _json(document: Any) -> bytes:

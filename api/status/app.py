@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import FastAPI, Request
@@ -12,18 +14,22 @@ from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.explaining.bodies import JSON_TYPES, YAML_TYPES
 from backoff_ctrl.k8s.status.metrics import CONTENT_TYPE, PREFIX, exposition
 from backoff_ctrl.k8s.status.serving import own_version, series_max
-from backoff_ctrl.k8s.status.shapes import Ceiling, Decision, Explained, Gate, Page, Problem, RequestHistory, Waiting
+from backoff_ctrl.k8s.status.shapes import Acted, Ceiling, Decision, Explained, RequestHistory, Waiting
 
 from . import examples
-from .answers import HEADERS, PROBLEM, handle_problems, parameters, problem
+from .acting import Acting
+from .answers import HEADERS, PROBLEMS, described, handle_problems, parameters, problem
+from .connected.finding import Finder
+from .connected.gate import Ways
+from .connected.gates import Gates
+from .connected.merged import Merged
 from .endpoints import Endpoints
-from .gates import Gates
-from .merged import Merged
 from .overview import Overview, SeenNamespace
-from .page import add_page
+from .page import Page, add_page
+from .shapes import SeenGate, SeenOverload, SeenPage, SeenPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Coroutine, Sequence
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -33,17 +39,30 @@ if TYPE_CHECKING:
     from .observing import Cluster
 
 PAGING: Final = ("limit", "after")
+TEXT: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "A text."}
+}
 
 
-def make_app(cluster: Cluster, gate_urls: list[str], access: Access) -> FastAPI:
-    """Return the application for a cluster and the gates at these URLs. It runs them while it runs."""
+@dataclass(frozen=True)
+class Connecting:
+    """Which gates to connect: those at these URLs, those found in these namespaces, and how they are reached."""
+
+    urls: Sequence[str] = ()
+    namespaces: Sequence[str] = ()
+    ways: Ways = field(default_factory=Ways)
+
+
+def make_app(cluster: Cluster, connecting: Connecting, access: Access) -> FastAPI:
+    """Return the application for a cluster and its gates. It runs them while it runs."""
     merged = Merged()
-    gates = Gates(gate_urls, merged)
+    gates = Gates(connecting.urls, merged, connecting.ways)
+    finder = Finder(cluster.reach, connecting.namespaces, gates)
 
     @asynccontextmanager
     async def running(_: FastAPI) -> AsyncIterator[None]:
         cluster.start()
-        async with gates:
+        async with gates, _beside(finder.run()):
             yield
 
     app = FastAPI(
@@ -57,15 +76,26 @@ def make_app(cluster: Cluster, gate_urls: list[str], access: Access) -> FastAPI:
     app.state.end_streams = merged.close
     handle_problems(app)
     app.add_middleware(_Guard, access=access)
-    overview = Overview(cluster.source, gates.gates)
+    overview = Overview(cluster.source, gates)
     answers = Endpoints(cluster, gates, merged, overview, access)
-    _add_documents(app, answers)
+    _add_documents(app, answers, Acting(cluster, gates, merged, overview, access))
     _add_probes(app, cluster, answers)
-    add_page(app, cluster, gates, merged, overview, access)
+    add_page(app, Page(cluster, gates, merged, overview, access, finder=finder), access)
     return app
 
 
-def _add_documents(app: FastAPI, answers: Endpoints) -> None:
+@asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Do something until the end of the block."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _add_documents(app: FastAPI, answers: Endpoints, acting: Acting) -> None:
     def add(path: str, handler: Any, shape: Any, example: Any, *names: str, **more: Any) -> None:
         content = {"application/json": {"example": example}}
         app.add_api_route(
@@ -75,7 +105,7 @@ def _add_documents(app: FastAPI, answers: Endpoints) -> None:
             responses={
                 200: {"model": shape, "content": content, "description": "The document."},
                 304: {"description": "Nothing has changed since the ETag."},
-                "4XX": {"model": Problem, "content": {PROBLEM: {}}, "description": "A problem (RFC 9457)."},
+                **PROBLEMS,
             },
             openapi_extra={"parameters": parameters(*names), **more},
             response_class=Response,
@@ -83,37 +113,53 @@ def _add_documents(app: FastAPI, answers: Endpoints) -> None:
 
     page = examples.page
     where = ("namespace", "quota", "resource")
-    add("/v1/ceilings", answers.ceilings, Page[Ceiling], page(examples.CEILING, examples.LEARNED), *where, *PAGING)
-    add("/v1/namespaces", answers.namespaces, Page[SeenNamespace], page(examples.NAMESPACE), *PAGING)
-    add("/v1/waiting", answers.waiting, Page[Waiting], page(examples.WAITING, unreachable=[]), "namespace", *PAGING)
-    add("/v1/requests/{id}", answers.history, RequestHistory, {"id": "f3b2"})
-    add("/v1/gates", answers.gates, Page[Gate], page(unreachable=[]))
+    add("/v1/ceilings", answers.ceilings, SeenPage[Ceiling], page(examples.CEILING, examples.LEARNED), *where, *PAGING)
+    add("/v1/namespaces", answers.namespaces, SeenPage[SeenNamespace], page(examples.NAMESPACE), *PAGING)
+    add("/v1/waiting", answers.waiting, SeenPage[Waiting], page(examples.WAITING), "namespace", *PAGING)
+    add("/v1/requests/{id}", answers.history, RequestHistory, examples.HISTORY, "id")
+    add("/v1/gates", answers.gates, SeenPage[SeenGate], page(examples.GATE))
+    add("/v1/overload", answers.overload, SeenPage[SeenOverload], page(examples.OVERLOAD))
+    add("/v1/policy", answers.policy, SeenPage[SeenPolicy], page(examples.POLICY))
     add("/v1/holders", answers.holders, dict[str, Any], {"namespace": "team", "quotas": []}, "namespace", "quota")
     manifest = {"schema": {"type": "object"}, "example": examples.MANIFEST}
     body = {"required": True, "content": {JSON_TYPES[0]: manifest, YAML_TYPES[0]: manifest}}
-    add("/v1/explain", answers.explain, Explained, examples.EXPLAINED, "namespace", methods=["POST"], requestBody=body)
+    asks = {"methods": ["POST"], "requestBody": body}
+    add("/v1/explain", answers.explain, Explained, examples.EXPLAINED, "namespace", "confirm", **asks)
+    told = {"type": "object", "additionalProperties": {"type": ["string", "integer"]}}
+    body = {"required": True, "content": {JSON_TYPES[0]: {"schema": told, "example": examples.ACTION}}}
+    acts = {"methods": ["POST"], "requestBody": body}
+    add("/v1/actions/{action}", acting.act, Acted, examples.ACTED, "action", **acts)
     app.add_api_route(
         "/v1/decisions",
         answers.decisions,
-        responses={200: {"model": Decision, "description": "Server-sent events, with a decision as data of each."}},
+        responses={
+            200: {
+                "content": {"text/event-stream": {"schema": {"type": "string"}}},
+                "description": "Server-sent events: `decision`, and `gap` where some are missing.",
+            },
+            **PROBLEMS,
+        },
         openapi_extra={"parameters": parameters("namespace", "after")},
         response_class=Response,
     )
+    app.openapi = lambda: described(app, Decision)  # type: ignore[method-assign]  # as FastAPI documents it
 
 
 def _add_probes(app: FastAPI, cluster: Cluster, answers: Endpoints) -> None:
-    @app.get("/livez", response_class=Response)
+    @app.get("/livez", response_class=Response, responses={**TEXT, **PROBLEMS})
     async def livez() -> Response:
         """Whether the program runs."""
         return _text("ok\n")
 
-    @app.get("/readyz", response_class=Response)
+    unready: dict[int | str, dict[str, Any]] = {503: {**TEXT[200], "description": "Not ready: a reason in each line."}}
+
+    @app.get("/readyz", response_class=Response, responses={**TEXT, **unready, **PROBLEMS})
     async def readyz() -> Response:
         """Whether all quotas are watched, with the reasons why not."""
         reasons = cluster.unready()
         return _text("".join(f"{reason}\n" for reason in reasons) or "ok\n", 503 if reasons else 200)
 
-    @app.get("/version")
+    @app.get("/version", responses=PROBLEMS)
     async def version() -> dict[str, str]:
         """Which version this is."""
         return {"version": own_version()}
@@ -126,12 +172,14 @@ def _add_probes(app: FastAPI, cluster: Cluster, answers: Endpoints) -> None:
         pieces = await run_in_threadpool(exposition, cluster.documents, None, series_max(), _of_cluster)
         return Response(b"".join(pieces), media_type=CONTENT_TYPE)
 
-    app.add_api_route("/metrics", metrics, response_class=Response)
+    app.add_api_route("/metrics", metrics, response_class=Response, responses={**TEXT, **PROBLEMS})
 
 
 def _of_cluster(metric: Metric) -> bool:
     """Say whether a metric is about the cluster: ``serve`` is no gate, and must not look like one."""
     name = metric.name.removeprefix(PREFIX)
+    if name in ("ceiling_held", "ceiling_reserved", "ceiling_headroom"):
+        return False  # gates know what they hold, and expose it: a 0 from here would be a lie, a sum counted twice
     return name.startswith(("ceiling_", "watch_", "series")) or name in ("build_info", "namespaces")
 
 

@@ -9,17 +9,28 @@ import click
 from backoff_ctrl.api.commands.instance.place import read_url
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.k8s.status.address import PORT, is_loopback, split_address
+from backoff_ctrl.k8s.status.asked import ProblemError
+from backoff_ctrl.k8s.status.explaining.bodies import checked_name
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from .access import Access
+    from .app import Connecting
     from .observing import Cluster
 
 
 @click.command("serve")
 @click.option("--listen", default=f"127.0.0.1:{PORT}", show_default=True, metavar="HOST:PORT", help="Where to serve.")
 @click.option("--gate", "gates", multiple=True, metavar="URL", help="A gate's status API, to merge; may be repeated.")
+@click.option(
+    "--gates-in",
+    multiple=True,
+    metavar="NAMESPACE",
+    help="Find gates among the pods of this namespace that have the label backoff-ctrl.dev/gate=true; may be repeated.",
+)
+@click.option("--gate-ca", metavar="FILE", help="The authority of the certificates of gates found in pods, as PEM.")
+@click.option("--gate-token-file", metavar="FILE", help="The token to show to gates behind https, read anew each time.")
 @click.option(
     "-n", "--namespace", "namespaces", multiple=True, help="Watch this namespace alone; may be repeated. Default: all."
 )
@@ -35,6 +46,9 @@ if TYPE_CHECKING:
 def command(  # noqa: PLR0913, PLR0917 - each is an option
     listen: str,
     gates: tuple[str, ...],
+    gates_in: tuple[str, ...],
+    gate_ca: str | None,
+    gate_token_file: str | None,
     namespaces: tuple[str, ...],
     kubeconfig: str | None,
     context: str | None,
@@ -44,7 +58,8 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
 ) -> int:
     """Serve what is full in a cluster, who holds it, who waits and until when, until Ctrl-C.
 
-    It observes the quotas of the cluster, and merges the lines of the gates that --gate names. On this machine
+    It observes the quotas of the cluster, and merges the lines of the gates that --gate names and that it finds in pods
+    (--gates-in: what a pod there tells is shown, so name only namespaces whose pods you trust). On this machine
     everybody may look. At any other address it needs a certificate, and whoever asks a Kubernetes token: the cluster
     says which namespaces' quotas that account may read.
 
@@ -74,10 +89,11 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
         if (error.name or "").startswith("backoff_ctrl"):
             raise
         raise BadInput("serve needs further packages: pip install 'backoff-ctrl[serve]'") from None
+    connecting = _connecting(urls, gates_in, gate_ca, gate_token_file)
     bound = bind(host, port)
     cluster = _cluster(server, kubeconfig, context, namespaces)
     try:
-        serve(make_app(cluster, urls, _access(host, cluster)), bound, tls)
+        serve(make_app(cluster, connecting, _access(host, cluster)), bound, tls)
     finally:
         cluster.close()
     return DONE
@@ -103,6 +119,33 @@ def _tls(cert: str | None, key: str | None) -> tuple[Path, Path] | None:
         why = getattr(error, "reason", None) or str(error)
         raise BadInput(f"--tls-cert {cert} and --tls-key {key} can't be used together: {why}") from None
     return Path(cert), Path(key)
+
+
+def _connecting(
+    urls: list[str], namespaces: tuple[str, ...], authority: str | None, token_file: str | None
+) -> Connecting:
+    """Return which gates to connect, and how. Raises ``BadInput``."""
+    from pathlib import Path  # noqa: PLC0415
+
+    from .app import Connecting  # noqa: PLC0415
+    from .connected.gate import Ways  # noqa: PLC0415
+
+    for name in namespaces:
+        try:
+            checked_name(name, "")
+        except ProblemError as error:
+            raise BadInput(f"--gates-in: {error}") from None
+    for option, file in (("--gate-ca", authority), ("--gate-token-file", token_file)):
+        try:
+            if file is not None:
+                Path(file).read_bytes()
+        except OSError as error:
+            raise BadInput(f"{option}: {file} can't be read: {error.strerror or error}") from None
+    try:
+        ways = Ways(None if authority is None else Path(authority), None if token_file is None else Path(token_file))
+    except (OSError, ValueError) as error:
+        raise BadInput(f"--gate-ca: {authority} holds no certificate in PEM: {error}") from None
+    return Connecting(urls, namespaces, ways)
 
 
 def _cluster(server: str | None, kubeconfig: str | None, context: str | None, namespaces: tuple[str, ...]) -> Cluster:

@@ -8,16 +8,24 @@ from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
+from backoff_ctrl.api.commands.instance.reading import read
 from backoff_ctrl.k8s.status.asked import ProblemError, cursor, wanted
-from backoff_ctrl.k8s.status.explaining.bodies import BODY_MAX, namespace_of, read_manifest, too_large
-from backoff_ctrl.k8s.status.explaining.document import explained_by
-from backoff_ctrl.k8s.status.routes import PAGING, as_found
+from backoff_ctrl.k8s.status.explaining.bodies import (
+    checked_name,
+    confirm_wanted,
+    namespace_of,
+    read_manifest,
+)
+from backoff_ctrl.k8s.status.routes import PAGING
+from backoff_ctrl.k8s.status.shapes import Gate, Overload, PolicyDocument, Waiting
 from backoff_ctrl.k8s.status.sources import shown
 
-from .access import HOLDERS
+from .access import HOLDERS, token_of
 from .answering import Answering
-from .answers import answer, answer_found, asked_of
-from .gates import GateError
+from .answers import answer, asked_of, read_body
+from .connected.gates import checked
+from .connected.holds import with_holds
+from .explaining import Explaining
 
 
 class Endpoints(Answering):
@@ -26,15 +34,18 @@ class Endpoints(Answering):
     # -- of the cluster ---------
 
     async def ceilings(self, request: Request) -> Response:
-        """A page of ceilings, as the quotas themselves show them."""
+        """A page of ceilings, as the quotas themselves show them, with what the gates hold."""
         names = ("namespace", "quota", "resource")
         asked = asked_of(request, *names, *PAGING)
         where = {name: wanted(asked.query, name) for name in names}
         await self.permit(request, where["namespace"])
         after, limit = asked.after("ceilings"), asked.limit()
-        return await run_in_threadpool(
-            lambda: answer_found(request, as_found(self._cluster.documents.ceilings(where, after, limit)))
-        )
+        if where["namespace"]:
+            await self._gates.renew(where["namespace"])
+        page = await run_in_threadpool(self._cluster.documents.ceilings, where, after, limit)
+        holds = {name: self._gates.holds(name) for name in {each.namespace for each in page.items}}
+        page.items = [with_holds(each, holds[each.namespace]) for each in page.items]
+        return self._listed(request, page.items, page.next)
 
     async def namespaces(self, request: Request) -> Response:
         """A page of the namespaces with a quota, by name."""
@@ -51,21 +62,20 @@ class Endpoints(Answering):
                 break
         items = [vars(self._overview.seen(name)) for name in names[:limit]]
         following = cursor("namespaces", [0, names[limit - 1]]) if len(names) > limit else None
-        return answer(request, {"as_of": self._now(), "items": items, "next": following})
+        return self._listed(request, items, following)
 
     async def explain(self, request: Request) -> Response:
         """What would happen to the manifest in the body."""
-        asked = asked_of(request, "namespace")
-        manifest = read_manifest(await _body(request), request.headers.get("content-type", ""))
+        asked = asked_of(request, "namespace", "confirm")
+        confirm = confirm_wanted(asked.query)
+        manifest = read_manifest(await read_body(request), request.headers.get("content-type", ""))
         namespace = namespace_of(manifest, wanted(asked.query, "namespace"))
         await self.permit(request, namespace)
-
-        def explain() -> Response:
-            ranges = self._cluster.limit_ranges(namespace)
-            found = explained_by([self._cluster.source], manifest, namespace, ranges)
-            return answer(request, vars(found))
-
-        return await run_in_threadpool(explain)
+        explaining = Explaining(self._cluster, self._gates)
+        found = await explaining.explain(manifest, namespace)
+        if confirm:
+            await explaining.confirm(manifest, namespace, found, token_of(request.headers, request.cookies))
+        return answer(request, vars(found))
 
     async def holders(self, request: Request) -> Response:
         """Who holds the quotas of a namespace."""
@@ -73,6 +83,7 @@ class Endpoints(Answering):
         namespace = wanted(asked.query, "namespace")
         if namespace is None:
             raise ProblemError(400, "say of which namespace: ?namespace=", "#/query/namespace")
+        checked_name(namespace, "#/query/namespace")
         await self.permit(request, namespace)
         await self.permit(request, namespace, HOLDERS)
         found = await run_in_threadpool(self._cluster.holders, namespace, wanted(asked.query, "quota"))
@@ -87,18 +98,9 @@ class Endpoints(Answering):
         start = asked.after("merged") or [0, ""]
         await self.permit(request, namespace)
         self._gates.insist()
-        items, following = await self._gates.page(
-            "/v1/waiting", {"namespace": namespace} if namespace else {}, start, limit
-        )
-        return answer(
-            request,
-            {
-                "as_of": self._now(),
-                "items": items,
-                "next": None if following is None else cursor("merged", following),
-                "unreachable": self._gates.unreachable(),
-            },
-        )
+        query = {"namespace": namespace} if namespace else {}
+        items, following = await self._gates.page("/v1/waiting", Waiting, query, start, limit)
+        return self._listed(request, items, None if following is None else cursor("merged", following))
 
     async def history(self, request: Request) -> Response:
         """What happened to one create."""
@@ -120,30 +122,52 @@ class Endpoints(Answering):
 
     async def gates(self, request: Request) -> Response:
         """The gates that are connected, as each tells of itself, and those that do not answer."""
+        return await self._of_gates(request, "/v1/gates", Gate)
+
+    async def overload(self, request: Request) -> Response:
+        """How many creates each gate may have in flight, by server, credential and priority level."""
+        self._gates.insist()
+        return await self._of_gates(request, "/v1/overload", Overload)
+
+    async def policy(self, request: Request) -> Response:
+        """The settings in force at each gate."""
+        asked_of(request)
+        await self.permit(request, None)
+        self._gates.insist()
+        items = []
+        for gate, found in await self._gates.each("/v1/policy"):
+            try:
+                read(PolicyDocument, found)
+            except ValueError as error:
+                gate.why = str(error)
+            else:
+                items.append({"gate_url": gate.url, "mode": found["mode"], "policy": found["policy"]})
+        return self._listed(request, items, None)
+
+    async def _of_gates(self, request: Request, path: str, shape: type) -> Response:
+        """Return the items of a list that each gate has, with the URL of the gate."""
         asked_of(request)
         await self.permit(request, None)
         items: list[Any] = []
-        for gate in self._gates.gates:
+        for gate, found in await self._gates.each(path):
             try:
-                items += (await self._gates.get(gate, "/v1/gates"))["items"]
-                gate.why = ""
-            except (GateError, KeyError, TypeError) as error:
-                gate.why = str(error)
-        document = {"as_of": self._now(), "items": items, "next": None, "unreachable": self._gates.unreachable()}
-        return answer(request, document)
+                items += [{**each, "gate_url": gate.url} for each in checked(shape, found["items"])]
+            except (KeyError, TypeError, ValueError) as error:
+                gate.why = str(error) or "it is no gate"
+        return self._listed(request, items, None)
+
+    def _listed(self, request: Request, items: list[Any], following: str | None) -> Response:
+        """Return a page, and which gates it lacks."""
+        return answer(
+            request,
+            {
+                "as_of": self._now(),
+                "items": items,
+                "next": following,
+                "unreachable": self._gates.unreachable(),
+                "note": self._gates.note(),
+            },
+        )
 
     def _now(self) -> str:
         return shown(self._cluster.source.clock.wall())
-
-
-async def _body(request: Request) -> bytes:
-    """Read a body, but not more than a manifest may have. Raises ``ProblemError``."""
-    read = bytearray()
-    length = request.headers.get("content-length", "")
-    if length.isascii() and length.isdecimal():
-        too_large(int(length))
-    async for chunk in request.stream():
-        read += chunk
-        if len(read) > BODY_MAX:
-            too_large(len(read))
-    return bytes(read)

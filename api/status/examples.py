@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from backoff_ctrl.k8s.status.shapes import Block, Blocker, Ceiling, Explained, ExplainedPart, Footprint, Owner, Waiting
+from backoff_ctrl.k8s.status.shapes import (
+    Acted,
+    Block,
+    Blocker,
+    Ceiling,
+    Decision,
+    Explained,
+    ExplainedPart,
+    Footprint,
+    Owner,
+    RequestHistory,
+    Waiting,
+)
+
+from .shapes import SeenGate, SeenOverload, SeenPolicy
 
 AT: Final = "2026-01-01T12:00:00.000Z"
 CEILING: Final = Ceiling(
     "team", "compute", "requests.cpu", "10", "9500m", "0", "0", "500m", "0", kept=False, source="observed",
-    heard_at=AT, block=None,
+    heard_at=AT, block=None, trend="1500m",
 )  # fmt: skip
 LEARNED: Final = Ceiling(
     "team", "gpus", "requests.nvidia.com/gpu", "4", "4", "0", "0", "0", "0", kept=False, source="learned", heard_at=AT,
@@ -36,6 +50,21 @@ MANIFEST: Final[dict[str, Any]] = {
 }
 
 
-def page(*items: Any, **more: Any) -> dict[str, Any]:
+GATE: Final = SeenGate(
+    "worker-0", "https://10.0.0.1:6443", "0.1.0", AT, 12, 3, 1, 0, 0.002, gate_url="http://127.0.0.1:9096"
+)
+OVERLOAD: Final = SeenOverload("6f1c", "https://10.0.0.1:6443", None, 16.0, 1, None, gate_url=GATE.gate_url)
+POLICY: Final = SeenPolicy(GATE.gate_url, {"*": "enforce"}, {"base": 1.0, "cap": 20.0})
+HISTORY: Final = RequestHistory(
+    AT, "f3b2", "worker-0", "team", "pods", "train-x7k2m", "waiting", WAITING,
+    [Decision(1, AT, "worker-0", "waits", "f3b2", "team", "pods", "train-x7k2m", reason="quota")], complete=True,
+)  # fmt: skip
+
+
+ACTION: Final[dict[str, Any]] = {"namespace": "team", "why": "the node pool is drained"}
+ACTED: Final = Acted(AT, "pause", "namespace team is paused")
+
+
+def page(*items: Any) -> dict[str, Any]:
     """Return a page of these items."""
-    return {"as_of": AT, "items": list(items), "next": None, **more}
+    return {"as_of": AT, "items": list(items), "next": None, "unreachable": [], "note": None}

@@ -21,13 +21,21 @@ GOODBYE: Final = 2
 """Seconds for answers under way to end: streams never do by themselves."""
 CONNECTIONS_MAX: Final = 1000
 BACKLOG: Final = 128
+STALLED: Final = 10.0
+"""Seconds that whoever is answered may take nothing of what was sent; then the connection is closed."""
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there. Raises ``BadInput`` if the address can't be used."""
+def bind(host: str, port: int, stalled: float = STALLED) -> socket.socket:
+    """Return a socket that listens there. Raises ``BadInput`` if the address can't be used.
+
+    Its connections end by themselves once nothing was taken for ``stalled`` seconds (where the kernel can do that): a
+    listener that is too slow is dropped, and nobody waits for it.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named: else no TCP_NODELAY
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; connections inherit it
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(stalled * 1000))
     try:
         bound.bind((host, port))
         bound.listen(BACKLOG)

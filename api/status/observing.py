@@ -15,7 +15,7 @@ from backoff_ctrl.k8s.cluster.asking import Reach, ReachError
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.timers import ThreadTimers
 from backoff_ctrl.k8s.holders.attribution import attribute
-from backoff_ctrl.k8s.holders.reader import HoldingsReader
+from backoff_ctrl.k8s.holders.reader import AbsentError, HoldingsReader
 from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.explaining.limit_ranges import items_of
 from backoff_ctrl.k8s.status.serving import Service
@@ -23,9 +23,10 @@ from backoff_ctrl.k8s.watching.status import EVERYWHERE, Seeing
 from backoff_ctrl.k8s.watching.thread import WatchThread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from backoff_ctrl.k8s.cluster.finding import ClusterAccess
+    from backoff_ctrl.k8s.status.explaining.confirming import Ask
     from backoff_ctrl.k8s.status.explaining.limit_ranges import Item
 
 KEPT: Final = 5.0
@@ -81,6 +82,21 @@ class Cluster:
                 reasons.append(f"quotas of {'all namespaces' if place == EVERYWHERE else place}: {why}")
         return reasons
 
+    def dry_run(self, token: str) -> Ask:
+        """Return what asks the API server with a caller's own token, and with no right of ours."""
+        place = self.place.as_bearer(token)
+
+        def ask(method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, dict[str, Any]]:
+            reach = Reach(place)
+            try:
+                return reach.ask(method, path, body)
+            except ReachError as error:
+                raise ProblemError(502, str(error)) from None
+            finally:
+                reach.close()
+
+        return ask
+
     def limit_ranges(self, namespace: str) -> Sequence[Item] | None:
         """Return the limits in a namespace; None if they can't be read."""
 
@@ -106,6 +122,9 @@ class Cluster:
                     return document(attribute(HoldingsReader(reach).read(quota), datetime.now(UTC)))
                 finally:
                     reach.close()
+            except AbsentError as error:
+                words = f"quota {quota} does not exist in" if error.what == "quota" else "there is no"
+                raise ProblemError(404, f"{words} namespace {namespace}", f"#/query/{error.what}") from None
             except ReachError as error:
                 raise ProblemError(502, str(error)) from None
             finally:

@@ -11,14 +11,20 @@ from backoff_ctrl.k8s.status.documents import namespace_item, quantity
 from backoff_ctrl.k8s.status.shapes import Watch  # noqa: TC001 - FastAPI reads the annotations
 from backoff_ctrl.k8s.status.slices import sliced
 
+from .connected.holds import Hold
+from .readable import rounded
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from backoff_ctrl.engine.explaining import CeilingSnapshot, NamespaceSnapshot
+    from backoff_ctrl.engine.pages import Changes
     from backoff_ctrl.k8s.status.sources import Source
 
-    from .gates import Gate
+    from .connected.gates import Gates
 
+ALMOST: Final = 0.9
+"""What of a quota is used where it is called almost full."""
 KEPT: Final = 1.0
 """Seconds that the order of all namespaces is used again."""
 
@@ -47,9 +53,12 @@ class Bar:
     used: str
     limited: str
     free: str
+    exact: str
     used_share: float
     reserved_share: float
     full: bool
+    trend: str
+    """By how much the use rose in the last minutes: ``↑ 2``, ``↓ 1``; empty if it is as before, or unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +72,24 @@ class Card:
     oldest_since: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """The first sentence of the page: how many namespaces are full, and who waits in all of them.
+
+    ``waiting`` is None if no gate answers.
+    """
+
+    namespaces: int
+    full: int
+    almost: int
+    waiting: int | None
+    oldest_since: str | None
+
+
 class Overview:
     """Orders the namespaces of one cluster. Thread-safe."""
 
-    def __init__(self, source: Source, gates: Sequence[Gate], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, source: Source, gates: Gates, clock: Callable[[], float] = time.monotonic) -> None:
         """Show what ``source`` observes, and what the gates tell."""
         self._source = source
         self._gates = gates
@@ -74,6 +97,8 @@ class Overview:
         self._lock = threading.Lock()
         self._until = float("-inf")
         self._order: list[tuple[float, str]] = []
+        self._shares: dict[str, float | None] = {}  # by namespace, negative; None: it has no quota
+        self._upto = 0  # the change that these include
 
     def seen(self, name: str) -> SeenNamespace:
         """Return one namespace."""
@@ -96,24 +121,52 @@ class Overview:
         cards = [card for name in names[:limit] if (card := self._card(name)) is not None]
         return cards, len(names)
 
+    def glance(self, wanted: Callable[[str], bool]) -> Glance:
+        """Sum up the namespaces that are wanted."""
+        shares = [-share for share, name in self._ordered() if wanted(name)]
+        answering = self._gates.answering
+        every = (each for gate in answering for each in list(gate.namespaces.items()))
+        waits = _summed([found for name, found in every if wanted(name)])
+        full = sum(share >= 1 for share in shares)
+        return Glance(
+            namespaces=len(shares),
+            full=full,
+            almost=sum(share >= ALMOST for share in shares) - full,
+            waiting=waits["waiting"] if answering else None,
+            oldest_since=waits["oldest_since"],
+        )
+
     def _ordered(self) -> list[tuple[float, str]]:
         with self._lock:
             if self._clock() >= self._until:
-                order = []
-                for name in self._source.namespaces():
-                    found = self._source.namespace(name)
-                    if found is not None and found[0].quotas:
-                        order.append((-_fullest(found[0]), name))
-                self._order = sorted(order)
+                for changes in sliced(self._changes()):
+                    for name in changes.gone:
+                        self._shares.pop(name, None)
+                    for name, found in changes.items.items():
+                        self._shares[name] = -_fullest(found) if found.quotas else None
+                self._order = sorted((share, name) for name, share in self._shares.items() if share is not None)
                 self._until = self._clock() + KEPT
             return self._order
+
+    def _changes(self) -> Iterator[Changes]:
+        """Yield what has changed since the last time: of 10,000 namespaces that is little."""
+        more = True
+        while more:
+            found = self._source.changes(self._upto)
+            if found.lost:
+                self._shares.clear()
+                self._upto = 0
+                continue
+            yield found
+            self._upto, more = found.upto, found.more
 
     def _card(self, name: str) -> Card | None:
         found = self._source.namespace(name)
         if found is None:
             return None
+        holds = self._gates.holds(name) or {}
         bars = [
-            _bar(quota, resource, ceiling)
+            _bar(quota, resource, ceiling, holds.get((quota, resource), Hold()).amount)
             for quota, resources in sliced(found[0].quotas.items())
             for resource, ceiling in resources.items()
         ]
@@ -123,15 +176,18 @@ class Overview:
 
     def _waits(self, name: str) -> Mapping[str, Any]:
         """Sum up what the gates tell of a namespace; null where none tells anything at all."""
-        answering = [gate for gate in self._gates if not gate.why]
+        answering = self._gates.answering
         if not answering:
             return {"waiting": None, "oldest_since": None, "in_flight": None}
-        told = [gate.namespaces[name] for gate in answering if name in gate.namespaces]
-        return {
-            "waiting": sum(each.get("waiting") or 0 for each in told),
-            "oldest_since": min((each["oldest_since"] for each in told if each.get("oldest_since")), default=None),
-            "in_flight": sum(each.get("in_flight") or 0 for each in told),
-        }
+        return _summed([gate.namespaces[name] for gate in answering if name in gate.namespaces])
+
+
+def _summed(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {
+        "waiting": sum(each.get("waiting") or 0 for each in told),
+        "oldest_since": min((each["oldest_since"] for each in told if each.get("oldest_since")), default=None),
+        "in_flight": sum(each.get("in_flight") or 0 for each in told),
+    }
 
 
 def _fullest(found: NamespaceSnapshot) -> float:
@@ -142,14 +198,21 @@ def _share(ceiling: CeilingSnapshot, amount: int) -> float:
     return max(0.0, amount / ceiling.limited) if ceiling.limited > 0 else 1.0
 
 
-def _bar(quota: str, resource: str, ceiling: CeilingSnapshot) -> Bar:
+def _bar(quota: str, resource: str, ceiling: CeilingSnapshot, held: int) -> Bar:
+    left = ceiling.limited - ceiling.used - held
     return Bar(
         quota=quota,
         resource=resource,
-        used=quantity(ceiling.used, resource),
-        limited=quantity(ceiling.limited, resource),
-        free=quantity(max(0, ceiling.headroom), resource),
+        used=rounded(ceiling.used, resource),
+        limited=rounded(ceiling.limited, resource),
+        free=rounded(max(0, left), resource),
+        exact=f"{quantity(ceiling.used, resource)} of {quantity(ceiling.limited, resource)}",
         used_share=_share(ceiling, ceiling.used),
-        reserved_share=_share(ceiling, ceiling.held + ceiling.reserved) if ceiling.limited else 0.0,
-        full=ceiling.headroom <= 0,
+        reserved_share=_share(ceiling, held) if ceiling.limited else 0.0,
+        full=left <= 0,
+        trend=_arrow(ceiling.trend, resource),
     )
+
+
+def _arrow(trend: int | None, resource: str) -> str:
+    return f"{'↑' if trend > 0 else '↓'} {rounded(abs(trend), resource)}" if trend else ""

@@ -12,13 +12,15 @@ from jinja2 import Environment, FileSystemLoader
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
-from backoff_ctrl.api.commands.amounts import span
 from backoff_ctrl.k8s.status.asked import ProblemError, wanted
+from backoff_ctrl.k8s.status.explaining.bodies import checked_name
 from backoff_ctrl.k8s.status.serving import own_version
+from backoff_ctrl.k8s.status.shapes import Waiting
 
 from .access import ANYTHING, COOKIE, HOLDERS, TOKEN_MAX
 from .answering import Answering
 from .answers import asked_of, tagged
+from .readable import ago, percent, rounded, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,10 +28,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from .access import Access
-    from .gates import Gates
-    from .merged import Merged
-    from .observing import Cluster
-    from .overview import Overview
+    from .connected.finding import Finder
 
 FILES: Final = Path(__file__).parent / "files"
 HTML: Final = "text/html; charset=utf-8"
@@ -45,16 +44,17 @@ FILTERS: Final = ("search", "namespace")
 class Page(Answering):
     """Renders the page and its pieces."""
 
-    def __init__(self, *shown: Any) -> None:
-        """Take what ``Answering`` takes."""
+    def __init__(self, *shown: Any, finder: Finder) -> None:
+        """Take what ``Answering`` takes, and who finds gates."""
         super().__init__(*shown)
+        self._finder = finder
         self._templates = Environment(
             loader=FileSystemLoader(FILES),
             autoescape=True,
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters |= {"ago": _ago, "percent": _percent}
+        self._templates.filters |= {"ago": ago, "percent": percent, "rounded": rounded, "until": until}
 
     async def whole(self, request: Request) -> Response:
         """The page; the form for a token where nobody is known yet, and for a namespace where one is needed."""
@@ -93,6 +93,7 @@ class Page(Answering):
         namespace = wanted(asked.query, "namespace")
         if namespace is None:
             raise ProblemError(400, "say of which namespace: ?namespace=", "#/query/namespace")
+        checked_name(namespace, "#/query/namespace")
         for right in (ANYTHING, HOLDERS):
             await self.permit(request, namespace, right)
         found = await run_in_threadpool(self._cluster.holders, namespace, None)
@@ -142,23 +143,27 @@ class Page(Answering):
         return where
 
     async def _state(self, request: Request, where: dict[str, str | None]) -> str:  # noqa: ARG002
-        return self._render("state.html", reasons=self._cluster.unready(), unreachable=self._gates.unreachable())
+        glance = await run_in_threadpool(self._overview.glance, _wanted(where))
+        return self._render(
+            "state.html",
+            glance=glance,
+            reasons=self._cluster.unready(),
+            unreachable=self._gates.unreachable(),
+            connected=bool(self._gates.gates),
+            found=self._finder.why,
+        )
 
     async def _namespaces(self, request: Request, where: dict[str, str | None]) -> str:  # noqa: ARG002
-        namespace, search = where["namespace"], (where["search"] or "").lower()
-
-        def is_wanted(name: str) -> bool:
-            return name == namespace if namespace else search in name.lower()
-
-        cards, count = await run_in_threadpool(self._overview.fullest, is_wanted, CARDS)
-        return self._render("namespaces.html", cards=cards, count=count, filtered=bool(namespace or search))
+        cards, count = await run_in_threadpool(self._overview.fullest, _wanted(where), CARDS)
+        filtered = bool(where["namespace"] or where["search"])
+        return self._render("namespaces.html", cards=cards, count=count, filtered=filtered)
 
     async def _waiting(self, request: Request, where: dict[str, str | None]) -> str:  # noqa: ARG002
         items: list[Any] = []
         more = None
         if self._gates.gates:
             query = {"namespace": where["namespace"]} if where["namespace"] else {}
-            items, more = await self._gates.page("/v1/waiting", query, [0, ""], WAITING)
+            items, more = await self._gates.page("/v1/waiting", Waiting, query, [0, ""], WAITING)
             search = (where["search"] or "").lower()
             items = [each for each in items if search in str(each.get("namespace", "")).lower()]
         return self._render(
@@ -178,9 +183,14 @@ class Page(Answering):
         return self._templates.get_template(name).render(now=datetime.now(UTC), **values)
 
 
-def add_page(app: FastAPI, cluster: Cluster, gates: Gates, merged: Merged, overview: Overview, access: Access) -> None:
+def _wanted(where: dict[str, str | None]) -> Callable[[str], bool]:
+    """Return what says whether a namespace passes the filters."""
+    namespace, search = where["namespace"], (where["search"] or "").lower()
+    return lambda name: name == namespace if namespace else search in name.lower()
+
+
+def add_page(app: FastAPI, page: Page, access: Access) -> None:
     """Add the page, its pieces and its files."""
-    page = Page(cluster, gates, merged, overview, access)
 
     async def file(request: Request) -> Response:
         name = request.path_params["name"]
@@ -195,18 +205,3 @@ def add_page(app: FastAPI, cluster: Cluster, gates: Gates, merged: Merged, overv
     if access.asks_for_token:
         app.add_api_route("/enter", page.enter, methods=["POST"], include_in_schema=False, response_class=Response)
         app.add_api_route("/leave", page.leave, methods=["POST"], include_in_schema=False, response_class=Response)
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.0f}%"
-
-
-def _ago(text: str | None, now: datetime) -> str:
-    """Return how long ago a time of the API was; a time to come counts from now."""
-    if not text:
-        return ""
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        return ""
-    return span(abs((now - at).total_seconds()))

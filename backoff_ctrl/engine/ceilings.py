@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from .drains import Drain
 
 NO_FACT: Final = float("-inf")
+TREND_SPAN: Final = 150.0
+"""Seconds: a trend looks back one to two of them."""
 
 
 class Ceiling:
@@ -24,13 +26,15 @@ class Ceiling:
     ``credit`` is the part of the observed rise of ``used`` that has confirmed no hold yet. ``used`` is not stored: it
     is what the others leave of ``limited``. So an amount that leaves ``held`` and does not enter ``room`` becomes used.
     ``doubt`` is how far the newest fact's ``used`` falls short of the charges of our own creates (``living`` and
-    ``lingers``); that much does not count as room.
+    ``lingers``); that much does not count as room. The trend is by what was used when the present span of time began
+    (``used_at_span``) and one span before (``used_before``; None: not known yet).
     """
 
     __slots__ = (
         "answered",
         "credit", "doubt", "drain", "epoch", "fact_used", "held", "leave_at", "limited", "lingers", "living", "lowest",
-        "lowest_before", "quota", "reserved", "resource", "room", "seen", "unsettled",
+        "lowest_before", "quota", "reserved", "resource", "room", "seen", "span_at", "unsettled", "used_at_span",
+        "used_before",
     )  # fmt: skip
 
     def __init__(self, quota: str, resource: str, limited: int, used: int) -> None:
@@ -49,6 +53,9 @@ class Ceiling:
         self.epoch = 0
         self.drain: Drain | None = None  # how fast creates get in that wait here
         self.answered = NO_FACT  # when the newest fact about it was received
+        self.span_at = NO_FACT  # when the trend's present span began; none before the second fact
+        self.used_at_span = used
+        self.used_before: int | None = None
         self.seen = used  # as last observed: a rejection's amounts leave it alone, so that no rise is missed
         self.believe(limited, used)
 
@@ -106,6 +113,28 @@ class Ceiling:
         self.room -= free
         self.unsettled += free
         return max(0, added) + free
+
+    def note_use(self, now: float) -> None:
+        """Note for the trend what is used up to now, before a newer fact replaces it."""
+        if self.span_at == NO_FACT:
+            if self.answered == NO_FACT:
+                return
+            self.span_at = self.answered
+        passed = (now - self.span_at) // TREND_SPAN
+        if passed > 0:
+            used = self.used
+            self.used_before = self.used_at_span if passed == 1 else used
+            self.used_at_span = used
+            self.span_at += passed * TREND_SPAN
+
+    def trend(self, now: float) -> int | None:
+        """Return by how much ``used`` rose (or fell) in the last one to two spans; None: not known for so long."""
+        if self.span_at == NO_FACT:
+            return 0 if now - self.answered >= TREND_SPAN else None
+        passed = (now - self.span_at) // TREND_SPAN
+        used = self.used
+        before = self.used_before if passed < 1 else self.used_at_span if passed == 1 else used
+        return None if before is None else used - before
 
     def live(self, amount: int) -> bool:
         """Add to (or take from) what our living creates are charged; say whether the doubt became smaller."""

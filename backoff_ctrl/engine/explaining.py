@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from .ceilings import TREND_SPAN
 from .gangs import Draw, Reservation, gang_snapshot, room_for
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ class CeilingSnapshot:
 
     ``doubt`` is the part of ``used`` that the quota object does not show: charges of our own creates that are known to
     live, or that have ended since the last recount. ``reserved`` is what admitted gangs may still draw.
-    ``unsettled`` is the part of ``headroom`` that is news still.
+    ``unsettled`` is the part of ``headroom`` that is news still. ``trend`` is by how much ``used`` rose in the last
+    minutes, less than 0 if it fell; None: it is not known for so long, or nothing was heard of it since.
     """
 
     limited: int
@@ -75,6 +77,7 @@ class CeilingSnapshot:
     attempts: int
     next_probe: float | None
     kept: bool
+    trend: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,4 +256,5 @@ def _ceiling(
         attempts=block.attempts if block is not None else 0,
         next_probe=max(0.0, block.due - now) if block is not None and block.state == "shut" else None,
         kept=ceiling in handler.keeping.kept,
+        trend=ceiling.trend(now) if quota.observed or now - ceiling.answered < TREND_SPAN else None,
     )

@@ -208,6 +208,7 @@ class Knowledge:
                 continue
             structural = structural or limited != ceiling.limited  # never-fits depends on it
             fresh[name] = (limited - used) - (ceiling.unused + ceiling.doubt)
+            ceiling.note_use(now)
             ceiling.believe(limited, used)
             ceiling.answered = now
         if structural:
@@ -268,6 +269,7 @@ class Knowledge:
                 structural = True
                 continue
             structural = structural or limited != found.limited
+            found.note_use(now)
             if room := found.observe(limited, used, recounted=resource in seen.recounted):
                 rooms.append((found, room))
         for resource in [r for r in quota.ceilings if r not in seen.hard]:

@@ -21,6 +21,7 @@ Prospect = Literal["now", "wait", "never", "unknown"]
 """``now``: it fits; ``wait``: it does not fit yet; ``never``: one create of it asks for more than a quota's limit;
 ``unknown``: too little is known of the quotas."""
 _NOTHING: Final = Demand({})
+NOTHING_ELSEWHERE: Final[Mapping[tuple[str, str], int]] = {}
 _LAST: Final = 1 << 62
 """The number of a request behind all others of its rank."""
 
@@ -47,10 +48,15 @@ def nothing_known(*, observing: bool) -> Outlook:
     return Outlook("now" if observing else "unknown", (), None, kept=False, learned=not observing, limits={})
 
 
-def outlook(handler: Handler, wanted: Iterable[tuple[Demand, int]], now: float) -> Outlook:
+def outlook(
+    handler: Handler,
+    wanted: Iterable[tuple[Demand, int]],
+    now: float,
+    elsewhere: Mapping[tuple[str, str], int] = NOTHING_ELSEWHERE,
+) -> Outlook:
     """Say what would happen to creates that come now, each demand so many times, all at once.
 
-    Nothing is learned or reserved by asking.
+    ``elsewhere`` is what other gates hold and reserve, by quota and resource. Nothing is learned or reserved by asking.
     """
     knowledge = handler.knowledge
     asked: dict[Ceiling, int] = {}
@@ -68,8 +74,10 @@ def outlook(handler: Handler, wanted: Iterable[tuple[Demand, int]], now: float) 
         unsure = unsure or bool(shape.unsure)
         kept = kept or handler.keeping.closes(shape, last)
         limits |= {q.name: frozenset(q.ceilings) for q in knowledge.quotas.values() if q.applies(shape.scopes)}
-    full = {ceiling: amount for ceiling, amount in asked.items() if amount > ceiling.left}  # what settles, settles soon
-    blockers = {(c.quota, c.resource): _blocker(c, amount) for c, amount in full.items()} | never
+    # what settles counts as left: it settles soon
+    left = {ceiling: ceiling.left - elsewhere.get((ceiling.quota, ceiling.resource), 0) for ceiling in asked}
+    full = {ceiling: amount for ceiling, amount in asked.items() if amount > left[ceiling]}
+    blockers = {(c.quota, c.resource): _blocker(c, amount, left[c]) for c, amount in full.items()} | never
     known = knowledge.observing or bool(asked and not unsure)
     return Outlook(
         _prospect(never=bool(never), blocked=bool(full) or kept, known=known),
@@ -96,8 +104,8 @@ def _last_in_line(handler: Handler, now: float) -> Request:
     return request
 
 
-def _blocker(ceiling: Ceiling, asked: int) -> Blocker:
-    return Blocker(ceiling.quota, ceiling.resource, asked, ceiling.left, ceiling.limited)
+def _blocker(ceiling: Ceiling, asked: int, left: int) -> Blocker:
+    return Blocker(ceiling.quota, ceiling.resource, asked, left, ceiling.limited)
 
 
 def _never(handler: Handler, why: tuple[str, str, int, int]) -> Blocker:

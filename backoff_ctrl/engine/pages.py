@@ -15,7 +15,7 @@ from .explaining import Explanation, NamespaceSnapshot, Snapshot, explain, names
 from .line import ROWS_MAX
 from .looking import reasons, waiting
 from .memory import Memory, remember
-from .outlook import nothing_known, outlook
+from .outlook import NOTHING_ELSEWHERE, nothing_known, outlook
 from .register import Gone
 from .roll import place_of
 
@@ -38,7 +38,7 @@ CEILINGS_MAX: Final = 128
 """A page ends with the namespace that brings it to so many ceilings."""
 WAITERS_MAX: Final = 64
 """Waiting requests on a page."""
-STEPS_MAX: Final = 500
+STEPS_MAX: Final = 250
 """A page of waiters ends when it took so many steps of about 2 us."""
 _STEPS: Final = 6  # for each waiting request, beside the estimate
 ROWS_LOOKED_AT: Final = 100
@@ -131,11 +131,22 @@ class Pages:
         handler = self._handlers.get(name)
         return None if handler is None else namespace_snapshot(handler, now)
 
-    def outlook(self, name: str, wanted: Iterable[tuple[Demand, int]], now: float) -> Outlook:
-        """Say what would happen to creates in a namespace that come now, each demand so many times."""
+    def outlook(
+        self,
+        name: str,
+        wanted: Iterable[tuple[Demand, int]],
+        now: float,
+        elsewhere: Mapping[tuple[str, str], int] = NOTHING_ELSEWHERE,
+    ) -> Outlook:
+        """Say what would happen to creates in a namespace that come now, each demand so many times.
+
+        ``elsewhere`` is what other gates hold and reserve there, by quota and resource.
+        """
         now = self._clock(now)
         handler = self._handlers.get(name)
-        return nothing_known(observing=self.is_watched(name)) if handler is None else outlook(handler, wanted, now)
+        if handler is None:
+            return nothing_known(observing=self.is_watched(name))
+        return outlook(handler, wanted, now, elsewhere)
 
     def is_watched(self, namespace: str) -> bool:
         """Say whether all quotas of the namespace are known, and their changes reported."""

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.engine.quantities import format_quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    Reader = Callable[[bytes], dict[str, Any] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One complete HTTP answer. ``made_here``: the gate wrote it, it did not come from the server."""
+    """One complete HTTP answer. ``made_here``: the gate wrote it, it did not come from the server.
+
+    ``reader`` reads the object in a body that is not JSON.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
     made_here: bool = field(default=False, compare=False)
+    reader: Reader | None = field(default=None, repr=False, compare=False)
     read: list[dict[str, Any] | None] = field(default_factory=list, init=False, repr=False, compare=False)
     """The cached result of ``json``: empty until its first call."""
 
@@ -29,14 +35,25 @@ class Answer:
         return 200 <= self.status < 300
 
     def json(self) -> dict[str, Any] | None:
-        """Return the body as a JSON object, None if it is not one. Parsed once: every call returns the same object."""
+        """Return the object in the body, None if there is none. Parsed once: every call returns the same object."""
         if not self.read:
-            try:
-                value = json.loads(self.body)
-            except ValueError:
-                value = None
-            self.read.append(value if isinstance(value, dict) else None)
+            self.read.append((self.reader or _read_json)(self.body))
         return self.read[0]
+
+    def said(self) -> bytes:
+        """Return the body as ``read_rejection`` takes it: as it is, or a Status in another form as JSON."""
+        if self.reader is None:
+            return self.body
+        status = self.json()
+        return self.body if status is None else json.dumps(status).encode()
+
+
+def _read_json(body: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 class NotSent(Exception):  # noqa: N818 - the engine's word for it
@@ -121,7 +138,7 @@ def _amount(resource: str, amount: int) -> str:
 
 def found_as_created(found: Answer) -> Answer:
     """Return the object that a lookup found as the 201 of its create."""
-    return Answer(201, found.headers, found.body, made_here=True)
+    return replace(found, status=201, made_here=True)
 
 
 def assumed_created(body: Mapping[str, Any]) -> Answer:

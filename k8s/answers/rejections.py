@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isfinite
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .lanes import RETRYABLE, Lane, lane_of
 from .quota_sentence import read_plain_quota_text, read_quota_text
 from .status import open_answer
 
-__all__ = ["Lane", "Rejection", "read_rejection"]
+if TYPE_CHECKING:
+    from .answer import Answer
+
+__all__ = ["Lane", "Rejection", "read_rejection", "rejection_of"]
 
 LONGEST_RETRY_AFTER: Final = 3_600.0  # seconds; a longer Retry-After is cut to this
 LEVEL: Final = "x-kubernetes-pf-prioritylevel-uid"
@@ -75,6 +78,11 @@ def read_rejection(status: int, headers: Mapping[str, str], body: bytes | str) -
     if lane is Lane.RBAC and _is_starting(headers):
         lane = Lane.NOT_READY
     return Rejection(lane, said.message or said.reason, lane in RETRYABLE, retry_after, quota)
+
+
+def rejection_of(answer: Answer) -> Rejection:
+    """Read an answer that may be in another form than JSON."""
+    return read_rejection(answer.status, answer.headers, answer.said())
 
 
 def _read_plain(headers: Mapping[str, str], body: bytes) -> Rejection | None:

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 OTHER: Final = "choose another file with --kubeconfig"
+_REACHING: Final = (
+    "host", "ssl_ca_cert", "ca_cert_data", "verify_ssl", "assert_hostname", "tls_server_name",
+    "disable_strict_ssl_verification", "proxy", "proxy_headers", "no_proxy",
+)  # fmt: skip
+"""What a configuration says of how to reach the server, and to know it again."""
 _CONTENTS: Final = re.compile(r"\{.*\}")
 
 
@@ -50,6 +55,19 @@ class ClusterAccess:
     def tls(self) -> ssl.SSLContext:
         """Return the TLS settings (trusted authorities, client certificate) that the official client would use."""
         return tls_of(self.configuration)
+
+    def as_bearer(self, token: str) -> ClusterAccess:
+        """Return the same cluster as the owner of a token sees it; an empty one stands for nobody.
+
+        Only how to reach the server is taken over, field by field: no credential of ours, known today or added to the
+        client later, goes along. A client certificate would even count for more than the token.
+        """
+        bearer = Configuration()
+        for name in _REACHING:
+            if hasattr(self.configuration, name):
+                setattr(bearer, name, getattr(self.configuration, name))
+        bearer.api_key = {"authorization": f"Bearer {token}"} if token else {}
+        return ClusterAccess(bearer, self.namespace, "the token of whoever asks")
 
     @property
     def detour(self) -> dict[str, Any]:

@@ -18,8 +18,13 @@ def credentials(settings: Mapping[str, Any]) -> dict[str, str]:
 def tls_of(configuration: Any) -> ssl.SSLContext:
     """Return the TLS settings that the official client would use: trusted authorities, client certificate.
 
-    Raises ``OSError`` or ``ValueError`` if the files of the configuration cannot be used.
+    A configuration that makes them itself has ``made_tls``. Raises ``OSError`` or ``ValueError`` if its files cannot
+    be used.
     """
+    made = getattr(configuration, "made_tls", None)
+    if callable(made):
+        context: ssl.SSLContext = made()
+        return context
     context = ssl.create_default_context(
         cafile=configuration.ssl_ca_cert, cadata=getattr(configuration, "ca_cert_data", None)
     )

@@ -17,7 +17,7 @@ from backoff_ctrl.k8s.answers.answer import (
     exceeded_quota,
     refused_here,
 )  # fmt: skip
-from backoff_ctrl.k8s.answers.rejections import Lane, Rejection, read_rejection
+from backoff_ctrl.k8s.answers.rejections import Lane, Rejection, rejection_of
 
 from .actions import (
     NEXT,
@@ -69,8 +69,8 @@ class Conversation(Looking):
     __slots__ = ("_paused", "_refreshing", "_stopped", "rejection", "sends", "state")
 
     def __init__(self, creation: Creation, rng: random.Random, signature: Signature = UNSIGNED) -> None:
-        """Draw the name and the create id, before anything is sent."""
-        named = name_create(
+        """Draw the name and the create id before anything is sent, unless they were drawn before."""
+        named = creation.named or name_create(
             creation.body,
             namespace=creation.namespace,
             resource=creation.resource,
@@ -148,7 +148,7 @@ class Conversation(Looking):
     def _exceeded(self, quota: str, resource: str, amounts: Sequence[int], hint: str = "") -> Answer:
         """Make the refusal that the server would give."""
         answer = exceeded_quota(self.creation.resource, self.named.name, quota, {resource: amounts}, hint)
-        self.rejection = read_rejection(answer.status, answer.headers, answer.body)
+        self.rejection = rejection_of(answer)
         return answer
 
     def _so_far(self, *, in_doubt: bool) -> str:
@@ -184,7 +184,7 @@ class Conversation(Looking):
         if event.answer.ok:
             self.rejection = None
             return Return(event.answer, created_as(event.answer, self.named.body, self.creation.resource))
-        self.rejection = read_rejection(event.answer.status, event.answer.headers, event.answer.body)
+        self.rejection = rejection_of(event.answer)
         lane = self.rejection.lane
         treatment = TREATMENTS[lane]
         if self._patience.wears_out(lane, treatment):

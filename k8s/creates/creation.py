@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from backoff_ctrl.engine.demand import Demand
+    from backoff_ctrl.engine.seats import Identity
+
+    from .naming import Named
     from .wait import Wait
 
 PRIORITY_MAX: Final = 2**31 - 1  # as Kubernetes' own priorities
@@ -39,6 +43,10 @@ class Creation:
 
     ``server`` and ``credential`` select the overload window (any strings that tell two of them apart); ``resource``
     is ``pods`` or ``jobs.batch``. The options are those of ``Options``. Raises ``OptionError`` for a wrong one.
+
+    The last four are a proxy's, which sends for other programs. ``seat``: whose place it takes, and keeps if it leaves
+    uncreated, for twice ``retry_after`` seconds or the policy's ``seat_ttl``. ``demand``: what it is charged, where the
+    body does not say. ``named``: its name and id, drawn before; None: they are drawn.
     """
 
     server: str
@@ -51,6 +59,10 @@ class Creation:
     key: str | None = None
     on_wait: Callable[[Wait], object] | None = field(default=None, repr=False)
     gang: Any = None  # the admitted gang that it may be a member of
+    seat: Identity | None = None
+    retry_after: float = 0.0
+    demand: Demand | None = field(default=None, repr=False)
+    named: Named | None = field(default=None, repr=False)
     asked: dict[str, Any] | None = None  # the body as its caller gave it, where a gang's label was added to it
 
     def __post_init__(self) -> None:

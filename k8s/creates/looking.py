@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.engine.outcomes import Created, Failed, Outcome, Rejected
 from backoff_ctrl.k8s.answers.answer import already_exists, assumed_created, found_as_created
-from backoff_ctrl.k8s.answers.rejections import Lane, read_rejection
+from backoff_ctrl.k8s.answers.rejections import Lane, rejection_of
 
 from .actions import Action, Answered, JoinLine, LookUp, Pause, Raise, Refresh, Return, Send, Unknown, Unsent
 from .creation import KeyReusedError
@@ -96,7 +96,7 @@ class Looking:
         if event.answer.status == 404:
             self._looked_at = event.now
             return self._absent()
-        lane = read_rejection(event.answer.status, event.answer.headers, event.answer.body).lane
+        lane = rejection_of(event.answer).lane
         if lane is Lane.RBAC:
             self._may_look = False
             return self._blind()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.engine.outcomes import Created, Expired, Failed, Outcome, Overloaded
 from backoff_ctrl.k8s.answers.answer import found_as_created
-from backoff_ctrl.k8s.answers.rejections import Rejection, read_rejection
+from backoff_ctrl.k8s.answers.rejections import Rejection, rejection_of
 
 from .actions import Action, Answered, Cancelled, Event, LookUp, Raise, Return, Send, State, Unknown, Unsent
 from .creation import KeyReusedError
@@ -88,7 +88,7 @@ class Ungated:
         self.last = event.answer
         if event.answer.ok:
             return Created()
-        self.rejection = read_rejection(event.answer.status, event.answer.headers, event.answer.body)
+        self.rejection = rejection_of(event.answer)
         treatment = TREATMENTS[self.rejection.lane]
         if treatment.reaction is Reaction.LEARN:
             return rejected(self.rejection, event.sent)

@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.engine.outcomes import Abandoned, Outcome
-from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.creates.actions import (
     Action,
     Answered,
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
 
     from backoff_ctrl.engine.requests import Request
     from backoff_ctrl.engine.tickets import Refusal
+    from backoff_ctrl.k8s.answers.answer import Answer
     from backoff_ctrl.k8s.creates.creation import Creation
     from backoff_ctrl.k8s.creates.wait import Wait
 
@@ -194,7 +194,7 @@ class Driver(Guarded):
             if self.over:
                 return
             self.machine.state = State.OVER
-        self._perform(Return(Answer(answer.status, answer.headers, answer.body, made_here=True)))
+        self._perform(Return(replace(answer, made_here=True)))
 
     # -- called by the ledger (Waiter) ---------
 
@@ -296,9 +296,9 @@ class Driver(Guarded):
             self._held = None
         if not rejoined or request is None:
             self._request = request = self._ledger.request(self.creation)
-            self._ledger.stand(request, self)
+            self._ledger.stand(request, self, self.creation.seat)
         if self.over:  # cancelled meanwhile
-            self._ledger.leave(request)
+            self._leave()
         elif request.state == "waiting":
             self._ledger.note(lambda observer: observer.waits(self, request))
             self._begin_tale(request)
@@ -364,7 +364,7 @@ class Driver(Guarded):
         if self._lists:
             self._release_others()
         if self._request is not None and self._request.state == "waiting":
-            self._ledger.leave(self._request)
+            self._ledger.leave(self._request, self.creation.seat, self.creation.retry_after)
 
     def _pass(self) -> None:
         if self.machine.state is State.LINE:  # else it was admitted or cancelled meanwhile
@@ -375,5 +375,8 @@ class Driver(Guarded):
         held = self._held
         if held is not None:
             held.taken = True
-            self._ledger.settle(held, outcome or Abandoned())
+            seat, retry_after = self.creation.seat, self.creation.retry_after
+            if outcome is None or isinstance(outcome, Abandoned):
+                outcome = Abandoned(seat, retry_after)
+            self._ledger.settle(held, outcome, seat=seat, retry_after=retry_after)
             self._held = None  # last: if a Ctrl-C breaks this off, it is done again

@@ -110,6 +110,11 @@ class Guarded(Follower):
         return self._ledger.timers.now() - self.began
 
     @property
+    def in_doubt(self) -> bool:
+        """Whether a send was not answered, so that the object may be stored."""
+        return self._in_doubt
+
+    @property
     def create_id(self) -> str:
         """What its object's annotation says; empty if it has none."""
         named = self.machine.named

@@ -106,7 +106,7 @@ class Ledger(GangDesk):
     def request(self, creation: Creation) -> Request:
         """Describe a create to the engine. A manifest that can't be read demands nothing: the server will say why."""
         try:
-            demand = remembered_footprint(creation.body, creation.resource)
+            demand = creation.demand or remembered_footprint(creation.body, creation.resource)
         except FootprintError:
             demand = Demand({})
         except Exception as error:  # noqa: BLE001 - law 18: the create passes, the error is counted and logged

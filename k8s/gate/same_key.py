@@ -26,6 +26,7 @@ class SameKey:
         """None is known yet."""
         self._lock = threading.Lock()
         self._lines: dict[tuple[str, ...], list[Follower]] = {}
+        self._following: dict[str, dict[Follower, None]] = {}  # by namespace
 
     def enter(self, create: Follower) -> bool:
         """Say whether the create may begin; if not, it will be told to go on (``followed``).
@@ -38,7 +39,14 @@ class SameKey:
                 raise KeyReusedError(create.creation.key, line[0].creation.label)
             if create not in line:
                 line.append(create)
-            return line[0] is create
+            first = line[0] is create
+            self._note(create, follows=not first)
+            return first
+
+    def following(self, namespace: str) -> list[Follower]:
+        """Return the creates of a namespace that wait for another one with their key, the first one first."""
+        with self._lock:
+            return list(self._following.get(namespace, ()))
 
     def leave(self, create: Follower, owe: Callable[[Callable[[], None]], object]) -> None:
         """Note that a create has ended; owe those that followed it a call, so that they go on."""
@@ -52,14 +60,25 @@ class SameKey:
                 for each in line[1:]:
                     owe(partial(each.followed, made))
             line.remove(create)
+            self._note(create, follows=False)
             if not line:
                 del self._lines[identity]
+
+    def _note(self, create: Follower, *, follows: bool) -> None:
+        namespace = create.creation.namespace
+        if follows:
+            self._following.setdefault(namespace, {})[create] = None
+        elif create in (known := self._following.get(namespace, {})):
+            del known[create]
+            if not known:
+                del self._following[namespace]
 
 
 class Follower(ABC):
     """The part of a driver that follows another create with its key."""
 
     __slots__ = ("follows",)
+    began: float
     creation: Creation
     machine: Conversation | Ungated
     answer: Answer | None

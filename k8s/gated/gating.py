@@ -7,10 +7,11 @@ import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from backoff_ctrl.k8s.creates.calls import creation, is_gated, read_target, teaching
+from backoff_ctrl.k8s.creates.calls import creation, is_gated, read_target
 from backoff_ctrl.k8s.creates.creation import Options
 from backoff_ctrl.k8s.creates.modes import mode_of
 from backoff_ctrl.k8s.gate.door import Door
+from backoff_ctrl.k8s.gate.passing import Passed, heed
 from backoff_ctrl.k8s.gate.transport import raised_by_us
 from backoff_ctrl.k8s.sharing.environment import environment
 from backoff_ctrl.k8s.sharing.process import Share
@@ -110,15 +111,10 @@ class Gating(Generic[G]):
         self.gate.ledger.met = True
         if status == 401:
             self.token.forget()
-        elif status == 403:
-            target = read_target(self.configuration.host, url)
-            taught = None if target is None else teaching(target, status, headers, refusal, body)
-            if target is not None and taught is not None:
-                self.gate.ledger.learn(target.namespace, *taught, sent)
-        elif status == 200 and method.upper() == "DELETE":
+        elif status == 403 or (status == 200 and method.upper() == "DELETE"):
             target = read_target(self.configuration.host, url)
             if target is not None:
-                self.gate.ledger.hint_release(target.namespace)
+                heed(self.gate.ledger, target, Passed(method, status, headers, refusal, sent, body))
 
     # -- errors of ours: law 18 ---------
 

@@ -32,6 +32,15 @@ _MALFORMED: Final = (
 )  # raised for entries that are no objects, dates after the year 9999, lists in place of names
 
 
+class AbsentError(ReachError):
+    """The namespace or the quota that was asked for does not exist; ``what`` says which."""
+
+    def __init__(self, what: str, message: str) -> None:
+        """``what`` is ``namespace`` or ``quota``."""
+        super().__init__(message)
+        self.what = what
+
+
 class _ExpiredError(Exception):
     """The ``continue`` token expired: the list took longer than the server remembers."""
 
@@ -86,14 +95,16 @@ class HoldingsReader:
                 "the kinds that they charge, such as view, or choose another namespace with --namespace"
             )
         if not listed and self._reach.ask("GET", f"/api/v1/namespaces/{self._namespace}")[0] == 404:
-            raise ReachError(f"namespace {where} does not exist: check the name, or choose another with --namespace")
+            raise AbsentError(
+                "namespace", f"namespace {where} does not exist: check the name, or choose another with --namespace"
+            )
         found = [each for each in listed if isinstance(each, dict)]
         if wanted is None:
             return found
         by_name = {quota_name(each): each for each in found}
         if wanted not in by_name:
             known = f"choose one of {', '.join(by_name)}" if by_name else "that namespace has no quotas"
-            raise ReachError(f"quota {wanted} does not exist in {where}: {known}")
+            raise AbsentError("quota", f"quota {wanted} does not exist in {where}: {known}")
         return [by_name[wanted]]
 
     def _objects(self, kind: str) -> list[Any] | str:

@@ -70,7 +70,16 @@ class Creates(Protocol):
         """Say whether ``passed`` needs the body of this answer to a request that passes, if it is short."""
 
     def passed(self, head: Head, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
-        """Learn from an answer to a request that passed: a quota's refusal, or a deletion that makes room."""
+        """Learn from an answer to a request that passed, if ``watches`` chose it: a refusal, or a deletion.
+
+        ``body`` is without its framing, and empty where it was long.
+        """
+
+    async def close(self, limit: float = 10.0) -> None:
+        """Hand back what is held, at the end: each ``answer`` under way returns soon, none is held anew.
+
+        Returns once what was sent has been answered, after ``limit`` seconds at most.
+        """
 
 
 def first(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> bytes | None:

@@ -19,7 +19,7 @@ from backoff_ctrl.k8s.watching.watch import QuotaWatch
 
 from .apart import set_apart
 from .runs import Result, count, replay
-from .workload import POD_LABEL
+from .workload import POD_LABEL, QUOTA_NAME
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
@@ -133,6 +133,25 @@ class HttpCluster:
             answer = await self._ask("GET", path)
             found.update(pod["metadata"]["labels"][POD_LABEL] for pod in json.loads(answer.body)["items"])
         return found
+
+    async def furnish(self, quotas: Mapping[str, Mapping[str, str]]) -> None:
+        """Give a sandbox these namespaces, each with a quota of this ``spec.hard``."""
+        for namespace, hard in quotas.items():
+            named = {"metadata": {"name": namespace}}
+            await self._ask("POST", "namespaces", {"apiVersion": "v1", "kind": "Namespace", **named})
+            path = f"namespaces/{namespace}/resourcequotas"
+            quota = {"metadata": {"name": QUOTA_NAME}, "spec": {"hard": dict(hard)}}
+            body = {"apiVersion": "v1", "kind": "ResourceQuota", **quota}
+            if not (await self._ask("POST", path, body)).ok:  # it is there, of an earlier workload
+                await self._ask("PUT", f"{path}/{QUOTA_NAME}", body)
+
+    async def clear_away(self) -> None:
+        """Delete the pods of a sandbox that have ended, and forget what was recorded."""
+        self.admitted_at.clear()
+        self.usage.clear()
+        for item in json.loads((await self._ask("GET", "pods?fieldSelector=status.phase%3DSucceeded")).body)["items"]:
+            where = item["metadata"]
+            await self._ask("DELETE", f"namespaces/{where['namespace']}/pods/{where['name']}?gracePeriodSeconds=0")
 
     def record_usage(self) -> None:
         """Record every change of the quotas in ``usage`` until the context ends, for the picture."""

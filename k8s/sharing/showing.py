@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from backoff_ctrl.k8s.gate.door import Door
     from backoff_ctrl.k8s.gate.ledger import Ledger
+    from backoff_ctrl.k8s.status.documents import Documents
     from backoff_ctrl.k8s.status.server import StatusServer
     from backoff_ctrl.k8s.watching.status import WatchBook
 
@@ -71,18 +72,27 @@ def trace(ledger: Ledger) -> None:
         log.error("creates are not traced: %s", error)  # noqa: TRY400
 
 
-def serve_status(*gates: Door, listen: str = "127.0.0.1:9095") -> StatusServer:
+def serve_status(*gates: Door, listen: str = "127.0.0.1:9095", exact: bool = False) -> StatusServer:
     """Serve the status of these gates over HTTP; without any, of whatever the gated clients of this process share.
 
     Returns the server: ``url`` is where it is, ``close()`` ends it, and so does the end of the process. If the port is
-    in use, the next free one is taken. Raises ``ValueError`` for an address that other machines could reach.
+    in use, the next free one is taken; with ``exact`` that raises ``OSError``. Raises ``ValueError`` for an address
+    that other machines could reach.
     """
     from backoff_ctrl.k8s.status.address import read_address  # noqa: PLC0415
     from backoff_ctrl.k8s.status.serving import SERVICE  # noqa: PLC0415
 
     read_address(listen)
     _add(gates)
-    return SERVICE.serve(listen)
+    return SERVICE.serve(listen, exact=exact)
+
+
+def shown() -> Documents:
+    """Begin to count what is shared, and return its documents: for a program that serves them itself."""
+    from backoff_ctrl.k8s.status.serving import SERVICE  # noqa: PLC0415
+
+    _add(())
+    return SERVICE.documents
 
 
 def status_collector(*gates: Door, series_max: int = 50_000) -> Any:

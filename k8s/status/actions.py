@@ -43,7 +43,7 @@ class Actions:
         given = {name.lower(): value for name, value in headers.items()}
         self._check(given)
         name = path.removeprefix(PREFIX)
-        asked = _read(given.get("content-type", ""), body, ACTIONS[name])
+        asked = read_action(given.get("content-type", ""), body, ACTIONS[name])
         operator = Operator(asked.pop("by", ""), asked.pop("why", ""), place)
         try:
             done = getattr(self._acts, name)(operator, *(asked[key] for key in ACTIONS[name]))
@@ -67,7 +67,8 @@ class Actions:
             )  # fmt: skip
 
 
-def _read(content_type: str, body: bytes, needed: Mapping[str, type]) -> dict[str, Any]:
+def read_action(content_type: str, body: bytes, needed: Mapping[str, type]) -> dict[str, Any]:
+    """Return the checked body of an action that needs these. Raises ``ProblemError``."""
     if content_type.partition(";")[0].strip().lower() != "application/json":
         raise ProblemError(415, "send the body as application/json", "#/headers/Content-Type")
     try:

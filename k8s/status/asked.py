@@ -29,7 +29,7 @@ _TITLES: Final = {
     408: "Request Timeout", 409: "Conflict",
     411: "Length Required", 413: "Content Too Large", 414: "URI Too Long", 415: "Unsupported Media Type",
     422: "Unprocessable Content", 431: "Request Header Fields Too Large",
-    500: "Internal Server Error", 501: "Not Implemented", 503: "Service Unavailable",
+    500: "Internal Server Error", 501: "Not Implemented", 502: "Bad Gateway", 503: "Service Unavailable",
     505: "HTTP Version Not Supported",
 }  # fmt: skip
 

@@ -141,6 +141,13 @@ METRICS: Final = (
         ("namespace", "kind", "outcome"),
     ),
     Metric(
+        "backoff_ctrl_declines_total",
+        "counter",
+        "Creates that the gate itself refused, by why: never-fits, waited-too-long, too-many-waiting and so on.",
+        "creates",
+        ("namespace", "reason"),
+    ),
+    Metric(
         "backoff_ctrl_attempts_total",
         "counter",
         "Creates sent to the API server, each time, by what it answered: created, or the lane of its refusal.",

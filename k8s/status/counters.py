@@ -63,12 +63,13 @@ class Histogram:
 class NamespaceCounts:
     """What was counted in one namespace."""
 
-    __slots__ = ("attempts", "creates", "probes", "refusals", "saved", "shadow", "waits")
+    __slots__ = ("attempts", "creates", "declines", "probes", "refusals", "saved", "shadow", "waits")
 
     def __init__(self) -> None:
         """Start with nothing counted."""
         self.creates: Counter[tuple[str, str]] = Counter()  # ended, by kind and outcome
         self.attempts: Counter[tuple[str, str]] = Counter()  # by kind, and lane or "created"
+        self.declines: Counter[str] = Counter()  # by reason
         self.refusals: Counter[tuple[str, str]] = Counter()  # by quota and resource
         self.probes: Counter[str] = Counter()  # passed, refused, or undecided
         self.shadow: Counter[str] = Counter()
@@ -78,7 +79,7 @@ class NamespaceCounts:
     def copy(self) -> NamespaceCounts:
         """Return a copy that no longer changes."""
         copied = NamespaceCounts()
-        for name in ("creates", "attempts", "refusals", "probes", "shadow"):
+        for name in ("creates", "attempts", "declines", "refusals", "probes", "shadow"):
             setattr(copied, name, getattr(self, name).copy())
         copied.waits = self.waits and self.waits.copy()
         copied.saved = self.saved
@@ -199,7 +200,11 @@ class Counters:
     def declined(self, create: Seen, refusal: Refusal) -> None:
         """Note that the engine refuses a create."""
         self._wait(create).declined = True
-        self._tell("declined", create, reason=refusal.reason)
+        with self._lock:
+            self._counts(create).declines[refusal.reason] += 1
+        never = refusal.never
+        named = {} if never is None else {"quota": never[0], "resource": never[1]}
+        self._tell("declined", create, reason=refusal.reason, **named)
 
     def ended(self, create: Seen) -> None:
         """Count how a create ended, and how long it waited."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from backoff_ctrl.engine.gangs import Reservation
 from backoff_ctrl.engine.quantities import format_quantity
+from backoff_ctrl.k8s.creates.wait import SAME_KEY
 from backoff_ctrl.k8s.gate.telling.stories import owner_of
 
 from .asked import ProblemError, cursor
@@ -35,7 +36,7 @@ from .sources import shown
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from backoff_ctrl.engine.explaining import CeilingSnapshot
+    from backoff_ctrl.engine.explaining import CeilingSnapshot, NamespaceSnapshot
     from backoff_ctrl.engine.looking import WaitingSnapshot
     from backoff_ctrl.k8s.creates.creation import Creation
 
@@ -96,6 +97,8 @@ class Documents:
                 create = source.ledger.waiter_of(each.request)
                 if create is not None:  # else it was admitted meanwhile
                     yield [number, name, *each.place], waiting_item(source, create, each)
+            for follower, behind in source.followers(name, place):
+                yield [number, name, *behind], _following_item(source, follower)
 
     def request(self, id: str) -> RequestHistory:  # noqa: A002 - what the URL calls it
         """Return one create's history. Raises ``ProblemError`` if nothing is known of it."""
@@ -125,6 +128,8 @@ class Documents:
         )
 
     def _waits_now(self, source: Source, create: Any) -> Waiting | None:
+        if create.follows:
+            return _following_item(source, create)
         request = create.request
         if request is None or request.state != "waiting":
             return None
@@ -229,13 +234,39 @@ def _ceiling(source: Source, key: tuple[str, str, str], found: CeilingSnapshot, 
         source=found.source,
         heard_at=text(now - found.age) or "",
         block=block,
+        trend=None if found.trend is None else quantity(found.trend, resource),
     )
 
 
 def waiting_item(source: Source, create: Any, each: WaitingSnapshot) -> Waiting:
     """Return one waiting create."""
-    creation, why = create.creation, each.why
-    text = source.clock.text
+    why, text = each.why, source.clock.text
+    return _waiting_item(
+        source,
+        create,
+        since=text(each.request.joined) or "",
+        place=why.place,
+        reason=why.reason,
+        blockers=[
+            Blocker(b.quota, b.resource, *(quantity(n, b.resource) for n in (b.asked, max(0, b.left), b.limited)))
+            for b in each.blockers
+        ],
+        next_probe_at=None if why.next_probe is None else text(each.at + why.next_probe),
+        estimated_at=None if why.estimate is None else text(each.at + why.estimate),
+    )
+
+
+def _following_item(source: Source, create: Any) -> Waiting:
+    """Return a create that waits for another one with its key, and has no place in line."""
+    since = source.clock.text(create.began) or ""
+    return _waiting_item(
+        source, create, since=since, place=None, reason=SAME_KEY, blockers=[], next_probe_at=None, estimated_at=None
+    )
+
+
+def _waiting_item(source: Source, create: Any, **waits: Any) -> Waiting:
+    """Return a create with how it waits."""
+    creation = create.creation
     return Waiting(
         id=create.create_id,
         gate=source.name,
@@ -246,15 +277,7 @@ def waiting_item(source: Source, create: Any, each: WaitingSnapshot) -> Waiting:
         labels=_labels(creation),
         gang=_gang(create),
         priority=creation.priority,
-        since=text(each.request.joined) or "",
-        place=why.place,
-        reason=why.reason,
-        blockers=[
-            Blocker(b.quota, b.resource, *(quantity(n, b.resource) for n in (b.asked, max(0, b.left), b.limited)))
-            for b in each.blockers
-        ],
-        next_probe_at=None if why.next_probe is None else text(each.at + why.next_probe),
-        estimated_at=None if why.estimate is None else text(each.at + why.estimate),
+        **waits,
     )
 
 
@@ -277,14 +300,19 @@ def namespace_item(source: Source, name: str) -> Namespace:
         namespace=name,
         mode=source.ledger.mode(name),
         watch=_watch(source, name),
-        waiting=0 if snapshot is None else snapshot.waiting,
+        waiting=(0 if snapshot is None else snapshot.waiting) + len(source.followers(name)),
         oldest_since=source.clock.text(oldest),
         in_flight=0 if snapshot is None else snapshot.outstanding,
         quotas=0 if snapshot is None else len(snapshot.quotas),
+        holding=snapshot is not None and _holds(snapshot),
         paused=source.ledger.is_halted(name),
         slowed_until=source.clock.text(now + brake.closed_for) if brake is not None and slowed else None,
         counted=_counted(source, name),
     )
+
+
+def _holds(snapshot: NamespaceSnapshot) -> bool:
+    return any(each.held or each.reserved for resources in snapshot.quotas.values() for each in resources.values())
 
 
 def decision(told: Told) -> Decision:

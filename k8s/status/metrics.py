@@ -10,6 +10,8 @@ import platform
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from backoff_ctrl.k8s.creates.wait import SAME_KEY
+
 from .catalogue import METRICS, SERIES_MAX, Metric
 from .counters import Histogram
 from .documents import flow_name
@@ -53,8 +55,9 @@ class Sample(NamedTuple):
 class Gathered:
     """All samples by metric, and how many series were left out."""
 
-    def __init__(self, series_max: int) -> None:
-        """Take in at most so many series; those of the gates themselves in any case."""
+    def __init__(self, series_max: int, only: Callable[[Metric], bool]) -> None:
+        """Take in at most so many series, those of the gates themselves in any case; ``only`` says which metrics."""
+        self._only = {metric.name.removeprefix(PREFIX) for metric in METRICS if only(metric)}
         self.by_name: dict[str, dict[tuple[str, ...], Value]] = defaultdict(dict)
         self.series = 0
         self.left_out = 0
@@ -62,7 +65,7 @@ class Gathered:
 
     def take(self, samples: Iterable[Sample], *, always: bool = False) -> None:
         """Take in samples that belong together, or leave all of them out."""
-        taken = list(samples)
+        taken = [sample for sample in samples if sample.name in self._only]
         count = sum(sample.series for sample in taken)
         if not always and self.series + count > self._series_max:
             self.left_out += count
@@ -73,9 +76,17 @@ class Gathered:
             of_metric[labels] = value if labels not in of_metric else _both(name, of_metric[labels], value)
 
 
-def gather(documents: Documents, streams: Streams | None = None, series_max: int = SERIES_MAX) -> Gathered:
-    """Gather all samples. A namespace is left out as a whole, those first that became known last."""
-    found = Gathered(series_max)
+def gather(
+    documents: Documents,
+    streams: Streams | None = None,
+    series_max: int = SERIES_MAX,
+    only: Callable[[Metric], bool] = lambda _: True,
+) -> Gathered:
+    """Gather all samples of the metrics that ``only`` wants.
+
+    A namespace is left out as a whole, those first that became known last.
+    """
+    found = Gathered(series_max, only)
     version = (documents.version, platform.python_version())
     found.take([Sample("build_info", version, 1)], always=True)
     if streams is not None:
@@ -101,11 +112,11 @@ def exposition(
     only: Callable[[Metric], bool] = lambda _: True,
 ) -> list[bytes]:
     """Write all samples in Prometheus' text format, in pieces; ``only`` says it of metrics that are wanted."""
-    found = gather(documents, streams, series_max)
+    found = gather(documents, streams, series_max, only)
     pieces = []
     for metric in METRICS:
         samples = found.by_name.get(metric.name.removeprefix(PREFIX))
-        if samples and only(metric):
+        if samples:
             kind = "gauge" if metric.kind == "info" else metric.kind
             pieces.append(f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {kind}\n".encode())
             pieces += ["".join(_lines(metric, *sample)).encode() for sample in sliced(samples.items())]
@@ -190,6 +201,8 @@ def _of_namespace(source: Source, name: str) -> Iterator[Sample]:
             yield Sample("mode", (name, each), 1)
     yield from _counted(name, source.counters.of(name))
     yield from _watched(source, name)
+    if followers := len(source.followers(name)):
+        yield Sample("waiting", (name, SAME_KEY), followers)
     if found is None:
         return
     snapshot, now = found
@@ -233,6 +246,8 @@ def _ceiling(labels: tuple[str, str, str], ceiling: CeilingSnapshot, heard: floa
 def _counted(name: str, counts: NamespaceCounts) -> Iterator[Sample]:
     for (kind, outcome), count in counts.creates.items():
         yield Sample("creates_total", (name, kind, outcome), count)
+    for reason, count in counts.declines.items():
+        yield Sample("declines_total", (name, reason), count)
     for (kind, answer), count in counts.attempts.items():
         yield Sample("attempts_total", (name, kind, answer), count)
     for result, count in counts.probes.items():

@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -14,7 +15,7 @@ from backoff_ctrl.k8s.acting.acts import Acts
 from .actions import ACTIONS, PREFIX, Actions
 from .asked import ProblemError, wanted
 from .documents import Documents, decision
-from .explaining.bodies import namespace_of, read_manifest
+from .explaining.bodies import confirm_wanted, namespace_of, read_manifest
 from .explaining.document import explained_by
 from .metrics import CONTENT_TYPE, exposition
 from .shapes import Page
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 JSON: Final = "application/json"
 FAILURES_MAX: Final = 100
 PAGING: Final = ("limit", "after")
+REASONS_MAX: Final = 20
+"""Reasons of ``/readyz`` by gate."""
 
 
 @dataclass
@@ -68,7 +71,7 @@ class Routes:
             "/v1/gates": lambda asked: self._plain(asked, self.documents.gates),
             "/metrics": self._metrics,
             "/livez": lambda _: _text("ok\n"),
-            "/readyz": lambda _: _text("ok\n"),
+            "/readyz": lambda _: self._readyz(),
             "/version": lambda _: Found(body=[as_json({"version": documents.version}).encode()]),
         }
 
@@ -141,10 +144,22 @@ class Routes:
         return Found(stream=(seq, first, wanted(asked.query, "namespace")))
 
     def _explain(self, asked: Asked, headers: Mapping[str, str], body: bytes) -> Found:
-        asked.allow(("namespace",))
+        asked.allow(("namespace", "confirm"))
+        if confirm_wanted(asked.query):
+            raise ProblemError(
+                403,
+                "a gate can't ask the server with your rights, and does not lend its own: ask backoff-ctrl serve, or "
+                "use backoff-ctrl explain --kubeconfig FILE --confirm",
+                "#/query/confirm",
+            )
         manifest = read_manifest(body, headers.get("Content-Type", ""))
         namespace = namespace_of(manifest, wanted(asked.query, "namespace"))
         return Found(body=[as_json(explained_by(self.documents.sources, manifest, namespace)).encode()])
+
+    def _readyz(self) -> Found:
+        """Say whether all that was watched still is; the gate goes on in any case, by timers."""
+        reasons = [reason for source in self.documents.sources for reason in islice(source.unready(), REASONS_MAX)]
+        return _text("".join(f"{reason}\n" for reason in reasons) or "ok\n", 503 if reasons else 200)
 
     def _act(self, asked: Asked, headers: Mapping[str, str], body: bytes) -> Found:
         asked.allow(())
@@ -182,5 +197,5 @@ def _document(document: Any) -> Found:
     return Found(body=[as_json(document).encode()], etag=f'"{etag}"')
 
 
-def _text(text: str) -> Found:
-    return Found(content_type="text/plain; charset=utf-8", body=[text.encode()])
+def _text(text: str, status: int = 200) -> Found:
+    return Found(status, content_type="text/plain; charset=utf-8", body=[text.encode()])

@@ -56,26 +56,29 @@ class Block:
 
 @dataclass
 class Ceiling:
-    """One resource of one quota. ``headroom`` is limited - used - held - reserved: a hint, the server decides."""
+    """One resource of one quota. ``headroom`` is limited - used - held - reserved, as far as they are known: a hint."""
 
     namespace: str
     quota: str
     resource: str
     limited: str
     used: str
-    held: str
-    """What creates in flight, or answered a moment ago, will be charged."""
-    reserved: str
-    """What gangs may still draw."""
+    held: str | None
+    """What creates in flight, or answered a moment ago, will be charged. Null: no gate tells."""
+    reserved: str | None
+    """What gangs may still draw. Null: no gate tells."""
     headroom: str
     unsettled: str
     """The part of the headroom that was reported so lately that the server may not know of it."""
-    kept: bool
-    """Whether its room is kept for a create that was overtaken often."""
+    kept: bool | None
+    """Whether its room is kept for a create that was overtaken often. Null: no gate tells."""
     source: Source
     """``observed`` in the ResourceQuota, or ``learned`` from a refusal."""
     heard_at: str
     block: Block | None
+    trend: str | None = None
+    """By how much ``used`` rose in the last minutes (2.5 to 5): ``"4"``, ``"-500m"`` if it fell, ``"0"``. Null: it is
+    not known for so long, or nothing was heard of it since."""
 
 
 @dataclass
@@ -116,8 +119,8 @@ class Waiting:
     gang: str | None
     priority: int
     since: str
-    place: int
-    """1 for the first in line of its namespace."""
+    place: int | None
+    """1 for the first in line of its namespace. Null: it stands in none, as another create with its key does."""
     reason: Reason
     blockers: list[Blocker]
     next_probe_at: str | None
@@ -223,6 +226,8 @@ class Namespace:
     """Since when the create waits that waits longest."""
     in_flight: int
     quotas: int
+    holding: bool
+    """Whether anything is held or reserved there: ``ceilings`` say what."""
     paused: bool
     """An operator paused it: its creates wait until it is resumed."""
     slowed_until: str | None
@@ -310,6 +315,23 @@ class ExplainedPart:
 
 
 @dataclass
+class Confirmation:
+    """What the API server answered to a dry run of the create, with the rights of whoever asked."""
+
+    verdict: Verdict
+    """What its answer means; ``unknown`` where it says nothing about room."""
+    agrees: bool | None
+    """Whether ``verdict`` of the explanation says the same; null where the server's answer can't be compared."""
+    status: int
+    lane: str | None
+    """The class of a refusal, as ``backoff-ctrl classify`` says it."""
+    message: str
+    blockers: list[Blocker]
+    untold: list[str]
+    """What a dry run can't tell: a sentence each."""
+
+
+@dataclass
 class Explained:
     """What would happen if a manifest were created now. ``verdict`` and ``blockers`` are those of the create.
 
@@ -325,6 +347,8 @@ class Explained:
     parts: list[ExplainedPart]
     note: str | None = None
     """What this answer rests on, and what it can't know."""
+    confirmation: Confirmation | None = None
+    """The API server's own answer; null unless it was asked for (``confirm=true``)."""
 
 
 @dataclass

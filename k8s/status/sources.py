@@ -12,10 +12,14 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from backoff_ctrl.engine.outlook import NOTHING_ELSEWHERE
+from backoff_ctrl.engine.pages import NAMESPACES_MAX
+from backoff_ctrl.k8s.watching.status import EVERYWHERE
+
 from .slices import sliced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from backoff_ctrl.engine.controller import Controller
     from backoff_ctrl.engine.demand import Demand
@@ -23,14 +27,17 @@ if TYPE_CHECKING:
     from backoff_ctrl.engine.looking import WaitingSnapshot
     from backoff_ctrl.engine.outlook import Outlook
     from backoff_ctrl.engine.overload import WindowSnapshot
-    from backoff_ctrl.engine.pages import Cursor, WaitingPage
+    from backoff_ctrl.engine.pages import Changes, Cursor, WaitingPage
     from backoff_ctrl.k8s.gate.ledger import Ledger
+    from backoff_ctrl.k8s.gate.same_key import Follower
     from backoff_ctrl.k8s.watching.status import Sight, WatchBook
 
     from .counters import Counters
 
 NAME: Final = "BACKOFF_CTRL_GATE"
 """The environment variable with the gate's name, for pages and metrics. Unset: host and process."""
+_BEHIND: Final = 1e12
+"""A rank behind those of all waiting requests: a priority of 2^31 is worth 6e10 s."""
 _DRIFT: Final = 0.05  # seconds by which the wall clock may be set before times are shown anew
 
 
@@ -123,6 +130,10 @@ class Source:
         found, now = self.ledger.look(lambda engine, now: (engine.namespace(name, now), now))
         return None if found is None else (found, now)
 
+    def changes(self, since: int) -> Changes:
+        """Return some of the namespaces that have changed after the change ``since``, and how to go on; 0: all."""
+        return self.ledger.look(lambda engine, now: engine.changes(since, NAMESPACES_MAX, now))
+
     def waiting(self, namespace: str, after: tuple[float, int] | None, limit: int) -> Iterator[WaitingSnapshot]:
         """Yield who waits in a namespace behind a place, in the order of the line."""
         cursor = None if after is None else (namespace, *after)
@@ -134,6 +145,13 @@ class Source:
                 return
             limit -= len(page.items)
 
+    def followers(
+        self, namespace: str, after: tuple[float, int] | None = None
+    ) -> list[tuple[Follower, tuple[float, int]]]:
+        """Return who waits for another create with its key, behind a place: all of these come behind the line."""
+        found = [(each, (_BEHIND, int(each.began * 1e9))) for each in self.ledger.same_key.following(namespace)]
+        return sorted((each for each in found if after is None or each[1] > after), key=lambda each: each[1])
+
     def reasons(self, namespace: str) -> Counter[WaitReason]:
         """Count why creates wait in a namespace."""
         found: Counter[WaitReason] = Counter()
@@ -143,9 +161,17 @@ class Source:
             found += part
         return found
 
-    def outlook(self, namespace: str, wanted: Sequence[tuple[Demand, int]]) -> Outlook:
-        """Return what would happen to creates in a namespace that come now, each demand so many times."""
-        return self.ledger.look(lambda engine, now: engine.outlook(namespace, wanted, now))
+    def outlook(
+        self,
+        namespace: str,
+        wanted: Sequence[tuple[Demand, int]],
+        elsewhere: Mapping[tuple[str, str], int] = NOTHING_ELSEWHERE,
+    ) -> Outlook:
+        """Return what would happen to creates in a namespace that come now, each demand so many times.
+
+        ``elsewhere`` is what other gates hold and reserve there, by quota and resource.
+        """
+        return self.ledger.look(lambda engine, now: engine.outlook(namespace, wanted, now, elsewhere))
 
     def flows(self) -> tuple[list[tuple[str, WindowSnapshot]], float]:
         """Return the overload windows by flow, and when."""
@@ -164,6 +190,14 @@ class Source:
         """Return how a namespace is watched, since a time that ``sights`` turns into wall time; None: it is not."""
         book = self._watch()
         return None if book is None else book.of(namespace)
+
+    def unready(self) -> Iterator[str]:
+        """Say in which places quotas were watched and no longer are, and why."""
+        book = self._watch()
+        for place in () if book is None else book.lost():
+            sight = book.of(place) if book is not None else None
+            if sight is not None and sight.lost:
+                yield f"quotas of {'all namespaces' if place == EVERYWHERE else place}: watch lost: {sight.why}"
 
     @property
     def book(self) -> WatchBook | None:

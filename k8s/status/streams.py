@@ -1,7 +1,8 @@
 """Sends decisions to those who listen, as server-sent events. One thread serves all; who is too slow is dropped.
 
 Each listener has a place in the ring of decisions and at most one piece of text under way, so none costs more memory
-than that. The thread runs only while somebody listens, and wakes at most twenty times a second.
+than that. The thread runs only while somebody listens, wakes at most twenty times a second, and takes a small share of
+a core: where more is decided than it can tell, listeners are told of a gap.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ PIECE: Final = 200
 """Decisions sent at once to one listener."""
 PAUSE: Final = 0.05
 """Seconds between two rounds: news that come meanwhile go out together."""
+PAUSE_MAX: Final = 1.0
+SHARE: Final = 0.01
+"""The share of one core that streaming takes: a round that took long is followed by a pause that is as much longer."""
 ALIVE_EVERY: Final = 15.0
 """Seconds of silence after which a comment is sent: proxies close silent streams, and a dead listener is noticed."""
 STALLED: Final = 10.0
@@ -80,6 +84,8 @@ class Streams:
         self._thread: threading.Thread | None = None
         self._closed = False
         self._rendered: dict[int, bytes] = {}
+        self._told: list[Told] = []  # in this round: whoever is behind begins at the same place
+        self._texts: dict[tuple[int, str | None], tuple[bytes, int]] = {}  # of this round: most want the same
 
     def __len__(self) -> int:
         """Return how many listen."""
@@ -104,7 +110,7 @@ class Streams:
             if self._closed or len(self._listeners) >= LISTENERS_MAX:
                 return False
             self._listeners.append(listener)
-            self._ring.on_news = self._news.set
+            self._ring.on_news = self._heard
             self._news.set()
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="backoff-ctrl-decisions", daemon=True)
@@ -126,6 +132,10 @@ class Streams:
         for listener in self._listeners:
             listener.connection.close()
 
+    def _heard(self) -> None:
+        if not self._news.is_set():  # cheaper than to set it again, and whoever decides calls this
+            self._news.set()
+
     def _run(self) -> None:
         while True:
             self._news.wait(self._next_look())
@@ -136,13 +146,16 @@ class Streams:
                     self._ring.on_news = None
                     self._thread = None
                     return
+            began = time.thread_time()
+            self._texts.clear()
             try:
+                self._told = self._ring.after(min(each.seq for each in listeners)).decisions
                 gone = [each for each in listeners if not self._serve(each)]
             except Exception:  # law 18: a stream only helps
                 log.exception("the stream of decisions failed; its listeners have to connect again")
                 gone = listeners
             self._leave(gone)
-            time.sleep(PAUSE)
+            time.sleep(min(max(PAUSE, (time.thread_time() - began) / SHARE), PAUSE_MAX))
 
     def _next_look(self) -> float:
         return 0.25 if any(each.unsent for each in self._listeners) else ALIVE_EVERY
@@ -161,14 +174,27 @@ class Streams:
         return True
 
     def _next_text(self, listener: Listener) -> bytes:
-        read = self._ring.after(listener.seq, PIECE)
-        pieces = [_gap(read.missed)] if read.missed else []
-        pieces += [self._text(told) for told in read.decisions if listener.namespace in (None, told.namespace)]
-        if read.decisions:
-            listener.seq = read.decisions[-1].seq
-        if not pieces and time.monotonic() - listener.moved >= ALIVE_EVERY:
+        if not self._told or self._told[-1].seq <= listener.seq:
+            text = b""
+        else:
+            start = max(listener.seq, self._told[0].seq - 1)  # what came between is forgotten
+            missed = start - listener.seq
+            place = (start, listener.namespace)
+            found = self._texts.get(place)
+            if found is None:
+                found = self._texts[place] = self._text_from(*place)
+            text, listener.seq = found
+            if missed:
+                text = _gap(missed) + text
+        if not text and time.monotonic() - listener.moved >= ALIVE_EVERY:
             return b": alive\n\n"
-        return b"".join(pieces)
+        return text
+
+    def _text_from(self, seq: int, namespace: str | None) -> tuple[bytes, int]:
+        """Write what came after number ``seq``, a piece of it; return it with the number up to which it goes."""
+        begin = seq + 1 - self._told[0].seq
+        told = self._told[begin : begin + PIECE]
+        return b"".join(self._text(each) for each in told if namespace in (None, each.namespace)), told[-1].seq
 
     def _text(self, told: Told) -> bytes:
         text = self._rendered.get(told.seq)

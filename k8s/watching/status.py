@@ -142,6 +142,11 @@ class WatchBook:
         with self._lock:
             return {place: entry.sight() for place, entry in self._entries.items()}
 
+    def lost(self) -> list[str]:
+        """Return the places whose quotas were watched, and no longer are."""
+        with self._lock:
+            return [place for place, entry in self._entries.items() if entry.were_watched and not entry.quotas]
+
     def of(self, namespace: str) -> Sight | None:
         """Return the status of a namespace, which may be that of ``EVERYWHERE``. None: it is not watched at all."""
         with self._lock:

@@ -32,7 +32,7 @@ def test_quotas_are_shown_as_a_gate_shows_them(tmp_path: Path, capsys: pytest.Ca
         assert run(["ceilings", "--kubeconfig", file, "-n", "b", "--resource", "pods"]) == 0
         head, line = (each.split() for each in capsys.readouterr().out.splitlines())
         assert head[:3] == ["namespace", "quota", "resource"]
-        assert line[:10] == ["b", "q", "pods", "0", "0", "0", "2", "2", "0%", "observed"]
+        assert line[:10] == ["b", "q", "pods", "0", "-", "-", "2", "2", "0%", "observed"]
         assert run(["ceilings", "--kubeconfig", file, "-n", "none"]) == 0
         assert capsys.readouterr().out == "The cluster has no ceilings of namespace none.\n"
 

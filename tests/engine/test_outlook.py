@@ -48,6 +48,18 @@ def test_what_does_not_fit_waits() -> None:
     assert blocked_by(found) == [(QUOTA, "cpu", 1, 0.5, 4)]
 
 
+def test_what_others_hold_is_not_left() -> None:
+    """Other gates' creates on their way count as if they were ours, where they are held and nowhere else."""
+    line = full(1)
+    asked = ((SMALL, 1),)
+    found = [
+        line.controller.outlook(NS, asked, line.now, {(QUOTA, "cpu"): held, ("another", "cpu"): 9 * ONE})
+        for held in (2 * ONE, 5 * ONE // 2)
+    ]
+    assert [each.prospect for each in found] == ["now", "wait"]
+    assert blocked_by(found[1]) == [(QUOTA, "cpu", 1, 0.5, 4)]
+
+
 def test_a_limit_of_zero_is_a_pause() -> None:
     """Somebody will lift it: this is not "never"."""
     line = Timeline()

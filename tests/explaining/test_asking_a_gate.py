@@ -106,6 +106,24 @@ def test_only_pages_of_this_machine_may_ask(crowd: Crowd) -> None:
     assert post(crowd, body, Origin="http://localhost:9095").status == 200
 
 
+def test_a_gate_lends_nobody_the_rights_of_its_program(crowd: Crowd) -> None:
+    """A dry run would be sent with them; whether one is wanted is read strictly."""
+    body = json.dumps(pod()).encode()
+    refused = post(crowd, body, query="?confirm=true")
+    assert (refused.status, refused.json["errors"][0]["pointer"]) == (403, "#/query/confirm")
+    assert "--kubeconfig" in refused.json["detail"]
+    assert post(crowd, body, query="?confirm=false").json["confirmation"] is None
+    assert post(crowd, body, query="?confirm=yes").json["errors"][0]["pointer"] == "#/query/confirm"
+
+
+@pytest.mark.parametrize("name", ["a/../b", "Team", "x" * 64, "-a", "a?b", "\u00e9"])
+def test_a_namespace_is_a_name_and_no_path(crowd: Crowd, name: str) -> None:
+    """It becomes a part of the paths that the API server is asked for."""
+    body = json.dumps({**pod(), "metadata": {"name": "p", "namespace": name}}).encode()
+    found = post(crowd, body)
+    assert (found.status, found.json["errors"][0]["pointer"]) == (400, "#/body/metadata/namespace")
+
+
 def test_explain_is_asked_by_post(crowd: Crowd) -> None:
     """The other URLs are not."""
     found = ask(crowd.url, "/v1/explain")

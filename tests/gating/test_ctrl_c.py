@@ -190,6 +190,7 @@ def test_one_ctrl_c_ends_the_jobs_of_an_executor(sandbox: BackgroundSandbox, end
     assert program.returncode != 0
 
 
+@pytest.mark.long
 def test_an_error_of_the_programs_own_leaves_the_jobs_of_an_executor_their_waits(sandbox: BackgroundSandbox) -> None:
     """Python waits for them, as for any job: only what is to end the program ends waits."""
     sandbox.create_quota("team", "q", {"pods": "1"})
@@ -205,6 +206,7 @@ def test_an_error_of_the_programs_own_leaves_the_jobs_of_an_executor_their_waits
     assert (out, program.returncode) == ("created job-1\n", 0)
 
 
+@pytest.mark.long
 def test_a_program_that_ends_with_creates_waiting_ends(sandbox: BackgroundSandbox) -> None:
     """A program that ends does not wait for the quota."""
     sandbox.create_quota("team", "q", {"pods": "1"})

@@ -43,6 +43,7 @@ NOTHING_TO_SHOW = {
     "How long do creates wait here?",
     "What would enforcing change?",  # no namespace is in shadow mode
     "What would enforcing do here?",
+    "Why does the gate decline creates?",  # it declines none
     "Are its quotas watched?",  # these gates learn from refusals
     "Are quotas watched where they should be?",
     "Where is the watch lost, and since when?",

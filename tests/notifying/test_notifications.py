@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import tenacity
 
 from backoff_ctrl.k8s.notifying.delivery import Delivery
@@ -25,8 +26,6 @@ from tests.status.asking import ask
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-
-    import pytest
 
     from tests.status.asking import Crowd
 
@@ -244,6 +243,7 @@ with GatedApiClient(client.Configuration(host="http://127.0.0.1:1")) as gated:
 """
 
 
+@pytest.mark.long
 def test_the_environment_names_the_file_and_nothing_is_loaded_without_it(tmp_path: Path) -> None:
     """A file that can't be used is one line of the log, and stops nothing."""
     file = tmp_path / "receivers.yaml"

@@ -1,33 +1,20 @@
-"""Go programs for the tests that run them through the proxy; such a test is `real`."""
+"""Both event loops: uvloop, which serves where it is installed, and asyncio's own."""
 
 from __future__ import annotations
 
-import pytest
+import asyncio
+from typing import TYPE_CHECKING
 
-from tests.cluster.control_plane.go_programs import GoPrograms, ProgramsPlugin
-from tests.proxying.programs.creators import CREATORS
+import uvloop
 
-_PLUGIN = ProgramsPlugin(CREATORS, "creators")
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what runs these programs as `real`."""
-    _PLUGIN.mark(items)
+    import pytest
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build them before the first test."""
-    _PLUGIN.build(session)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Run nothing where they can't be had."""
-    return _PLUGIN.runs_nothing(session)
-
-
-@pytest.fixture(scope="session")
-def creators() -> GoPrograms:
-    """Return the client-go program and the operator."""
-    return CREATORS
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run each conversation on either."""
+    return {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.progress import Progress
 
-from backoff_ctrl.api.commands.demo_cluster import on_cluster_of
+from backoff_ctrl.api.demo.on_cluster import on_cluster_of
 from backoff_ctrl.k8s.cluster.finding import ReachError, find_place
 from backoff_ctrl.k8s.replay.rooms import Rooms
 from backoff_ctrl.k8s.replay.trace import read_trace

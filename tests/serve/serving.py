@@ -17,8 +17,8 @@ COMMAND = [sys.executable, "-m", "backoff_ctrl", "serve"]
 
 
 @contextmanager
-def serving(*arguments: str, listen: str = "127.0.0.1:0") -> Iterator[str]:
-    """Run ``serve`` until the end of the block; yields where it is. It has to end well, and to say nothing else."""
+def serving(*arguments: str, listen: str = "127.0.0.1:0", quiet: bool = True) -> Iterator[str]:
+    """Run ``serve`` until the end of the block; yields where it is. It has to end well; ``quiet``: to log nothing."""
     command = [*COMMAND, "--listen", listen, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -31,7 +31,8 @@ def serving(*arguments: str, listen: str = "127.0.0.1:0") -> Iterator[str]:
         finally:
             process.terminate()
             rest, said = process.communicate(timeout=60)
-        assert (process.returncode, rest, said) == (0, "", "")
+        assert (process.returncode, rest) == (0, ""), said
+        assert not (quiet and said), said
 
 
 def fails(*arguments: str) -> str:

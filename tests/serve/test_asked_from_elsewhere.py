@@ -13,6 +13,8 @@ from tests.status.asking import ask
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.serve.conftest import Served
+
 
 @pytest.mark.parametrize("host", ["evil.example", "10.0.0.1:9095", ""])
 def test_a_foreign_name_for_this_machine_is_refused(alone: str, host: str) -> None:
@@ -41,11 +43,20 @@ def test_every_answer_tells_browsers_what_is_allowed(alone: str) -> None:
         assert headers["x-content-type-options"] == "nosniff"
 
 
+def test_on_this_machine_one_acts_at_the_gate_itself(served: Served) -> None:
+    """Nobody is known here: any page, and any user, comes from the same address. The gate has a token of its own."""
+    body = b'{"namespace": "team"}'
+    found = ask(served.url, "/v1/actions/pause", method="POST", body=body, Content_Type="application/json")
+    assert (found.status, "backoff-ctrl act --server" in found.json["detail"]) == (403, True)
+    assert not served.gates[0].gate.ledger.is_halted("team")
+
+
 def test_beyond_this_machine_it_needs_a_certificate() -> None:
     """A token in clear text would be anybody's."""
     assert "--tls-cert" in fails("--listen", "0.0.0.0:0", "--server", "http://127.0.0.1:9")
 
 
+@pytest.mark.long
 def test_what_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
     """Exit code 2, and what to do."""
     broken = tmp_path / "broken.pem"

@@ -57,7 +57,8 @@ def test_without_a_gate_nothing_pretends_that_nothing_waits(alone: str, path: st
     """Unknown is null, and a list of what waits is refused."""
     found = ask(alone, path)
     assert (found.status, found.json["detail"]) == (
-        409, "no gate connected: lines are in gates; start serve with --gate URL"
+        409,
+        "no gate connected: lines are in gates; start serve with --gate URL, or with --gates-in NAMESPACE to find them",
     )  # fmt: skip
     item = ask(alone, "/v1/namespaces").json["items"][0]
     assert (item["waiting"], item["oldest_since"], item["in_flight"]) == (None, None, None)
@@ -93,6 +94,7 @@ def test_one_request_wherever_it_waits(served: Served) -> None:
     assert ask(served.url, "/v1/requests/nobody").status == 404
 
 
+@pytest.mark.long
 def test_a_gate_that_does_not_answer_is_named(served: Served) -> None:
     """The others are still shown, and the page of waiting creates says what it lacks."""
     closed = "http://127.0.0.1:9"
@@ -165,16 +167,50 @@ def test_a_body_that_is_too_large_is_not_read(served: Served) -> None:
     assert (found.status, found.json["errors"][0]["pointer"]) == (413, "#/body")
 
 
+@pytest.mark.parametrize(
+    ("body", "content_type", "status", "pointer"),
+    [
+        (b"{}", "text/plain", 415, "#/headers/Content-Type"),
+        (b"", "application/json", 400, "#/body"),
+        (b"[1]", "application/json", 400, "#/body"),
+        (b"a: [", "application/yaml", 400, "#/body"),
+        (b'{"metadata": {"namespace": "A/B"}}', "application/json", 400, "#/body/metadata/namespace"),
+        (b'{"metadata": {"namespace": "team"}, "kind": "Pod", "apiVersion": "v1", "spec": {"containers": 5}}',
+         "application/json", 422, "#/body/spec/containers"),
+    ],
+)  # fmt: skip
+def test_a_bad_body_is_a_problem_with_a_pointer(
+    served: Served, body: bytes, content_type: str, status: int, pointer: str
+) -> None:
+    """As at a gate."""
+    found = ask(served.url, "/v1/explain", method="POST", body=body, Content_Type=content_type)
+    assert (found.status, found.headers["content-type"]) == (status, "application/problem+json")
+    assert [each["pointer"] for each in found.json["errors"]] == [pointer]
+
+
 def test_holders_are_told(served: Served) -> None:
     """As the command tells them."""
     found = ask(served.url, "/v1/holders?namespace=team").json
     assert [each["owner"] for each in found["quotas"][0]["resources"][0]["holders"]] == ["Pod/first"]
 
 
+def test_holders_of_what_is_not_there_are_a_404(served: Served) -> None:
+    """Neither the namespace nor the quota; a path is no namespace."""
+    for query, status, pointer in (
+        ("namespace=nowhere", 404, "namespace"), ("namespace=team&quota=x", 404, "quota"),
+        ("namespace=team/../x", 400, "namespace"),
+    ):  # fmt: skip
+        found = ask(served.url, f"/v1/holders?{query}")
+        assert (found.status, found.json["errors"][0]["pointer"]) == (status, f"#/query/{pointer}")
+    assert ask(served.url, "/pieces/holders?namespace=team/../x").status == 400
+
+
 def test_metrics_are_those_of_the_cluster(served: Served) -> None:
     """``serve`` is no gate: nothing of it can be mistaken for one."""
     text = ask(served.url, "/metrics").body.decode()
     assert 'backoff_ctrl_ceiling_used{namespace="team",resourcequota="q",resource="pods"} 1' in text
+    series = [line for line in text.splitlines() if not line.startswith("#")]
+    assert f"backoff_ctrl_series {len(series)}" in series
     for name in ("gate_info", "creates_total", "waiting", "failed_open_total", "mode"):
         assert f"backoff_ctrl_{name}" not in text
 
@@ -193,6 +229,7 @@ def test_the_api_describes_itself(served: Served) -> None:
     assert "/" not in described["paths"]
 
 
+@pytest.mark.long
 def test_decisions_of_all_gates_are_one_stream(served: Served) -> None:
     """Numbered anew; who comes again goes on where it was."""
     import http.client  # noqa: PLC0415

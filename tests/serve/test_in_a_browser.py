@@ -35,6 +35,7 @@ async function attempt(name, run) {
   await attempt("post", () => fetch(target + "/v1/explain", { method: "POST", body: "{}",
     headers: { "Content-Type": "application/json" } }));
   await attempt("simple post", () => fetch(target + "/v1/explain", { method: "POST", body: "{}" }));
+  await attempt("act", () => fetch(target + "/v1/actions/pause", { method: "POST", body: '{"namespace": "team"}' }));
   told("over");
 })();
 </script>"""
@@ -169,7 +170,10 @@ async def test_a_page_of_elsewhere_reads_nothing(browser: str, served: Served, e
     async with tab(browser, f"http://{EVIL}:{elsewhere}/", tmp_path / "one") as page:
         await page.until("document.getElementById('out').textContent.includes('over')")
         told = (await page.run("document.getElementById('out').textContent")).split("\n")
-        assert told[:5] == ["read: refused", "page: refused", "post: refused", "simple post: refused", "over"]
+        assert told[:6] == [
+            "read: refused", "page: refused", "post: refused", "simple post: refused", "act: refused", "over"
+        ]  # fmt: skip
+        assert not any(gate.gate.ledger.is_halted("team") for gate in served.gates)
     async with tab(browser, f"http://{EVIL}:{urlsplit(served.url).port}/", tmp_path / "two") as page:
         rebound = await page.run("document.documentElement.innerText")
         assert "team" not in rebound

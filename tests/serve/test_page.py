@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from backoff_ctrl.api.status.readable import rounded
 from tests.gated_creates import pod
 from tests.serve.serving import until
 from tests.status.asking import ask
@@ -34,6 +35,41 @@ def test_the_fullest_namespace_comes_first(served: Served) -> None:
     assert 'aria-label="pods of quota q: 100% used, 0 free"' in page
     assert '<rect class="used" width="10.0" height="8">' in page
     assert "1 waiting" in page.partition("namespace=team")[0]
+
+
+def test_the_first_sentence_says_how_bad_it_is(served: Served) -> None:
+    """How many namespaces are full, and how many creates wait: of all, or of the namespace that was chosen."""
+    for query, said in (("", "2 full of 3 namespaces"), ("?namespace=team", "1 full of 1 namespace")):
+        count = len(ask(served.url, f"/v1/waiting{query}").json["items"])
+        until(lambda: glance(served, query).startswith(f"{said} · {count} creates wait, the longest "))  # noqa: B023
+    assert glance(served, "?namespace=roomy").startswith("none full of 1 namespace · nothing waits")
+
+
+def glance(served: Served, query: str) -> str:
+    """What a person reads at the top."""
+    return " ".join(re.sub("<[^>]+>", "", text(served.url, f"/pieces/state{query}")).split())
+
+
+@pytest.mark.parametrize(
+    ("amount", "resource", "shown"),
+    [
+        ("267008m", "limits.cpu", "267"),
+        ("76912m", "limits.cpu", "76.9"),
+        ("999999m", "limits.cpu", "999"),
+        ("859818Mi", "limits.memory", "839Gi"),
+        ("8754Mi", "limits.memory", "8.5Gi"),
+        ("1234567", "requests.memory", "1.1Mi"),
+        ("12", "requests.nvidia.com/gpu", "12"),
+        ("123456789m", "pods", "123,456"),
+        ("-1500m", "limits.cpu", "-1.5"),
+        ("-21500m", "limits.cpu", "-21.5"),
+        ("1234567n", "limits.cpu", "1234567n"),
+        ("what?", "pods", "what?"),
+    ],
+)
+def test_amounts_are_short_and_never_look_fuller_than_they_are(amount: str, resource: str, shown: str) -> None:
+    """Rounded down; those that are short already stay exact."""
+    assert rounded(amount, resource) == shown
 
 
 @pytest.mark.parametrize(

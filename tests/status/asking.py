@@ -49,10 +49,10 @@ def ask(url: str, path: str, *, method: str = "GET", body: bytes | None = None, 
 class Crowd:
     """A gated client on a sandbox, creates of its own threads, and the status of its gate."""
 
-    def __init__(self, sandbox: BackgroundSandbox, *, mode: Any = "enforce") -> None:
+    def __init__(self, sandbox: BackgroundSandbox, *, mode: Any = "enforce", **policy: Any) -> None:
         """Serve the status at a port of its own."""
         self.sandbox = sandbox
-        self.gate = Gate(mode=mode, policy=Policy(base=60, cap=60))  # no probe by time alone
+        self.gate = Gate(mode=mode, policy=Policy(base=60, cap=60, **policy))  # no probe by time alone
         self.api = GatedApiClient(client.Configuration(host=sandbox.url), gate=self.gate)
         self.core: Any = client.CoreV1Api(self.api)
         self.service = Service()

@@ -65,7 +65,8 @@ def test_ceilings_say_how_full_they_are_and_what_creates_wait_for(
     """The one learned from the refusal: source, age, and the next probe."""
     crowd.wait_with("second")
     head, line = asked(capsys, "ceilings", "--server", crowd.url)
-    assert " ".join(head) == "namespace quota resource used held reserved limited free full source heard waits for"
+    amounts = "used held reserved limited free full trend"
+    assert " ".join(head) == f"namespace quota resource {amounts} source heard waits for"
     assert line[:10] == ["team", "q", "pods", "1", "0", "0", "1", "0", "100%", "learned"]
     assert line[10].endswith("s")
     assert line[11:16] == ["ago", "room,", "or", "a", "probe"]

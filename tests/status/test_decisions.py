@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.k8s.status.decisions import Ring
-from backoff_ctrl.k8s.status.streams import Listener, Streams
+from backoff_ctrl.k8s.status.streams import PAUSE_MAX, PIECE, Listener, Streams
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -148,6 +150,45 @@ def test_a_listener_hears_of_its_namespace_alone(streams: Streams) -> None:
     tell(streams._ring, 3)
     streams._ring.tell(0.0, "gate", "waits", ("id", "other", "pods", "x"))
     assert ear.event()[0] == "e-4"
+
+
+def test_listeners_that_are_behind_are_told_of_their_own_gap_and_then_hear_the_same(streams: Streams) -> None:
+    """They share what is read and written for them, wherever each was."""
+    tell(streams._ring, 300)
+    ears = {at: Ear(streams, f"e-{at}") for at in (1, 7, 250, 290, 295, 300)}
+    tell(streams._ring, 1)
+    for at, ear in ears.items():
+        found: list[int] = []
+        missed = 0
+        while not found or found[-1] < 301:
+            _, kind, data = ear.event()
+            if kind == "gap":
+                missed += int(str(data["missed"]))
+            else:
+                found.append(int(str(data["seq"])))
+        assert missed + len(found) == 301 - at
+        assert found == list(range(found[0], 302))
+
+
+@pytest.mark.long
+def test_streaming_takes_a_small_share_of_a_core_however_much_is_decided() -> None:
+    """Writing a decision takes 2 ms here, and a round 0.4 s: then it pauses for a second."""
+    written: list[float] = []
+
+    def slow(_: Told) -> str:
+        end = time.thread_time() + 0.002
+        while time.thread_time() < end:
+            pass
+        written.append(time.monotonic())
+        return "{}"
+
+    streams = Streams(Ring(4096), slow, epoch="e")
+    ear = Ear(streams)
+    tell(streams._ring, 2 * PIECE)
+    assert len([ear.event() for _ in range(PIECE + 1)]) == PIECE + 1
+    streams.close()
+    longest = max(after - before for before, after in pairwise(written))
+    assert longest >= PAUSE_MAX
 
 
 def test_a_slow_listener_is_dropped_and_the_others_are_not_kept_waiting() -> None:

@@ -261,6 +261,7 @@ def program(tmp_path: Path, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_an_environment_variable_is_enough_and_nothing_is_loaded_without_it(tmp_path: Path) -> None:
     """Where the process' ledger is made. A wrong address is one warning, never an exit."""
     assert program(tmp_path) == "0 False\n"

@@ -132,6 +132,7 @@ with GatedApiClient(client.Configuration(host="http://127.0.0.1:1")) as gated:
 """
 
 
+@pytest.mark.long
 def test_nothing_is_loaded_unless_it_is_asked_for_and_what_is_missing_is_said() -> None:
     """One line of the log; creates go on."""
 

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 HEAD: Final = (
-    "namespace", "quota", "resource", "used", "held", "reserved", "limited", "free", "full", "source", "heard",
-    "waits for",
+    "namespace", "quota", "resource", "used", "held", "reserved", "limited", "free", "full", "trend", "source",
+    "heard", "waits for",
 )  # fmt: skip
 GATE: Final = "The gate knows"
 CLUSTER: Final = "The cluster has"
-NUMBERS: Final = ("used", "held", "reserved", "limited", "free", "full", "heard")
+NUMBERS: Final = ("used", "held", "reserved", "limited", "free", "full", "trend", "heard")
 
 
 @click.command("ceilings")
@@ -51,8 +51,8 @@ def command(
 
     The program that holds the gate serves them where BACKOFF_CTRL_STATUS=127.0.0.1:9095 is set. Held is what creates on
     their way will be charged, reserved what admitted gangs may still create; free is what is left beside that. A
-    ceiling is observed in its ResourceQuota, or learned from a refusal; heard says how long ago. The last column says
-    what creates wait for where it is full.
+    ceiling is observed in its ResourceQuota, or learned from a refusal; heard says how long ago. Trend is by how much
+    used rose in the last minutes. The last column says what creates wait for where it is full.
 
     With --kubeconfig or --context the cluster's ResourceQuotas are read instead, and no gate is needed. What creates
     on their way hold, and what waits, only a gate knows.
@@ -97,7 +97,7 @@ def _show(
 def fullness(ceiling: Ceiling) -> Fraction:
     """Return the share that is taken; of a limit of 0 all is. Raises ``ValueError`` for an amount that is none."""
     limited = parse_quantity(ceiling.limited)
-    taken = sum(map(parse_quantity, (ceiling.used, ceiling.held, ceiling.reserved)))
+    taken = sum(map(parse_quantity, (ceiling.used, ceiling.held or "0", ceiling.reserved or "0")))
     return Fraction(taken, limited) if limited > 0 else Fraction(1)
 
 
@@ -118,15 +118,23 @@ def _row(ceiling: Ceiling, at: datetime) -> tuple[str, ...]:
         ceiling.quota,
         ceiling.resource,
         ceiling.used,
-        ceiling.held,
-        ceiling.reserved,
+        ceiling.held or "-",
+        ceiling.reserved or "-",
         ceiling.limited,
         ceiling.headroom,
         f"{int(100 * share)}%" if parse_quantity(ceiling.limited) else "paused",
+        _signed(ceiling.trend),
         ceiling.source,
         ago((at - read_time(ceiling.heard_at)).total_seconds()),
         waits_for(ceiling, at),
     )
+
+
+def _signed(trend: str | None) -> str:
+    """Return a trend with its sign; empty where it is unknown."""
+    if trend is None or trend == "0" or trend.startswith("-"):
+        return trend or ""
+    return f"+{trend}"
 
 
 def waits_for(ceiling: Ceiling, at: datetime) -> str:

@@ -72,7 +72,7 @@ def _row(waiting: Waiting, at: datetime) -> tuple[str, ...]:
         waiting.namespace,
         f"{waiting.kind}/{waiting.name}",
         span((at - read_time(waiting.since)).total_seconds()),
-        str(waiting.place),
+        "-" if waiting.place is None else str(waiting.place),
         waiting.reason,
         estimate(waiting.estimated_at, at),
         blocked_by(waiting),

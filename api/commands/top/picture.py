@@ -60,7 +60,7 @@ def _bar(ceiling: Ceiling, length: int) -> Text:
     if limited <= 0:
         return Text("─" * length, "dim")
     used = min(length, length * parse_quantity(ceiling.used) // limited)
-    more = parse_quantity(ceiling.held) + parse_quantity(ceiling.reserved)
+    more = parse_quantity(ceiling.held or "0") + parse_quantity(ceiling.reserved or "0")
     taken = min(length - used, -(-length * more // limited))
     style = _style(share(ceiling))
     return Text.assemble((_USED * used, style), (_TAKEN * taken, style), (_FREE * (length - used - taken), "dim"))
@@ -77,13 +77,13 @@ def _amounts(ceiling: Ceiling) -> str:
 
 def _extras(ceiling: Ceiling) -> list[tuple[str, str]]:
     found = ((ceiling.held, "held"), (ceiling.reserved, "reserved"))
-    return [(amount, word) for amount, word in found if parse_quantity(amount)]
+    return [(amount, word) for amount, word in found if amount and parse_quantity(amount)]
 
 
 def row(waiting: Waiting, at: datetime) -> tuple[str, ...]:
     """Return the cells of one waiting create, in the order of ``COLUMNS``. They are safe to print."""
     cells = (
-        str(waiting.place),
+        "-" if waiting.place is None else str(waiting.place),
         waiting.namespace,
         f"{waiting.kind}/{waiting.name}",
         span((at - read_time(waiting.since)).total_seconds()),

@@ -101,10 +101,13 @@ document.getElementById("explain").addEventListener("submit", async (event) => {
   const output = document.getElementById("explained");
   const text = document.getElementById("manifest").value;
   const namespace = document.getElementById("explain-namespace").value.trim();
+  const wanted = new URLSearchParams();
+  if (namespace) wanted.set("namespace", namespace);
+  if (document.getElementById("confirm")?.checked) wanted.set("confirm", "true");
   const kind = text.trimStart().startsWith("{") ? "application/json" : "application/yaml";
   output.replaceChildren();
   try {
-    const answer = await fetch("/v1/explain" + (namespace ? "?namespace=" + encodeURIComponent(namespace) : ""),
+    const answer = await fetch("/v1/explain?" + wanted,
                                { method: "POST", headers: { "Content-Type": kind }, body: text });
     const found = await answer.json();
     if (!answer.ok) return line(output, found.detail, "verdict refused");
@@ -114,6 +117,13 @@ document.getElementById("explain").addEventListener("submit", async (event) => {
       for (const b of part.blockers) {
         line(output, `quota ${b.quota}: ${b.resource} asks ${b.asked}, left ${b.left} of ${b.limited}`, "why");
       }
+    }
+    const server = found.confirmation;
+    if (server) {
+      const said = { true: "The API server agrees.", false: "The API server disagrees.", null: "The API server was asked." };
+      line(output, said[server.agrees], "verdict " + server.verdict);
+      line(output, server.message || words.create[server.verdict], "why");
+      for (const each of server.untold) line(output, "A dry run can't tell: " + each, "note");
     }
     if (found.note) line(output, found.note, "note");
   } catch { line(output, "no answer: try again", "verdict refused"); }

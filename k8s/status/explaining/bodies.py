@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests
@@ -21,6 +22,7 @@ YAML_TYPES: Final = ("application/yaml", "application/x-yaml", "text/yaml", "tex
 ALIASES_MAX: Final = 20
 """Aliases of YAML: merged again and again, a few hundred of them become billions of entries."""
 LABEL_MAX: Final = 63  # characters of a namespace's name
+_LABEL: Final = re.compile(rf"[a-z0-9](?:[-a-z0-9]{{0,{LABEL_MAX - 2}}}[a-z0-9])?")
 
 
 def read_manifest(body: bytes, content_type: str) -> dict[str, Any]:
@@ -49,6 +51,14 @@ def too_large(length: int) -> None:
         raise ProblemError(413, f"a manifest may have {BODY_MAX} bytes at most, not {length}", "#/body")
 
 
+def confirm_wanted(query: Mapping[str, str]) -> bool:
+    """Say whether the server shall be asked, too. Raises ``ProblemError``."""
+    text = query.get("confirm") or "false"
+    if text not in ("true", "false"):
+        raise ProblemError(400, f"confirm must be true or false, not {text!r}", "#/query/confirm")
+    return text == "true"
+
+
 def namespace_of(manifest: Mapping[str, Any], wanted: str | None) -> str:
     """Return the namespace that a manifest is meant for. Raises ``ProblemError``."""
     metadata = manifest.get("metadata")
@@ -64,7 +74,16 @@ def namespace_of(manifest: Mapping[str, Any], wanted: str | None) -> str:
         raise ProblemError(
             400, "say which namespace it is for: metadata.namespace, or ?namespace=", "#/body/metadata/namespace"
         )
-    return found
+    return checked_name(found, "#/query/namespace" if wanted else "#/body/metadata/namespace")
+
+
+def checked_name(name: str, pointer: str) -> str:
+    """Return the name of a namespace: it becomes a part of paths. Raises ``ProblemError`` for what can't be one."""
+    if _LABEL.fullmatch(name) is None:
+        raise ProblemError(
+            400, f"{name[:LABEL_MAX]!r} is no name of a namespace: small letters, digits and - only", pointer
+        )
+    return name
 
 
 def malformed(error: FootprintError, manifest: Mapping[str, Any]) -> ProblemError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.engine.outlook import nothing_known
 from backoff_ctrl.k8s.charges.fields import FootprintError
@@ -27,23 +27,28 @@ if TYPE_CHECKING:
     from .limit_ranges import Item
 
 
+NEVER: Final = {
+    "fail": "the gate declines what never fits at once (on_never_fits: fail)",
+    "wait": "the gate lets what never fits wait until the limit is raised (on_never_fits: wait)",
+}
+
+
 def explained(
     manifest: Mapping[str, Any], ask: Ask, limit_ranges: Sequence[Item] | None, wall: Callable[[], float]
 ) -> Explained:
     """Return the document about a manifest. ``wall`` is Unix time. Raises ``ProblemError`` for a malformed manifest."""
+    return document_of(explanation_of(manifest, ask, limit_ranges), wall())
+
+
+def explanation_of(manifest: Mapping[str, Any], ask: Ask, limit_ranges: Sequence[Item] | None) -> Explanation:
+    """Return what would happen to a manifest. Raises ``ProblemError`` for a malformed one."""
     try:
-        found = explain(manifest, ask, limit_ranges)
+        return explain(manifest, ask, limit_ranges)
     except FootprintError as error:
         raise malformed(error, manifest) from None
-    return document_of(found, wall())
 
 
-def explained_by(
-    sources: Sequence[Source],
-    manifest: Mapping[str, Any],
-    namespace: str,
-    limit_ranges: Sequence[Item] | None = None,
-) -> Explained:
+def explained_by(sources: Sequence[Source], manifest: Mapping[str, Any], namespace: str) -> Explained:
     """Return the document about a manifest, by the first gate that knows something of its namespace.
 
     Raises ``ProblemError`` for a malformed manifest.
@@ -57,7 +62,11 @@ def explained_by(
                 break
         return found
 
-    return explained(manifest, ask, limit_ranges, sources[0].clock.wall if sources else time.time)
+    found = explained(manifest, ask, None, sources[0].clock.wall if sources else time.time)
+    if found.verdict == "never" and sources:
+        words = NEVER[sources[0].ledger.policy.on_never_fits]
+        found.note = f"{found.note}; {words}" if found.note else words
+    return found
 
 
 def document_of(found: Explanation, now: float) -> Explained:

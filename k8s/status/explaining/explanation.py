@@ -53,6 +53,8 @@ class Explanation:
     parts: tuple[PartVerdict, ...]
     footprint: Footprint
     notes: tuple[str, ...]
+    filled: Mapping[str, Any]
+    """The manifest with what LimitRanges fill in."""
 
 
 def explain(manifest: Mapping[str, Any], ask: Ask, limit_ranges: Sequence[Item] | None) -> Explanation:
@@ -84,7 +86,7 @@ def explain(manifest: Mapping[str, Any], ask: Ask, limit_ranges: Sequence[Item] 
         notes.append(LEARNED)
     if create.kept or outlook.kept:
         notes.append(KEPT)
-    return Explanation(tuple(parts), whole, tuple(notes))
+    return Explanation(tuple(parts), whole, tuple(notes), filled)
 
 
 def _verdict(part: Literal["create", "pods"], outlook: Outlook, why: tuple[str, ...]) -> PartVerdict:

@@ -51,6 +51,8 @@ class GoPrograms:
     versioned: str = ""
     """The module whose version is part of the folder's name."""
     flags: Sequence[str] = field(default=())
+    command: Sequence[str] = ("build",)
+    """Of ``go``: ``test -c`` makes programs of test packages."""
 
     @property
     def folder(self) -> Path:
@@ -99,7 +101,7 @@ class GoPrograms:
             raise ProgramsError(f"{self.title} can't be built: {error}") from error
 
     def _build_one(self, go: Path, name: str, target: Path, say: Callable[[str], None], guardian: Guardian) -> None:
-        command = [str(go), "build", *_FLAGS, *self.flags, "-o", str(target), self.packages[name]]
+        command = [str(go), *self.command, *_FLAGS, *self.flags, "-o", str(target), self.packages[name]]
         said = compiled(command, self.source, f"{name} of {self.title}", self.takes, say, guardian)
         if said is not None:
             raise ProgramsError(f"{name} can't be built: `go build` says:\n{said}")

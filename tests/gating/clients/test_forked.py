@@ -51,6 +51,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.parametrize("create", ["blocking", "later"])
 def test_the_time_limit_of_a_childs_create_holds(sandbox: BackgroundSandbox, create: str) -> None:

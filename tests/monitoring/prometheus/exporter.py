@@ -125,6 +125,7 @@ COUNTERS: Final[tuple[Row, ...]] = (
     ("notifications_total", {"receiver": "ops", "outcome": "failed"}, 0.05),
     ("creates_total", {**TEAM, "kind": "pods", "outcome": "created"}, 2),
     ("creates_total", {**TEAM, "kind": "pods", "outcome": "declined"}, 0.5),
+    ("declines_total", {**TEAM, "reason": "never-fits"}, 0.5),
     ("creates_total", {**OTHER, "kind": "jobs.batch", "outcome": "created"}, 1),
     ("attempts_total", {**TEAM, "kind": "pods", "answer": "created"}, 2),
     ("attempts_total", {**TEAM, "kind": "pods", "answer": "quota"}, 0.25),

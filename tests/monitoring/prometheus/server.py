@@ -17,11 +17,13 @@ import yaml
 from tests.cluster.control_plane.guardian import Guardian
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tests.cluster.control_plane.go_programs import GoPrograms
 
 FOLDER: Final = Path(__file__).parents[3] / "dashboards"
+RULES: Final = tuple(FOLDER / name for name in ("rules.yaml", "alerts.yaml"))
+EVERY: Final = {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "1s"}
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,19 @@ class Prometheus:
 
 
 @contextmanager
-def running(programs: GoPrograms, folder: Path, targets: Mapping[str, str]) -> Iterator[str]:
-    """Run it; yield its address. ``targets``: by name, ``host:port/path`` of what it reads every two seconds."""
+def running(
+    programs: GoPrograms,
+    folder: Path,
+    targets: Mapping[str, str],
+    rules: Sequence[Path] = RULES,
+    every: Mapping[str, str] = EVERY,
+) -> Iterator[str]:
+    """Run it; yield its address. ``targets``: by name, ``host:port/path`` of what it reads every two seconds.
+
+    ``rules`` are its rule files, ``every`` how often it reads and evaluates.
+    """
     config = folder / "prometheus.yaml"
-    config.write_text(yaml.safe_dump(_config(targets)))
+    config.write_text(yaml.safe_dump(_config(targets, rules, every)))
     port = _free_port()
     command = [str(programs.path("prometheus")), f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}"]
     with Guardian(folder / "data") as guardian:
@@ -66,16 +77,16 @@ def running(programs: GoPrograms, folder: Path, targets: Mapping[str, str]) -> I
             guardian.forget(process.pid)
 
 
-def _config(targets: Mapping[str, str]) -> dict[str, Any]:
+def _config(targets: Mapping[str, str], rules: Sequence[Path], every: Mapping[str, str]) -> dict[str, Any]:
     static = []
     for name, target in targets.items():
         address, slash, path = target.partition("/")
         labels = {"instance": f"{name}:1", "__metrics_path__": slash + path, "namespace": "gates"}
         static.append({"targets": [address], "labels": labels})
     return {
-        "global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "1s"},
+        "global": dict(every),
         "scrape_configs": [{"job_name": "gates", "honor_labels": True, "static_configs": static}],
-        "rule_files": [str(FOLDER / name) for name in ("rules.yaml", "alerts.yaml")],
+        "rule_files": [str(path) for path in rules],
     }
 
 

@@ -31,7 +31,7 @@ from backoff_ctrl.k8s.replay.workload import Workload, make_workload
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from .demo_cluster import RunOne
+    from .on_cluster import RunOne
 
 PICTURE: Final = Path("build/demo.svg")
 WIDE: Final = 110  # columns: the table with padding
@@ -106,7 +106,7 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
     rows = read_trace(trace or PACKAGED)
     workload = make_workload(rows, pods=pods, seed=seed)
     if keep_going:
-        from .demo_loop import keep_replaying  # noqa: PLC0415
+        from .loop import keep_replaying  # noqa: PLC0415
 
         keep_replaying(rows, pods, seed)
         return
@@ -115,7 +115,7 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
         return
     with _progress() as progress:
         if on_cluster:
-            from .demo_cluster import on_cluster_of  # noqa: PLC0415 - imports the client: 0.25 s
+            from .on_cluster import on_cluster_of  # noqa: PLC0415 - imports the client: 0.25 s
 
             with on_cluster_of(kubeconfig, context, progress) as run_one:
                 bounds, runs, in_virtual_time, factor = _run_all(workload, virtual, progress, run_one, ON_CLUSTER)
@@ -131,7 +131,7 @@ def command(  # noqa: PLR0913, PLR0917 - options of the command line
 
 def _compare_gangs(workload: Workload, source: str, *, as_json: bool) -> None:
     """Run the comparison of gangs. Its document is that of ``--virtual`` (the same pods, none in gangs) and more."""
-    from .demo_gangs import check_gangs, document_of_gangs, print_gangs, run_all_gangs  # noqa: PLC0415 - seldom asked
+    from .with_gangs import check_gangs, document_of_gangs, print_gangs, run_all_gangs  # noqa: PLC0415 - seldom asked
 
     with _progress() as progress:
         work, results = run_all_gangs(workload, progress)

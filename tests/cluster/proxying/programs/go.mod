@@ -1,4 +1,4 @@
-module backoff-ctrl.dev/tests/proxying
+module backoff-ctrl.dev/tests/cluster/proxying
 
 go 1.26.0
 

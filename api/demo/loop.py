@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -12,12 +13,16 @@ from rich.live import Live
 from rich.table import Table
 
 from backoff_ctrl.engine.quantities import format_quantity
+from backoff_ctrl.k8s.replay.clients.gated import Gated
 from backoff_ctrl.k8s.replay.over_http import HttpCluster, get_ready, make_client
 from backoff_ctrl.k8s.replay.runs import replay
 from backoff_ctrl.k8s.replay.sandboxed import sandbox_process
 from backoff_ctrl.k8s.replay.workload import in_nano, make_workload
+from backoff_ctrl.k8s.status.serving import Service
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from backoff_ctrl.k8s.replay.trace import Trace
     from backoff_ctrl.k8s.replay.workload import Workload
 
@@ -34,55 +39,81 @@ class Totals:
     creates: int = 0
     refused: int = 0
     admitted: int = 0
+    waiting: int = 0
 
 
 def keep_replaying(trace: Trace, pods: int, seed: int) -> None:
-    """Replay slices of the trace, from ``seed`` on, each in a new sandbox, until Ctrl-C."""
+    """Replay slices of the trace, from ``seed`` on, through one gate on one sandbox, until Ctrl-C."""
     totals = Totals()
-    waiting: list[int] = [0]
-    console = Console()
     try:
-        with Live(console=console, auto_refresh=False) as live:
-            while True:
-                workload = make_workload(trace, pods=pods, seed=seed + totals.rounds)
-                hard = {namespace: workload.hard(namespace) for namespace in workload.quotas}
-                with sandbox_process(hard, seed=workload.seed) as url:
-                    asyncio.run(_round(url, workload, totals, live, waiting))
+        with sandbox_process({}, seed=seed) as url:
+            asyncio.run(_keep_replaying(url, trace, pods, seed, totals))
     except KeyboardInterrupt:
         click.echo(
             f"Stopped: {totals.admitted:,} pods were created and {totals.refused:,} creates rejected in "
-            f"{totals.rounds} complete rounds; {waiting[0]} pods were still waiting."
+            f"{totals.rounds} complete rounds; {totals.waiting} pods were still waiting."
         )
 
 
-async def _round(url: str, workload: Workload, totals: Totals, live: Live, waiting: list[int]) -> None:
-    loop = asyncio.get_running_loop()
+async def _keep_replaying(url: str, trace: Trace, pods: int, seed: int, totals: Totals) -> None:
+    console = Console()
     async with HttpCluster(url) as cluster:
-        began = loop.time()
-        before = (totals.creates, totals.refused, totals.admitted)
-
-        async def count() -> None:
-            creates = await cluster.creates()
-            totals.creates = before[0] + creates["seen"]
-            totals.refused = before[1] + creates["refused"]
-            totals.admitted = before[2] + len(cluster.admitted_at)
-
-        async def refresh() -> None:
-            while True:
-                await count()
-                elapsed = (loop.time() - began) * FACTOR
-                table, waiting[0] = _table(workload, cluster, elapsed, totals)
-                live.update(table, refresh=True)
-                await asyncio.sleep(REFRESH)
-
+        client = make_client(CLIENT, cluster, seed=seed, factor=FACTOR)
+        assert isinstance(client, Gated)
         cluster.record_usage()
-        cluster.spawn(refresh())
-        client = make_client(CLIENT, cluster, seed=workload.seed, factor=FACTOR)
         await get_ready(client, cluster)
-        began = loop.time()
+        with _page(url, client) as told, Live(console=console, auto_refresh=False) as live:
+            console.print(told, soft_wrap=True)
+            while True:
+                workload = make_workload(trace, pods=pods, seed=seed + totals.rounds)
+                await cluster.furnish({namespace: workload.hard(namespace) for namespace in workload.quotas})
+                await _round(workload, cluster, client, totals, live)
+                totals.rounds += 1
+                await cluster.clear_away()
+
+
+@contextmanager
+def _page(url: str, client: Gated) -> Iterator[str]:
+    """Serve the live page; yields a sentence that says where it is, or how to get it."""
+    with ExitStack() as stack:
+        try:
+            from backoff_ctrl.api.status.beside import page_beside  # noqa: PLC0415 - imports FastAPI: 0.6 s
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("backoff_ctrl"):
+                raise
+            yield "For a live page in the browser: pip install 'backoff-ctrl[serve]'"
+            return
+        service = Service()
+        stack.callback(service.close)
+        service.add(client.gate.ledger, url)
+        gate = service.serve("127.0.0.1:0")
+        yield f"The live page is at {stack.enter_context(page_beside(url, gate.url))}"
+
+
+async def _round(workload: Workload, cluster: HttpCluster, client: Gated, totals: Totals, live: Live) -> None:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    admitted = totals.admitted
+
+    async def count() -> None:
+        creates = await cluster.creates()
+        totals.creates, totals.refused = creates["seen"], creates["refused"]
+        totals.admitted = admitted + len(cluster.admitted_at)
+
+    async def refresh() -> None:
+        while True:
+            await count()
+            elapsed = (loop.time() - began) * FACTOR
+            table, totals.waiting = _table(workload, cluster, elapsed, totals)
+            live.update(table, refresh=True)
+            await asyncio.sleep(REFRESH)
+
+    refreshing = asyncio.ensure_future(refresh())
+    try:
         await replay(workload.faster(FACTOR), client)
-        await count()
-    totals.rounds += 1
+    finally:
+        refreshing.cancel()
+    await count()
 
 
 def _table(workload: Workload, cluster: HttpCluster, elapsed: float, totals: Totals) -> tuple[Table, int]:

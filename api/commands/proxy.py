@@ -1,0 +1,203 @@
+"""``backoff-ctrl proxy``: the sidecar."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from backoff_ctrl.api.exits import DONE, BadInput
+from backoff_ctrl.k8s.creates.creation import OptionError
+
+if TYPE_CHECKING:
+    from backoff_ctrl.k8s.proxy.binding import Address
+    from backoff_ctrl.k8s.proxy.certificates.serving import Serving
+    from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
+
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command("proxy")
+@click.option(
+    "--listen",
+    required=True,
+    metavar="HOST:PORT",
+    help="Where creators connect: an address of this machine, or unix:/path; port 0 picks a free one.",
+)
+@click.option(
+    "--upstream",
+    metavar="URL",
+    help="The API server; default: that of the kubeconfig, else of the pod's service account.",
+)
+@click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    help="The kubeconfig; default: $KUBECONFIG, ~/.kube/config, then the pod's service account.",
+)
+@click.option("--context", help="The context in the kubeconfig; default: the current one.")
+@click.option(
+    "--use-own-credentials",
+    is_flag=True,
+    help="Add the proxy's own credentials to requests that bring none. Everybody who can connect acts as the proxy.",
+)
+@click.option(
+    "--hold",
+    type=float,
+    default=8.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long one request of a create is held at most while the quota is full.",
+)
+@click.option(
+    "--hold-total",
+    type=float,
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long all requests of one create are held together, as a client repeats it.",
+)
+@click.option(
+    "--answer",
+    type=click.Choice(["wait", "error", "quota"]),
+    default="wait",
+    show_default=True,
+    help="What a create is told then: 429 with Retry-After, 429 without it, or the 403 of the quota.",
+)
+@click.option("--no-mark", is_flag=True, help="Send creates byte for byte: no name is drawn, no create-id is added.")
+@click.option(
+    "--admin",
+    metavar="HOST:PORT",
+    help="Serve the status API of the gate there, on this machine alone: backoff-ctrl waiting --server http://HOST:PORT.",
+)
+@click.option(
+    "--tls-account",
+    type=_FOLDER,
+    metavar="DIR",
+    help="TLS mode: the creator's service-account directory; ca.crt and links to token and namespace are put there.",
+)
+@click.option(
+    "--tls-authority",
+    type=_FOLDER,
+    metavar="DIR",
+    help="TLS mode: a directory that only the proxy mounts, with the key of its certificate authority.",
+)
+@click.option(
+    "--tls-token-volume",
+    type=_FOLDER,
+    metavar="DIR",
+    help="TLS mode: where the creator mounts the projected volume with its real token and namespace.",
+)
+@click.option("--tls-name", multiple=True, metavar="NAME", help="TLS mode: one more name by which creators call it.")
+@click.option(
+    "--probe-listen",
+    metavar="HOST:PORT",
+    help="Serve /livez, /readyz and /metrics there, nothing else; it may be the pod's address.",
+)
+@click.option(
+    "--ready-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write this file once the proxy is ready, and remove it at the end.",
+)
+@click.option(
+    "--drain",
+    type=click.FloatRange(min=0, max=3600),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long requests under way may take at the end.",
+)
+@click.option(
+    "--max-connections",
+    type=click.IntRange(1, 100_000),
+    default=2000,
+    show_default=True,
+    help="Connections of creators at a time, fewer where the limit of descriptors says so. More are told 503.",
+)
+def command(listen: str, upstream: str | None, kubeconfig: str | None, context: str | None, **given: Any) -> int:
+    """Stand between a creator in any language and the API server, until Ctrl-C or SIGTERM.
+
+    Creates of pods, claims and Services wait here while a quota is full, and so does whatever else a quota names; they
+    go in, in order, as soon as there is room. Everything else passes through as it is: reads, watches, logs, exec.
+    Creators keep their own tokens; point them here with a kubeconfig or an address.
+
+    \b
+    backoff-ctrl proxy --listen 127.0.0.1:8001 --kubeconfig ~/.kube/config
+    curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8001/api/v1/namespaces/default/pods
+
+    Exit codes: 0 ended by Ctrl-C or SIGTERM; 2 wrong use, or an API server, address or certificate that can't be used.
+    """
+    try:
+        from backoff_ctrl.k8s.proxy.binding import BindError, read_address  # noqa: PLC0415
+        from backoff_ctrl.k8s.proxy.serving import Settings, run  # noqa: PLC0415 - loads the parser and the loop
+        from backoff_ctrl.k8s.proxy.upstream.place import PlaceError, find_place  # noqa: PLC0415
+        from backoff_ctrl.k8s.proxy.wiring import Wiring  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("backoff_ctrl"):
+            raise
+        raise BadInput("proxy needs further packages: pip install 'backoff-ctrl[proxy]'") from None
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        address = read_address(listen)
+        tls = _tls(given)
+        _check_reach(address, given["use_own_credentials"], tls=tls is not None)
+        settings = Settings(
+            address,
+            find_place(upstream, kubeconfig, context),
+            use_own=given["use_own_credentials"],
+            tls=tls,
+            probes=None if given["probe_listen"] is None else read_address(given["probe_listen"], "--probe-listen"),
+            ready_file=given["ready_file"],
+            drain=given["drain"],
+            connections=given["max_connections"],
+        )
+        run(settings, Wiring(_holds(given), given["admin"]), click.echo)
+    except (BindError, PlaceError, OptionError) as error:
+        raise BadInput(str(error)) from None
+    return DONE
+
+
+def _holds(given: dict[str, Any]) -> HoldSettings:
+    from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings  # noqa: PLC0415
+
+    return HoldSettings(given["hold"], given["hold_total"], given["answer"], mark=not given["no_mark"])
+
+
+def _tls(given: dict[str, Any]) -> Serving | None:
+    """Return the certificates of TLS mode; None: plain HTTP. Raises ``BadInput``."""
+    folders = {
+        f"--tls-{name}": given[f"tls_{name.replace('-', '_')}"] for name in ("authority", "account", "token-volume")
+    }
+    if not any(folders.values()) and not given["tls_name"]:
+        return None
+    missing = [option for option, folder in folders.items() if folder is None]
+    if missing:
+        raise BadInput(f"TLS mode needs {' and '.join(missing)} too")
+    from backoff_ctrl.k8s.proxy.certificates.files import CertificatesError  # noqa: PLC0415
+
+    try:
+        from backoff_ctrl.k8s.proxy.certificates.serving import Serving, TlsFiles  # noqa: PLC0415 - cryptography
+
+        return Serving(
+            TlsFiles(given["tls_authority"], given["tls_account"], given["tls_token_volume"], given["tls_name"])
+        )
+    except CertificatesError as error:
+        raise BadInput(str(error)) from None
+
+
+def _check_reach(address: Address, use_own: bool, *, tls: bool) -> None:
+    """Raise ``BadInput`` for a listener that others can reach though they must not."""
+    if address.of_this_machine:
+        return
+    if use_own:
+        raise BadInput(
+            f"--use-own-credentials would let everybody who reaches {address} act as the proxy: listen on 127.0.0.1"
+        )
+    if tls:
+        return
+    raise BadInput(
+        f"--listen {address} can be reached from other machines, and without TLS they would read its tokens: "
+        "listen on 127.0.0.1 or unix:/path, or in TLS mode"
+    )

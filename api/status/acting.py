@@ -1,0 +1,79 @@
+"""``POST /v1/actions/...`` of ``serve``: whoever may edit the quotas of a namespace acts there, at the gates.
+
+The API server says who asks and what he may; a gate only knows its own token, which ``serve`` has if it runs beside the
+gate or was given the same variable. On this machine nobody is known, so the gate itself is the place to act.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from fastapi import Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from backoff_ctrl.k8s.acting.token import read_token
+from backoff_ctrl.k8s.status.actions import ACTIONS, read_action
+from backoff_ctrl.k8s.status.address import is_loopback
+from backoff_ctrl.k8s.status.asked import ProblemError
+from backoff_ctrl.k8s.status.shapes import Acted
+from backoff_ctrl.k8s.status.sources import shown
+
+from .access import EDITING, token_of
+from .answering import Answering
+from .answers import answer, asked_of, read_body
+from .connected.gate import GateError
+
+if TYPE_CHECKING:
+    from .connected.gate import Gate
+
+THERE: Final = "act at the gate itself, with its own token: backoff-ctrl act --server {}"
+
+
+class Acting(Answering):
+    """Passes actions on to the gates."""
+
+    async def act(self, request: Request) -> Response:
+        """Do what an operator wants: see docs/status-api.md."""
+        asked_of(request)
+        name = request.path_params["action"]
+        if name not in ACTIONS:
+            raise ProblemError(404, f"there are {', '.join(ACTIONS)}", "#/path/action")
+        self._gates.insist()
+        if not self._access.asks_for_token:
+            raise ProblemError(403, THERE.format(self._gates.gates[0].url), "#/headers/Authorization")
+        wanted = read_action(request.headers.get("content-type", ""), await read_body(request), ACTIONS[name])
+        token = token_of(request.headers, request.cookies)
+        who = await run_in_threadpool(self._access.name, token)
+        namespace = wanted.get("namespace") or (await self._gates.request(wanted["id"]))["namespace"]
+        await self.permit(request, namespace, EDITING)
+        told = {**wanted, "by": who}  # whatever the body says: the audit line names who was checked
+        found = await asyncio.gather(*(self._tell(gate, name, told) for gate in list(self._gates.gates)))
+        done = [text for text, _ in found if text]
+        if not done:
+            raise _undone([error for _, error in found if error is not None])
+        missing = [f"not at {error}" for _, error in found if error is not None and error.status != 404]
+        as_of = shown(self._cluster.source.clock.wall())
+        return answer(request, vars(Acted(as_of, name, "; ".join([*done, *missing]))))
+
+    async def _tell(self, gate: Gate, name: str, wanted: dict[str, Any]) -> tuple[str, GateError | None]:
+        """Return what a gate did, or why it did not."""
+        parts = urlsplit(gate.url)
+        local = is_loopback(parts.netloc) and not gate.pod
+        token = await run_in_threadpool(read_token, parts.port or 0) if local else ""
+        if not token:
+            return "", GateError(f"{gate.url}: serve has no token to act there; {THERE.format(gate.url)}")
+        try:
+            found = await self._gates.post(gate, f"/v1/actions/{name}", wanted, token)
+            return str(found["done"]), None
+        except (GateError, KeyError, TypeError) as error:
+            return "", GateError(f"{gate.url}: {error}", error.status if isinstance(error, GateError) else 0)
+
+
+def _undone(errors: list[GateError]) -> ProblemError:
+    """Return the problem where no gate did it: the first that knew what was meant says why."""
+    known = next((each for each in errors if each.status != 404), errors[0])
+    status = known.status if known.status in (404, 409) else 502
+    return ProblemError(status, str(known))

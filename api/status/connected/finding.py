@@ -1,0 +1,115 @@
+"""Finds gates in the cluster: running pods with the label, in the namespaces that the operator named.
+
+Whoever may create pods in such a namespace may tell ``serve`` what waits anywhere, hence no namespace is looked at
+unasked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.concurrency import run_in_threadpool
+
+from backoff_ctrl.k8s.answers.paging import EndlessListError, Pages, is_list
+from backoff_ctrl.k8s.cluster.asking import ReachError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from backoff_ctrl.k8s.cluster.asking import Reach
+
+    from .gates import Gates
+
+log = logging.getLogger(__name__)
+
+LABEL: Final = "backoff-ctrl.dev/gate"
+"""The label of a pod with a gate; its value is ``true``."""
+PORT: Final = "backoff-ctrl.dev/status-port"
+SCHEME: Final = "backoff-ctrl.dev/status-scheme"
+"""Annotations: where in the pod the status is (by default port 9095), and ``http`` (default) or ``https``."""
+DEFAULT_PORT: Final = "9095"
+LIST_EVERY: Final = 5.0
+"""Seconds between two lists."""
+GATES_MAX: Final = 500
+
+
+class Finder:
+    """Keeps ``gates`` in step with the pods."""
+
+    def __init__(self, reach: Reach, namespaces: Sequence[str], gates: Gates) -> None:
+        """Look in these namespaces; without any, nothing is looked for."""
+        self._reach = reach
+        self._namespaces = namespaces
+        self._gates = gates
+        self.why: dict[str, str] = {}
+        """Namespaces that can't be looked at, and why."""
+
+    async def run(self) -> None:
+        """List the pods again and again."""
+        while self._namespaces:
+            try:
+                await self.look()
+            except Exception:  # the page goes on with the gates that it has
+                log.exception("looking for gates failed; it is tried again")
+            await asyncio.sleep(LIST_EVERY)
+
+    async def look(self) -> None:
+        """Connect the gates that have come, let go of those that are gone. A list that fails changes nothing."""
+        found: dict[str, str] = {}
+        for namespace in self._namespaces:
+            try:
+                found |= await run_in_threadpool(self._listed, namespace)
+                self.why.pop(namespace, None)
+            except (ReachError, EndlessListError) as error:
+                self.why[namespace] = str(error) or "the list of its pods does not end"
+                found |= {gate.url: gate.pod for gate in self._gates.gates if gate.pod.startswith(f"{namespace}/")}
+        known = {gate.url: gate for gate in self._gates.gates}
+        for url, gate in known.items():
+            if gate.pod and found.get(url) != gate.pod:
+                self._gates.disconnect(gate)
+        for url, pod in found.items():
+            now = known.get(url)
+            if (now is None or (now.pod and now.pod != pod)) and len(self._gates.gates) < GATES_MAX:
+                self._gates.connect(url, pod)
+
+    def _listed(self, namespace: str) -> dict[str, str]:
+        pages = Pages()
+        found: dict[str, str] = {}
+        while True:
+            query = [("labelSelector", f"{LABEL}=true"), ("limit", "500")]
+            query += [("continue", pages.token)] if pages.token else []
+            status, listed = self._reach.ask("GET", f"/api/v1/namespaces/{namespace}/pods", query=query)
+            if status != 200 or not is_list(listed):
+                raise ReachError(f"its pods can't be listed: the API server answers {status}")
+            found |= dict(gates_of(listed["items"] or ()))
+            metadata = listed.get("metadata")
+            if not pages.go_on(metadata if isinstance(metadata, dict) else {}):
+                return found
+
+
+def gates_of(pods: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    """Yield the URL of each gate, and its pod; pods that do not run, or whose annotations are wrong, are left out."""
+    for pod in pods:
+        metadata, status = _mapping(pod, "metadata"), _mapping(pod, "status")
+        if status.get("phase") != "Running" or metadata.get("deletionTimestamp"):
+            continue
+        annotations = _mapping(metadata, "annotations")
+        port, scheme = str(annotations.get(PORT, DEFAULT_PORT)), annotations.get(SCHEME, "http")
+        name = f"{metadata.get('namespace')}/{metadata.get('name')}"
+        try:
+            address = ipaddress.ip_address(str(status.get("podIP")))
+        except ValueError:
+            continue
+        if not (port.isascii() and port.isdecimal() and 0 < int(port) < 65_536) or scheme not in ("http", "https"):
+            log.warning("pod %s has the label %s, but its annotations name no port or scheme", name, LABEL)
+            continue
+        host = f"[{address}]" if address.version == 6 else str(address)
+        yield f"{scheme}://{host}:{port}", name
+
+
+def _mapping(parent: Any, key: str) -> Mapping[str, Any]:
+    found = parent.get(key) if isinstance(parent, dict) else None
+    return found if isinstance(found, dict) else {}

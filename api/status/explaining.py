@@ -1,0 +1,113 @@
+"""``POST /v1/explain`` of ``serve``: the quotas as observed, what the gates hold and who waits there, and on demand the
+API server's own answer.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.concurrency import run_in_threadpool
+
+from backoff_ctrl.api.commands.instance.reading import read
+from backoff_ctrl.k8s.status.explaining.confirming import confirm
+from backoff_ctrl.k8s.status.explaining.document import NEVER, document_of, explanation_of
+from backoff_ctrl.k8s.status.shapes import Explained
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from backoff_ctrl.engine.demand import Demand
+    from backoff_ctrl.engine.outlook import Outlook
+    from backoff_ctrl.k8s.status.explaining.explanation import Explanation
+    from backoff_ctrl.k8s.status.shapes import ExplainedPart
+
+    from .connected.gates import Gates
+    from .observing import Cluster
+
+NO_GATE: Final = "no gate connected: who waits already, and what is held, is not known"
+SILENT: Final = "gates that do not answer are left out: {}"
+IN_LINE: Final = "others wait already, or room is kept for them: {}"
+
+
+class Explaining:
+    """Explains manifests by one cluster and its gates."""
+
+    def __init__(self, cluster: Cluster, gates: Gates) -> None:
+        """Ask these."""
+        self._cluster = cluster
+        self._gates = gates
+
+    async def explain(self, manifest: Mapping[str, Any], namespace: str) -> Explained:
+        """Say what would happen to a manifest. Raises ``ProblemError`` for a malformed one."""
+        await self._gates.renew(namespace)
+        holds = self._gates.holds(namespace)
+        elsewhere = {key: hold.amount for key, hold in (holds or {}).items()}
+        whole = await run_in_threadpool(self._by_quotas, manifest, namespace, elsewhere)
+        found = document_of(whole, time.time())
+        told = [
+            (gate.url, each)
+            for gate, answer in await self._gates.explained(namespace, dict(whole.filled))
+            if (each := _explained(answer)) is not None
+        ]
+        notes = [found.note] if found.note else []
+        if not self._gates.gates:
+            notes.append(NO_GATE)
+        elif missing := self._gates.unreachable():
+            notes.append(SILENT.format(", ".join(each["gate"] for each in missing)))
+        if longer := merge(found, told):
+            notes.append(IN_LINE.format(", ".join(longer)))
+        if found.verdict == "never":
+            said = " ".join(each.note or "" for _, each in told)
+            notes += [words for words in NEVER.values() if words in said]
+        found.note = "; ".join(notes) or None
+        return found
+
+    async def confirm(self, manifest: Mapping[str, Any], namespace: str, found: Explained, token: str) -> None:
+        """Add what the API server answers to a dry run with the rights of the token's owner."""
+        found.confirmation = await run_in_threadpool(confirm, manifest, namespace, found, self._cluster.dry_run(token))
+
+    def _by_quotas(
+        self, manifest: Mapping[str, Any], namespace: str, elsewhere: Mapping[tuple[str, str], int]
+    ) -> Explanation:
+        def ask(wanted: Sequence[tuple[Demand, int]]) -> Outlook:
+            return self._cluster.source.outlook(namespace, wanted, elsewhere)
+
+        return explanation_of(manifest, ask, self._cluster.limit_ranges(namespace))
+
+
+def merge(found: Explained, told: Iterable[tuple[str, Explained]]) -> list[str]:
+    """Bring what gates tell into an explanation; return the gates whose line makes a create wait that would fit.
+
+    The quotas decide whether it fits; what is not known of them a gate may have learned. A line makes it wait even
+    where it fits. An estimate is the latest of all gates where it waits, and null if one of them has none.
+    """
+    longer = []
+    for part in found.parts:
+        waits = []
+        for gate, answer in told:
+            other = next((each for each in answer.parts if each.part == part.part), None)
+            if other is None or part.verdict == "refused" or other.verdict in ("unknown", "refused"):
+                continue
+            if part.verdict == "unknown" or (part.verdict == "now" and other.verdict == "wait"):
+                longer += [gate] if part.verdict == "now" else []
+                part.verdict, part.blockers = other.verdict, other.blockers
+            if other.verdict == "wait":
+                waits.append(other)
+        part.estimated_at = _latest(waits) if part.verdict == "wait" else None
+    create = found.parts[0]
+    found.verdict, found.blockers, found.estimated_at = create.verdict, create.blockers, create.estimated_at
+    return list(dict.fromkeys(longer))
+
+
+def _latest(waits: Sequence[ExplainedPart]) -> str | None:
+    times = [each.estimated_at for each in waits if each.estimated_at is not None]
+    return max(times) if times and len(times) == len(waits) else None
+
+
+def _explained(answer: Any) -> Explained | None:
+    try:
+        found: Explained = read(Explained, answer)
+    except ValueError:
+        return None
+    return found

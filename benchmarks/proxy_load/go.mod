@@ -1,0 +1,3 @@
+module proxyload
+
+go 1.22

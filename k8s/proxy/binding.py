@@ -1,0 +1,95 @@
+"""Where the proxy listens: an address of this machine, a unix socket, or with TLS any address."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from backoff_ctrl.k8s.status.address import is_loopback
+
+
+class BindError(Exception):
+    """It can't listen there. The message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host and a port, or the path of a unix socket."""
+
+    host: str = ""
+    port: int = 0
+    path: Path | None = None
+
+    @property
+    def of_this_machine(self) -> bool:
+        """Whether nobody else can reach it."""
+        return self.path is not None or is_loopback(f"[{self.host}]" if ":" in self.host else self.host)
+
+    def __str__(self) -> str:
+        """As the option is written."""
+        if self.path is not None:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def read_address(listen: str, option: str = "--listen") -> Address:
+    """Read ``HOST:PORT``, ``[HOST]:PORT`` or ``unix:/path``. Raises ``BindError``."""
+    if listen.startswith("unix:"):
+        path = Path(listen.removeprefix("unix:"))
+        if not path.is_absolute() or len(os.fsencode(path)) > 107:
+            raise BindError(f"{option} unix:PATH needs an absolute path of at most 107 bytes, not {str(path)!r}")
+        return Address(path=path)
+    host, colon, port = listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not (port.isascii() and port.isdecimal() and int(port) < 65_536):
+        raise BindError(f"{option} must be HOST:PORT, such as 127.0.0.1:8001, or unix:/path, not {listen!r}")
+    return Address("127.0.0.1" if host.lower() == "localhost" else host, int(port))
+
+
+def bind(address: Address, option: str = "--listen") -> socket.socket:
+    """Return a socket that is bound there, and that nobody is served on yet. Raises ``BindError``."""
+    if address.path is not None:
+        return _bind_path(address.path, option)
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((address.host, address.port))
+        bound.listen()  # a second process that binds the port fails now, not when this one is ready
+    except OSError as error:
+        bound.close()
+        raise BindError(f"{option}: can't listen on {address} ({error.strerror or error}): choose another") from None
+    return bound
+
+
+def _bind_path(path: Path, option: str) -> socket.socket:
+    """Bind a unix socket; one that a process left behind which is gone is replaced."""
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if path.exists() and stat.S_ISSOCK(path.stat().st_mode) and not _answers(path):
+            path.unlink()
+        bound.bind(str(path))
+        bound.listen()
+    except OSError as error:
+        bound.close()
+        raise BindError(f"{option}: can't listen on unix:{path} ({error.strerror or error}): choose another") from None
+    return bound
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked, suppress(ConnectionRefusedError):
+        asked.connect(str(path))
+        return True
+    return False
+
+
+def url_of(bound: socket.socket, *, tls: bool) -> str:
+    """Return where a socket is reached."""
+    if bound.family == socket.AF_UNIX:
+        return f"unix:{bound.getsockname()}"
+    host, port = bound.getsockname()[:2]
+    return f"http{'s' if tls else ''}://{f'[{host}]' if ':' in host else host}:{port}"

@@ -1,0 +1,264 @@
+"""One request of a creator, from its arrival to its answer."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from backoff_ctrl.engine.demand import Demand
+from backoff_ctrl.k8s.answers.answer import GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
+from backoff_ctrl.k8s.answers.rejections import Lane, rejection_of
+from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint
+from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.k8s.creates.naming import Named
+from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
+from backoff_ctrl.k8s.creates.treatments import rejected
+
+from .callers import identity
+from .choosing import Way
+from .forms import manifest_in, may_be_marked
+from .holds import patience_of
+from .kept import Kept
+from .sending import Received, Sender
+from .settings import RETRY_AFTER
+from .telling import come_again, failed, not_yet, without_retry_after
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Hashable
+
+    from backoff_ctrl.k8s.answers.answer import Answer
+    from backoff_ctrl.k8s.answers.rejections import Rejection
+    from backoff_ctrl.k8s.gate.aio import AsyncGate, LoopDriver
+    from backoff_ctrl.k8s.proxy.messages import Request, Upstream
+
+    from .callers import Callers
+    from .choosing import ChargedKinds, Chosen
+    from .holds import HeldBefore
+    from .kept import KeptCreates
+    from .settings import HoldSettings
+
+ROUNDING: Final = 0.001
+CLOSING: Final = "the proxy is shutting down"
+
+
+@dataclass(slots=True, frozen=True)
+class Shared:
+    """What all requests share."""
+
+    upstream: Upstream
+    own: Upstream | None
+    server: str
+    gate: AsyncGate
+    settings: HoldSettings
+    kinds: ChargedKinds
+    callers: Callers
+    before: HeldBefore
+    kept: KeptCreates
+
+    def now(self) -> float:
+        """Return the time of the gate's clock."""
+        return self.gate.ledger.timers.now()
+
+
+class CreateRequest:
+    """One request that was chosen. ``task`` drives its create, which may go on after the caller has hung up."""
+
+    __slots__ = (
+        "_call",
+        "_chosen",
+        "_held_before",
+        "_manifest",
+        "_refusal",
+        "_resumed",
+        "_shared",
+        "caller",
+        "identity",
+        "sender",
+        "task",
+    )  # fmt: skip
+
+    def __init__(self, shared: Shared, chosen: Chosen, request: Request) -> None:
+        """Read who asks, and for what."""
+        self._shared = shared
+        self._chosen = chosen
+        self._manifest = manifest_in(request, chosen.target.resource)
+        self._held_before = 0.0
+        self._refusal: Answer | None = None
+        self._resumed: Named | None = None
+        self.caller = shared.callers.caller(request.head)
+        self.identity = identity(self.caller, chosen.target, self._manifest, request.body)
+        self._call: Hashable = (chosen.target.namespace, self.caller.digest, self.identity.what)
+        self.sender = Sender(shared.upstream, shared.own, shared.kinds, chosen.target.namespace, request)
+        self.sender.names_itself = bool(self._metadata.get("name"))
+        self.task: asyncio.Task[Any] | None = None
+
+    @property
+    def label(self) -> tuple[str, str]:
+        """The resource, and the name as far as it is known."""
+        metadata = self._metadata
+        name = metadata.get("name") or metadata.get("generateName") or self._chosen.target.rest.strip("/")
+        return self._chosen.target.resource, str(name)
+
+    @property
+    def _metadata(self) -> dict[str, Any]:
+        metadata = (self._manifest or {}).get("metadata")
+        return metadata if isinstance(metadata, dict) else {}
+
+    async def answer(self) -> Answer:
+        """Return what the caller gets. Cancelled when it hangs up. Raises errors of ours alone."""
+        try:
+            if self._chosen.way is Way.ONCE:
+                return await self._sent_once(self._send)
+            kept = await self._resume()
+            if kept is not None:
+                return kept
+            if self._manifest is None:
+                return await self._sent_once(self._send_shielded)
+            return await self._in_line(self._named(self._manifest), None)
+        except NotSent as error:
+            return failed(503, self.label, f"the API server can't be reached, nothing was sent: {error}")
+        except (OutcomeUnknown, TimeoutError) as error:
+            return failed(504, self.label, f"the API server did not answer, it may be stored: {error}")
+
+    # -- what is sent before it waits ---------
+
+    async def _send(self) -> Answer:
+        async with asyncio.timeout(SERVER_LIMIT):
+            return await self.sender.send({})
+
+    async def _send_shielded(self) -> Answer:
+        """Send what can't be read, and so can't be looked up: it goes on if its caller leaves, and is kept for it."""
+        self.task = task = asyncio.get_running_loop().create_task(self._send())
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            kept = Kept(task)
+            self._shared.kept.keep(self._call, kept, lambda: task.exception() or kept.note_answer(task.result()))
+            raise
+        return task.result()
+
+    async def _sent_once(self, send: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Send the request as it is; if a quota refuses it, hold it with the amounts that the refusal names."""
+        shared, target = self._shared, self._chosen.target
+        sent = shared.now()
+        answer = await send()
+        if answer.ok or shared.gate.mode(target.namespace) != "enforce":
+            return answer
+        rejection = rejection_of(answer)
+        if rejection.lane is not Lane.QUOTA:
+            return answer
+        demand = self._demand(rejection)
+        shared.gate.ledger.learn(target.namespace, demand.scopes, rejected(rejection, sent), sent)
+        if not rejection.retryable:  # it never fits
+            return answer
+        self._refusal = answer
+        return await self._in_line(unnamed({}), demand)
+
+    def _demand(self, rejection: Rejection) -> Demand:
+        try:
+            scopes = footprint(self._manifest, resource=self._chosen.target.resource).scopes if self._manifest else ()
+        except FootprintError:
+            scopes = ()
+        return Demand({name: max(0, amount) for name, amount in rejection.requested.items()}, scopes)
+
+    # -- what was sent before ---------
+
+    async def _resume(self) -> Answer | None:
+        """Go on with an identical create that was sent before, if one is kept."""
+        shared = self._shared
+        kept = shared.kept.take(self._call)
+        if kept is None:
+            return None
+        patience = patience_of(self.sender.request.head.target, shared.settings.hold)
+        try:
+            await asyncio.wait({kept.task}, timeout=patience)
+        except asyncio.CancelledError:
+            shared.kept.give_back(self._call, kept)
+            raise
+        if not kept.task.done():
+            shared.kept.give_back(self._call, kept)
+            return come_again(self.label, "an identical create of this caller is under way")
+        self._resumed = kept.named
+        return kept.answer
+
+    def _named(self, manifest: dict[str, Any]) -> Named | None:
+        """Return the name that was drawn for it before; None: it is yet to be drawn."""
+        if self._resumed is not None:
+            return replace(self._resumed, given=manifest)
+        marks = self._shared.settings.mark and may_be_marked(self.sender.request, manifest)
+        return None if marks else unnamed(manifest)
+
+    # -- in line ---------
+
+    async def _in_line(self, named: Named | None, demand: Demand | None) -> Answer:
+        shared, target = self._shared, self._chosen.target
+        settings = shared.settings
+        self._held_before = shared.before.take((target.namespace, self.identity), shared.now())
+        left = max(0.0, settings.hold_total - self._held_before)
+        creation = Creation(
+            shared.server,
+            self.caller.window,
+            target.namespace,
+            target.resource,
+            self._manifest or {},
+            timeout=min(patience_of(self.sender.request.head.target, settings.hold), left),
+            seat=self.identity,
+            retry_after=RETRY_AFTER,
+            demand=demand,
+            named=named,
+        )
+        driver = shared.gate.prepare(creation, self.sender)
+        self.task = asyncio.get_running_loop().create_task(driver.run())
+        try:
+            await asyncio.wait({self.task})
+        except asyncio.CancelledError as gone:
+            driver.cancel(gone)
+            self._keep(driver)
+            raise
+        self.task.result()  # raises an error of ours
+        if driver.answer is None or not driver.answer.ok:
+            self._keep(driver)
+        return self._told(driver)
+
+    def _keep(self, driver: LoopDriver) -> None:
+        """Keep what may be stored: the caller comes again, perhaps."""
+        if self.task is None or not (self.sender.posts or self._resumed):
+            return
+        kept = Kept(self.task)
+        sent, resumed = bool(self.sender.posts), self._resumed is not None
+        self._shared.kept.keep(self._call, kept, lambda: kept.note(driver, sent=sent, resumed=resumed))
+
+    # -- the end ---------
+
+    def _told(self, driver: LoopDriver) -> Answer:
+        answer, named = driver.answer, driver.machine.named
+        if answer is not None and answer.made_here and answer.status == 429:  # too many wait already
+            return answer if self._shared.settings.answer == "wait" else without_retry_after(answer)
+        if answer is not None:
+            assumed = answer.ok and not isinstance(answer.headers, Received)
+            return self.sender.stands_in(named) if assumed and named is not None else answer
+        error = driver.error
+        if isinstance(error, WaitedTooLong):
+            return self._put_off(driver, error)
+        if isinstance(error, GateClosed):
+            return come_again(self.label, CLOSING)
+        if isinstance(error, NotSent | OutcomeUnknown | TimeoutError):
+            raise error
+        return failed(502, self.label, f"it could not be sent: {type(error).__name__}")
+
+    def _put_off(self, driver: LoopDriver, error: WaitedTooLong) -> Answer:
+        """Tell the caller that its hold is over."""
+        shared, settings = self._shared, self._shared.settings
+        held = self._held_before + driver.seconds
+        if settings.answer == "quota" and error.answer is not None and error.answer.status == 403:
+            return self._refusal or error.answer
+        again = settings.answer == "wait" and held < settings.hold_total - ROUNDING
+        if again:
+            shared.before.put_off((self._chosen.target.namespace, self.identity), held, shared.now())
+        return not_yet(self.label, error.wait, held, again=again)
+
+
+def unnamed(manifest: dict[str, Any]) -> Named:
+    """Return a create that is sent as it is: it can't be looked up, so it is never sent again in doubt."""
+    return Named(manifest, "", "", minted=False, keyed=False, body_hash="", kept=True)

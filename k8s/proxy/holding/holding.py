@@ -1,0 +1,206 @@
+"""The creates of a sidecar: which wait, how they are answered, and what is learned from everything that passes."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.creates.calls import read_target
+from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
+from backoff_ctrl.k8s.gate.passing import Passed, heed
+from backoff_ctrl.k8s.proxy.messages import Response
+
+from .callers import Callers
+from .choosing import ChargedKinds, choose, creates
+from .create_request import CLOSING, CreateRequest, Shared
+from .holds import HeldBefore
+from .kept import KeptCreates
+from .sending import Received
+from .settings import RETRY_AFTER, HoldSettings
+from .telling import come_again, failed, response_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from backoff_ctrl.k8s.answers.answer import Answer
+    from backoff_ctrl.k8s.gate.aio import AsyncGate
+    from backoff_ctrl.k8s.proxy.messages import Head, Request, Upstream
+
+    from .choosing import Chosen
+
+FULL: Final = "the proxy holds as many bytes as it may"
+
+
+class Holding:
+    """Implements ``Creates``: holds creates while the quota is full, and sends them in order when room comes.
+
+    What fails open: an error of ours lets the create through as it came, is counted, and is logged once. What fails
+    closed: nothing; but a create beyond ``held_bytes_max`` is told to come again.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        gate: AsyncGate,
+        server: str,
+        settings: HoldSettings | None = None,
+        own: Upstream | None = None,
+        at_end: Callable[[], object] | None = None,
+    ) -> None:
+        """Send through ``upstream`` to ``server`` (its address), in the order of ``gate``.
+
+        ``own`` sends with the proxy's own credentials: it lists quotas where it may. None: only creators do.
+        ``at_end`` is called once all is closed.
+        """
+        self._settings = settings if settings is not None else HoldSettings()
+        self._kinds = ChargedKinds()
+        self._gate = gate
+        ledger = gate.ledger
+        ledger.others = (*ledger.others, self._kinds)
+        ttl = max(ledger.policy.seat_ttl, 2.0 * RETRY_AFTER)
+        self._shared = Shared(
+            upstream,
+            own,
+            server,
+            gate,
+            self._settings,
+            self._kinds,
+            Callers(),
+            HeldBefore(ttl),
+            KeptCreates(ttl, ledger.timers.now),
+        )
+        self._at_end = at_end
+        self._closing = False
+        self._bytes = 0
+        self._open = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of the bodies that are held."""
+        return self._bytes
+
+    # -- the listener asks ---------
+
+    def reads(self, head: Head) -> bool:
+        """Say whether the body of this request is to be read whole, and ``answer`` asked."""
+        return self._chosen(head) is not None
+
+    async def answer(self, request: Request) -> Response:
+        """Answer a request that ``reads`` chose. Cancelled when the caller hangs up. Never raises otherwise."""
+        self._open += 1
+        self._idle.clear()
+        try:
+            return await self._answer(request)
+        finally:
+            self._open -= 1
+            if not self._open:
+                self._idle.set()
+
+    def watches(self, head: Head, status: int) -> bool:
+        """Say whether ``passed`` is to hear of this answer: a refusal, a deletion, or a create of another kind."""
+        if status == 403:
+            return head.method in (b"POST", b"PATCH", b"PUT")
+        if status == 200 and head.method == b"DELETE":
+            return True
+        return status == 201 and head.method == b"POST" and self._gate.ledger.on_namespace is not None
+
+    def passed(self, head: Head, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        """Learn from an answer to a request that passed. Never raises."""
+        ledger = self._gate.ledger
+        ledger.met = True
+        try:
+            self._learn(head, status, Response(status, b"", list(headers), body))
+        except Exception as error:  # noqa: BLE001 - law 18
+            ledger.failed_open(error)
+
+    async def close(self, limit: float = 10.0) -> None:
+        """Hand held creates back to their callers, and wait for what was sent, at most ``limit`` seconds."""
+        self._closing = True
+        self._gate.cancel_own(CLOSING)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                await self._idle.wait()
+                await self._gate.drain()
+        if self._at_end is not None:
+            self._at_end()
+
+    # -- one request ---------
+
+    def _chosen(self, head: Head) -> Chosen | None:
+        try:
+            chosen = choose(head, self._kinds)
+            off = chosen is not None and self._gate.mode(chosen.target.namespace) == "off"
+        except Exception as error:  # noqa: BLE001 - law 18
+            self._gate.ledger.failed_open(error)
+            return None
+        return None if off else chosen
+
+    async def _answer(self, request: Request) -> Response:
+        chosen = self._chosen(request.head)
+        create = None
+        try:
+            if chosen is not None:
+                refused = self._refused(chosen, request)
+                if refused is not None:
+                    return response_of(refused, request.head)
+                create = CreateRequest(self._shared, chosen, request)
+                return response_of(await self._counted(create), request.head)
+        except Exception as error:  # noqa: BLE001 - law 18
+            self._gate.ledger.failed_open(error)
+        return await self._ungated(request, create)
+
+    def _refused(self, chosen: Chosen, request: Request) -> Answer | None:
+        label = chosen.target.resource, chosen.target.rest.strip("/")
+        if self._closing:
+            return come_again(label, CLOSING)
+        if self._bytes and self._bytes + len(request.body) > self._settings.held_bytes_max:
+            return come_again(label, FULL)
+        return None
+
+    async def _counted(self, create: CreateRequest) -> Answer:
+        """Count the bytes of a body for as long as it may be sent, which may be longer than its caller stays."""
+        size = len(create.sender.request.body)
+        self._bytes += size
+        try:
+            return await create.answer()
+        finally:
+            if create.task is None or create.task.done():
+                self._bytes -= size
+            else:
+                create.task.add_done_callback(lambda _: self._release(size))
+
+    def _release(self, size: int) -> None:
+        self._bytes -= size
+
+    async def _ungated(self, request: Request, create: CreateRequest | None) -> Response:
+        """Send a request as it came, after an error of ours; but not a second time, and what was said counts."""
+        label = ("the request", "") if create is None else create.label
+        if create is not None and create.sender.word is not None:
+            return create.sender.word
+        if create is not None and create.sender.posts:
+            return response_of(failed(504, label, "an internal error of the proxy; it may be stored"), request.head)
+        try:
+            async with asyncio.timeout(SERVER_LIMIT):
+                return await self._shared.upstream.ask(request)
+        except NotSent as error:
+            return response_of(failed(503, label, f"the API server can't be reached: {error}"), request.head)
+        except (OutcomeUnknown, TimeoutError) as error:
+            return response_of(failed(504, label, f"the API server did not answer: {error}"), request.head)
+
+    # -- what passes ---------
+
+    def _learn(self, head: Head, status: int, response: Response) -> None:
+        target = read_target("", head.target.decode("latin-1"))
+        if target is None or target.dry_run:
+            return
+        ledger = self._gate.ledger
+        sent = ledger.timers.now() - SERVER_LIMIT  # not known: this is the earliest that it can have been
+        passed = Passed(head.method.decode("latin-1"), status, Received(response), response.body, sent)
+        if heed(ledger, target, passed) is not None:
+            self._kinds.add(target.namespace, target.resource)
+        elif status == 201 and creates(head, target) and ledger.on_namespace is not None:
+            ledger.on_namespace(target.namespace)  # its quotas may name this kind

@@ -1,0 +1,45 @@
+"""How long creates are held, and what their callers are told then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from backoff_ctrl.k8s.creates.creation import OptionError
+
+Answering = Literal["wait", "error", "quota"]
+"""What a create is answered whose hold is over.
+
+``wait``: 429 with ``Retry-After``, so that client-go sends it again. ``error``: 429 that leaves this to the caller.
+``quota``: the 403 of the full quota, as without the proxy.
+"""
+BODY_MAX: Final = 3 * 2**20
+"""Bytes of a body that is read: the API server accepts no larger one."""
+RETRY_AFTER: Final = 1
+"""Seconds. Until it comes again a caller's seat is empty, and no room is given to it: the shorter the better."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldSettings:
+    """The settings of the sidecar that concern creates. Raises ``OptionError`` for a wrong one.
+
+    ``hold``: seconds that one request is held at most; ``hold_total``: all requests that belong to one call of a client
+    together. ``mark``: draw names and add create ids, so that nothing is created twice. ``held_bytes_max``: bytes of
+    all bodies that are held; whoever comes beyond is told to come again.
+    """
+
+    hold: float = 8.0
+    hold_total: float = 30.0
+    answer: Answering = "wait"
+    mark: bool = True
+    held_bytes_max: int = 64 * 2**20
+
+    def __post_init__(self) -> None:
+        """Check them."""
+        for name, seconds in (("hold", self.hold), ("hold-total", self.hold_total)):
+            if not 0 <= seconds <= 86_400:  # nan is not
+                raise OptionError(f"--{name} must be a number of seconds between 0 and 86400, not {seconds!r}")
+        if self.answer not in get_args(Answering):
+            raise OptionError(f"--answer must be one of {', '.join(get_args(Answering))}, not {self.answer!r}")
+        if self.held_bytes_max < BODY_MAX:
+            raise OptionError(f"the bytes that are held must be at least {BODY_MAX}, not {self.held_bytes_max!r}")

@@ -1,0 +1,234 @@
+"""Reads the API server's answers: their heads by httptools; bodies are counted, or checked where they are chunked."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+import httptools
+
+from .fields import tokens, values_of
+
+if TYPE_CHECKING:
+    from backoff_ctrl.k8s.proxy.messages import Headers
+
+HEAD_MAX: Final = 256 * 1024
+"""Bytes of an answer's head that are waited for."""
+_CONCERNING_US: Final = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-connection",
+        b"proxy-authenticate",
+        b"te",
+        b"upgrade",
+        b"content-length",
+        b"transfer-encoding",
+    }
+)
+
+
+class BrokenAnswerError(Exception):
+    """What the API server sent is no HTTP/1.1."""
+
+
+class Framing(Enum):
+    """How the end of an answer's body is found."""
+
+    NONE = 0
+    LENGTH = 1
+    CHUNKED = 2
+    CLOSE = 3
+    TUNNEL = 4
+
+
+class AnswerHead:
+    """The head of an answer."""
+
+    __slots__ = (
+        "concerns_connection",
+        "dropped",
+        "framing",
+        "headers",
+        "kept",
+        "length",
+        "old",
+        "reason",
+        "status",
+        "upgrades",
+    )
+
+    def __init__(self) -> None:
+        """Begin with nothing known."""
+        self.status = 0
+        self.reason = b""
+        self.headers: Headers = []
+        self.framing = Framing.NONE
+        self.length = 0
+        self.kept = True
+        self.old = False
+        self.concerns_connection = False
+        self.dropped: frozenset[bytes] = frozenset()
+        self.upgrades: list[bytes] = []
+
+
+class AnswerReader:
+    """Reads one answer after the other from the connection on which their requests were sent."""
+
+    __slots__ = ("_complete", "_head", "_left", "_parser", "_partial", "_without_body", "head", "whole")
+
+    def __init__(self) -> None:
+        """Expect nothing yet: ``expect`` says what was asked."""
+        self._partial = b""
+        self._without_body = False
+        self.head: AnswerHead | None = None
+        self.whole = False
+        """Whether the answer has ended."""
+
+    def expect(self, method: bytes) -> None:
+        """Wait for the answer to a request of this method."""
+        self._without_body = method == b"HEAD"
+        self.head = None
+        self.whole = False
+
+    def read_head(self, data: bytes) -> tuple[bytes, bytes] | None:
+        """Return the raw head and what came behind it, None while it is not whole; then ``head`` says what it means.
+
+        Raises ``BrokenAnswerError``.
+        """
+        if self._partial:
+            data = self._partial + data
+        end = data.find(b"\r\n\r\n") + 4
+        if end == 3:
+            if len(data) > HEAD_MAX:
+                raise BrokenAnswerError("its head is too long")
+            self._partial = data
+            return None
+        self._partial = b""
+        raw = data[:end]
+        self._head = AnswerHead()
+        self._complete = False
+        self._parser = httptools.HttpResponseParser(self)
+        try:
+            self._parser.feed_data(raw)
+        except httptools.HttpParserUpgrade:
+            pass
+        except httptools.HttpParserError as error:
+            raise BrokenAnswerError(str(error)) from error
+        if self._head.status == 0:
+            raise BrokenAnswerError("its head does not end where it should")
+        self.head = self._frame(self._head)
+        return raw, data[end:]
+
+    def _frame(self, head: AnswerHead) -> AnswerHead:
+        """Find out how the body ends."""
+        for name, value in head.headers:
+            low = name.lower()
+            if low not in _CONCERNING_US:
+                continue
+            if low == b"content-length":
+                head.framing = Framing.LENGTH
+                head.length = int(value)
+            elif low == b"transfer-encoding":
+                head.framing = Framing.CHUNKED
+            else:
+                head.concerns_connection = True
+                if low == b"connection":
+                    head.dropped |= tokens([value])
+        if head.dropped & {b"content-length", b"transfer-encoding"}:
+            raise BrokenAnswerError("its Connection header names its framing")
+        if head.status == 101:
+            head.framing = Framing.TUNNEL
+            head.upgrades = values_of(head.headers, b"upgrade")
+        elif self._without_body or head.status < 200 or head.status in {204, 304}:
+            head.framing = Framing.NONE
+        elif head.framing is Framing.NONE:
+            head.framing = Framing.CLOSE
+        self._left = head.length
+        self.whole = head.framing is Framing.NONE or (head.framing is Framing.LENGTH and head.length == 0)
+        return head
+
+    def read_body(self, data: bytes) -> bytes:
+        """Return what of the data belongs to the answer; ``whole`` says whether it has ended with it.
+
+        Raises ``BrokenAnswerError``; then nothing of the data may go on.
+        """
+        assert self.head is not None
+        framing = self.head.framing
+        if framing is Framing.LENGTH:
+            size = len(data)
+            if size < self._left:
+                self._left -= size
+                return data
+            self.whole = True
+            if size > self._left:
+                self.head.kept = False  # nobody asked for more
+                return data[: self._left]
+            return data
+        if framing is Framing.CHUNKED:
+            if self._complete:
+                raise BrokenAnswerError("more came behind its end")
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserError as error:
+                raise BrokenAnswerError(str(error)) from error
+            self.whole = self._complete
+            return data
+        if framing is Framing.NONE:
+            self.head.kept = False
+            return b""
+        return data
+
+    # Called by the parser.
+
+    def on_message_begin(self) -> None:
+        """Refuse a second message behind the first."""
+        if self._head.status:
+            raise BrokenAnswerError("more came behind its end")
+
+    def on_status(self, reason: bytes) -> None:
+        """Take the reason phrase, or a piece of it."""
+        self._head.reason += reason
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; a trailer passes in the raw bytes."""
+        if not self._head.status:
+            self._head.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """Take the status, and whether the connection lasts."""
+        head = self._head
+        head.status = self._parser.get_status_code()
+        head.old = self._parser.get_http_version() != "1.1"
+        head.kept = self._parser.should_keep_alive()
+
+    def on_message_complete(self) -> None:
+        """Note that the answer has ended."""
+        self._complete = True
+
+
+class WholeBody:
+    """Takes the framing off a raw answer's body."""
+
+    __slots__ = ("_complete", "_parser", "pieces", "size")
+
+    def __init__(self, raw_head: bytes) -> None:
+        """Begin with the head as it was received."""
+        self.pieces: list[bytes] = []
+        self.size = 0
+        self._parser = httptools.HttpResponseParser(self)
+        self._parser.feed_data(raw_head)
+
+    def feed(self, data: bytes) -> None:
+        """Take raw bytes that an ``AnswerReader`` has passed."""
+        self._parser.feed_data(data)
+
+    def on_body(self, piece: bytes) -> None:
+        """Take a piece of the body."""
+        self.pieces.append(piece)
+        self.size += len(piece)
+
+    @property
+    def body(self) -> bytes:
+        """All of the body so far."""
+        return b"".join(self.pieces)

@@ -1,0 +1,280 @@
+"""Reads requests: httptools parses, strictly; what it allows but could not be passed on safely is refused here."""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from typing import Final
+from urllib.parse import urlsplit
+
+import httptools
+
+from backoff_ctrl.k8s.proxy.messages import Head, Headers
+
+from .fields import NOT_IN_TRAILERS, tokens
+from .refusals import RefusedError
+
+HEAD_MAX: Final = 64 * 1024
+"""Bytes of a request's head; Go's server takes a megabyte, the official clients send a few kilobytes."""
+_CONCERNING_US: Final = frozenset(
+    {
+        b"host",
+        b"connection",
+        b"keep-alive",
+        b"proxy-connection",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"te",
+        b"transfer-encoding",
+        b"upgrade",
+        b"content-length",
+        b"expect",
+        b"authorization",
+    }
+)
+_UPGRADES_REFUSED: Final = frozenset({b"h2c"})  # it would open a tunnel for any further requests
+
+
+class Part(Enum):
+    """What comes next of a request."""
+
+    HEAD = 0
+    BODY = 1
+    END = 2
+    BAD = 3
+
+
+class Asked:
+    """A request's head, and what it means for the connections on both sides."""
+
+    __slots__ = (
+        "chunked",
+        "closing",
+        "dropped",
+        "expects",
+        "has_credentials",
+        "head",
+        "length",
+        "old",
+        "te",
+        "upgrade",
+    )
+
+    def __init__(self, head: Head) -> None:
+        """Begin with a request without a body, on a connection that is kept."""
+        self.head = head
+        self.length = 0
+        self.chunked = False
+        self.closing = False
+        self.old = False  # HTTP/1.0
+        self.expects = False
+        self.te = False
+        self.upgrade = b""
+        self.dropped: frozenset[bytes] = frozenset()
+        self.has_credentials = False
+
+    @property
+    def has_body(self) -> bool:
+        """Whether a body follows the head."""
+        return self.chunked or self.length > 0
+
+
+class RequestReader:
+    """Turns the bytes of a connection into parts of requests, in ``parts``: heads, pieces of bodies, ends.
+
+    The first mistake ends it: its ``RefusedError`` is the last part.
+    """
+
+    __slots__ = (
+        "_closing",
+        "_fed",
+        "_headers",
+        "_in_body",
+        "_parser",
+        "_sizes",
+        "_target",
+        "over",
+        "parts",
+        "rest",
+        "stopped",
+    )
+
+    def __init__(self) -> None:
+        """Expect a request."""
+        self.parts: deque[tuple[Part, Asked | bytes | Headers | RefusedError]] = deque()
+        self.rest = b""
+        """What came behind the head of a request that asks to leave HTTP."""
+        self.stopped = False
+        """Whether such a request was read: what follows is not HTTP, or has to wait."""
+        self.over = False
+        """Whether nothing that comes is read any more: after a mistake, or the last request of a connection."""
+        self._start()
+
+    def _start(self) -> None:
+        self._parser = httptools.HttpRequestParser(self)
+        self._target = b""
+        self._headers: Headers = []
+        self._sizes = 0
+        self._fed = 0
+        self._in_body = False
+        self._closing = False
+
+    @property
+    def amid_head(self) -> bool:
+        """Whether the beginning of a head has come, but not its end."""
+        return self._fed > 0
+
+    def go_on(self) -> None:
+        """Read the next request as HTTP, after one that asked to leave it but was not let."""
+        rest, self.rest, self.stopped = self.rest, b"", False
+        self._start()
+        if rest:
+            self.feed(rest)
+
+    def feed(self, data: bytes) -> None:
+        """Take in what was received."""
+        if self.over:
+            return
+        if self.stopped:
+            self.rest += data
+            return
+        try:
+            if not self._in_body:
+                self._fed += len(data)
+            self._parser.feed_data(data)
+            if self._fed > HEAD_MAX and not self._in_body:
+                raise RefusedError(431, f"the head of the request is longer than {HEAD_MAX} bytes")  # noqa: TRY301
+        except httptools.HttpParserUpgrade as upgrade:
+            self.stopped = True
+            self.rest = data[upgrade.args[0] :]
+        except httptools.HttpParserCallbackError as error:
+            self._fail(error.__context__ if isinstance(error.__context__, RefusedError) else error)
+        except (RefusedError, httptools.HttpParserError) as error:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if self.over:
+            return
+        self.over = True
+        if not isinstance(error, RefusedError):
+            error = RefusedError(400, f"the request is not valid HTTP/1.1: {error}")
+        self.parts.append((Part.BAD, error))
+
+    # Called by the parser.
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        self._fed = self._fed or 1
+        self._target = b""
+        self._headers = []
+        self._sizes = 0
+        self._in_body = False
+
+    def on_url(self, piece: bytes) -> None:
+        """Take a piece of the target."""
+        self._target += piece
+        self._sizes += len(piece)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header, or a trailer."""
+        self._headers.append((name, value))
+        self._sizes += len(name) + len(value) + 4
+        if self._sizes > HEAD_MAX:
+            raise RefusedError(431, f"the head of the request is longer than {HEAD_MAX} bytes")
+
+    def on_headers_complete(self) -> None:
+        """Check the head, and hand it on."""
+        parser = self._parser
+        version = parser.get_http_version()
+        if version not in {"1.1", "1.0"}:
+            raise RefusedError(505, "only HTTP/1.1 is spoken here")
+        asked = Asked(Head(parser.get_method(), self._target, self._headers))
+        asked.old = version == "1.0"
+        read_head(asked)
+        if parser.should_upgrade() and asked.has_body:
+            raise RefusedError(400, "a request that asks to switch protocols can't have a body")
+        if asked.head.method == b"CONNECT":
+            raise RefusedError(400, "CONNECT is for proxies of another kind: send requests to this address")
+        self._in_body = asked.has_body
+        self._fed = 0
+        self._headers = []
+        self._sizes = 0
+        self._closing = asked.closing
+        self.parts.append((Part.HEAD, asked))
+
+    def on_body(self, piece: bytes) -> None:
+        """Take a piece of the body, without the framing of chunks."""
+        self.parts.append((Part.BODY, piece))
+
+    def on_message_complete(self) -> None:
+        """End the request; what came since its head are trailers."""
+        for name, _ in self._headers:
+            if name.lower() in NOT_IN_TRAILERS:
+                raise RefusedError(400, f"{name.decode('latin-1')} can't be sent behind a body")
+        self._in_body = False
+        self._fed = 0
+        self.parts.append((Part.END, self._headers))
+        self._headers = []
+        self.over = self._closing  # what comes behind the last request of a connection is of no interest
+
+
+def read_head(asked: Asked) -> None:
+    """Work out framing and connection from the headers. Raises ``RefusedError``."""
+    found: dict[bytes, list[bytes]] = {}
+    for name, value in asked.head.headers:
+        low = name.lower()
+        if low in _CONCERNING_US:
+            found.setdefault(low, []).append(value)
+    hosts = len(found.pop(b"host", ()))
+    if hosts != 1 and not (asked.old and hosts == 0):
+        raise RefusedError(400, "a request needs exactly one Host header")
+    if found:
+        asked.has_credentials = b"authorization" in found
+        _read_framing(asked, found)
+        _read_connection(asked, found)
+    asked.closing = asked.closing or asked.old
+    asked.head.target = _target(asked.head.target)
+
+
+def _read_framing(asked: Asked, found: dict[bytes, list[bytes]]) -> None:
+    """Read how the body ends, and whether the caller waits to be asked for it."""
+    if b"content-length" in found:
+        asked.length = int(found[b"content-length"][0])  # the parser took it: digits only, and once
+    for coding in found.get(b"transfer-encoding", ()):
+        if coding.strip().lower() != b"chunked":
+            raise RefusedError(501, "the only transfer encoding that is understood is chunked")
+        if asked.old:
+            raise RefusedError(400, "HTTP/1.0 knows no chunks")
+        asked.chunked = True
+    for expected in found.get(b"expect", ()):
+        if expected.lower() != b"100-continue":
+            raise RefusedError(417, "only 100-continue can be expected")
+        asked.expects = True
+
+
+def _read_connection(asked: Asked, found: dict[bytes, list[bytes]]) -> None:
+    """Read what the connection headers say: when it ends, what it drops, whether it changes its protocol."""
+    asked.te = b"trailers" in tokens(found.get(b"te", ()))
+    options = tokens(found.get(b"connection", ()))
+    if not options:
+        return
+    if options & {b"host", b"content-length", b"authorization"}:
+        raise RefusedError(400, "the Connection header names a header that concerns more than the connection")
+    asked.closing = b"close" in options
+    asked.dropped = frozenset(options)
+    upgrades = found.get(b"upgrade", [])
+    if b"upgrade" in options and len(upgrades) == 1 and not asked.old and not tokens(upgrades) & _UPGRADES_REFUSED:
+        asked.upgrade = upgrades[0]
+
+
+def _target(target: bytes) -> bytes:
+    """Return path and query; a target with scheme and host is one, too (RFC 9112, 3.2.2). Raises ``RefusedError``."""
+    if target.startswith(b"/") or target == b"*":
+        return target
+    try:
+        parts = urlsplit(target)
+    except ValueError:
+        parts = None
+    if parts is None or parts.scheme not in {b"http", b"https"} or not parts.netloc:
+        raise RefusedError(400, "the target of a request must begin with /")
+    return (parts.path or b"/") + (b"?" + parts.query if parts.query else b"")

@@ -1,0 +1,84 @@
+"""Where creators connect: an address, a socket of this machine, or TLS; and how it comes to an end."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+from typing import TYPE_CHECKING, Any, Final
+
+from .passing.caller import Caller
+
+if TYPE_CHECKING:
+    import ssl
+
+    from .passing.shared import Shared
+
+BACKLOG: Final = 1024
+_OTHERS: Final = 64
+"""Descriptors for everything but callers: files, the loop, watches, probes."""
+_LOOK_S: Final = 0.5
+
+
+def descriptors_for(connections: int, idle: int) -> int:
+    """Raise this process's limit of descriptors if need be; return how many connections of callers it allows.
+
+    Each caller may need one more connection, to the API server.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * connections + idle + _OTHERS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return connections
+    return max(1, (soft - _OTHERS - min(idle, soft // 4)) // 2)
+
+
+class Listener:
+    """Serves callers on a socket that is bound already."""
+
+    def __init__(self, shared: Shared, bound: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+        """Serve nobody yet."""
+        self._shared = shared
+        self._bound = bound
+        self._tls = tls
+        self._server: asyncio.Server | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        """Begin to serve."""
+        loop = asyncio.get_running_loop()
+        shared = self._shared
+        make: Any = loop.create_unix_server if self._bound.family == socket.AF_UNIX else loop.create_server
+        options: dict[str, Any] = {"sock": self._bound, "backlog": BACKLOG}
+        if self._tls is not None:
+            options |= {"ssl": self._tls, "ssl_handshake_timeout": shared.limits.head_s}
+        self._server = await make(lambda: Caller(shared, loop), **options)
+        self._look()
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for caller in list(self._shared.callers):
+            caller.look(now)
+        self._sweep = loop.call_later(_LOOK_S, self._look)
+
+    async def close(self, within: float) -> None:
+        """Accept nobody any more, let requests under way end, for so many seconds at most, and close."""
+        shared = self._shared
+        shared.draining = True
+        if self._server is not None:
+            self._server.close()
+        self._bound.close()  # uvloop leaves it open, and who connects would wait in vain
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within
+        for caller in list(shared.callers):
+            caller.drain()
+        while shared.callers and loop.time() < deadline:  # noqa: ASYNC110 - once in a process's life
+            await asyncio.sleep(0.02)
+        for caller in list(shared.callers):
+            caller.transport.abort()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        await asyncio.sleep(0)

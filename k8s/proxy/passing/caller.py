@@ -1,0 +1,321 @@
+"""A creator's connection: takes its requests in order, each to the API server or to the room that holds creates."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from backoff_ctrl.k8s.proxy.http.refusals import RefusedError, refusal
+from backoff_ctrl.k8s.proxy.http.requests import Asked, Part, RequestReader
+from backoff_ctrl.k8s.proxy.upstream.connection import BUFFER
+from backoff_ctrl.k8s.status.address import is_loopback
+
+from .held import Held
+from .passage import Passage
+
+if TYPE_CHECKING:
+    from .shared import Shared
+    from .sides import Current, Tunnel
+
+log = logging.getLogger(__name__)
+
+BEHIND_MAX: Final = 64 * 1024
+"""Bytes that may come behind a request which is being answered; then reading stops."""
+
+
+class Caller(asyncio.Protocol):
+    """One connection. Requests are answered one after the other, in their order."""
+
+    __slots__ = (
+        "_amid",
+        "_behind",
+        "_blocked_writing",
+        "_current",
+        "_lingers",
+        "_paused",
+        "_pumping",
+        "_taking",
+        "_tunnel",
+        "heard",
+        "loop",
+        "reader",
+        "sends_no_more",
+        "shared",
+        "transport",
+    )
+
+    def __init__(self, shared: Shared, loop: asyncio.AbstractEventLoop) -> None:
+        """Expect a connection."""
+        self.shared = shared
+        self.loop = loop
+        self.transport: asyncio.Transport
+        self.reader = RequestReader()
+        self.heard = loop.time()
+        self.sends_no_more = False
+        self._amid = 0.0
+        self._behind = b""
+        self._current: Current | None = None
+        self._taking = False
+        self._tunnel: Tunnel | None = None
+        self._paused = False
+        self._lingers = False
+        self._pumping = False
+        self._blocked_writing = False
+
+    # The connection.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # it is one of a stream
+        """Take the connection, or turn it away where there are too many."""
+        self.transport = transport
+        shared = self.shared
+        if len(shared.callers) >= shared.limits.connections:
+            shared.counts.turned_away += 1
+            transport.write(
+                refusal(503, "too many connections to the proxy: try again soon", close=True, retry_after=1)
+            )
+            transport.close()
+            return
+        transport.set_write_buffer_limits(BUFFER)
+        shared.callers.add(self)
+        shared.counts.connections += 1
+
+    def data_received(self, data: bytes) -> None:
+        """Take in what the creator sends."""
+        self.heard = self.loop.time()
+        if self._tunnel is not None:
+            self._tunnel.from_caller(data)
+        elif self._lingers:
+            return
+        elif self._current is None or self._taking:
+            self.reader.feed(data)
+            self._pump()
+        else:
+            self._behind += data
+            self._regulate()
+
+    def eof_received(self) -> bool:
+        """Go on for those who wait for an answer with their half closed; whatever else they had begun ends."""
+        self.sends_no_more = True
+        self.heard = self.loop.time()
+        current = self._current
+        if self._tunnel is not None:
+            return self._tunnel.caller_ended()
+        if current is None or self._taking or not current.half_closable:
+            self._leave()
+            return False
+        return self.transport.can_write_eof()  # TLS knows no half
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the caller is gone, however
+        """Let what was under way go."""
+        self.shared.callers.discard(self)
+        self._leave()
+
+    def _leave(self) -> None:
+        current, self._current = self._current, None
+        self._tunnel = None
+        if current is not None:
+            current.gone()
+
+    def pause_writing(self) -> None:
+        """Slow down who answers: the creator reads slowly."""
+        self._blocked_writing = True
+        if self._current is not None:
+            self._current.full()
+
+    def resume_writing(self) -> None:
+        """Let the answer go on."""
+        self._blocked_writing = False
+        if self._current is not None:
+            self._current.emptied()
+
+    # Requests.
+
+    def _pump(self) -> None:
+        """Hand on the parts that can be handed on now."""
+        if self._pumping:
+            return  # a request ended while its own parts were handed on
+        self._pumping = True
+        parts = self.reader.parts
+        while parts:
+            current = self._current
+            if current is None:
+                kind, value = parts.popleft()
+                if kind is Part.HEAD:
+                    assert isinstance(value, Asked)
+                    self._begin(value)
+                elif kind is Part.BAD:
+                    assert isinstance(value, RefusedError)
+                    self.refuse(value)
+                continue
+            if not self._taking or current.blocked:
+                break
+            kind, value = parts.popleft()
+            if kind is Part.BODY:
+                current.body(value)  # type: ignore[arg-type]  # as its kind says
+            elif kind is Part.END:
+                self._taking = False
+                current.end(value)  # type: ignore[arg-type]
+            else:
+                self._current = None
+                current.gone()
+                self.refuse(value)  # type: ignore[arg-type]
+        if self._current is not None:
+            self._current.flush()
+        self._pumping = False
+        self._amid = (self._amid or self.heard) if self.reader.amid_head else 0.0
+        self._regulate()
+
+    def _begin(self, asked: Asked) -> None:
+        """Start a request: it is held, or it passes."""
+        shared = self.shared
+        if shared.local_hosts_only and not is_loopback((asked.head.get(b"host") or b"").decode("latin-1")):
+            self.refuse(RefusedError(403, "this proxy adds its own credentials: call it by a name of this machine"))
+            return
+        self._taking = True
+        if self._reads(asked):
+            self._current = Held(self, asked)
+            shared.counts.held += 1
+        else:
+            self.pass_on(asked)
+
+    def _reads(self, asked: Asked) -> bool:
+        """Say whether the body is to be read; a failure of the room that says so stops no request."""
+        shared = self.shared
+        if asked.upgrade or asked.length > shared.limits.body_bytes:
+            return False
+        if shared.held_bytes + asked.length > shared.limits.held_bytes:
+            return False
+        try:
+            return shared.creates.reads(asked.head)
+        except Exception:  # whatever it is: the request passes
+            log.exception("a request passes ungated: the gate failed")
+            return False
+
+    def pass_on(self, asked: Asked, *, continued: bool = False) -> Current:
+        """Let the present request pass to the API server."""
+        passage = Passage(self, asked, continued=continued)
+        self._current = passage
+        self.shared.counts.passed += 1
+        if self._blocked_writing:
+            passage.full()
+        passage.start()
+        return passage
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether the present request has not come to its end yet."""
+        return self._taking
+
+    @property
+    def closes(self) -> bool:
+        """Whether the present request is the last of this connection."""
+        return self._taking or self.shared.draining
+
+    def skip(self) -> None:
+        """Throw the rest of the present request away if all of it has come."""
+        parts = self.reader.parts
+        if self._taking and any(kind is Part.END for kind, _ in parts):
+            while parts.popleft()[0] is not Part.END:
+                pass
+            self._taking = False
+
+    def tunnel(self, through: Tunnel) -> bytes:
+        """Speak no HTTP any more; return what came already."""
+        self._tunnel = through
+        early, self.reader.rest, self._behind = self.reader.rest + self._behind, b"", b""
+        self._regulate()
+        return early
+
+    def finished(self, current: Current, *, close: bool) -> None:
+        """Go on with the next request, or end the connection, once ``current`` has been answered."""
+        if self._current is not current:
+            return
+        self._current = None
+        if close or self.closes:
+            self._end()
+            return
+        if self.reader.stopped:
+            self.reader.go_on()
+        if self._behind:
+            behind, self._behind = self._behind, b""
+            self.reader.feed(behind)
+        self.heard = self.loop.time()
+        self._pump()
+        if self.sends_no_more and self._current is None:
+            self.transport.close()
+
+    def refuse(self, error: RefusedError) -> None:
+        """Say why, and end the connection."""
+        self.shared.counts.refused += 1
+        self.transport.write(refusal(error.status, str(error), close=True))
+        self._end()
+
+    def _end(self) -> None:
+        """Close the connection so that the caller can read the answer: what it still sends is thrown away."""
+        self._taking = False
+        self.reader.over = True
+        self.reader.parts.clear()
+        if self.sends_no_more or not self.transport.can_write_eof() or self.transport.is_closing():
+            self.transport.close()
+            return
+        self.transport.write_eof()
+        self._lingers = True
+        self.heard = self.loop.time()
+        self._regulate()
+
+    def regulate(self) -> None:
+        """Read on, or stop, after a request has become ready for more, or unready."""
+        if self._current is not None and not self._current.blocked:
+            self._pump()
+        else:
+            self._regulate()
+
+    def _regulate(self) -> None:
+        """Stop reading while nothing more can be taken."""
+        current = self._current
+        if self._lingers:
+            stop = False
+        elif self._tunnel is not None:
+            stop = self._tunnel.blocked
+        elif self._taking:
+            stop = current is not None and current.blocked
+        else:
+            stop = len(self._behind) + len(self.reader.rest) > BEHIND_MAX  # till then: a caller may hang up
+        if stop != self._paused and not self.transport.is_closing():
+            self._paused = stop
+            if stop:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
+
+    # Time.
+
+    def look(self, now: float) -> None:
+        """End what takes too long; called every now and then."""
+        limits = self.shared.limits
+        waited = now - self.heard
+        if self._lingers:
+            if waited > limits.linger_s:
+                self.transport.abort()
+        elif self._tunnel is not None:
+            return
+        elif self._current is None:
+            if self._amid and now - self._amid > limits.head_s:
+                self.refuse(RefusedError(408, f"the head of the request took longer than {limits.head_s:g} s"))
+            elif not self._amid and waited > limits.idle_s:
+                self.transport.close()
+        elif self._taking:
+            if not self._current.blocked and waited > limits.body_s:
+                self._leave()
+                self.refuse(RefusedError(408, f"the body of the request paused for more than {limits.body_s:g} s"))
+        elif self.sends_no_more and waited > limits.half_closed_s:
+            self.transport.abort()
+
+    def drain(self) -> None:
+        """End the connection with its present request, at once if there is none."""
+        if self._current is None:
+            if not self._lingers:
+                self.transport.close()
+        elif self._current.endless:
+            self.transport.close()

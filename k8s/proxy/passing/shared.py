@@ -1,0 +1,74 @@
+"""What all connections of a listener share: the API server, the room that holds creates, limits and counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from backoff_ctrl.k8s.proxy.messages import Creates
+    from backoff_ctrl.k8s.proxy.upstream.asking import ApiServer
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much is waited for, and how long."""
+
+    connections: int = 2000
+    """Connections of callers; one more is told 503 at once."""
+    head_s: float = 10.0
+    """Seconds for a request's head, from its first byte."""
+    idle_s: float = 180.0
+    """Seconds that a connection without a request is kept."""
+    body_s: float = 60.0
+    """Seconds that a body may pause."""
+    half_closed_s: float = 30.0
+    """Seconds that an answer may take whose caller sends nothing more."""
+    linger_s: float = 2.0
+    """Seconds in which a refused caller can read why."""
+    body_bytes: int = 3 * 2**20
+    """Longer bodies are never held: they pass."""
+    held_bytes: int = 256 * 2**20
+    """Bodies that are held in all; what comes on top passes."""
+
+
+class Connected(Protocol):
+    """A connection, as its listener sees it."""
+
+    transport: asyncio.Transport
+
+    def look(self, now: float) -> None:
+        """End what takes too long; called every now and then."""
+
+    def drain(self) -> None:
+        """End the connection with its present request, at once if there is none."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What has happened since the start."""
+
+    connections: int = 0
+    passed: int = 0
+    held: int = 0
+    refused: int = 0
+    failed: int = 0
+    turned_away: int = 0
+
+
+@dataclass(slots=True)
+class Shared:
+    """One for each listener."""
+
+    server: ApiServer
+    creates: Creates
+    limits: Limits = field(default_factory=Limits)
+    counts: Counts = field(default_factory=Counts)
+    callers: set[Connected] = field(default_factory=set)
+    held_bytes: int = 0
+    draining: bool = False
+    """Whether each connection ends with its present request."""
+    local_hosts_only: bool = False
+    """Whether requests must name this machine: a web page could rebind a name of its own to it."""

@@ -1,0 +1,154 @@
+"""JSON: reads a body, and sets fields of its metadata where they lie, so that every other byte stays."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from .payload import LARGEST, PayloadError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+_BLANKS: Final = re.compile(r"[ \t\n\r]*")
+
+
+class _Member(NamedTuple):
+    """The value of a member, and where it lies in the text."""
+
+    value: Any
+    start: int
+    stop: int
+
+
+class _Object(NamedTuple):
+    """An object in a text: where it begins and ends, and its members."""
+
+    start: int
+    stop: int
+    members: dict[str, _Member]
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse a field that comes twice: for built-in kinds Go merges the two, for custom ones the last replaces it."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise PayloadError("the body has a field twice")
+    return found
+
+
+def _no_constant(name: str) -> None:
+    """Refuse what Python alone takes for JSON."""
+    raise PayloadError(f"the body is not valid JSON: {name} is no number")
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+
+
+def read_json(body: bytes) -> Any:
+    """Return the value of a body. Raises ``PayloadError``."""
+    text = _text(body)
+    try:
+        return _DECODER.decode(text)
+    except PayloadError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise _invalid(error) from None
+
+
+def mark_json(body: bytes, name: str, annotations: Mapping[str, str], dropped: Collection[str]) -> bytes | None:
+    """Return the body with this name, if one is given, and these annotations; nothing else of it is written anew.
+
+    None if its metadata is of a form that the API server refuses, which says it better.
+    """
+    text = _text(body)
+    whole = _object(text, _blank(text, 0))
+    if _blank(text, whole.stop) != len(text):
+        raise PayloadError("the body is not valid JSON: something follows the object")
+    fields = {"name": json.dumps(name)} if name else {}
+    metadata = whole.members.get("metadata", _Member(None, 0, 0))
+    if metadata.value is None:
+        new = {"name": name} if name else {}
+        return _edited(text, whole, {"metadata": json.dumps({**new, "annotations": dict(annotations)})}).encode()
+    if not isinstance(metadata.value, dict):
+        return None
+    place = _object(text, metadata.start)
+    given = metadata.value.get("annotations")
+    if given is not None and not (isinstance(given, dict) and all(isinstance(each, str) for each in given.values())):
+        return None
+    kept = {key: value for key, value in (given or {}).items() if key not in dropped}
+    if {**kept, **annotations} != (given or {}):
+        fields["annotations"] = json.dumps({**kept, **annotations})  # ASCII: half a surrogate stays an escape
+    return _edited(text, place, fields).encode()
+
+
+def _text(body: bytes) -> str:
+    if len(body) > LARGEST:
+        raise PayloadError(f"the body is larger than {LARGEST >> 20} MiB")
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        raise PayloadError("the body is not valid JSON: it is not UTF-8") from None
+
+
+def _object(text: str, at: int) -> _Object:
+    """Read the object that begins here, and where its members lie. Raises ``PayloadError``."""
+    try:
+        return _scan(text, at)
+    except PayloadError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise _invalid(error) from None
+
+
+def _scan(text: str, start: int) -> _Object:
+    members: dict[str, _Member] = {}
+    at = _past(text, start, "{")
+    if text.startswith("}", at):
+        return _Object(start, at + 1, members)
+    while True:
+        if not text.startswith('"', at):
+            raise PayloadError("the body is not valid JSON: a name is missing")
+        key, at = _DECODER.raw_decode(text, at)
+        at = _past(text, _blank(text, at), ":")
+        value, stop = _DECODER.raw_decode(text, at)
+        if key in members:
+            raise PayloadError("the body has a field twice")
+        members[key] = _Member(value, at, stop)
+        at = _blank(text, stop)
+        if text.startswith("}", at):
+            return _Object(start, at + 1, members)
+        at = _past(text, at, ",")
+
+
+def _blank(text: str, at: int) -> int:
+    """Return where the blanks that begin here end."""
+    found = _BLANKS.match(text, at)
+    return found.end() if found else at
+
+
+def _past(text: str, at: int, mark: str) -> int:
+    """Return where the text goes on after this mark. Raises ``PayloadError`` if it is not there."""
+    if not text.startswith(mark, at):
+        raise PayloadError(f"the body is not valid JSON: {mark} is missing")
+    return _blank(text, at + 1)
+
+
+def _edited(text: str, place: _Object, fields: Mapping[str, str]) -> str:
+    """Return the text with these members of an object: in place of those that are there, else at its beginning."""
+    new = [f'"{key}":{value}' for key, value in fields.items() if key not in place.members]
+    inserted = ",".join(new) + ("," if new and place.members else "")
+    edits = [(place.start + 1, place.start + 1, inserted)]
+    edits += [(*place.members[key][1:], value) for key, value in fields.items() if key in place.members]
+    parts, at = [], 0
+    for start, stop, written in sorted(edits):
+        parts += [text[at:start], written]
+        at = stop
+    return "".join((*parts, text[at:]))
+
+
+def _invalid(error: Exception) -> PayloadError:
+    """Say what is wrong, with the place but without the text."""
+    said = f"{error.msg} at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "it can't be read"
+    return PayloadError(f"the body is not valid JSON: {said}")

@@ -1,0 +1,116 @@
+"""The address for probes: whether the proxy lives and is ready, and its counts for Prometheus; nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from .http.requests import Asked, Part, RequestReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .passing.shared import Shared
+
+CONNECTIONS_MAX: Final = 32
+PATIENCE: Final = 10.0
+"""Seconds that a connection may take for its one request."""
+_TEXT: Final = "text/plain; charset=utf-8"
+_METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Probes:
+    """Answers ``/livez``, ``/readyz`` and ``/metrics``."""
+
+    def __init__(self, shared: Shared, more: Callable[[], str] = lambda: "") -> None:
+        """``more`` returns the metrics of other rooms, as text."""
+        self.ready = False
+        self.open = 0
+        self._shared = shared
+        self._more = more
+
+    async def answer(self, asked: Asked) -> bytes:
+        """Return the whole answer to a request."""
+        path = asked.head.target.partition(b"?")[0]
+        kind = _TEXT
+        if asked.head.method not in {b"GET", b"HEAD"}:
+            status, text = "405 Method Not Allowed", "only GET is answered here\n"
+        elif path == b"/livez":
+            status, text = "200 OK", "ok\n"
+        elif path == b"/readyz":
+            status, text = ("200 OK", "ok\n") if self.ready else ("503 Service Unavailable", "not ready\n")
+        elif path == b"/metrics":
+            status, text, kind = "200 OK", metrics(self._shared) + await asyncio.to_thread(self._more), _METRICS
+        else:
+            status, text = "404 Not Found", "there are /livez, /readyz and /metrics\n"
+        body = text.encode()
+        head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        return head.encode() + (b"" if asked.head.method == b"HEAD" else body)
+
+
+class ProbeConnection(asyncio.Protocol):
+    """One request, one answer."""
+
+    def __init__(self, probes: Probes) -> None:
+        """Expect a request."""
+        self._probes = probes
+        self._reader = RequestReader()
+        self._timer: asyncio.TimerHandle | None = None
+        self._answering: asyncio.Future[None] | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # it is one of a stream
+        """Take it, if there are few enough."""
+        self._transport = transport
+        self._probes.open += 1
+        if self._probes.open > CONNECTIONS_MAX:
+            transport.abort()
+            return
+        self._timer = asyncio.get_running_loop().call_later(PATIENCE, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        """Answer as soon as the head is whole."""
+        self._reader.feed(data)
+        if self._reader.parts and self._answering is None and not self._transport.is_closing():
+            kind, value = self._reader.parts.popleft()
+            if kind is Part.HEAD and isinstance(value, Asked):
+                self._answering = asyncio.ensure_future(self._answer(value))
+            else:
+                self._transport.close()
+
+    async def _answer(self, asked: Asked) -> None:
+        try:
+            self._transport.write(await self._probes.answer(asked))
+        finally:
+            self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - it is gone, however
+        """Make room for another."""
+        self._probes.open -= 1
+        if self._answering is not None:
+            self._answering.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def metrics(shared: Shared) -> str:
+    """Return the counts of the data path in Prometheus' text format."""
+    counts = shared.counts
+    requests = {"passed": counts.passed, "held": counts.held, "refused": counts.refused, "failed": counts.failed}
+    lines = [
+        "# HELP backoff_ctrl_proxy_connections Connections of callers that are open.",
+        "# TYPE backoff_ctrl_proxy_connections gauge",
+        f"backoff_ctrl_proxy_connections {len(shared.callers)}",
+        "# HELP backoff_ctrl_proxy_upstream_connections Connections to the API server that are open.",
+        "# TYPE backoff_ctrl_proxy_upstream_connections gauge",
+        f"backoff_ctrl_proxy_upstream_connections {shared.server.connections}",
+        "# HELP backoff_ctrl_proxy_connections_turned_away_total Connections over the limit.",
+        "# TYPE backoff_ctrl_proxy_connections_turned_away_total counter",
+        f"backoff_ctrl_proxy_connections_turned_away_total {counts.turned_away}",
+        "# HELP backoff_ctrl_proxy_requests_total Requests that passed, were read whole, were refused, or failed.",
+        "# TYPE backoff_ctrl_proxy_requests_total counter",
+        *(f'backoff_ctrl_proxy_requests_total{{way="{way}"}} {count}' for way, count in requests.items()),
+        "# HELP backoff_ctrl_proxy_held_bytes Bytes of bodies that are held.",
+        "# TYPE backoff_ctrl_proxy_held_bytes gauge",
+        f"backoff_ctrl_proxy_held_bytes {shared.held_bytes}",
+    ]
+    return "\n".join([*lines, ""])

@@ -1,0 +1,162 @@
+"""The life of a proxy: ready once the API server answers, and at SIGTERM what is held goes back and the rest drains."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from .binding import BindError, bind, url_of
+from .listener import Listener, descriptors_for
+from .passing.shared import Limits, Shared
+from .probes import ProbeConnection, Probes
+from .upstream.asking import ApiServer
+from .upstream.place import PlaceError
+from .upstream.pool import IDLE_CONNECTIONS_MAX
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from .binding import Address
+    from .certificates.serving import Serving
+    from .upstream.place import Place
+    from .wiring import Wiring
+
+PATIENCE: Final = 5.0
+"""Seconds that an API server which refuses connections is waited for at the start: both may start together."""
+_RETRY: Final = 0.25
+_KEPT_MEMORY: Final = 16 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the command line says of the data path."""
+
+    listen: Address
+    place: Place
+    use_own: bool = False
+    tls: Serving | None = None
+    probes: Address | None = None
+    ready_file: Path | None = None
+    drain: float = 10.0
+    connections: int = 2000
+
+
+def run(settings: Settings, wiring: Wiring, say: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT. ``say`` gets the line that tells where.
+
+    Raises ``BindError`` and ``PlaceError``.
+    """
+    keep_memory()
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_Life(settings, wiring, say).serve())
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return uvloop's, which halves the work per request, where it is installed."""
+    try:
+        import uvloop  # noqa: PLC0415 - of the extra `proxy`; none on Windows
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def keep_memory() -> None:
+    """Let glibc keep the buffers of large answers: to give them back and take them anew costs a third of the time."""
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):  # another C library
+            libc = ctypes.CDLL(None)
+            for option in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
+                libc.mallopt(option, _KEPT_MEMORY)
+
+
+class _Life:
+    """One run."""
+
+    def __init__(self, settings: Settings, wiring: Wiring, say: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._wiring = wiring
+        self._say = say
+        self._over = asyncio.Event()
+
+    async def serve(self) -> None:
+        settings = self._settings
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._over.set)
+        connections = descriptors_for(settings.connections, IDLE_CONNECTIONS_MAX)
+        bound = bind(settings.listen)
+        server = ApiServer(settings.place, use_own=settings.use_own)
+        shared = Shared(
+            server,
+            self._wiring.creates(server),
+            Limits(connections=connections),
+            local_hosts_only=settings.use_own and settings.listen.path is None,
+        )
+        listener = Listener(shared, bound, None if settings.tls is None else settings.tls.context)
+        renewing = None if settings.tls is None else asyncio.create_task(settings.tls.keep_fresh())
+        probes = Probes(shared, self._wiring.metrics)
+        served = await self._serve_probes(probes)
+        try:
+            if await self._answers(server):
+                await listener.start()
+                probes.ready = True
+                self._tell(bound)
+                await self._over.wait()
+        finally:
+            probes.ready = False
+            if renewing is not None:
+                renewing.cancel()
+            await self._end(shared, listener)
+            server.close()
+            if served is not None:
+                served.close()
+            bound.close()
+            for file in (settings.ready_file, settings.listen.path):
+                if file is not None:
+                    file.unlink(missing_ok=True)
+
+    async def _serve_probes(self, probes: Probes) -> asyncio.Server | None:
+        address = self._settings.probes
+        if address is None:
+            return None
+        bound = bind(address, "--probe-listen")
+        return await asyncio.get_running_loop().create_server(partial(ProbeConnection, probes), sock=bound)
+
+    async def _answers(self, server: ApiServer) -> bool:
+        """Wait until the API server answers; return whether it did before the end. Raises ``PlaceError``."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE
+        while not self._over.is_set():
+            why = await server.answers()
+            if not why:
+                return True
+            if loop.time() > deadline or not server.may_come:
+                raise PlaceError(f"the API server at {self._settings.place.url} can't be used: {why}")
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._over.wait(), _RETRY)
+        return False
+
+    def _tell(self, bound: socket.socket) -> None:
+        settings = self._settings
+        if settings.ready_file is not None:
+            try:
+                settings.ready_file.write_text("ready\n", encoding="utf-8")
+            except OSError as error:
+                raise BindError(f"--ready-file {settings.ready_file} can't be written: {error.strerror}") from None
+        self._say(f"listening on {url_of(bound, tls=settings.tls is not None)}")
+
+    async def _end(self, shared: Shared, listener: Listener) -> None:
+        """Accept nobody, hand held creates back, and let the rest drain, all within the limit."""
+        drain = self._settings.drain
+        closing = asyncio.ensure_future(shared.creates.close(drain))
+        await listener.close(drain)
+        await closing

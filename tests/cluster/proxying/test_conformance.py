@@ -1,0 +1,65 @@
+"""Conformance tests of Kubernetes pass through the proxy as they pass without it."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.cluster.proxying.conformance.suite import WITHOUT_NODES, run
+from tests.cluster.proxying.sidecar import proxy
+from tests.cluster.talking import MERGE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.cluster.control_plane.go_programs import GoPrograms
+    from tests.cluster.control_plane.servers import Server
+    from tests.cluster.talking import Api
+
+NODE: Final = "/api/v1/nodes/conformance"
+READY: Final = {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]}}
+
+
+@asynccontextmanager
+async def ready_node(api: Api) -> AsyncIterator[None]:
+    """A node that nothing runs on: the suite begins with none less."""
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "conformance"}}
+    assert (await api.post("/api/v1/nodes", body)).status == 201
+    try:
+        assert (await api.patch(f"{NODE}/status", READY, MERGE)).status == 200
+        assert (await api.patch(NODE, {"spec": {"taints": None}}, MERGE)).status == 200
+        yield
+    finally:
+        await api.delete(NODE)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
+async def test_a_part_of_the_suite_passes(
+    tls: bool, kubernetes: Server, real_api: Api, conformance: GoPrograms, tmp_path: Path
+) -> None:
+    """All that was asked for ran and passed, through a proxy that gives the quota's own answers at once.
+
+    Over plain HTTP client-go sends no token of a kubeconfig: there the proxy adds its own.
+    """
+    quick = ("--hold", "0.2", "--hold-total", "0.2", "--answer", "quota")
+    own = "creator" if tls else "tester"
+    options = quick if tls else (*quick, "--use-own-credentials")
+    async with (
+        ready_node(real_api),
+        proxy(kubernetes.kubeconfig(own), tmp_path, *options, tls=tls) as running,
+    ):
+        report = await run(
+            conformance.path("e2e.test"),
+            running.kubeconfig(kubernetes.token("tester")),
+            WITHOUT_NODES,
+            tmp_path,
+            within=400,
+        )
+        assert await running.stop() == 0
+    assert not report.failed, "\n".join(report.failed)
+    missing = [each for each in WITHOUT_NODES if not any(each in name for name in report.passed)]
+    assert not missing, f"{missing}\n{report.output[-3000:]}"

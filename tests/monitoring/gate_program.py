@@ -1,0 +1,65 @@
+"""A program with a gate of its own, which tests start, order about over stdin, and kill.
+
+``python gate_program.py SETTINGS``: a JSON object with ``server``, ``listen``, ``policy`` and ``watch``. Each line on
+stdin is an order: ``{"create": MANIFEST, "namespace": ...}``, or ``{"break": true}``, after which the next create meets
+an error inside the engine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from typing import Any
+
+from kubernetes import client
+
+from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.gate.threads import Gate
+from backoff_ctrl.k8s.gated.client import GatedApiClient
+from backoff_ctrl.k8s.status.serving import SERVICE
+from backoff_ctrl.k8s.watching.thread import WatchThread
+
+
+class InjectedError(Exception):
+    """The bug."""
+
+
+def create(core: Any, namespace: str, manifest: Any) -> None:
+    """Create a pod; what becomes of it, the gate's metrics say."""
+    try:
+        core.create_namespaced_pod(namespace, manifest)
+    except Exception as error:  # noqa: BLE001 - such as a gate that declines
+        print(type(error).__name__, file=sys.stderr)  # noqa: T201
+
+
+def main() -> None:
+    """Obey until stdin ends."""
+    settings = json.loads(sys.argv[1])
+    configuration = client.Configuration(host=settings["server"])
+    gate = Gate(policy=Policy(**settings["policy"]))
+    watch = WatchThread(gate.ledger, configuration, everywhere=True) if settings["watch"] else None
+    SERVICE.add(gate.ledger, settings["server"], lambda: None if watch is None else watch.book)
+    if watch is not None:
+        watch.start()
+    core: Any = client.CoreV1Api(GatedApiClient(configuration, gate=gate))
+    print(SERVICE.serve(settings["listen"]).url, flush=True)  # noqa: T201
+    for line in sys.stdin:
+        order = json.loads(line)
+        if order.get("break"):
+            _break(gate)
+        else:
+            threading.Thread(target=create, args=(core, order["namespace"], order["create"]), daemon=True).start()
+    os._exit(0)  # whoever waits still is not waited for
+
+
+def _break(gate: Gate) -> None:
+    def fail(*_: object) -> None:
+        raise InjectedError
+
+    gate.ledger.controller.submit = fail  # type: ignore[method-assign,assignment]
+
+
+if __name__ == "__main__":
+    main()

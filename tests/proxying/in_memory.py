@@ -1,0 +1,233 @@
+"""The sandbox as the upstream of a sidecar, without sockets: bytes in, bytes out, on the loop's clock."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.charges.quotas import read_quota
+from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.proxy.holding.holding import Holding
+from backoff_ctrl.k8s.proxy.messages import Head, Request, Response
+from backoff_ctrl.k8s.replay.virtual_time import run_virtual
+from backoff_ctrl.k8s.sandbox import ApiError, Sandbox
+from backoff_ctrl.k8s.sandbox.http.forms import form_of
+from backoff_ctrl.k8s.sandbox.http.operations import Sent
+from backoff_ctrl.k8s.sandbox.kinds.kinds import QUOTAS
+from backoff_ctrl.k8s.sandbox.verbs.requests import Query, target_of, verb_of
+from backoff_ctrl.k8s.sandbox.wire.encoding import dump
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+
+    from backoff_ctrl.engine.policy import Policy
+    from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
+
+PODS = b"/api/v1/namespaces/team/pods"
+PROTOBUF = b"application/vnd.kubernetes.protobuf"
+
+
+class MemoryServer:
+    """Answers whole requests with the sandbox's own operations, ``latency`` seconds after they were sent."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        """Serve ``sandbox``, which listens nowhere."""
+        self.sandbox = sandbox
+        self.latency = 0.002
+        self.asked: list[Request] = []
+        self.down = False
+        self.lost = 0  # so many writes are stored, and their answers lost
+        self.refuse: Callable[[Request], Response | None] = lambda _: None
+
+    def posts(self) -> list[Request]:
+        """Return the creates that were sent."""
+        return [request for request in self.asked if request.head.method == b"POST"]
+
+    def pods(self) -> list[str]:
+        """Return the names of the pods that are stored."""
+        operations, kinds = self.sandbox._front._operations, self.sandbox._core.kinds
+        page = operations.read("list", target_of(kinds, PODS.decode()), Query(""), form_of("", ""))
+        return [pod["metadata"]["name"] for pod in json.loads(page)["items"]]
+
+    async def ask(self, request: Request, limit: int = 3 * 2**20) -> Response:
+        """Answer as the API server does."""
+        if self.down:
+            raise NotSent("connection refused")
+        self.asked.append(request)
+        await asyncio.sleep(self.latency / 2)
+        response = self.refuse(request) or self._answer(request)
+        await asyncio.sleep(self.latency / 2)
+        if self.lost and request.head.method in (b"POST", b"PATCH"):
+            self.lost -= 1
+            raise OutcomeUnknown("the connection was reset")
+        return response
+
+    def _answer(self, request: Request) -> Response:
+        path, _, query = request.head.target.decode().partition("?")
+        try:
+            target = target_of(self.sandbox._core.kinds, path)
+            asked = Query(query)
+            method = request.head.method.decode()
+            verb = verb_of(method, target, asked)
+            form = form_of((request.head.get(b"accept") or b"").decode(), "")
+            operations = self.sandbox._front._operations
+            if verb in ("get", "list"):
+                return answered(200, operations.read(verb, target, asked, form), form.media_type)
+            content_type = request.head.get(b"content-type")
+            sent = Sent(request.body, None if content_type is None else content_type.decode(), "test")
+            code, stored = operations.write(verb, target, asked, sent)
+            return answered(code, form.of_one(target, stored), form.media_type)
+        except ApiError as error:
+            return answered(error.code, dump(error.status), "application/json")
+
+
+def answered(code: int, body: bytes, media_type: str) -> Response:
+    """Return a response as the server sends it."""
+    return Response(code, b"", [(b"Audit-Id", b"a-1"), (b"Content-Type", media_type.encode())], body)
+
+
+class Proxied:
+    """A sidecar in front of that server, and what its callers do."""
+
+    def __init__(self, server: MemoryServer, gate: AsyncGate, settings: HoldSettings | None) -> None:
+        """Hold creates with these settings."""
+        self.server = server
+        self.gate = gate
+        self.holding = Holding(server, gate, "http://sandbox", settings)
+
+    def post(
+        self,
+        manifest: Any,
+        *,
+        target: bytes = PODS,
+        token: str = "ann",
+        accept: bytes = b"application/json",
+        content_type: bytes = b"application/json",
+        method: bytes = b"POST",
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> asyncio.Task[Response]:
+        """Send a create to the sidecar; cancel the task to hang up."""
+        body = manifest if isinstance(manifest, bytes) else json.dumps(manifest).encode()
+        given = [(b"Authorization", f"Bearer {token}".encode()), (b"Accept", accept), (b"Content-Type", content_type)]
+        given += [(b"Content-Length", str(len(body)).encode()), *headers]
+        request = Request(Head(method, target, given), body)
+        assert self.holding.reads(request.head), "the proxy reads this request"
+        return asyncio.get_running_loop().create_task(self.holding.answer(request))
+
+    async def repeat(self, manifest: Any, **how: Any) -> list[Response]:
+        """Send a create as client-go does: again after each 429 with ``Retry-After``, ten times at the most."""
+        responses = []
+        for _ in range(11):
+            responses.append(await self.post(manifest, **how))
+            retry_after = Head(b"", b"", responses[-1].headers).get(b"retry-after")
+            if responses[-1].status != 429 or retry_after is None:
+                break
+            await asyncio.sleep(int(retry_after))
+        return responses
+
+    def watch(self) -> None:
+        """Report quotas to the gate as they change, as the watch does."""
+        ledger = self.gate.ledger
+
+        def report(quota: Any) -> None:
+            metadata = quota["metadata"]
+            ledger.observe_quota(metadata["namespace"], metadata["name"], read_quota(quota))
+
+        core = self.server.sandbox._core
+        core.store.listen(lambda kind, _, stored: report(stored) if kind is QUOTAS else None)
+        for name in ("q",):
+            report(self.server.sandbox.get(QUOTAS, "team", name))
+        ledger.watching("team")
+
+    async def fill(self, count: int) -> list[str]:
+        """Create so many pods without the proxy; return their names."""
+        before = set(self.server.pods())
+        head = Head(b"POST", PODS, [(b"Content-Type", b"application/json")])
+        for _ in range(count):
+            response = await self.server.ask(Request(head, json.dumps(pod(prefix="other-")).encode()))
+            assert response.status == 201, response.body
+        self.server.asked.clear()
+        return [name for name in self.server.pods() if name not in before]
+
+    async def delete(self, name: str) -> None:
+        """Delete a pod without the proxy, at once."""
+        head = Head(b"DELETE", PODS + b"/" + name.encode() + b"?gracePeriodSeconds=0", [])
+        response = await self.server.ask(Request(head, b""))
+        assert response.status == 200, response.body
+
+
+@asynccontextmanager
+async def proxied(
+    hard: int | None = 1, settings: HoldSettings | None = None, *, policy: Policy | None = None, mode: Any = None
+) -> AsyncIterator[Proxied]:
+    """A sidecar in front of a server whose namespace ``team`` has a quota ``q`` of so many pods (None: no quota)."""
+    sandbox = Sandbox(late_events=0.0)
+    core = sandbox._core
+    core.pacing.loop = asyncio.get_running_loop()
+    core.controller.start()
+    sandbox.create_namespace("team")
+    if hard is not None:
+        sandbox.create_quota("team", "q", {"pods": str(hard)})
+    try:
+        yield Proxied(MemoryServer(sandbox), AsyncGate(policy=policy, mode=mode), settings)
+    finally:
+        core.controller.stop()
+        core.pacing.loop = None
+
+
+def pod(name: str | None = None, prefix: str = "web-") -> dict[str, Any]:
+    """A pod's manifest, under a name of its creator's or with a prefix."""
+    metadata = {"generateName": prefix} if name is None else {"name": name}
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def token(subject: str, stamp: str = "") -> str:
+    """A token as service accounts have it, signed by nobody."""
+    claims = {"iss": "https://cluster", "sub": f"system:serviceaccount:team:{subject}", "jti": stamp}
+    parts = (json.dumps(part).encode() for part in ({"alg": "RS256"}, claims))
+    return ".".join([*(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts), "c2ln"])
+
+
+def status_in(response: Response) -> dict[str, Any]:
+    """The Status in a response."""
+    found = json.loads(response.body)
+    assert found["kind"] == "Status", found
+    return dict(found)
+
+
+def header(response: Response, name: bytes) -> bytes | None:
+    """A header of a response."""
+    return Head(b"", b"", response.headers).get(name)
+
+
+def name_of(response: Response) -> str:
+    """The name of the object in a 201."""
+    assert response.status == 201, response.body
+    return str(json.loads(response.body)["metadata"]["name"])
+
+
+def now() -> float:
+    """The time of the loop."""
+    return asyncio.get_running_loop().time()
+
+
+def in_virtual_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Run a test on a loop that never waits."""
+
+    def run() -> None:
+        run_virtual(test())
+
+    run.__name__, run.__doc__, run.__module__ = test.__name__, test.__doc__, test.__module__
+    return run
+
+
+async def held(proxy: Proxied, *tasks: asyncio.Task[Response]) -> None:
+    """Wait until so many creates stand in line."""
+    await asyncio.sleep(0.1)
+    assert not any(task.done() for task in tasks)
+    assert proxy.gate.counts.waiting >= len(tasks)

@@ -1,0 +1,392 @@
+"""TLS mode's files: creators verify the proxy by each name, leaves rotate under them, and the authority stays."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import ssl
+import subprocess
+import sys
+import threading
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
+from kubernetes.client import ApiClient, Configuration, CoreV1Api
+from kubernetes.config.incluster_config import InClusterConfigLoader
+
+from backoff_ctrl.k8s.proxy.certificates.issuing import Authority, new_authority
+from backoff_ctrl.k8s.proxy.certificates.serving import LEAF_LIFE, NAMES, CertificatesError, Serving, TlsFiles
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Enough(Exception):  # noqa: N818
+    """The test has seen what it wanted to see."""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> TlsFiles:
+    """Three volumes: the proxy's own, the creator's account directory, and the projected token."""
+    volume = tmp_path / "projected"
+    volume.mkdir()
+    for name, text in (("token", "the-token"), ("namespace", "team-a")):
+        (volume / name).write_text(text)
+    for name in ("authority", "account"):
+        (tmp_path / name).mkdir(0o777)  # as an emptyDir is
+        (tmp_path / name).chmod(0o777)
+    return TlsFiles(tmp_path / "authority", tmp_path / "account", volume, ("proxy.example", "10.0.0.7"))
+
+
+def trusting(files: TlsFiles) -> ssl.SSLContext:
+    """Return what a creator makes of ``ca.crt``, as strict as a client can be."""
+    context = ssl.create_default_context(cafile=files.account / "ca.crt")
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    return context
+
+
+@asynccontextmanager
+async def echoing(serving: Serving) -> AsyncIterator[int]:
+    """A server that sends lines back; yields its port."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            writer.write(line)
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=serving.context)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def connect(port: int, context: ssl.SSLContext, name: str = "kubernetes.default.svc") -> Streams:
+    """Open a connection that is verified for this name."""
+    return await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name)
+
+
+async def echoed(streams: Streams) -> bytes:
+    """Send a line and return what comes back."""
+    streams[1].write(b"hello\n")
+    return await streams[0].readline()
+
+
+def presented(streams: Streams) -> x509.Certificate:
+    """Return the certificate that the server showed."""
+    return x509.load_der_x509_certificate(streams[1].get_extra_info("ssl_object").getpeercert(True))
+
+
+def mode(path: Path) -> int:
+    """Return the permissions of a file."""
+    return path.stat().st_mode & 0o777
+
+
+async def test_a_creator_verifies_the_proxy_by_every_name(files: TlsFiles) -> None:
+    """By those of the API server in a pod and by those of the options, against ``ca.crt`` alone; not by others."""
+    serving = Serving(files)
+    assert {"127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default.svc.cluster.local"} <= set(NAMES)
+    async with echoing(serving) as port:
+        for name in (*NAMES, *files.names):
+            streams = await connect(port, trusting(files), name)
+            assert await echoed(streams) == b"hello\n"
+            assert streams[1].get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
+            streams[1].close()
+        for name in ("kubernetes.example", "127.0.0.2"):
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await connect(port, trusting(files), name)
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await connect(port, ssl.create_default_context())
+
+
+def test_the_files_are_there_for_those_who_need_them_alone(files: TlsFiles) -> None:
+    """Whatever the umask: the keys for the proxy, the certificate for all; nothing of the account is copied."""
+    before = os.umask(0o077)
+    try:
+        Serving(files)
+    finally:
+        os.umask(before)
+    assert {path.name for path in files.account.iterdir()} == {"ca.crt", "token", "namespace"}
+    assert mode(files.account / "ca.crt") == 0o644
+    assert b"PRIVATE" not in (files.account / "ca.crt").read_bytes()
+    assert {mode(path) for path in files.authority.iterdir()} == {0o600}
+    for name in ("token", "namespace"):
+        assert (files.account / name).readlink() == files.token_volume / name
+    (files.token_volume / "token").write_text("the next token")
+    assert (files.account / "token").read_text() == "the next token"
+
+
+async def test_a_leaf_rotates_while_connections_go_on(files: TlsFiles) -> None:
+    """What is open stays open, what is new gets the new leaf, and who read ``ca.crt`` once trusts both."""
+    serving = Serving(files, now=datetime.now(UTC) - timedelta(hours=20))
+    context = trusting(files)
+    async with echoing(serving) as port:
+        old = await connect(port, context)
+        assert await echoed(old) == b"hello\n"
+        known = (files.account / "ca.crt").read_bytes()
+        looked = asyncio.Event()
+
+        async def pause(_: float) -> None:
+            looked.set()
+            await asyncio.Event().wait()
+
+        task = asyncio.create_task(serving.keep_fresh(pause=pause))
+        await looked.wait()
+        new = await connect(port, context)
+        assert await echoed(new) == await echoed(old) == b"hello\n"
+        first, second = presented(old), presented(new)
+        assert first.serial_number != second.serial_number
+        assert second.not_valid_after_utc - first.not_valid_after_utc > timedelta(hours=19)
+        assert (files.account / "ca.crt").read_bytes() == known
+        task.cancel()
+        for streams in (old, new):
+            streams[1].close()
+
+
+async def test_each_leaf_is_replaced_well_before_it_ends(files: TlsFiles, caplog: pytest.LogCaptureFixture) -> None:
+    """For days on end; a failure is logged and tried again while the leaf still has hours to go."""
+    now = datetime.now(UTC)
+    serving = Serving(files, now)
+    seen: dict[datetime, timedelta] = {}
+    broken = files.authority.with_name("broken")
+
+    async def pause(seconds: float) -> None:
+        nonlocal now
+        assert 0 < seconds <= 600
+        now += timedelta(seconds=seconds)
+        seen[serving.leaf.ends] = serving.leaf.ends - now
+        if len(seen) == 3 and files.authority.exists() and serving.due - now < timedelta(minutes=5):
+            files.authority.rename(broken)
+        elif not files.authority.exists() and len(caplog.records) == 3:
+            broken.rename(files.authority)
+        if len(seen) == 6:
+            raise Enough
+
+    with caplog.at_level(logging.WARNING), pytest.raises(Enough):
+        await serving.keep_fresh(lambda: now, pause)
+    assert len(seen) == 6
+    assert min(seen.values()) > LEAF_LIFE / 3
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
+    assert "No such file or directory" in caplog.text
+
+
+async def test_a_proxy_that_is_started_again_is_still_trusted(files: TlsFiles) -> None:
+    """The authority lives as long as the pod: creators read ``ca.crt`` once."""
+    first = Serving(files)
+    context, place = trusting(files), (files.account / "ca.crt").stat()
+    second = Serving(files)
+    assert second.leaf.pem != first.leaf.pem
+    assert (files.account / "ca.crt").stat() == place  # not even written again
+    async with echoing(second) as port:
+        streams = await connect(port, context)
+        assert await echoed(streams) == b"hello\n"
+        streams[1].close()
+
+
+def test_proxies_that_start_at_once_agree_on_one_authority(files: TlsFiles) -> None:
+    """The lock lets one make it; the others read it."""
+    made: list[Serving] = []
+    threads = [threading.Thread(target=lambda: made.append(Serving(files))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 8
+    assert len({serving._authority.trusted for serving in made}) == 1
+    assert made[0]._authority.trusted == (files.account / "ca.crt").read_bytes()
+
+
+def _cut(files: TlsFiles) -> None:
+    path = files.authority / "authority.pem"
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def _mixed(files: TlsFiles) -> None:
+    path = files.authority / "authority.pem"
+    path.write_bytes((files.authority / "leaf.pem").read_bytes())
+
+
+def _swapped(files: TlsFiles) -> None:
+    path, now = files.authority / "authority.pem", datetime.now(UTC)
+    path.write_bytes(Authority(new_authority(now).key, new_authority(now).certificate).pem)
+
+
+def _no_authority(files: TlsFiles) -> None:
+    key, now = new_authority(datetime.now(UTC)).key, datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "one that signs nobody but itself")])
+    own = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now)
+        .not_valid_after(now + timedelta(days=3000))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(key, SHA256())
+    )
+    (files.authority / "authority.pem").write_bytes(Authority(key, own).pem)
+
+
+def _linked(files: TlsFiles) -> None:
+    path = files.authority / "authority.pem"
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+def _copied(files: TlsFiles) -> None:
+    for name in ("token", "namespace"):
+        (files.account / name).unlink()
+        (files.account / name).write_text("a copy that goes stale")
+    (files.account / "ca.crt").write_text("not a certificate")
+
+
+def _left(files: TlsFiles) -> None:
+    for folder in (files.authority, files.account):
+        (folder / ".backoff-ctrl-0123").write_text("half a fi")
+    (files.account / "ca.crt").unlink()
+    (files.account / "token").unlink()
+    (files.account / "token").symlink_to("/nowhere")
+
+
+def _opened(files: TlsFiles) -> None:
+    (files.authority / "authority.pem").chmod(0o666)
+    (files.account / "ca.crt").chmod(0o600)
+
+
+@pytest.mark.parametrize("harm", [_cut, _mixed, _swapped, _no_authority, _linked, _copied, _left, _opened])
+async def test_what_was_half_written_is_repaired(files: TlsFiles, harm: Callable[[TlsFiles], None]) -> None:
+    """A start puts everything in order, and takes a new authority only where the old one is lost."""
+    first = Serving(files)
+    harm(files)
+    serving = Serving(files)
+    lost = harm in {_cut, _mixed, _swapped, _no_authority, _linked}
+    assert (serving._authority.trusted != first._authority.trusted) is lost
+    async with echoing(serving) as port:
+        streams = await connect(port, trusting(files))
+        assert await echoed(streams) == b"hello\n"
+        streams[1].close()
+    assert {path.name for path in files.account.iterdir()} == {"ca.crt", "token", "namespace"}
+    assert not [path for path in files.authority.iterdir() if path.name.startswith(".backoff")]
+    assert (files.account / "token").readlink() == files.token_volume / "token"
+    assert (mode(files.account / "ca.crt"), mode(files.authority / "authority.pem")) == (0o644, 0o600)
+
+
+def test_an_authority_that_ends_soon_is_replaced_with_a_word(files: TlsFiles, caplog: pytest.LogCaptureFixture) -> None:
+    """A leaf never outlives it."""
+    now = datetime.now(UTC)
+    Serving(files, now - timedelta(days=3400))
+    with caplog.at_level(logging.WARNING):
+        serving = Serving(files, now)
+    assert "creators that have read ca.crt already must be started again" in caplog.text
+    assert serving._authority.certificate.not_valid_after_utc > serving.leaf.ends > now
+    ends = Serving(files, now, life=timedelta(days=5000)).leaf.ends
+    assert ends == serving._authority.certificate.not_valid_after_utc
+
+
+def _file_in_place(files: TlsFiles) -> TlsFiles:
+    files.account.rmdir()
+    files.account.write_text("")
+    return files
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda each: TlsFiles(each.account / "key", each.account, each.token_volume), "only the proxy mounts"),
+        (lambda each: TlsFiles(each.account, each.account, each.token_volume), "only the proxy mounts"),
+        (lambda each: TlsFiles(each.authority, each.account, each.account), "mount the projected token elsewhere"),
+        (lambda each: TlsFiles(each.authority, each.account, Path("token")), "must be the whole path"),
+        (lambda each: TlsFiles(each.authority, each.account, each.token_volume, ("a b",)), "correct the name"),
+        (lambda each: TlsFiles(each.authority, each.account, each.token_volume, ("300.1.1.1",)), "correct the name"),
+        (lambda each: TlsFiles(Path("/proc/none"), each.account, each.token_volume), "the proxy may write"),
+        (_file_in_place, "the proxy may write"),
+    ],
+)
+def test_what_cannot_work_is_one_sentence(files: TlsFiles, change: Callable[[TlsFiles], TlsFiles], says: str) -> None:
+    """With what to do about it."""
+    with pytest.raises(CertificatesError) as caught:
+        Serving(change(files))
+    told = str(caught.value)
+    assert says in told
+    assert "\n" not in told
+    assert len(told) < 250
+
+
+@pytest.mark.parametrize("made_before", [False, True])
+def test_a_directory_that_may_not_be_read_is_one_sentence(files: TlsFiles, made_before: bool) -> None:
+    """As when the volume belongs to another user than the one that the proxy runs as."""
+    if made_before:
+        Serving(files)
+    files.authority.chmod(0)
+    user = os.geteuid()
+    if user == 0:
+        files.authority.parent.chmod(0o711)
+        os.seteuid(65534)  # to the superuser nothing is unreadable
+    try:
+        with pytest.raises(CertificatesError, match="authority cannot be used: Permission denied; mount a volume"):
+            Serving(files)
+    finally:
+        os.seteuid(user)
+        files.authority.chmod(0o700)
+
+
+def test_without_the_package_one_sentence_says_what_to_install() -> None:
+    """It is needed in TLS mode alone."""
+    program = """
+import sys
+sys.modules["cryptography"] = None
+import backoff_ctrl.k8s.proxy.certificates.files as files
+try:
+    import backoff_ctrl.k8s.proxy.certificates.serving
+except files.CertificatesError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == (
+        "TLS mode needs the package cryptography: install backoff-ctrl[proxy], or serve plain HTTP\n"
+    )
+
+
+def test_the_official_client_finds_the_proxy_as_its_cluster(files: TlsFiles) -> None:
+    """In-cluster configuration, pointed at the creator's directory: the token is the real one, the server is ours."""
+    tokens = []
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            tokens.append(self.headers["Authorization"])
+            body = json.dumps({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": []}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        server.socket = Serving(files).context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        configuration = Configuration()
+        InClusterConfigLoader(
+            token_filename=files.account / "token",
+            cert_filename=files.account / "ca.crt",
+            environ={"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(server.server_port)},
+        ).load_and_set(configuration)
+        with ApiClient(configuration) as client:
+            assert CoreV1Api(client).list_namespaced_pod("team-a").items == []
+        server.shutdown()
+        thread.join()
+    assert tokens == ["bearer the-token"]

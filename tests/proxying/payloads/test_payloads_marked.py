@@ -1,0 +1,246 @@
+"""Marking payloads: name and annotations get into the metadata, and every other byte stays the creator's."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from backoff_ctrl.k8s.creates.naming import BODY_HASH, CREATE_ID, Signature, name_create
+from backoff_ctrl.k8s.proxy.payloads.marking import OURS, Mark, mark_of, marked
+from backoff_ctrl.k8s.proxy.payloads.payload import Payload, PayloadError
+from backoff_ctrl.k8s.proxy.payloads.reading import read
+from backoff_ctrl.k8s.proxy.payloads.wire import Wire, field
+from tests.cluster.proxying.twins import recorded
+from tests.proxying.payloads.payload_parts import JSON, YAML, enveloped, protobuf
+
+if TYPE_CHECKING:
+    from tests.cluster.proxying.twins import Twin
+
+TWINS = [twin for twin in recorded() if twin.resource]
+MARK = Mark("drawn-name", {CREATE_ID: "gate/12"}, OURS)
+
+texts = st.text(max_size=6)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+notes = st.dictionaries(st.sampled_from([CREATE_ID, BODY_HASH, "a", "é\ud800"]), texts, max_size=4)
+metadata: st.SearchStrategy[JSON] = st.fixed_dictionaries(
+    {}, optional={"name": texts, "generateName": texts, "labels": values, "x": values, "annotations": notes}
+)
+objects: st.SearchStrategy[JSON] = st.fixed_dictionaries(
+    {}, optional={"kind": texts, "metadata": st.none() | metadata, "spec": values, 'a"\\': values}
+)
+
+
+def _mark(payload: Payload, mark: Mark = MARK) -> bytes:
+    found = marked(payload, mark)
+    assert found is not None
+    assert found.content_type == payload.content_type
+    return found.body
+
+
+def _expected(given: JSON, mark: Mark = MARK) -> JSON:
+    """Return what a marked object is, computed on the object."""
+    meta = given.get("metadata") or {}
+    kept = {key: value for key, value in (meta.get("annotations") or {}).items() if key not in mark.dropped}
+    named = {"name": mark.name} if mark.name else {}
+    return {**given, "metadata": {**meta, **named, "annotations": {**kept, **mark.annotations}}}
+
+
+# -- JSON ---------
+
+
+@given(given=objects, indent=st.sampled_from([None, 0, 3]), ascii_only=st.booleans(), named=st.booleans())
+def test_json_is_marked_in_its_metadata_and_nowhere_else(
+    given: JSON, indent: int | None, ascii_only: bool, named: bool
+) -> None:
+    """Parsed before and after, all but name and annotations is equal; and all bytes outside of them are the same."""
+    try:
+        body = f" {json.dumps(given, indent=indent, ensure_ascii=ascii_only)}\n".encode()
+    except UnicodeEncodeError:  # half a surrogate that is not written as an escape
+        assume(False)
+    mark = MARK if named else Mark("", MARK.annotations, OURS)
+    after = _mark(Payload(body), mark)
+    assert json.loads(after) == _expected(given, mark)
+    meta = given.get("metadata")
+    if meta is not None and not meta.keys() & {"name", "annotations"}:
+        added = ('"name":"drawn-name",' if named else "") + '"annotations":{"backoff-ctrl.dev/create-id": "gate/12"}'
+        assert after.replace(f"{added}{',' if meta else ''}".encode(), b"", 1) == body
+
+
+def test_numbers_and_escapes_of_the_creator_stay_as_they_were_written() -> None:
+    """Written anew, 1e400 would be no number, and 1.50 another text."""
+    before = b'{"metadata":{"labels":{"x":1.50,"y":1e400,"z":"\\u00e9\\/"},"generateName":"a-"},"spec":1E+2}'
+    assert _mark(Payload(before)) == before.replace(
+        b'{"labels"', b'{"name":"drawn-name","annotations":{"backoff-ctrl.dev/create-id": "gate/12"},"labels"'
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"metadata":{"name":"a","name":"b"}}',
+        b'{"metadata":{},"metadata":{"annotations":{}}}',
+        b'{"metadata":{"annotations":{"a":"1","a":"2"}}}',
+        b'{"met\\u0061data":{},"metadata":{}}',
+        b'{"metadata":{}} x',
+        b'{"metadata" {}}',
+        b'{"metadata":}',
+        b"{1:2}",
+    ],
+)
+def test_json_that_comes_twice_or_is_malformed_is_not_marked(body: bytes) -> None:
+    """The last of two counts in a custom object, both in a typed one: a name put into one might not be the name."""
+    with pytest.raises(PayloadError):
+        marked(Payload(body), MARK)
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"metadata":[]}', b'{"metadata":{"annotations":[]}}', b'{"metadata":{"annotations":{"a":1}}}']
+)
+def test_metadata_that_the_server_refuses_is_sent_as_it_is(body: bytes) -> None:
+    """Its own sentence says best what is wrong."""
+    assert marked(Payload(body), MARK) is None
+
+
+# -- protobuf ---------
+
+
+@pytest.mark.parametrize("twin", TWINS, ids=[twin.shows for twin in TWINS])
+def test_protobuf_is_marked_behind_what_it_says(twin: Twin) -> None:
+    """The object is what it was, but for name and annotations; its bytes stay, and what is added follows them."""
+    before = read(protobuf(twin.protobuf))
+    after = _mark(protobuf(twin.protobuf))
+    assert before is not None
+    assert read(protobuf(after)) == _expected(before)
+    raw = next(piece for piece in Wire(twin.protobuf).pieces(4, len(twin.protobuf)) if piece.number == 2)
+    added = field(1, b"drawn-name") + field(12, field(1, CREATE_ID.encode()) + field(2, b"gate/12"))
+    whole = field(2, twin.protobuf[raw.start : raw.stop] + field(1, added))
+    assert after == twin.protobuf[: raw.length_at - 1] + whole + twin.protobuf[raw.stop :]
+
+
+@pytest.mark.parametrize("size", [100, 116, 117, 127, 128, 16_000, 16_300, 16_383, 16_384])
+def test_the_length_of_a_body_grows_with_its_mark(size: int) -> None:
+    """Also where the length itself takes a byte more."""
+    inner = field(1, field(1, b"a")) + field(999, bytes(size))
+    found = read(protobuf(_mark(enveloped(inner))))
+    assert found is not None
+    assert found["metadata"] == {"name": "drawn-name", "annotations": {CREATE_ID: "gate/12"}}
+
+
+def test_copied_marks_are_cut_out_of_protobuf() -> None:
+    """Wherever they are: in several entries, in a second metadata message, and between other fields."""
+    copies = [field(12, field(1, name.encode()) + field(2, b"copied")) for name in (CREATE_ID, BODY_HASH, CREATE_ID)]
+    own = field(12, field(1, b"own") + field(2, b"kept"))
+    inner = (
+        field(1, field(1, b"a") + copies[0] + own + copies[1] + field(2, b"p"))
+        + field(2, b"")
+        + field(1, copies[2])
+        + field(999, b"rest")
+    )
+    after = _mark(enveloped(inner))
+    found = read(protobuf(after))
+    assert found is not None
+    assert found["metadata"]["annotations"] == {"own": "kept", CREATE_ID: "gate/12"}
+    assert b"copied" not in after
+    assert field(1, b"a") + own + field(2, b"p") in after
+    assert field(999, b"rest") in after
+
+
+def test_an_envelope_without_an_object_is_not_marked() -> None:
+    """There is nothing to name."""
+    assert marked(protobuf(b"k8s\0" + field(1, field(2, b"Pod"))), MARK) is None
+
+
+# -- YAML ---------
+
+MANIFEST = """\
+# made by hand
+apiVersion: v1
+kind: Pod
+metadata:            # who it is
+    # its name
+    generateName: "é-"
+    labels: {a: "b"}
+spec: {containers: [{name: a, image: i, args: [0x10, 1_000, yes, 'no']}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("", ""),
+        ('generateName: "é-"', "name: mine"),
+        ('generateName: "é-"', "name: ''"),
+        ("    labels", "    annotations:\n      a: b   # one\n      c: |\n        d\n    labels"),
+        ("    labels", "    annotations: {a: b}\n    labels"),
+        ("    labels", "    annotations: {}\n    labels"),
+        ("    labels", "    annotations:\n    labels"),
+        ("    labels", "    annotations: ~\n    labels"),
+        ("    labels", "    annotations: {backoff-ctrl.dev/create-id: copied}\n    labels"),
+        ("# made by hand", "---"),
+        ("spec:", '"spec":'),
+    ],
+)
+def test_yaml_is_marked_in_its_text(old: str, new: str) -> None:
+    """Comments, quotes and other spellings of the creator stay."""
+    text = MANIFEST.replace(old, new) if old else MANIFEST
+    after = _mark(Payload(text.encode(), YAML)).decode()
+    assert yaml.safe_load(after) == _expected(yaml.safe_load(text))
+    assert "# who it is" in after
+    assert "args: [0x10, 1_000, yes, 'no']" in after
+
+
+def test_yaml_in_flow_style_is_marked() -> None:
+    """JSON is YAML, too."""
+    text = "{kind: Pod, metadata: {generateName: a-}}"
+    assert yaml.safe_load(_mark(Payload(text.encode(), YAML))) == _expected(yaml.safe_load(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kind: Pod\n",
+        "metadata: [a]\n",
+        "metadata:\n  name: >\n    a\n  labels: {}\n",
+        "metadata:\n  annotations: {backoff-ctrl.dev/body-hash: copied}\n  name: a\n",
+        "metadata:\n  ? name\n  : a\n",
+        "metadata:\n  annotations:\n    ? \n\nspec: 1\n",
+    ],
+)
+def test_yaml_that_cannot_be_marked_exactly_is_sent_as_it_is(text: str) -> None:
+    """Rather unmarked than changed in a way that nobody asked for."""
+    assert marked(Payload(text.encode(), YAML), Mark("drawn", {CREATE_ID: "1"}, OURS)) is None
+
+
+# -- which, and with what ---------
+
+
+@pytest.mark.parametrize(
+    "form", [b"application/apply-patch+yaml", b"application/apply-patch+cbor", b"application/cbor"]
+)
+def test_applies_and_unread_forms_are_never_marked(form: bytes) -> None:
+    """Marks in an apply would belong to the field manager of the creator."""
+    assert marked(Payload(b"metadata: {name: a}", form), MARK) is None
+
+
+@given(given=objects, seed=st.integers(0, 9), key=st.none() | texts, trusted=st.booleans())
+def test_the_mark_of_a_create_changes_what_the_gate_itself_changes(
+    given: JSON, seed: int, key: str | None, trusted: bool
+) -> None:
+    """A body marked here is the body that a gated client would send."""
+    assume(given.get("metadata") is not None)
+    if trusted:
+        given["metadata"]["annotations"] = {CREATE_ID: "front/ab12"}
+    signature = Signature("gate", frozenset({"front"}))
+    named = name_create(given, namespace="n", resource="pods", key=key, rng=random.Random(seed), signature=signature)
+    found: Any = json.loads(_mark(Payload(json.dumps(given).encode()), mark_of(named)))
+    assert found == named.body

@@ -1,0 +1,154 @@
+"""What a sidecar holds at the most, and what happens to it when the sidecar ends."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from backoff_ctrl.engine import Policy
+from backoff_ctrl.k8s.proxy.holding.settings import BODY_MAX, HoldSettings
+from backoff_ctrl.k8s.replay.virtual_time import run_virtual
+from backoff_ctrl.k8s.sandbox.verbs.requests import target_of
+from tests.proxying.in_memory import (
+    header,
+    held,
+    in_virtual_time,
+    name_of,
+    now,
+    pod,
+    proxied,
+    status_in,
+)  # fmt: skip
+
+
+@in_virtual_time
+async def test_held_bytes_are_bounded_and_whoever_comes_beyond_is_told_to_come_again() -> None:
+    """The bytes are free again when the create has ended."""
+    big = pod("big") | {"metadata": {"name": "big", "annotations": {"a": "x" * 200_000}}}
+    size = len(json.dumps(big))
+    async with proxied(1, HoldSettings(held_bytes_max=BODY_MAX)) as proxy:
+        (name,) = await proxy.fill(1)
+        proxy.watch()
+        most = BODY_MAX // size
+        waiting = [proxy.post(big) for _ in range(most)]
+        await held(proxy, *waiting)
+        assert proxy.holding.held_bytes == most * size
+        began = now()
+        response = await proxy.post(big)
+        assert (response.status, header(response, b"retry-after"), now() - began) == (429, b"1", 0), "it is not held"
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+        assert proxy.holding.held_bytes == 0
+        await proxy.delete(name)
+        assert (await proxy.post(big)).status == 201
+
+
+@in_virtual_time
+async def test_a_body_that_was_sent_is_counted_until_it_is_answered() -> None:
+    """Also when its caller has gone: it may have to be sent again."""
+    async with proxied(1) as proxy:
+        proxy.server.latency = 1.0
+        task = proxy.post(pod())
+        await asyncio.sleep(0.1)
+        task.cancel()
+        await asyncio.wait({task})
+        assert proxy.holding.held_bytes == len(json.dumps(pod()))
+        await asyncio.sleep(1.0)
+        assert proxy.holding.held_bytes == 0
+
+
+@in_virtual_time
+async def test_closing_hands_back_what_is_held_and_awaits_what_was_sent() -> None:
+    """None is lost: those that wait come again at once, the one in flight gets its answer."""
+    async with proxied(2) as proxy:
+        await proxy.fill(1)
+        proxy.watch()
+        proxy.server.latency = 3.0
+        sent = proxy.post(pod("sent"))
+        await asyncio.sleep(0.1)
+        waiting = [proxy.post(pod(f"w-{number}")) for number in range(20)]
+        await held(proxy, *waiting)
+        await proxy.holding.close()
+        assert name_of(await sent) == "sent"
+        for task in waiting:
+            response = await task
+            assert (response.status, header(response, b"retry-after")) == (429, b"1")
+        late = await proxy.post(pod("late"))
+        assert (late.status, header(late, b"retry-after")) == (429, b"1")
+        assert len(proxy.server.posts()) == 1
+        assert proxy.gate.ledger.snapshot().namespaces["team"].seats == 0
+
+
+@in_virtual_time
+async def test_closing_has_a_limit() -> None:
+    """A server that never answers does not keep the proxy."""
+    async with proxied(2) as proxy:
+        proxy.server.latency = 1000.0
+        sent = proxy.post(pod("sent"))
+        await asyncio.sleep(0.1)
+        began = now()
+        await proxy.holding.close(limit=5)
+        assert now() - began == pytest.approx(5)
+        sent.cancel()
+
+
+@pytest.mark.parametrize(("answer", "retry_after"), [("wait", b"1"), ("error", None)])
+def test_a_line_that_is_full_turns_creates_away(answer: Any, retry_after: bytes | None) -> None:
+    """With or without ``Retry-After``, as for a hold that is over."""
+
+    async def check() -> None:
+        async with proxied(1, HoldSettings(answer=answer), policy=Policy(waiters_max=2)) as proxy:
+            await proxy.fill(1)
+            proxy.watch()
+            waiting = [proxy.post(pod()) for _ in range(2)]
+            await held(proxy, *waiting)
+            response = await proxy.post(pod())
+            assert (response.status, header(response, b"retry-after")) == (429, retry_after)
+            assert status_in(response)["details"]["retryAfterSeconds"] == 1
+            await asyncio.wait(waiting)
+
+    run_virtual(check())
+
+
+@pytest.mark.long
+@in_virtual_time
+async def test_a_thousand_held_creates_take_20_kb_each_and_are_sent_in_order() -> None:
+    """Beside their bodies. When room comes all get in, none is refused, none twice."""
+    async with proxied(1, HoldSettings(hold=60, hold_total=60)) as proxy:
+        await proxy.fill(1)
+        proxy.watch()
+        bodies = [json.dumps(long_pod(f"w-{number:04}")).encode() for number in range(1000)]
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        waiting = [proxy.post(body) for body in bodies]
+        await held(proxy, *waiting)
+        gc.collect()
+        each = (tracemalloc.get_traced_memory()[0] - before) / len(waiting)
+        tracemalloc.stop()
+        assert each <= 20_000
+        assert proxy.gate.counts.waiting == 1000
+        proxy.server.sandbox._writer.update(
+            target_of(proxy.server.sandbox._core.kinds, "/api/v1/namespaces/team/resourcequotas/q"),
+            {
+                "apiVersion": "v1",
+                "kind": "ResourceQuota",
+                "metadata": {"name": "q"},
+                "spec": {"hard": {"pods": "1001"}},
+            },
+        )
+        names = [name_of(response) for response in await asyncio.gather(*waiting)]
+        sent = [json.loads(request.body)["metadata"]["name"] for request in proxy.server.posts()]
+        assert sent == names == [f"w-{number:04}" for number in range(1000)]
+
+
+def long_pod(name: str) -> dict[str, Any]:
+    manifest = pod(name)
+    manifest["spec"]["containers"][0]["env"] = [{"name": f"E{number}", "value": "x" * 20} for number in range(30)]
+    manifest["spec"]["volumes"] = [{"name": f"v{number}", "emptyDir": {}} for number in range(5)]
+    return manifest

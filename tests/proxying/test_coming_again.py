@@ -1,0 +1,347 @@
+"""Callers that hang up, or are told to come again: law 20, and never two objects for one request (law 16)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from backoff_ctrl.engine import Policy
+from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
+from backoff_ctrl.k8s.replay.virtual_time import run_virtual
+from tests.proxying.in_memory import (
+    PODS,
+    answered,
+    header,
+    in_virtual_time,
+    name_of,
+    now,
+    pod,
+    proxied,
+    status_in,
+    token,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from backoff_ctrl.k8s.proxy.messages import Response
+    from tests.proxying.in_memory import Proxied
+
+FORBIDDEN = (
+    b'{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"pods is '
+    b'forbidden: User \\"ann\\" cannot get resource \\"pods\\" in API group \\"\\" in the namespace \\"team\\""}'
+)
+
+
+async def hang_up(task: asyncio.Task[Response]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
+
+
+def seats(proxy: Proxied) -> int:
+    return proxy.gate.ledger.snapshot().namespaces["team"].seats
+
+
+# -- before it was sent ---------
+
+
+@in_virtual_time
+async def test_who_hangs_up_keeps_its_place_but_is_not_admitted() -> None:
+    """Room goes to those who are there; who comes again within seat_ttl stands before those who came later."""
+    async with proxied(3) as proxy:
+        names = await proxy.fill(3)
+        proxy.watch()
+        first = proxy.post(pod("first"))
+        await asyncio.sleep(0.1)
+        others = [proxy.post(pod(f"other-{number}")) for number in range(2)]
+        await asyncio.sleep(0.1)
+        await hang_up(first)
+        assert seats(proxy) == 1
+        await proxy.delete(names[0])
+        assert name_of(await others[0]) == "other-0", "an empty seat is never admitted"
+
+        first = proxy.post(pod("first"))
+        await asyncio.sleep(0.1)
+        await proxy.delete(names[1])
+        assert name_of(await first) == "first"
+        assert not others[1].done()
+        assert (seats(proxy), "first" in proxy.server.pods()) == (0, True)
+        await hang_up(others[1])
+
+
+@in_virtual_time
+async def test_a_place_is_not_kept_for_ever() -> None:
+    """After seat_ttl the caller stands at the end."""
+    async with proxied(2, policy=Policy(seat_ttl=10)) as proxy:
+        names = await proxy.fill(2)
+        proxy.watch()
+        first = proxy.post(pod("first"))
+        await asyncio.sleep(0.1)
+        await hang_up(first)
+        await asyncio.sleep(10.1)
+        other = proxy.post(pod("other"))
+        await asyncio.sleep(0.1)
+        first = proxy.post(pod("first"))
+        await asyncio.sleep(0.1)
+        await proxy.delete(names[0])
+        assert name_of(await other) == "other"
+        await hang_up(first)
+
+
+@in_virtual_time
+async def test_who_was_told_to_come_again_keeps_its_place() -> None:
+    """Three holds of one second, and others that came later: it is still the first."""
+    async with proxied(2, HoldSettings(hold=1)) as proxy:
+        names = await proxy.fill(2)
+        proxy.watch()
+        first = asyncio.get_running_loop().create_task(proxy.repeat(pod("first")))
+        await asyncio.sleep(0.5)
+        other = asyncio.get_running_loop().create_task(proxy.repeat(pod("other")))
+        await asyncio.sleep(4.0)  # the first was put off at 1 s and 3 s; it came again at 2 s and 4 s
+        await proxy.delete(names[0])
+        assert name_of((await first)[-1]) == "first"
+        await proxy.delete(names[1])
+        assert name_of((await other)[-1]) == "other"
+
+
+@pytest.mark.parametrize(
+    ("again", "place"),
+    [
+        ({"token": token("ann", "renewed")}, "2"),
+        ({"token": token("bob")}, "3"),
+        ({"token": token("ann"), "manifest": pod("other-name")}, "2"),
+        ({"token": token("ann"), "manifest": pod("x") | {"spec": {"containers": [{"name": "c", "resources": {
+            "requests": {"cpu": "1"}}}]}}}, "3"),
+        ({"token": "opaque"}, "3"),
+        ({"token": token("ann"), "headers": [(b"Impersonate-User", b"root")]}, "3"),
+    ],
+    ids=["renewed token", "another account", "another name, same shape", "another shape", "another credential",
+         "another user"],
+)  # fmt: skip
+def test_a_caller_is_known_by_its_account_and_what_it_asks_for(again: dict[str, Any], place: str) -> None:
+    """A renewed token is the same caller; one that draws a new name at each try gets the seat of its equal."""
+
+    async def check() -> None:
+        async with proxied(1, HoldSettings(hold=1)) as proxy:
+            await proxy.fill(1)
+            proxy.watch()
+            ahead = proxy.post(pod("ahead"), token="zoe", target=PODS + b"?timeout=0h")
+            await asyncio.sleep(0.01)
+            left = proxy.post(pod("mine"), token=token("ann"))
+            await asyncio.sleep(0.01)
+            behind = proxy.post(pod("behind"), token="yan")
+            await asyncio.sleep(0.01)
+            await hang_up(left)
+            given = {"manifest": pod("mine"), **again}
+            response = await proxy.post(given.pop("manifest"), target=PODS + b"?timeout=1s", **given)
+            causes = {cause["field"]: cause["message"] for cause in status_in(response)["details"]["causes"]}
+            assert causes["place"] == place
+            await asyncio.wait({ahead, behind})
+
+    run_virtual(check())
+
+
+@in_virtual_time
+async def test_short_time_outs_meet_no_more_refusals_than_long_ones() -> None:
+    """Law 20: with its place kept, a caller that gives up after 2 s gets in when one that stays would."""
+    async with proxied(4, HoldSettings(hold=8)) as proxy:
+        names = await proxy.fill(4)
+        proxy.watch()
+        loop, got_in = asyncio.get_running_loop(), {}
+
+        async def creator(name: str, patience: float) -> None:
+            while True:
+                task = proxy.post(pod(name), token=name)
+                done, _ = await asyncio.wait({task}, timeout=patience)
+                if done and task.result().status == 201:
+                    got_in[name] = now()
+                    return
+                if not done:
+                    await hang_up(task)
+                await asyncio.sleep(0.01)
+
+        tasks = []
+        for number in range(4):
+            tasks.append(loop.create_task(creator(f"{'short' if number % 2 else 'long'}-{number}", 2.0 - number % 2)))
+            await asyncio.sleep(0.05)
+        for name in names:
+            await asyncio.sleep(7.5)
+            await proxy.delete(name)
+        await asyncio.wait(tasks)
+        assert list(got_in) == ["long-0", "short-1", "long-2", "short-3"]
+        assert len(proxy.server.posts()) == 4, "and none was refused"
+
+
+# -- after it was sent ---------
+
+
+@pytest.mark.parametrize("manifest", [pod("web"), pod()], ids=["own name", "generateName"])
+@pytest.mark.parametrize("back_after", [0.5, 5.0], ids=["still in flight", "answered meanwhile"])
+def test_who_hangs_up_after_it_was_sent_finds_its_object(manifest: Any, back_after: float) -> None:
+    """The create goes on; the next identical request gets its answer, and makes no second object."""
+
+    async def check() -> None:
+        async with proxied(2) as proxy:
+            proxy.server.latency = 2.0
+            task = proxy.post(manifest)
+            await asyncio.sleep(0.1)
+            await hang_up(task)
+            await asyncio.sleep(back_after)
+            again = await proxy.post(manifest)
+            assert [name_of(again)] == proxy.server.pods()
+            assert header(again, b"audit-id") == b"a-1"
+            assert len(proxy.server.posts()) == 1
+            third = await proxy.post(pod())
+            assert len(proxy.server.pods()) == 2, "it is found once: a further request is another create"
+            assert third.status == 201
+
+    run_virtual(check())
+
+
+@in_virtual_time
+async def test_the_answer_is_for_the_very_same_credential_alone() -> None:
+    """A token that claims the same subject proves nothing: its create is sent, and the server decides."""
+    async with proxied(2) as proxy:
+        proxy.server.latency = 2.0
+        task = proxy.post(pod("web"), token=token("ann"))
+        await asyncio.sleep(0.1)
+        await hang_up(task)
+        await asyncio.sleep(5)
+        forged = await proxy.post(pod("web"), token=token("ann", "forged"))
+        assert forged.status == 409
+        assert proxy.server.posts()[-1].head.get(b"authorization") == f"Bearer {token('ann', 'forged')}".encode()
+        assert (await proxy.post(pod("web"), token=token("ann"))).status == 201
+
+
+@in_virtual_time
+async def test_the_answer_is_for_the_very_same_request_alone() -> None:
+    """Another body, or the same token on behalf of somebody else, is another create."""
+    async with proxied(5) as proxy:
+        task = proxy.post(pod())
+        await asyncio.sleep(0.001)
+        await hang_up(task)
+        await asyncio.sleep(1)
+        other = pod()
+        other["metadata"]["labels"] = {"a": "b"}
+        assert json.loads((await proxy.post(other)).body)["metadata"]["labels"] == {"a": "b"}
+        assert len(proxy.server.pods()) == 2
+        assert (await proxy.post(pod(), headers=[(b"Impersonate-User", b"root")])).status == 201
+        assert len(proxy.server.pods()) == 3
+        assert (await proxy.post(pod())).status == 201
+        assert len(proxy.server.pods()) == 3
+
+
+@in_virtual_time
+async def test_what_was_sent_is_kept_for_a_while_alone() -> None:
+    """Ten seconds after its end it is a create of its own again."""
+    async with proxied(2) as proxy:
+        task = proxy.post(pod())
+        await asyncio.sleep(0.001)
+        await hang_up(task)
+        await asyncio.sleep(10.1)
+        assert (await proxy.post(pod())).status == 201
+        assert len(proxy.server.pods()) == 2
+        assert len(proxy.holding._shared.kept) == 0
+
+
+@in_virtual_time
+async def test_a_create_that_was_sent_and_refused_after_its_caller_left_keeps_the_place() -> None:
+    """Its refusal is learned, and nothing else is sent for it."""
+    async with proxied(1) as proxy:
+        (name,) = await proxy.fill(1)
+        proxy.server.latency = 1.0
+        first = proxy.post(pod("first"))
+        await asyncio.sleep(0.1)
+        await hang_up(first)
+        await asyncio.sleep(1)
+        assert (len(proxy.server.posts()), seats(proxy)) == (1, 1)
+        proxy.watch()
+        other = proxy.post(pod("other"), token="bob")
+        await asyncio.sleep(0.1)
+        first = proxy.post(pod("first"))
+        await asyncio.sleep(0.1)
+        await proxy.delete(name)
+        assert name_of(await first) == "first"
+        await hang_up(other)
+
+
+@pytest.mark.parametrize("may_look", [True, False], ids=["may get", "may not get"])
+def test_an_unknown_outcome_is_cleared_up_by_the_callers_repeat(may_look: bool) -> None:
+    """The answer was lost and the caller gone: the repeat has the same name, so that there is one object."""
+
+    async def check() -> None:
+        async with proxied(2) as proxy:
+            proxy.server.latency, proxy.server.lost = 2.0, 1
+            if not may_look:
+                forbidden = answered(403, FORBIDDEN, "application/json")
+                proxy.server.refuse = lambda request: forbidden if request.head.method == b"GET" else None
+            task = proxy.post(pod())
+            await asyncio.sleep(0.1)
+            await hang_up(task)
+            await asyncio.sleep(3)
+            again = await proxy.post(pod())
+            assert [name_of(again)] == proxy.server.pods()
+            assert len(proxy.server.posts()) == (1 if may_look else 2)
+            if may_look:
+                assert proxy.server.asked[-1].head.get(b"authorization") == b"Bearer ann"
+
+    run_virtual(check())
+
+
+@in_virtual_time
+async def test_an_outcome_that_stays_unknown_is_cleared_up_by_the_repeat() -> None:
+    """The server lost the answer, and could not be asked while the caller waited."""
+    async with proxied(5) as proxy:
+        proxy.server.lost = 1
+        broken = answered(500, b"{}", "application/json")
+        proxy.server.refuse = lambda request: broken if request.head.method == b"GET" else None
+        first = await proxy.post(pod(), target=PODS + b"?timeout=2s", headers=[(b"Impersonate-User", b"bob")])
+        assert first.status in (429, 504)
+        proxy.server.refuse = lambda _: None
+        again = await proxy.post(pod(), target=PODS + b"?timeout=2s", headers=[(b"Impersonate-User", b"bob")])
+        assert [name_of(again)] == proxy.server.pods()
+        assert len(proxy.server.posts()) == 1
+        assert proxy.server.asked[-1].head.get(b"impersonate-user") == b"bob"
+
+
+@in_virtual_time
+async def test_two_identical_requests_at_once_are_two_creates_unless_the_name_is_fixed() -> None:
+    """Two workers may want two pods; of one name the server decides."""
+    async with proxied(5) as proxy:
+        both = await asyncio.gather(proxy.post(pod()), proxy.post(pod()))
+        assert len({name_of(each) for each in both}) == 2
+        both = await asyncio.gather(proxy.post(pod("web")), proxy.post(pod("web")))
+        assert sorted(each.status for each in both) == [201, 409]
+        assert len(proxy.server.pods()) == 3
+
+
+@in_virtual_time
+async def test_a_repeat_after_the_proxy_was_killed_makes_no_second_object_of_a_fixed_name() -> None:
+    """A new proxy knows nothing of the old one: the server's own 409 protects the name."""
+    async with proxied(5) as before:
+        before.server.latency = 2.0
+        task = before.post(pod("web"))
+        await asyncio.sleep(1.5)
+        await hang_up(task)
+        after = type(before)(before.server, type(before.gate)(), None)
+        assert (await after.post(pod("web"))).status == 409
+        assert before.server.pods() == ["web"]
+
+
+@in_virtual_time
+async def test_nothing_of_callers_that_went_away_is_left() -> None:
+    """Seats, kept creates and the count of held bytes end by themselves."""
+    async with proxied(1) as proxy:
+        await proxy.fill(1)
+        proxy.watch()
+        tasks = [proxy.post(pod(f"w-{number}")) for number in range(200)]
+        await asyncio.sleep(0.1)
+        assert proxy.gate.counts.waiting == 200
+        for task in tasks:
+            await hang_up(task)
+        assert (proxy.gate.counts.waiting, seats(proxy), proxy.holding.held_bytes) == (0, 200, 0)
+        await asyncio.sleep(11)
+        assert (seats(proxy), len(proxy.holding._shared.kept), proxy.gate.waiting()) == (0, 0, [])
+        assert json.loads((await proxy.post(pod())).body)["code"] == 429

@@ -1,0 +1,142 @@
+"""``backoff-ctrl proxy`` from its start to its end, as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from socket import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from backoff_ctrl.api.main import run
+from tests.kubeconfigs import write_kubeconfig
+from tests.proxying.wire import GET, OK, Side, Upstream
+from tests.scripted_server import scripted_server
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+PROGRAM = [sys.executable, "-m", "backoff_ctrl", "proxy"]
+
+
+@asynccontextmanager
+async def _running(upstream: Upstream, *arguments: str) -> AsyncIterator[tuple[subprocess.Popen[str], int]]:
+    """Start the proxy and answer its first question; yield it and its port."""
+    command = [*PROGRAM, "--listen", "127.0.0.1:0", "--upstream", f"http://127.0.0.1:{upstream.port}", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220 - uvloop hangs on its own
+    try:
+        server = await upstream.connection()
+        assert (await server.head()).startswith(b"GET /version HTTP/1.1\r\n")
+        server.send(OK)
+        await server.close()
+        assert process.stdout is not None
+        line = await asyncio.to_thread(process.stdout.readline)
+        assert line.startswith("listening on http://127.0.0.1:")
+        yield process, int(line.rpartition(":")[2])
+    finally:
+        process.kill()
+        await asyncio.to_thread(process.communicate)
+        await upstream.stop()
+
+
+@pytest.mark.long
+async def test_sigterm_lets_requests_end_and_exits_zero(tmp_path: Path) -> None:
+    """Ready when the upstream has answered; at the end nobody is accepted, what is on its way is answered."""
+    upstream = Upstream()
+    await upstream.listen()
+    ready = tmp_path / "ready"
+    async with _running(upstream, "--ready-file", str(ready)) as (process, port):
+        assert ready.exists()
+        caller = Side(*await asyncio.open_connection("127.0.0.1", port))
+        caller.send(GET)
+        server = await upstream.connection()
+        await server.head()
+        process.send_signal(signal.SIGTERM)
+        while not await _refused(port):  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+        server.send(OK)
+        assert b"\r\nConnection: close\r\n" in await caller.head()
+        await caller.close()
+        assert await asyncio.to_thread(process.wait, 10) == 0
+        assert not ready.exists()
+
+
+async def _refused(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except ConnectionRefusedError:
+        return True
+    writer.transport.abort()
+    return False
+
+
+@pytest.mark.long
+async def test_probes_say_whether_it_is_ready() -> None:
+    """And its counts, at an address of their own; nothing else is there."""
+    upstream = Upstream()
+    await upstream.listen()
+    with socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+    async with _running(upstream, "--probe-listen", f"127.0.0.1:{port}"):
+        for path, expected in (
+            (b"/livez", b"HTTP/1.1 200 OK"),
+            (b"/readyz", b"HTTP/1.1 200 OK"),
+            (b"/metrics", b'\nbackoff_ctrl_proxy_requests_total{way="passed"} 0\n'),
+            (b"/api", b"HTTP/1.1 404 Not Found"),
+        ):
+            caller = Side(*await asyncio.open_connection("127.0.0.1", port))
+            caller.send(b"GET " + path + b" HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert expected in await caller.rest()
+            await caller.close()
+
+
+def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each sentence says what to do."""
+    wrong = write_kubeconfig(tmp_path / "c", "https://127.0.0.1:1", None, **{"certificate-authority": "none.crt"})
+    with scripted_server(lambda _: (200, {})) as script:
+        port = script.url.rpartition(":")[2]
+        here = ["--listen", "127.0.0.1:0", "--upstream"]
+        for arguments, sentence in (
+            (["--listen", "0.0.0.0:0", "--upstream", script.url], "without TLS they would read its tokens"),
+            (["--listen", "0.0.0.0:0", "--upstream", script.url, "--use-own-credentials"], "act as the proxy"),
+            (["--listen", f"127.0.0.1:{port}", "--upstream", script.url], "Address already in use"),
+            ([*here, "ftp://x"], "--upstream must be a URL such as"),
+            (["--listen", "127.0.0.1:0", "--kubeconfig", str(tmp_path / "none")], "can't be read"),
+            (["--listen", "127.0.0.1:0", "--kubeconfig", wrong], "No such file or directory"),
+            ([*here, f"http://127.0.0.1:{port}", "--ready-file", "/proc/none"], "--ready-file"),
+        ):
+            code, said = run(["proxy", *arguments]), capsys.readouterr().err
+            assert (code, said.count("\n")) == (2, 1), said
+            assert sentence in said
+
+
+@pytest.mark.long
+def test_it_starts_with_little_work() -> None:
+    """At most half a second of CPU, and without the Kubernetes client."""
+    program = (
+        "import sys; from backoff_ctrl.api.main import run\n"
+        "code = run(['proxy', '--listen', '127.0.0.1:0', '--upstream', sys.argv[1]])\n"
+        "assert 'kubernetes' not in sys.modules, 'loaded'\nassert 'aiohttp' not in sys.modules\nsys.exit(code)"
+    )
+    answered = []
+
+    def answer(seen: object) -> tuple[int, dict[str, str]]:
+        answered.append(seen)
+        os.kill(process.pid, signal.SIGTERM)
+        return 200, {}
+
+    with scripted_server(answer) as script:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        with subprocess.Popen([sys.executable, "-c", program, script.url]) as process:
+            assert process.wait(60) == 0
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert answered
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.0  # 0.3 on a machine at rest

@@ -1,0 +1,175 @@
+"""Creates of typed Go clients: their bytes go up and down as protobuf, and the gate reads them beside that."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from backoff_ctrl.k8s.creates.naming import CREATE_ID
+from backoff_ctrl.k8s.proxy.holding.status_message import status_message
+from backoff_ctrl.k8s.proxy.payloads.payload import Payload
+from backoff_ctrl.k8s.proxy.payloads.reading import read
+from backoff_ctrl.k8s.proxy.payloads.wire import field
+from tests.proxying.in_memory import (
+    PODS,
+    PROTOBUF,
+    answered,
+    header,
+    in_virtual_time,
+    pod,
+    proxied,
+    status_in,
+    token,
+)  # fmt: skip
+from tests.proxying.payloads.payload_parts import enveloped
+
+if TYPE_CHECKING:
+    from backoff_ctrl.k8s.proxy.messages import Request, Response
+
+TYPED: Final[dict[str, Any]] = {"content_type": PROTOBUF, "accept": PROTOBUF + b",application/json"}
+ONLY: Final[dict[str, Any]] = {"content_type": PROTOBUF, "accept": PROTOBUF}
+_CONTAINER = field(1, b"c") + field(2, b"i")
+
+
+def typed_pod(prefix: bytes = b"web-", *, name: bytes = b"") -> bytes:
+    """A pod as client-go sends it."""
+    metadata = (field(1, name) if name else field(1, b"")) + field(2, prefix)
+    return enveloped(field(1, metadata) + field(2, field(2, _CONTAINER)) + field(3, b"")).body
+
+
+def said(body: bytes) -> dict[str, Any]:
+    found = read(Payload(body, PROTOBUF))
+    assert found is not None
+    return found
+
+
+def in_protobuf(response: Response) -> Response:
+    """The sandbox's answer as a typed client gets it from a real server: the pod, or the Status, in protobuf."""
+    found = json.loads(response.body)
+    if found["kind"] == "Status":
+        return answered(response.status, status_message(found), PROTOBUF.decode())
+    about = found["metadata"]
+    noted = about.get("annotations", {}).items()
+    entries = b"".join(field(12, field(1, key.encode()) + field(2, value.encode())) for key, value in noted)
+    metadata = field(1, about["name"].encode()) + field(5, about["uid"].encode()) + entries
+    body = enveloped(field(1, metadata) + field(2, field(2, _CONTAINER)) + field(3, field(1, b"Pending"))).body
+    return answered(response.status, body, PROTOBUF.decode())
+
+
+class TypedServer:
+    """Answers as a real server: protobuf to whom asks for it. (The sandbox itself answers JSON.)"""
+
+    def __init__(self, answer: Any) -> None:
+        """``answer`` gives the sandbox's answer to a request."""
+        self._answer = answer
+
+    def __call__(self, request: Request) -> Response | None:
+        response: Response = self._answer(request)
+        wanted = (request.head.get(b"accept") or b"").startswith(PROTOBUF)
+        return in_protobuf(response) if wanted and request.head.method != b"DELETE" else response
+
+
+@in_virtual_time
+async def test_a_typed_create_waits_is_marked_and_gets_protobuf() -> None:
+    """The name and the create id are appended; the answer is the server's bytes."""
+    async with proxied(1) as proxy:
+        (name,) = await proxy.fill(1)
+        proxy.server.refuse = TypedServer(proxy.server._answer)
+        proxy.watch()
+        waiting = proxy.post(typed_pod(), **TYPED)
+        await asyncio.sleep(1)
+        assert (proxy.gate.counts.waiting, proxy.server.posts()) == (1, [])
+        await proxy.delete(name)
+        response = await waiting
+        assert (response.status, header(response, b"content-type")) == (201, PROTOBUF)
+        (sent,) = proxy.server.posts()
+        assert sent.body.startswith(b"k8s\0")
+        metadata = said(sent.body)["metadata"]
+        assert [metadata["name"]] == proxy.server.pods()
+        assert metadata["annotations"][CREATE_ID] == said(response.body)["metadata"]["annotations"][CREATE_ID]
+
+
+@in_virtual_time
+async def test_a_refusal_in_protobuf_teaches_and_an_answer_in_protobuf_settles() -> None:
+    """Nothing but refusals is known here: the amounts in a protobuf Status are read, and the create probes."""
+    async with proxied(1) as proxy:
+        (name,) = await proxy.fill(1)
+        proxy.server.refuse = TypedServer(proxy.server._answer)
+        response = await proxy.post(typed_pod(), **TYPED)
+        causes = {cause["field"]: cause["message"] for cause in status_in(response)["details"]["causes"]}
+        assert (response.status, causes["quota"], causes["left"]) == (429, "q", "0")
+        await proxy.delete(name)
+        assert (await proxy.post(typed_pod(), **TYPED)).status == 201
+        assert proxy.gate.counts.refused["quota"] >= 1
+        assert proxy.gate.counts.failed_open == 0
+
+
+@in_virtual_time
+async def test_a_lost_answer_is_looked_up_in_protobuf() -> None:
+    """The look-up has the creator's credentials and form; the object is recognised, and given as the 201."""
+    async with proxied(2) as proxy:
+        proxy.server.refuse = TypedServer(proxy.server._answer)
+        proxy.server.lost = 1
+        response = await proxy.post(typed_pod(), token=token("ann"), **ONLY)
+        assert (response.status, header(response, b"content-type")) == (201, PROTOBUF)
+        assert [said(response.body)["metadata"]["name"]] == proxy.server.pods()
+        post, look_up = proxy.server.asked
+        assert (look_up.head.method, look_up.head.get(b"accept")) == (b"GET", PROTOBUF)
+        assert look_up.head.get(b"authorization") == post.head.get(b"authorization")
+
+
+@in_virtual_time
+async def test_who_reads_protobuf_alone_is_told_in_protobuf() -> None:
+    """Message, causes and Retry-After are those of the JSON; a client that takes JSON gets JSON."""
+    async with proxied(1) as proxy:
+        await proxy.fill(1)
+        proxy.watch()
+        response = await proxy.post(typed_pod(), **ONLY)
+        assert (response.status, header(response, b"content-type")) == (429, PROTOBUF)
+        assert header(response, b"retry-after") == b"1"
+        status = said(response.body)
+        assert (status["kind"], status["code"], status["reason"]) == ("Status", 429, "TooManyRequests")
+        assert "quota q" in status["message"]
+        assert status["details"]["retryAfterSeconds"] == 1
+        both = await proxy.post(typed_pod(b"two-"), **TYPED)
+        assert header(both, b"content-type") == b"application/json"
+        assert status_in(both)["message"].replace("two-", "web-") == status["message"]
+
+
+@in_virtual_time
+async def test_without_the_right_to_look_up_what_was_sent_stands_in() -> None:
+    """A 409 on a name that only the proxy could draw is its own success; the whole manifest is the answer."""
+    async with proxied(10) as proxy:
+        forbidden = b'{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden","message":'
+        forbidden += b'"pods is forbidden: User \\"a\\" cannot get resource \\"pods\\" in API group \\"\\" in the '
+        forbidden += b'namespace \\"team\\""}'
+        no = answered(403, forbidden, "application/json")
+        proxy.server.refuse = lambda request: no if request.head.method == b"GET" else None
+        for manifest, how in ((json.dumps(with_env()).encode(), {}), (typed_pod(), ONLY)):
+            proxy.server.lost = 1
+            response = await proxy.post(manifest, **how)
+            assert response.status == 201
+            assert response.body == proxy.server.posts()[-1].body, "as it was sent, to the last byte"
+        assert len(proxy.server.pods()) == 2
+
+
+@in_virtual_time
+async def test_yaml_is_read_and_marked_too() -> None:
+    """Few send it; it waits as any other."""
+    manifest = (
+        b"apiVersion: v1\nkind: Pod\nmetadata:\n  generateName: web-\nspec:\n  containers:\n  - {name: c, image: i}\n"
+    )
+    async with proxied(1) as proxy:
+        response = await proxy.post(manifest, content_type=b"application/yaml")
+        assert response.status == 201
+        assert (
+            await proxy.post(manifest, content_type=b"application/yaml", target=PODS + b"?timeout=2s")
+        ).status == 429
+        assert CREATE_ID.encode() in proxy.server.posts()[0].body
+
+
+def with_env() -> dict[str, Any]:
+    manifest = pod()
+    manifest["spec"]["containers"][0]["env"] = [{"name": "A", "value": "B"}]
+    return manifest

@@ -1,0 +1,349 @@
+"""The way to the API server: kept connections, restarts, TLS and its rotation, credentials, whole requests."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.proxy.messages import Head, Request
+from backoff_ctrl.k8s.proxy.upstream import pool
+from backoff_ctrl.k8s.proxy.upstream.place import Material, Place, place_at
+from tests.proxying.certificates import Pair, make_pair
+from tests.proxying.wire import GET, OK, Proxied, proxied, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.proxying.wire import Side
+
+POST = b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi"
+LIST = Request(Head(b"GET", b"/api", [(b"Accept", b"a/b"), (b"Connection", b"X-Y"), (b"X-Y", b"1")]), b"")
+CREATE = Request(Head(b"POST", b"/pods", [(b"Content-Type", b"a/b"), (b"Content-Length", b"9")]), b"body")
+
+
+async def _answered(caller: Side, server: Side) -> None:
+    """Answer a request, so that its connection is kept."""
+    await server.head()
+    server.send(OK)
+    await caller.gets(OK)
+
+
+async def _idle(proxy: Proxied) -> Side:
+    """Leave one idle connection to the server, and return the server's end of it."""
+    caller, server = await proxy.pair(GET)
+    await _answered(caller, server)
+    await caller.close()
+    return server
+
+
+@pytest.mark.parametrize("request_", [GET, POST])
+async def test_a_connection_that_the_server_closed_is_not_used(request_: bytes) -> None:
+    """A restart while nothing was on its way is not noticed, whatever comes next."""
+    async with proxied() as proxy:
+        await _idle(proxy)
+        await proxy.upstream.stop()
+        await proxy.upstream.listen()
+        caller, server = await proxy.pair(request_)
+        await server.head()
+        if request_ is POST:
+            await server.gets(b"hi")
+        server.send(OK)
+        await caller.gets(OK)
+
+
+async def test_a_read_is_sent_once_more_if_a_kept_connection_ends_unanswered() -> None:
+    """The server closed it as the request was on its way; on a new connection it is not repeated."""
+    async with proxied() as proxy:
+        kept = await _idle(proxy)
+        caller = await proxy.caller(sent=GET)
+        await kept.head()
+        await kept.close()
+        server = await proxy.upstream.connection()
+        await server.head()
+        await server.close()
+        assert (await caller.head()).startswith(b"HTTP/1.1 502 ")
+        assert proxy.upstream.arrived.empty()
+
+
+async def test_a_write_is_never_sent_twice() -> None:
+    """Nobody knows what the server did with it."""
+    async with proxied() as proxy:
+        kept = await _idle(proxy)
+        caller = await proxy.caller(sent=POST)
+        await kept.head()
+        await kept.close()
+        assert (await caller.head()).startswith(b"HTTP/1.1 502 ")
+        assert proxy.upstream.arrived.empty()
+
+
+async def test_a_server_that_is_down_is_a_503_to_be_repeated() -> None:
+    """Nothing was sent, so that clients may repeat even a create; after the restart all is well."""
+    async with proxied() as proxy:
+        await proxy.upstream.stop()
+        caller = await proxy.caller(sent=POST)
+        head = await caller.head()
+        assert head.startswith(b"HTTP/1.1 503 ")
+        assert b"\r\nRetry-After: 1\r\n" in head
+        body = int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0])
+        assert b"nothing was sent: Connection refused" in await caller.reader.readexactly(body)
+        await proxy.upstream.listen()
+        caller.send(GET)
+        await _answered(caller, await proxy.upstream.connection())
+
+
+async def test_a_tunnel_is_bytes_in_both_directions() -> None:
+    """Also those that come early on either side; each half ends by itself."""
+    async with proxied() as proxy:
+        caller, server = await proxy.pair(
+            b"POST /pods/a/exec?command=sh HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
+            b"X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\nearly"
+        )
+        head = await server.head()
+        assert head.endswith(
+            b"\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+        )
+        server.send(
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: SPDY/3.1\r\nConnection: Upgrade\r\nX-P: 1\r\n\r\nsoon"
+        )
+        assert await caller.head() == (
+            b"HTTP/1.1 101 Switching Protocols\r\nX-P: 1\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+        )
+        await caller.gets(b"soon")
+        await server.gets(b"early")
+        for data in (b"\0\xffGET / HTTP/1.1\r\n\r\n", b"x" * 500_000):
+            caller.send(data)
+            await server.gets(data)
+            server.send(data)
+            await caller.gets(data)
+        caller.writer.write_eof()
+        await server.ended()
+        server.send(b"last words")
+        await server.close()
+        assert await caller.rest() == b"last words"
+
+
+@pytest.mark.parametrize("upgrade", [b"websocket", b"h2c"])
+async def test_a_switch_that_is_declined_leaves_http(upgrade: bytes) -> None:
+    """What the caller sent behind it is its next request; h2c is not even asked for."""
+    async with proxied() as proxy:
+        caller, server = await proxy.pair(
+            b"GET /exec HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: "
+            + upgrade
+            + b"\r\n\r\n"
+            + GET
+        )
+        assert (b"Upgrade: " + upgrade in await server.head()) == (upgrade == b"websocket")
+        server.send(OK)
+        await caller.gets(OK)
+        assert (await server.head()).startswith(b"GET /api ")
+        server.send(OK)
+        await caller.gets(OK)
+
+
+async def test_a_slow_end_of_a_tunnel_slows_the_other() -> None:
+    """In both directions."""
+    upgrade = b"GET /exec HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+    switched = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+    async with proxied() as proxy:
+        for one in ("caller", "server"):
+            caller, server = await proxy.pair(upgrade)
+            await server.head()
+            server.send(switched)
+            await caller.head()
+            await (caller if one == "caller" else server).floods(b"x" * 2**20)
+
+
+# Whole requests.
+
+
+async def test_a_whole_request_and_its_answer() -> None:
+    """Framed anew, without what concerns the connection; chunks are taken off the answer."""
+    async with proxied() as proxy:
+        asked = asyncio.create_task(proxy.shared.server.ask(CREATE))
+        server = await proxy.upstream.connection()
+        await server.gets(
+            b"POST /pods HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Type: a/b\r\nContent-Length: 4\r\n\r\nbody"
+            % proxy.upstream.port
+        )
+        server.send(
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 Created\r\nX-A: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        server.send(b"3\r\nabc\r\n")
+        server.send(b"0\r\n\r\n")
+        response = await asked
+        assert (response.status, response.reason, response.headers, response.body) == (
+            201,
+            b"Created",
+            [(b"X-A", b"1")],
+            b"abc",
+        )
+        listed = asyncio.create_task(proxy.shared.server.ask(LIST))
+        assert (
+            await server.head()
+            == b"GET /api HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nAccept: a/b\r\n\r\n" % proxy.upstream.port
+        )
+        server.send(OK)
+        assert (await listed).body == b"ok"
+
+
+async def test_not_sent_and_outcome_unknown_are_told_apart() -> None:
+    """No connection: it was not sent. Anything else without a whole answer: nobody knows."""
+    async with proxied() as proxy:
+        server_of = proxy.shared.server
+        for answer in (
+            b"",
+            b"HTTP/1.1 201 Cre",
+            b"HTTP/1.1 201 Created\r\nContent-Length: 9\r\n\r\nab",
+            b"junk\r\n\r\n",
+        ):
+            asked = asyncio.create_task(server_of.ask(CREATE))
+            server = await proxy.upstream.connection()
+            await server.head()
+            server.send(answer)
+            await server.close()
+            with pytest.raises(OutcomeUnknown):
+                await asked
+        long = asyncio.create_task(server_of.ask(CREATE, limit=10))
+        server = await proxy.upstream.connection()
+        await server.head()
+        server.send(b"HTTP/1.1 201 Created\r\nContent-Length: 90\r\n\r\n" + b"x" * 90)
+        with pytest.raises(OutcomeUnknown):
+            await long
+        kept = await _idle(proxy)
+        again = asyncio.create_task(server_of.ask(CREATE))
+        await kept.head()
+        await kept.close()
+        with pytest.raises(OutcomeUnknown):
+            await again
+        await proxy.upstream.stop()
+        with pytest.raises(NotSent):
+            await server_of.ask(CREATE)
+
+
+async def test_a_cancelled_request_closes_its_connection() -> None:
+    """Its answer must not become that of the next."""
+    async with proxied() as proxy:
+        asked = asyncio.create_task(proxy.shared.server.ask(CREATE))
+        server = await proxy.upstream.connection()
+        await server.head()
+        asked.cancel()
+        await server.gets(b"body")
+        await server.ended()
+
+
+async def test_whole_requests_survive_a_closed_connection() -> None:
+    """Reads are sent once more, creates go on a connection that is known to be open."""
+    async with proxied() as proxy:
+        kept = await _idle(proxy)
+        asked = asyncio.create_task(proxy.shared.server.ask(LIST))
+        await kept.head()
+        await kept.close()
+        server = await proxy.upstream.connection()
+        await server.head()
+        server.send(OK)
+        assert (await asked).body == b"ok"
+
+
+# TLS.
+
+
+def _https(trusted: Pair, **more: Any) -> Callable[[int], Place]:
+    """Return the server at a port of loopback, by whom it trusts."""
+    return lambda port: Place("127.0.0.1", port, True, authority=Material(trusted.certificate), **more)
+
+
+async def test_tls_on_both_sides(tmp_path: Path) -> None:
+    """HTTP/1.1 alone is offered to the server, and to the caller."""
+    ours, theirs = make_pair(tmp_path / "ours"), make_pair(tmp_path / "theirs")
+    async with proxied(tls=ours.server(), upstream_tls=theirs.server(), place=_https(theirs)) as proxy:
+        caller = await proxy.caller(ours.client(), GET)
+        server = await proxy.upstream.connection()
+        assert server.writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
+        await _answered(caller, server)
+        body = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + bytes(1_000_000)
+        caller.send(GET)
+        await server.head()
+        server.send(body)
+        await caller.gets(body)
+
+
+async def test_certificates_are_read_again_when_they_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The authority of the server is replaced while the proxy runs."""
+    monkeypatch.setattr(pool, "_LOOK_AGAIN", 0.0)
+    first, second = make_pair(tmp_path / "first"), make_pair(tmp_path / "second")
+    trusted = Pair(tmp_path / "ca.crt", first.key)
+    trusted.certificate.write_bytes(first.certificate.read_bytes())
+    async with proxied(upstream_tls=first.server(), place=_https(trusted)) as proxy:
+        await _idle(proxy)
+        await proxy.upstream.stop()
+        await proxy.upstream.listen(second.server())
+        caller = await proxy.caller(sent=GET)
+        assert (await caller.head()).startswith(b"HTTP/1.1 503 ")
+        new = tmp_path / "new.crt"
+        new.write_bytes(second.certificate.read_bytes())
+        new.replace(trusted.certificate)
+        again = await proxy.caller(sent=GET)
+        await _answered(again, await proxy.upstream.connection())
+
+
+@pytest.mark.parametrize("use_own", [False, True])
+async def test_own_credentials_are_for_requests_without_any(tmp_path: Path, use_own: bool) -> None:
+    """And only on demand. A certificate speaks for a whole connection: callers with a token never share one."""
+    server_pair, mine = make_pair(tmp_path / "server"), make_pair(tmp_path / "mine", "proxy")
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    place = _https(server_pair, certificate=Material(mine.certificate), key=Material(mine.key), token=Material(token))
+    async with proxied(upstream_tls=server_pair.server(mine), place=place, use_own=use_own) as proxy:
+        with_token = GET.replace(b"\r\n\r\n", b"\r\nAuthorization: Bearer theirs\r\n\r\n")
+        caller, server = await proxy.pair(with_token)
+        assert server.writer.get_extra_info("peercert") in ({}, None)
+        assert b"Bearer theirs\r\n" in await server.head()
+        server.send(OK)
+        await caller.gets(OK)
+        caller.send(GET)
+        if use_own:
+            server = await proxy.upstream.connection()
+            assert server.writer.get_extra_info("peercert")
+        head = await server.head()
+        assert (b"\r\nAuthorization: Bearer first\r\n" in head) == use_own
+        assert b"theirs" not in head
+        server.send(OK)
+        await caller.gets(OK)
+        new = tmp_path / "new"
+        new.write_text("second")
+        new.replace(token)
+        caller.send(GET)
+        assert (b"\r\nAuthorization: Bearer second\r\n" in await server.head()) == use_own
+
+
+@pytest.mark.parametrize("status", [b"401 Unauthorized", b"403 Forbidden"])
+async def test_a_caller_that_nobody_knows_is_told_why(status: bytes) -> None:
+    """Its certificate did not come along; kubectl prints such warnings."""
+    body = b'{"message":"User \\"system:anonymous\\" cannot list"}'
+    answer = b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body)
+    async with proxied() as proxy:
+        caller, server = await proxy.pair(GET)
+        await server.head()
+        server.send(answer)
+        assert b"\r\nWarning: 299 backoff-ctrl " in await caller.head()
+        await caller.gets(body)
+        caller.send(GET.replace(b"\r\n\r\n", b"\r\nAuthorization: Bearer t\r\n\r\n"))
+        await server.head()
+        server.send(answer)
+        await caller.gets(answer)
+
+
+async def test_the_path_of_the_address_is_kept() -> None:
+    """As for a cluster behind a gateway; basic credentials pass."""
+    async with proxied(place=lambda port: place_at(f"http://127.0.0.1:{port}/k8s/c-1/")) as proxy:
+        basic = b"Authorization: Basic " + base64.b64encode(b"a:b")
+        _, server = await proxy.pair(GET.replace(b"\r\n\r\n", b"\r\n" + basic + b"\r\n\r\n"))
+        head = await server.head()
+        assert head.startswith(b"GET /k8s/c-1/api HTTP/1.1\r\n")
+        assert basic in head
+        await until(lambda: proxy.shared.counts.passed)
