@@ -41,6 +41,18 @@ async def _idle(proxy: Proxied) -> Side:
     return server
 
 
+async def test_a_write_looks_first_whether_its_connection_has_ended() -> None:
+    """The end has come, but this process has not read it yet: the write goes on a new connection."""
+    async with proxied() as proxy:
+        kept = await _idle(proxy)
+        connection = proxy.shared.server.way(has_credentials=False)[0].take(careful=False)
+        assert connection is not None
+        assert connection.silent()
+        connection.hold()
+        await kept.close()
+        await until(lambda: not connection.silent())
+
+
 @pytest.mark.parametrize("request_", [GET, POST])
 async def test_a_connection_that_the_server_closed_is_not_used(request_: bytes) -> None:
     """A restart while nothing was on its way is not noticed, whatever comes next."""
