@@ -70,7 +70,7 @@ class Listener:
         shared.draining = True
         if self._server is not None:
             self._server.close()
-        self._bound.close()  # uvloop leaves it open, and who connects would wait in vain
+        self._bound.close()  # nobody waits in its backlog for an answer that never comes
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within
         for caller in list(shared.callers):

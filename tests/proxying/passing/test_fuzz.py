@@ -87,7 +87,7 @@ class _Reader:
     def _parse(self, head: bytes) -> tuple[bytes, bytes, list[tuple[bytes, bytes]]]:
         first, *lines = head[:-4].split(b"\r\n")
         method, target, version = first.split(b" ")
-        assert version == b"HTTP/1.1"
+        assert version in {b"HTTP/1.1", b"HTTP/1.0"}
         assert not any(byte in head.replace(b"\r\n", b"") for byte in (b"\r", b"\n", b"\0"))
         headers = [(line.partition(b": ")[0], line.partition(b": ")[2]) for line in lines]
         framing = [name.lower() for name, _ in headers if name.lower() in {b"content-length", b"transfer-encoding"}]
