@@ -100,7 +100,7 @@ class GangWait:
         self.gang: AdmittedGang | None = None
         self.error: BaseException | None = None
         self.answer: Answer | None = None
-        self.noticed = False
+        self.noticed = self.follows = False  # it has no key, and so waits for no other create of that key
         self.noted: Any = None
         self.began = ledger.timers.now()
         self.request: Reservation | None = None

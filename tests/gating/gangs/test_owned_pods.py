@@ -5,18 +5,18 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.gangs.asked import gang_of
 from backoff_ctrl.k8s.gate.gangs.expected import LATE
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.watching.gang_watch import CHECK
-from backoff_ctrl.k8s.watching.owners import BURST, RATE, owners_of
+from backoff_ctrl.k8s.watching.owners import BURST, RATE
 from tests.watch_script import Observed, ScriptedServer, elapse, observed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
+
+    import pytest
 
     from backoff_ctrl.k8s.gate.gangs.admitted import AdmittedGang
 
@@ -381,31 +381,3 @@ def test_the_watch_ends_with_the_last_gang_after_a_margin() -> None:
                 assert at.pod_streams == alone
 
     run(main())
-
-
-@pytest.mark.parametrize(
-    "broken",
-    [
-        owner("u", name="../../secrets/token"),
-        owner("u", name="x/log"),
-        owner("u", version="v1/namespaces/other/x"),
-        owner("u", version="/v1"),
-        owner("u", kind="Pod?watch=1"),
-        owner(""),
-        {"uid": "u", "kind": "Job", "name": 5, "apiVersion": "batch/v1"},
-        "text",
-    ],
-)
-def test_owners_that_make_no_path_are_left_out(broken: Any) -> None:
-    """Whoever may create a pod writes them as they like."""
-    assert owners_of({"ownerReferences": [broken, owner("good")]})[0].uid == "good"
-    assert len(owners_of({"ownerReferences": [broken, owner("good")]})) == 1
-    assert owners_of({"ownerReferences": broken}) == ()
-
-
-def test_the_path_of_an_owner() -> None:
-    """Groups and the core group; the controller comes first."""
-    others = {**owner("b", "ReplicationController", "r", "v1"), "controller": False}
-    first, second = owners_of({"ownerReferences": [others, owner("a", "RayCluster", "ray", "ray.io/v1")]})
-    assert first.path("team") == "/apis/ray.io/v1/namespaces/team/rayclusters/ray"
-    assert second.path("team") == "/api/v1/namespaces/team/replicationcontrollers/r"
