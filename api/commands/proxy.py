@@ -121,11 +121,12 @@ def command(listen: str, upstream: str | None, kubeconfig: str | None, context: 
 
     Creates of pods, claims and Services wait here while a quota is full, and so does whatever else a quota names; they
     go in, in order, as soon as there is room. Everything else passes through as it is: reads, watches, logs, exec.
-    Creators keep their own tokens; point them here with a kubeconfig or an address.
+    Creators keep their own tokens; point them here with a kubeconfig or an address. kubectl and Go programs send no
+    token over plain HTTP: they need TLS mode, or --use-own-credentials.
 
     \b
-    backoff-ctrl proxy --listen 127.0.0.1:8001 --kubeconfig ~/.kube/config
-    kubectl --server http://127.0.0.1:8001 --token "$TOKEN" get pods
+    backoff-ctrl proxy --listen 127.0.0.1:8001 --use-own-credentials
+    kubectl --server http://127.0.0.1:8001 run p --image=busybox --restart=Never
 
     Exit codes: 0 ended by Ctrl-C or SIGTERM; 2 wrong use, or an API server, address or certificate that can't be used.
     """

@@ -13,7 +13,7 @@ from typing import Final
 
 FADES: Final = 1200.0  # seconds of waiting after which a rate counts for a third
 _ENOUGH: Final = 8.0  # creates that got in, faded: fewer say nothing of a rate
-_AHEAD_MIN: Final = 3  # a wait for one or two others is chance: within a factor of two in half of the cases
+_AHEAD_MIN: Final = 5  # a wait for fewer is chance: the next one that ends decides it, soon or late
 
 
 class Drain:

@@ -6,7 +6,7 @@ import asyncio
 import ctypes
 import signal
 import sys
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -88,48 +88,44 @@ class _Life:
         self._over = asyncio.Event()
 
     async def serve(self) -> None:
-        settings = self._settings
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._over.set)
+        async with AsyncExitStack() as ends:  # in reverse order, whatever fails
+            await self._serve(ends)
+
+    async def _serve(self, ends: AsyncExitStack) -> None:
+        settings = self._settings
         connections = descriptors_for(settings.connections, IDLE_CONNECTIONS_MAX)
         bound = bind(settings.listen)
+        ends.callback(bound.close)
+        for file in (settings.ready_file, settings.listen.path):
+            if file is not None:
+                ends.callback(file.unlink, missing_ok=True)
         server = ApiServer(settings.place, use_own=settings.use_own)
-        shared = Shared(
-            server,
-            self._wiring.creates(server),
-            Limits(connections=connections),
-            local_hosts_only=settings.use_own and settings.listen.path is None,
-        )
+        ends.callback(server.close)
+        creates = self._wiring.creates(server)
+        own_only = settings.use_own and settings.listen.path is None
+        shared = Shared(server, creates, Limits(connections=connections), local_hosts_only=own_only)
         listener = Listener(shared, bound, None if settings.tls is None else settings.tls.context)
-        renewing = None if settings.tls is None else asyncio.create_task(settings.tls.keep_fresh())
         probes = Probes(shared, self._wiring.metrics)
-        served = await self._serve_probes(probes)
-        try:
-            if await self._answers(server):
-                await listener.start()
-                probes.ready = True
-                self._tell(bound)
-                await self._over.wait()
-        finally:
-            probes.ready = False
-            if renewing is not None:
-                renewing.cancel()
-            await self._end(shared, listener)
-            server.close()
-            if served is not None:
-                served.close()
-            bound.close()
-            for file in (settings.ready_file, settings.listen.path):
-                if file is not None:
-                    file.unlink(missing_ok=True)
+        await self._serve_probes(probes, ends)
+        ends.push_async_callback(self._end, shared, listener)
+        if settings.tls is not None:
+            ends.callback(asyncio.create_task(settings.tls.keep_fresh()).cancel)
+        if await self._answers(server):
+            await listener.start()
+            probes.ready = True
+            ends.callback(setattr, probes, "ready", False)
+            self._tell(bound)
+            await self._over.wait()
 
-    async def _serve_probes(self, probes: Probes) -> asyncio.Server | None:
+    async def _serve_probes(self, probes: Probes, ends: AsyncExitStack) -> None:
         address = self._settings.probes
-        if address is None:
-            return None
-        bound = bind(address, "--probe-listen")
-        return await asyncio.get_running_loop().create_server(partial(ProbeConnection, probes), sock=bound)
+        if address is not None:
+            bound = bind(address, "--probe-listen")
+            served = await asyncio.get_running_loop().create_server(partial(ProbeConnection, probes), sock=bound)
+            ends.callback(served.close)
 
     async def _answers(self, server: ApiServer) -> bool:
         """Wait until the API server answers; return whether it did before the end. Raises ``PlaceError``."""

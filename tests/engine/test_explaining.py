@@ -220,19 +220,19 @@ def test_the_estimate_follows_how_fast_others_get_in() -> None:
 
 
 def test_without_a_basis_there_is_no_estimate() -> None:
-    """Too few got in so far, or only two are ahead: that is chance."""
+    """Too few got in so far, or fewer than four others are ahead: that is chance."""
     line = Timeline()
     assert explained(line, drained(line, 4)[4]).estimate is None
     line = Timeline()
-    first, second, third = drained(line, 12)[:3]
-    assert explained(line, first).estimate is explained(line, second).estimate is None
-    assert explained(line, third).estimate == pytest.approx(30, rel=0.05)
+    *first, fifth = drained(line, 12)[:5]
+    assert [explained(line, each).estimate for each in first] == [None] * 4
+    assert explained(line, fifth).estimate == pytest.approx(50, rel=0.05)
 
 
 def test_a_small_create_is_not_estimated_by_the_large_ones_ahead() -> None:
     """It passes them; it waits for those of its size."""
     line = Timeline()
-    small = drained(line, 12)[3]
+    small = drained(line, 12)[4]
     before = explained(line, small).estimate
     for _ in range(20):
         line.submit(3.9, priority=10**6)

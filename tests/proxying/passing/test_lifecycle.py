@@ -16,7 +16,7 @@ import pytest
 
 from backoff_ctrl.api.main import run
 from tests.kubeconfigs import write_kubeconfig
-from tests.proxying.wire import GET, OK, Side, Upstream
+from tests.proxying.passing.wire import GET, OK, Side, Upstream
 from tests.scripted_server import scripted_server
 
 if TYPE_CHECKING:
@@ -112,6 +112,10 @@ def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path: Path, capsys: pytes
             (["--listen", "127.0.0.1:0", "--kubeconfig", str(tmp_path / "none")], "can't be read"),
             (["--listen", "127.0.0.1:0", "--kubeconfig", wrong], "No such file or directory"),
             ([*here, f"http://127.0.0.1:{port}", "--ready-file", "/proc/none"], "--ready-file"),
+            ([*here, script.url, "--admin", f"127.0.0.1:{port}"], "--admin: can't listen on"),
+            ([*here, script.url, "--admin", "0.0.0.0:0"], "on this machine alone"),
+            ([*here, script.url, "--hold", "nan"], "--hold must be a number of seconds"),
+            ([*here, script.url, "--tls-account", str(tmp_path)], "TLS mode needs --tls-authority"),
         ):
             code, said = run(["proxy", *arguments]), capsys.readouterr().err
             assert (code, said.count("\n")) == (2, 1), said

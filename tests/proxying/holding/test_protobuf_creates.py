@@ -11,7 +11,7 @@ from backoff_ctrl.k8s.proxy.holding.status_message import status_message
 from backoff_ctrl.k8s.proxy.payloads.payload import Payload
 from backoff_ctrl.k8s.proxy.payloads.reading import read
 from backoff_ctrl.k8s.proxy.payloads.wire import field
-from tests.proxying.in_memory import (
+from tests.proxying.holding.in_memory import (
     PODS,
     PROTOBUF,
     answered,

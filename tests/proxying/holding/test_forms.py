@@ -15,7 +15,7 @@ from backoff_ctrl.k8s.proxy.holding.sending import received
 from backoff_ctrl.k8s.proxy.holding.status_message import status_message
 from backoff_ctrl.k8s.proxy.messages import Head, Request, Response
 from tests.charged import cases
-from tests.proxying.in_memory import PODS, PROTOBUF
+from tests.proxying.holding.in_memory import PODS, PROTOBUF
 
 
 @pytest.mark.parametrize("encoding", [b"gzip", b"deflate", None])

@@ -14,7 +14,7 @@ from backoff_ctrl.k8s.gate.telling.noting import Unheeding
 from backoff_ctrl.k8s.proxy.holding.opening import open_holding
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.sandbox import Sandbox
-from tests.proxying.in_memory import pod
+from tests.proxying.holding.in_memory import pod
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -11,7 +11,7 @@ import pytest
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.proxy.messages import Head, Request, Response
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
-from tests.proxying.in_memory import PODS, answered, header, now, pod, proxied, status_in
+from tests.proxying.holding.in_memory import PODS, answered, header, now, pod, proxied, status_in
 
 NS = "/api/v1/namespaces/team/"
 APPLY = b"application/apply-patch+yaml"

@@ -19,7 +19,7 @@ from backoff_ctrl.k8s.proxy.holding.holds import HeldBefore
 from backoff_ctrl.k8s.proxy.holding.kept import KeptCreates
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
-from tests.proxying.in_memory import (
+from tests.proxying.holding.in_memory import (
     PODS,
     Proxied,
     answered,
@@ -35,7 +35,7 @@ from tests.proxying.in_memory import (
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.proxy.messages import Request, Response
-    from tests.proxying.in_memory import MemoryServer
+    from tests.proxying.holding.in_memory import MemoryServer
 
 
 @in_virtual_time

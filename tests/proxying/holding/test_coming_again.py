@@ -11,7 +11,7 @@ import pytest
 from backoff_ctrl.engine import Policy
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
-from tests.proxying.in_memory import (
+from tests.proxying.holding.in_memory import (
     PODS,
     answered,
     header,
@@ -26,7 +26,7 @@ from tests.proxying.in_memory import (
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.proxy.messages import Response
-    from tests.proxying.in_memory import Proxied
+    from tests.proxying.holding.in_memory import Proxied
 
 FORBIDDEN = (
     b'{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"pods is '
