@@ -95,6 +95,7 @@ async def test_an_impatient_client_go_program_gets_every_pod_once(
         created = {each["name"] for each in said if each["what"] == "created"}
         assert len(created) == 6
         assert {each["name"] for each in said if each["what"] == "seen"} <= created, "no pod beside them"
-        assert {each["code"] for each in said if each["what"] == "failed"} <= {429}, "never a quota's refusal"
+        failed = {each.get("code", 0) for each in said if each["what"] == "failed"}
+        assert failed <= {0, 429}, "put off, or its own patience: never a quota's refusal"
         assert holding._gate.counts.failed_open == 0
         assert holding._gate.ledger.is_watched(real_namespace) is (own == "creator")
