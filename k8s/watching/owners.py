@@ -28,6 +28,8 @@ DEPTH: Final = 5
 """Owners above a pod that are followed."""
 SIDE_BY_SIDE: Final = 4
 """Owners of one object that are followed: as a rule there is one, its controller."""
+FOLLOWED: Final = 16
+"""Owners above one pod that are followed in all."""
 REMEMBERED: Final = 2048
 RATE: Final = 10.0
 BURST: Final = 50
@@ -101,15 +103,15 @@ class Owners:
 
     async def gang_of(self, owners: tuple[Owner, ...]) -> str | None:
         """Return the label of the gang that created one of these, or an owner of theirs; None: no gang did."""
-        level, seen = list(owners), set[str]()
+        level, followed = list(owners), 0
         for _ in range(DEPTH):
             above: list[Owner] = []
             for owner in level:
                 label = self._label_of(owner.uid)
                 if label is not None:
                     return label
-                if owner.uid not in seen and len(seen) < DEPTH * SIDE_BY_SIDE:
-                    seen.add(owner.uid)
+                if followed < FOLLOWED:
+                    followed += 1
                     above += await self._owners_above(owner)
             level = above
         return None

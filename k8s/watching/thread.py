@@ -130,7 +130,6 @@ class WatchThread:
                     watch.add(namespace)
                 for namespace in self._gangs:
                     watch.add_gang(namespace)
-                self._gangs.clear()
             try:
                 await watch.run()
             finally:

@@ -48,8 +48,8 @@ class GangDesk(LockedEngine):
 
     def root_stored(self, gang: AdmittedGang, manifest: Mapping[str, Any], resource: str) -> None:
         """Note an object that a gang created, as it is stored: the pods that it owns are of that gang."""
-        if self._expected.stored(gang, manifest, resource, self.timers.now()):
-            self._tell_watch(gang)
+        self._expected.stored(gang, manifest, resource, self.timers.now())
+        self._tell_watch(gang)
 
     def _tell_watch(self, gang: AdmittedGang) -> None:
         if self.on_gang is not None:

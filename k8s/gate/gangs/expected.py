@@ -63,17 +63,16 @@ class Expected:
         for root in self._roots.pop(gang.label, ()):
             self._by_root.pop(root.uid, None)
 
-    def stored(self, gang: AdmittedGang, manifest: Mapping[str, Any], resource: str, now: float) -> bool:
-        """Note an object that a gang created; say whether pods are to be made of it that no label tells."""
+    def stored(self, gang: AdmittedGang, manifest: Mapping[str, Any], resource: str, now: float) -> None:
+        """Note an object that a gang created: others may make pods of it."""
         found = manifest.get("metadata")
         metadata = found if isinstance(found, dict) else {}
         roots, uid = self._roots.get(gang.label), metadata.get("uid")
         if roots is None or not isinstance(uid, str) or not uid or uid in self._by_root:
-            return False
+            return
         labelled = carries_label(manifest, gang.asked.templates.get(resource, ()), gang.label)
         roots.append(Root(uid, _before(metadata.get("creationTimestamp")), labelled, now))
         self._by_root[uid] = gang
-        return not labelled
 
     def of_label(self, label: str) -> AdmittedGang | None:
         """Return the gang with this label."""

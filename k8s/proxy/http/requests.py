@@ -186,12 +186,13 @@ class RequestReader:
         """Check the head, and hand it on."""
         parser = self._parser
         version = parser.get_http_version()
-        if version not in {"1.1", "1.0"}:
-            raise RefusedError(505, "only HTTP/1.1 is spoken here")
         asked = Asked(Head(parser.get_method(), self._target, self._headers))
-        asked.old = version == "1.0"
+        if version != "1.1":
+            if version != "1.0":
+                raise RefusedError(505, "only HTTP/1.1 is spoken here")
+            asked.old = True
         read_head(asked)
-        if parser.should_upgrade() and asked.has_body:
+        if asked.has_body and parser.should_upgrade():
             raise RefusedError(400, "a request that asks to switch protocols can't have a body")
         if asked.head.method == b"CONNECT":
             raise RefusedError(400, "CONNECT is for proxies of another kind: send requests to this address")
@@ -224,12 +225,15 @@ def read_head(asked: Asked) -> None:
     for name, value in asked.head.headers:
         low = name.lower()
         if low in _CONCERNING_US:
-            found.setdefault(low, []).append(value)
+            if low in found:
+                found[low].append(value)
+            else:
+                found[low] = [value]
     hosts = len(found.pop(b"host", ()))
     if hosts != 1 and not (asked.old and hosts == 0):
         raise RefusedError(400, "a request needs exactly one Host header")
+    asked.has_credentials = found.pop(b"authorization", None) is not None
     if found:
-        asked.has_credentials = b"authorization" in found
         _read_framing(asked, found)
         _read_connection(asked, found)
     asked.closing = asked.closing or asked.old

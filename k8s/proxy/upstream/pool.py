@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import ssl
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from .connection import UpstreamConnection
@@ -58,12 +59,14 @@ class Pool:
         ``careful``: for what must not be sent twice. The server may have closed the connection just now, so that it
         is asked first whether something came.
         """
-        self._look()
+        now = time.monotonic()
+        if now - self._looked_at >= _LOOK_AGAIN:
+            self._look(now)
         while self._idle:
             found = self._idle.pop()
             if not found.alive:
                 continue
-            if careful and asyncio.get_running_loop().time() - found.idle_since > _FRESH and not found.silent():
+            if careful and now - found.idle_since > _FRESH and not found.silent():
                 found.abort()
                 continue
             return found
@@ -73,14 +76,14 @@ class Pool:
         """Take a connection back whose answer has ended."""
         if connection.reusable and len(self._idle) < IDLE_CONNECTIONS_MAX:
             connection.used = True
-            connection.idle_since = asyncio.get_running_loop().time()
+            connection.idle_since = time.monotonic()
             self._idle.append(connection)
         elif connection.transport is not None:
             connection.transport.close()
 
     async def open(self) -> UpstreamConnection:
         """Make a connection. Raises ``Unreachable``."""
-        self._look()
+        self._look(time.monotonic())
         loop = asyncio.get_running_loop()
         context = self._trust.context
         options: dict[str, Any] = {"ssl": context, "server_hostname": self._trust.server_name} if context else {}
@@ -103,11 +106,8 @@ class Pool:
         if connection in self._idle:
             self._idle.remove(connection)
 
-    def _look(self) -> None:
-        """Now and then: take new certificates up, and let old connections go."""
-        now = asyncio.get_running_loop().time()
-        if now - self._looked_at < _LOOK_AGAIN:
-            return
+    def _look(self, now: float) -> None:
+        """Take new certificates up, and let old connections go."""
         self._looked_at = now
         if self._trust.renewed():
             self._drop(self._idle)

@@ -108,8 +108,9 @@ def test_the_pods_of_a_job_are_known_without_a_label() -> None:
                 assert admitted.drawn == number
                 at.pod(f"p-{number}", owner("job-1"))
                 await elapse(0.5)
-                at.pod(f"p-{number}", owner("job-1"))  # changed: counts once
+                at.pod(f"p-{number}", owner("job-1"))  # changed: counts once, and is read once
                 await elapse(0.5)
+                assert at.server.count("get", "pods") == number + 1
                 if admitted.over:
                     break
             assert (number, admitted.drawn, admitted.over) == (PODS - 1, PODS, True)
@@ -122,7 +123,7 @@ def test_pods_that_were_there_before_the_watch_began_count() -> None:
 
     async def main() -> None:
         async with cluster() as at, at.gang(JOB) as admitted:
-            at.pod("p-0", owner("job-1"))
+            at.pod("p-0", owner("job-1"), creationTimestamp="2026-05-01T11:59:30Z")  # by a server whose clock is late
             at.stored(admitted, "job-1")
             await elapse(0.5)
             assert admitted.drawn == 1
@@ -189,11 +190,96 @@ def test_an_owner_of_the_same_name_but_another_uid_proves_nothing() -> None:
         async with cluster() as at, at.gang(JOB_SET) as admitted:
             at.stored(admitted, "set-1", "jobsets.jobset.x-k8s.io")
             at.server.put("jobs", "team", "whole", owned_by(owner("set-1", "JobSet", "set")))
-            at.pod("p-0", owner("an earlier one"))
+            at.pod("p-0", owner("an-earlier-one"))
             await elapse(1)
             assert admitted.drawn == 0
 
     run(main())
+
+
+def test_a_pod_that_was_replaced_before_it_was_read_counts_once() -> None:
+    """A StatefulSet makes the next one under the same name."""
+
+    async def main() -> None:
+        async with cluster() as at, at.gang(JOB) as admitted:
+            at.stored(admitted, "job-1")
+            await elapse(0.5)
+            at.pod("p-0", owner("job-1"))
+            at.server.remove("pods", "team", "p-0")
+            at.pod("p-0", owner("job-1"))
+            await elapse(1)
+            assert admitted.drawn == 1
+
+    run(main())
+
+
+def test_pods_that_are_gone_cost_no_look_up() -> None:
+    """Neither at once, nor when the next gang has created something."""
+
+    async def main() -> None:
+        async with cluster() as at, at.gang(JOB_SET) as admitted:
+            at.stored(admitted, "set-1", "jobsets.jobset.x-k8s.io")
+            await elapse(0.5)
+            at.pod("gone", owner("n-1"))
+            at.server.remove("pods", "team", "gone")
+            await elapse(1)
+            assert at.server.count("get", "jobs") == 0
+
+    run(main())
+
+
+def test_a_circle_of_owners_ends() -> None:
+    """Whoever writes pods can make one."""
+
+    async def main() -> None:
+        async with cluster() as at, at.gang(JOB_SET) as admitted:
+            at.stored(admitted, "set-1", "jobsets.jobset.x-k8s.io")
+            at.server.put("jobs", "team", "whole", owned_by())
+            circle = owner(at.server.uid("jobs", "team", "whole"))
+            at.server.put("jobs", "team", "whole", owned_by(circle, circle))
+            at.pod("p-0", circle)
+            await elapse(1)
+            assert (admitted.drawn, at.server.count("get", "jobs")) == (0, 1)
+
+    run(main())
+
+
+def test_what_a_gang_created_is_forgotten_with_it() -> None:
+    """When all pods are made, when it is given back and the next one comes, and when the engine had to be replaced."""
+
+    async def main() -> None:
+        async with cluster() as at:
+            ledger = at.seen.ledger
+            async with at.gang(JOB) as made:
+                at.stored(made, "job-1")
+                for number in range(PODS):
+                    at.pod(f"p-{number}", owner("job-1"))
+                await elapse(1)
+                assert (made.over, ledger.label_of("job-1")) == (True, None)
+            async with at.gang(JOB) as left:
+                at.stored(left, "job-2")
+                left.give_back()
+            async with at.gang(JOB) as last:
+                assert ledger.label_of("job-2") is None
+                assert ledger.look_for("team") is not None
+                ledger._act(lambda engine, now: 1 / 0)
+                assert ledger.look_for("team") is None
+                assert not last.over
+
+    run(main())
+
+
+def test_where_pods_may_not_be_watched_that_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """It is tried again, more and more rarely."""
+
+    async def main() -> None:
+        async with cluster() as at:
+            at.server.forbidden.add(("pods", "team"))
+            async with at.gang(JOB):
+                await elapse(250)
+
+    run(main())
+    assert len([record for record in caplog.records if "the pods of gangs in team" in record.message]) == 1
 
 
 def test_look_ups_are_few() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from backoff_ctrl.k8s.proxy.messages import Response
 from backoff_ctrl.k8s.proxy.passing.shared import Limits
-from tests.proxying.wire import GET, OK, Chosen, proxied, until
+from tests.proxying.passing.wire import GET, OK, Chosen, proxied, until
 
 HEAD = b"POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: a\r\n"
 MADE = Response(201, b"Created", [(b"X-A", b"1"), (b"Connection", b"x"), (b"Content-Length", b"9")], b"made")

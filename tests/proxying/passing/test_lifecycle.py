@@ -16,7 +16,7 @@ import pytest
 
 from backoff_ctrl.api.main import run
 from tests.kubeconfigs import write_kubeconfig
-from tests.proxying.wire import GET, OK, Side, Upstream
+from tests.proxying.passing.wire import GET, OK, Side, Upstream
 from tests.scripted_server import scripted_server
 
 if TYPE_CHECKING:

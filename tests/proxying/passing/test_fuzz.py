@@ -12,7 +12,7 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.proxying.wire import PATIENCE, Chosen, Upstream, proxied
+from tests.proxying.passing.wire import PATIENCE, Chosen, Upstream, proxied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -12,14 +12,14 @@ from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.proxy.messages import Head, Request
 from backoff_ctrl.k8s.proxy.upstream import pool
 from backoff_ctrl.k8s.proxy.upstream.place import Material, Place, place_at
-from tests.proxying.certificates import Pair, make_pair
-from tests.proxying.wire import GET, OK, Proxied, proxied, until
+from tests.proxying.passing.certificates import Pair, make_pair
+from tests.proxying.passing.wire import GET, OK, Proxied, proxied, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.proxying.wire import Side
+    from tests.proxying.passing.wire import Side
 
 POST = b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi"
 LIST = Request(Head(b"GET", b"/api", [(b"Accept", b"a/b"), (b"Connection", b"X-Y"), (b"X-Y", b"1")]), b"")
