@@ -209,7 +209,7 @@ def _bar(quota: str, resource: str, ceiling: CeilingSnapshot, held: int) -> Bar:
         exact=f"{quantity(ceiling.used, resource)} of {quantity(ceiling.limited, resource)}",
         used_share=_share(ceiling, ceiling.used),
         reserved_share=_share(ceiling, held) if ceiling.limited else 0.0,
-        full=left <= 0,
+        full=ceiling.headroom <= 0,  # by the quota: what gates told to hold may be used by now, and count twice
         trend=_arrow(ceiling.trend, resource),
     )
 
