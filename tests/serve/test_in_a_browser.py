@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import http.server
+import os
 import shutil
+import signal
 import subprocess
 import threading
 from contextlib import asynccontextmanager, contextmanager
@@ -79,14 +81,16 @@ def opened(browser: str, profile: Path) -> Iterator[str]:
         browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}",
         f"--host-resolver-rules=MAP {EVIL} 127.0.0.1", "--remote-debugging-port=0", "about:blank",
     ]  # fmt: skip
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
+    ) as process:
         try:
             assert process.stderr is not None
             line = next(line for line in process.stderr if "DevTools listening on" in line)
             port = urlsplit(line.split()[-1]).port
             yield f"http://127.0.0.1:{port}"
         finally:
-            process.terminate()
+            os.killpg(process.pid, signal.SIGKILL)  # some are a script that starts the browser
 
 
 class Tab:
