@@ -163,6 +163,30 @@ def test_a_malformed_kubeconfig_ends_with_one_line_and_code_2(
     assert errors[0].endswith("choose another file with --kubeconfig")
 
 
+@pytest.mark.parametrize(
+    ("user", "note"),
+    [
+        ("{token: t}", "send no token over plain HTTP"),
+        ("{client-certificate-data: eA==, client-key-data: eA==}", "needs a token"),
+        ("{}", ""),
+    ],
+    ids=["token", "certificate", "nothing"],
+)
+def test_what_a_sidecar_could_not_pass_on_is_said(
+    user: str, note: str, sandbox: BackgroundSandbox, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is no failure: without a sidecar these credentials work."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        f"{{clusters: [{{name: c, cluster: {{server: '{sandbox.url}'}}}}], users: [{{name: u, user: {user}}}], "
+        "contexts: [{name: x, context: {cluster: c, user: u}}], current-context: x}"
+    )
+    assert run(["doctor", "--kubeconfig", str(kubeconfig), "-n", "team"]) == 0
+    said = capsys.readouterr().out
+    assert ("ok  sidecar" in said) == bool(note)
+    assert note in said
+
+
 def test_a_namespace_that_does_not_exist_is_reported(
     sandbox: BackgroundSandbox, capsys: pytest.CaptureFixture[str]
 ) -> None:
