@@ -164,27 +164,26 @@ def test_a_malformed_kubeconfig_ends_with_one_line_and_code_2(
 
 
 @pytest.mark.parametrize(
-    ("user", "note"),
+    ("token", "certificate", "note"),
     [
-        ("{token: t}", "send no token over plain HTTP"),
-        ("{client-certificate-data: eA==, client-key-data: eA==}", "needs a token"),
-        ("{}", ""),
+        ("t", None, "send no token over plain HTTP"),
+        (None, "client.crt", "needs a token"),
+        ("t", "client.crt", "send no token over plain HTTP"),
+        (None, None, ""),
     ],
-    ids=["token", "certificate", "nothing"],
 )
 def test_what_a_sidecar_could_not_pass_on_is_said(
-    user: str, note: str, sandbox: BackgroundSandbox, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    token: str | None, certificate: str | None, note: str, sandbox: BackgroundSandbox
 ) -> None:
     """It is no failure: without a sidecar these credentials work."""
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(
-        f"{{clusters: [{{name: c, cluster: {{server: '{sandbox.url}'}}}}], users: [{{name: u, user: {user}}}], "
-        "contexts: [{name: x, context: {cluster: c, user: u}}], current-context: x}"
-    )
-    assert run(["doctor", "--kubeconfig", str(kubeconfig), "-n", "team"]) == 0
-    said = capsys.readouterr().out
-    assert ("ok  sidecar" in said) == bool(note)
-    assert note in said
+    place = find_place(sandbox.url, None, None, "team")
+    place.configuration.cert_file = certificate
+    place.configuration.api_key = {"authorization": f"Bearer {token}"} if token else {}
+    reach = Reach(place)
+    said = [check for check in reach.checks() if check.name == "sidecar"]
+    reach.close()
+    assert len(said) == bool(note)
+    assert all(check.ok and note in check.detail for check in said)
 
 
 def test_a_namespace_that_does_not_exist_is_reported(
