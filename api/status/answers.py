@@ -15,7 +15,7 @@ from starlette.responses import Response
 from backoff_ctrl.k8s.status.actions import ACTIONS
 from backoff_ctrl.k8s.status.asked import LIMIT, LIMIT_MAX, VALUE_MAX, Asked, ProblemError
 from backoff_ctrl.k8s.status.explaining.bodies import BODY_MAX, too_large
-from backoff_ctrl.k8s.status.shapes import Problem
+from backoff_ctrl.k8s.status.shapes.problems import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

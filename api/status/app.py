@@ -14,7 +14,8 @@ from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.explaining.bodies import JSON_TYPES, YAML_TYPES
 from backoff_ctrl.k8s.status.metrics import CONTENT_TYPE, PREFIX, exposition
 from backoff_ctrl.k8s.status.serving import own_version, series_max
-from backoff_ctrl.k8s.status.shapes import Acted, Ceiling, Decision, Explained, RequestHistory, Waiting
+from backoff_ctrl.k8s.status.shapes.documents import Acted, Ceiling, Decision, RequestHistory, Waiting
+from backoff_ctrl.k8s.status.shapes.explained import Explained
 
 from . import examples
 from .acting import Acting

@@ -17,7 +17,7 @@ from backoff_ctrl.k8s.status.explaining.bodies import (
     read_manifest,
 )
 from backoff_ctrl.k8s.status.routes import PAGING
-from backoff_ctrl.k8s.status.shapes import Gate, Overload, PolicyDocument, Waiting
+from backoff_ctrl.k8s.status.shapes.documents import Gate, Overload, PolicyDocument, Waiting
 from backoff_ctrl.k8s.status.sources import shown
 
 from .access import HOLDERS, token_of

@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from backoff_ctrl.k8s.status.documents import namespace_item, quantity
-from backoff_ctrl.k8s.status.shapes import Watch  # noqa: TC001 - FastAPI reads the annotations
+from backoff_ctrl.k8s.status.documents.items import namespace_item, quantity
+from backoff_ctrl.k8s.status.shapes.documents import Watch  # noqa: TC001 - FastAPI reads the annotations
 from backoff_ctrl.k8s.status.slices import sliced
 
 from .connected.holds import Hold

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from backoff_ctrl.k8s.status.shapes import Gate, Mode, Overload
+from backoff_ctrl.k8s.status.shapes.documents import Gate, Mode, Overload
 
 Item = TypeVar("Item")
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from .routes import Found, Routes
-    from .shapes import Problem
+    from .shapes.problems import Problem
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import aiohttp
 
 from backoff_ctrl.api.commands.instance.reading import read
 from backoff_ctrl.k8s.status.asked import ProblemError
-from backoff_ctrl.k8s.status.shapes import RequestHistory
+from backoff_ctrl.k8s.status.shapes.documents import RequestHistory
 
 from .gate import AGAIN, PATIENCE, SILENT, Gate, GateError, Ways
 from .holds import Hold, hold_of
