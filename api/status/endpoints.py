@@ -70,7 +70,8 @@ class Endpoints(Answering):
         """What would happen to the manifest in the body."""
         asked = asked_of(request, "namespace", "confirm")
         confirm = confirm_wanted(asked.query)
-        manifest = read_manifest(await read_body(request), request.headers.get("content-type", ""))
+        body = await read_body(request)
+        manifest = await run_in_threadpool(read_manifest, body, request.headers.get("content-type", ""))
         namespace = namespace_of(manifest, wanted(asked.query, "namespace"))
         await self.permit(request, namespace)
         explaining = Explaining(self._cluster, self._gates)

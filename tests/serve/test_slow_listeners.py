@@ -16,10 +16,13 @@ from starlette.responses import StreamingResponse
 
 from backoff_ctrl.api.status.connected.merged import Merged
 from backoff_ctrl.api.status.listening import bind
-from tests.serve.serving import until
+from tests.serve.serving import serving, until
+from tests.status.asking import ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 DECISION = json.dumps({"namespace": "team", "name": "x" * 2000})
 STALLED = 1.0
@@ -98,3 +101,15 @@ def test_who_takes_nothing_is_dropped_while_others_listen() -> None:
             line = read.readline()
             last = int(line.rpartition(b"-")[2]) if line.startswith(b"id: ") else last
         read.close()
+
+
+@pytest.mark.long
+def test_a_body_that_ends_too_soon_is_no_error_of_ours(filled: BackgroundSandbox) -> None:
+    """Whoever hangs up in the middle of a manifest leaves nothing in the log."""
+    head = "POST /v1/explain?namespace=team HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with serving("--server", filled.url) as url:
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as hasty:
+            hasty.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+            assert ask(url, "/livez").status == 200
+        for _ in range(3):
+            assert ask(url, "/livez").status == 200
