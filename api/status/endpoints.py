@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from heapq import merge
 from itertools import groupby, islice
 from typing import Any
@@ -22,7 +23,7 @@ from backoff_ctrl.k8s.status.routes import PAGING
 from backoff_ctrl.k8s.status.shapes.documents import Gate, Overload, PolicyDocument, Waiting
 from backoff_ctrl.k8s.status.sources import shown
 
-from .access import HOLDERS, token_of
+from .access import HOLDERS, token_of, while_permitted
 from .answering import Answering
 from .answers import answer, asked_of, read_body
 from .connected.gates import checked
@@ -121,7 +122,10 @@ class Endpoints(Answering):
         seq, first = self._merged.place(request.headers.get("last-event-id") or asked.query.get("after"))
         if self._merged.listeners >= self._merged.listeners_max:
             raise ProblemError(503, "too many listen to decisions already; try again later")
-        return StreamingResponse(self._merged.listen(seq, first, namespace), media_type="text/event-stream")
+        heard = while_permitted(
+            self._merged.listen(seq, first, namespace), lambda: self.permit(request, namespace), time.monotonic
+        )
+        return StreamingResponse(heard, media_type="text/event-stream")
 
     async def gates(self, request: Request) -> Response:
         """The gates that are connected, as each tells of itself, and those that do not answer."""
