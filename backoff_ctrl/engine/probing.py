@@ -54,6 +54,8 @@ class Probing:
         for ceiling, amount in shape.meets:
             if amount <= (ceiling.room if own is None else own.get(ceiling, 0)):
                 continue
+            if own is None and amount <= ceiling.room + ceiling.reserved:
+                return None  # the server would store it, in the room of a gang
             block = self.blocks.get(ceiling)
             if block is None or block.rests(now, self._policy.cap):
                 if self._knowledge.is_watched(ceiling.quota):

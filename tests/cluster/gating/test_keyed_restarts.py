@@ -84,7 +84,7 @@ async def test_keyed_pods_survive_five_kills(
 
     assert Counter(each["metadata"]["labels"]["number"] for each in stored) == {str(each): 1 for each in range(PODS)}
     assert [wait for wait in waits if wait.seconds > wait.runs * RUNS_FOR] == []
-    assert answers["409"] == 0
+    assert answers["409"] <= KILLS  # what was on its way at a kill may be stored after it was looked up
     assert found_again > 0
 
 

@@ -38,18 +38,19 @@ def test_an_ungated_success_beside_a_reservation_does_not_prove_that_the_quota_d
     assert line.controller._handlers[NS].knowledge.quotas["compute"].applies(frozenset({"gold"})) is False
 
 
-def test_a_probe_that_passes_beside_a_reservation_does_not_lower_used() -> None:
-    """It took of what was reserved: that much room there was."""
+def test_what_only_a_reservation_blocks_is_not_probed() -> None:
+    """The server would store it, in the room of the gang: it waits until the gang has ended."""
     line = Timeline()
     request = line.reserve((4, 1))
     read(line, 4, 8)
     line.later(0.01)
     assert line.gang_of(request).covered
-    line.submit(1)
-    probe = line.next_ticket()
-    assert probe.probe
-    line.created(probe)
-    assert (line.ceiling()["used"], line.ceiling()["held"]) == (4 * ONE, ONE)
+    rival = line.submit(1)
+    line.later(30)
+    assert rival.state == "waiting"
+    line.controller.give_back(line.gang_of(request), line.now)
+    line.advance()
+    assert rival.state == "sent"
 
 
 def test_the_memory_keeps_no_reservations() -> None:
