@@ -17,7 +17,7 @@ SIDE_BY_SIDE := -n $(shell echo $$(( 2 * $$(nproc 2>/dev/null || getconf _NPROCE
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/bytecode
 
-.PHONY: help install demo run test test-quick test-oldest test-clients test-programs cluster fix check hooks dashboards bench throughput proxy wake looking faults soak figures clean
+.PHONY: help install demo run test test-quick test-oldest test-clients test-programs cluster fix check hooks dashboards bench throughput proxy proxied processes wake looking faults soak figures clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -70,6 +70,12 @@ throughput: $(STAMP) ## creates through the gate against the same client without
 
 proxy: $(STAMP) ## the sidecar against kubectl proxy: requests per second, latency, CPU and memory, in turn
 	$(BIN)/python -m benchmarks.proxy $(ARGS)
+
+proxied: $(STAMP) ## creates through the sidecar on a real API server: rate, latency, wake-up, and what 1,000 held ones cost
+	$(BIN)/python -m benchmarks.proxied_creates $(ARGS)
+
+processes: $(STAMP) ## four processes and one quota: refusals and fairness of plain retries, gates, and one sidecar between them
+	$(BIN)/python -m benchmarks.processes $(ARGS)
 
 bench: $(STAMP) ## measure decisions per second and bytes per waiter; writes build/bench.json
 	$(BIN)/python benchmarks/bench.py $(ARGS)

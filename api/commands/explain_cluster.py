@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from backoff_ctrl.k8s.status.explaining.explanation import Ask
     from backoff_ctrl.k8s.status.explaining.limit_ranges import Item
-    from backoff_ctrl.k8s.status.shapes import Explained
+    from backoff_ctrl.k8s.status.shapes.explained import Explained
 
 
 def by_cluster(

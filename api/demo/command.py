@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from backoff_ctrl.api.exits import BadInput, Failed
+from backoff_ctrl.k8s.replay.behind_proxy import PROXY, has_proxy
 from backoff_ctrl.k8s.replay.comparing import CLIENTS, Bounds, bounds_of
 from backoff_ctrl.k8s.replay.demonstration import (
     ON_CLUSTER,
@@ -29,7 +30,7 @@ from backoff_ctrl.k8s.replay.trace import PACKAGED, read_trace
 from backoff_ctrl.k8s.replay.workload import Workload, make_workload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from .on_cluster import RunOne
 
@@ -41,6 +42,7 @@ LEGEND: Final = {
     "ancestor": "Flyte 1's back-off, which learns from the text of refusals",
     "gate_learning": "backoff-ctrl without the right to watch quotas: it learns from refusals",
     "gate_observing": "backoff-ctrl watching the quotas",
+    "proxy": "plain, unchanged, behind the sidecar: backoff-ctrl proxy",
     "reference": "a yardstick that knows the quotas and is never refused: the better of two algorithms per column",
 }
 
@@ -151,7 +153,7 @@ def _run_all(
     run_one: RunOne = run_for_real,
     factor: float | None = None,
 ) -> tuple[Bounds, Mapping[str, Run], Mapping[str, Run], float | None]:
-    """Run every client in virtual time, then over HTTP unless ``virtual`` is set."""
+    """Run every client in virtual time, then over HTTP unless ``virtual`` is set; there also behind the sidecar."""
     bounds = bounds_of(workload)
     in_virtual_time = {}
     task = progress.add_task("virtual time", total=len(CLIENTS))
@@ -160,8 +162,10 @@ def _run_all(
         progress.advance(task)
     if virtual:
         return bounds, in_virtual_time, in_virtual_time, None
-    factor = factor or factor_for(in_virtual_time)
-    tasks = {name: progress.add_task(name, total=len(workload.pods), start=False) for name in CLIENTS}
+    behind = _behind_proxy(run_one)
+    names = [*CLIENTS, *behind]
+    factor = factor or factor_for(in_virtual_time, len(behind))
+    tasks = {name: progress.add_task(name, total=len(workload.pods), start=False) for name in names}
     runs = {}
     for name, bar in tasks.items():
         progress.start_task(bar)
@@ -176,6 +180,16 @@ def _run_all(
         except OSError as error:
             raise BadInput(f"cannot run the sandbox on this machine: {error}") from error
     return bounds, runs, in_virtual_time, factor
+
+
+def _behind_proxy(run_one: RunOne) -> list[str]:
+    """Return the row with the sidecar, which stands before the sandbox only; say so if its packages are missing."""
+    if run_one is not run_for_real:
+        return []
+    if not has_proxy():
+        click.echo("no row for the sidecar: pip install 'backoff-ctrl[proxy]'", err=True)
+        return []
+    return [PROXY]
 
 
 def _completed(progress: Progress, bar: TaskID, placed: int) -> None:
@@ -213,15 +227,16 @@ def _print(
     for cells in _rows(bounds, runs, in_virtual_time, len(headings), factor is None):
         table.add_row(*cells)
     console.print(table)
-    _print_legend(console, bounds, factor is None)
+    _print_legend(console, bounds, {*runs, "reference"}, factor is None)
     if not any(run.result.lost or run.result.duplicated for run in runs.values()):
         console.print("Every client created every pod exactly once, as counted at the server.")
 
 
-def _print_legend(console: Console, bounds: Bounds, virtual: bool) -> None:
+def _print_legend(console: Console, bounds: Bounds, shown: Collection[str], virtual: bool) -> None:
     """Print what the table's rows and columns mean."""
     bound = max(bounds.area_bound_s, bounds.arrival_bound_s)
-    console.print("", *(f"  {name:15} {meaning}" for name, meaning in LEGEND.items()), sep="\n", soft_wrap=True)
+    meanings = (f"  {name:15} {meaning}" for name, meaning in LEGEND.items() if name in shown)
+    console.print("", *meanings, sep="\n", soft_wrap=True)
     console.print(
         "\ncalls saved: creates not sent, compared with plain.\n"
         f"makespan: from the first arrival to the end of the last pod. It cannot be below {bound:,.0f} s here (the "
@@ -237,14 +252,15 @@ def _rows(
 ) -> Iterator[list[str]]:
     plain = runs["plain"].result.creates_sent
     for name, run in runs.items():
-        result, model = run.result, in_virtual_time[name].result
+        result = run.result
         saved = f"{100 * (plain - result.creates_sent) / plain:.0f} %" if name != "plain" else ""
         cells = [name, f"{result.creates_sent:,}", f"{result.refused:,}", saved]
         cells += [f"{seconds:,.0f} s" for seconds in (result.wait_p50_s, result.wait_p95_s, result.makespan_s)]
-        if not virtual:
+        if not virtual and (modelled := in_virtual_time.get(name)) is not None:
+            model = modelled.result
             cells.append(f"{100 * (result.creates_sent / model.creates_sent - 1):+.1f} %")
             cells.append(f"{100 * (result.makespan_s / model.makespan_s - 1):+.1f} %")
-        yield cells
+        yield cells + [""] * (columns + 1 - len(cells))
     best = (bounds.wait_p50_s, bounds.wait_p95_s, bounds.makespan_s)
     cells = ["reference", "", "", "", *(f"{seconds:,.0f} s" for seconds in best)]
     yield cells + [""] * (columns + 1 - len(cells))

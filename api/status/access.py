@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
@@ -17,7 +18,7 @@ from backoff_ctrl.k8s.status.address import is_loopback
 from backoff_ctrl.k8s.status.asked import ProblemError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 
     from backoff_ctrl.k8s.cluster.asking import Reach
 
@@ -167,6 +168,25 @@ class Tokens:
             while len(self._kept) > KEPT_MAX:
                 del self._kept[next(iter(self._kept))]
         return value
+
+
+async def while_permitted(
+    stream: AsyncGenerator[Any], permit: Callable[[], Awaitable[None]], clock: Callable[[], float]
+) -> AsyncIterator[Any]:
+    """Yield what a stream has until ``permit`` raises ``ProblemError``: rights end while somebody listens, too.
+
+    It is asked as often as an answer of the API server is kept. Whoever comes again is told why.
+    """
+    asked = clock()
+    async with aclosing(stream):
+        async for piece in stream:
+            if clock() - asked >= KEPT:
+                try:
+                    await permit()
+                except ProblemError:
+                    return
+                asked = clock()
+            yield piece
 
 
 def token_of(headers: Mapping[str, str], cookies: Mapping[str, str]) -> str:

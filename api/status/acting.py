@@ -18,7 +18,7 @@ from backoff_ctrl.k8s.acting.token import read_token
 from backoff_ctrl.k8s.status.actions import ACTIONS, read_action
 from backoff_ctrl.k8s.status.address import is_loopback
 from backoff_ctrl.k8s.status.asked import ProblemError
-from backoff_ctrl.k8s.status.shapes import Acted
+from backoff_ctrl.k8s.status.shapes.documents import Acted
 from backoff_ctrl.k8s.status.sources import shown
 
 from .access import EDITING, token_of

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from backoff_ctrl.k8s.status.actions import ACTIONS
 from backoff_ctrl.k8s.status.asked import LIMIT, LIMIT_MAX, VALUE_MAX, Asked, ProblemError
 from backoff_ctrl.k8s.status.explaining.bodies import BODY_MAX, too_large
-from backoff_ctrl.k8s.status.shapes import Problem
+from backoff_ctrl.k8s.status.shapes.problems import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -120,7 +121,11 @@ def handle_problems(app: FastAPI) -> None:
     async def internal(_: Request, error: Exception) -> Response:  # noqa: ARG001 - uvicorn logs it
         return problem(Problem("Internal Server Error", 500, "an internal error; it is logged"))
 
+    async def gone(_: Request, error: Exception) -> Response:  # noqa: ARG001 - nobody hears it
+        return problem(Problem("Bad Request", 400, "the request ended before its body did"))
+
     app.add_exception_handler(ProblemError, told)
+    app.add_exception_handler(ClientDisconnect, gone)
     app.add_exception_handler(HTTPException, standard)
     app.add_exception_handler(Exception, internal)
 

@@ -14,7 +14,8 @@ from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.explaining.bodies import JSON_TYPES, YAML_TYPES
 from backoff_ctrl.k8s.status.metrics import CONTENT_TYPE, PREFIX, exposition
 from backoff_ctrl.k8s.status.serving import own_version, series_max
-from backoff_ctrl.k8s.status.shapes import Acted, Ceiling, Decision, Explained, RequestHistory, Waiting
+from backoff_ctrl.k8s.status.shapes.documents import Acted, Decision, RequestHistory, Waiting
+from backoff_ctrl.k8s.status.shapes.explained import Explained
 
 from . import examples
 from .acting import Acting
@@ -23,10 +24,11 @@ from .connected.finding import Finder
 from .connected.gate import Ways
 from .connected.gates import Gates
 from .connected.merged import Merged
+from .connected.unwatched import Unwatched
 from .endpoints import Endpoints
 from .overview import Overview, SeenNamespace
 from .page import Page, add_page
-from .shapes import SeenGate, SeenOverload, SeenPage, SeenPolicy
+from .shapes import SeenCeiling, SeenGate, SeenOverload, SeenPage, SeenPolicy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Sequence
@@ -56,7 +58,7 @@ class Connecting:
 def make_app(cluster: Cluster, connecting: Connecting, access: Access) -> FastAPI:
     """Return the application for a cluster and its gates. It runs them while it runs."""
     merged = Merged()
-    gates = Gates(connecting.urls, merged, connecting.ways)
+    gates = Gates(connecting.urls, merged, connecting.ways, cluster.watches)
     finder = Finder(cluster.reach, connecting.namespaces, gates)
 
     @asynccontextmanager
@@ -76,7 +78,8 @@ def make_app(cluster: Cluster, connecting: Connecting, access: Access) -> FastAP
     app.state.end_streams = merged.close
     handle_problems(app)
     app.add_middleware(_Guard, access=access)
-    overview = Overview(cluster.source, gates)
+    unwatched = Unwatched(cluster.source, gates)
+    overview = Overview(cluster.source, gates, unwatched)
     answers = Endpoints(cluster, gates, merged, overview, access)
     _add_documents(app, answers, Acting(cluster, gates, merged, overview, access))
     _add_probes(app, cluster, answers)
@@ -113,7 +116,14 @@ def _add_documents(app: FastAPI, answers: Endpoints, acting: Acting) -> None:
 
     page = examples.page
     where = ("namespace", "quota", "resource")
-    add("/v1/ceilings", answers.ceilings, SeenPage[Ceiling], page(examples.CEILING, examples.LEARNED), *where, *PAGING)
+    add(
+        "/v1/ceilings",
+        answers.ceilings,
+        SeenPage[SeenCeiling],
+        page(examples.CEILING, examples.LEARNED),
+        *where,
+        *PAGING,
+    )
     add("/v1/namespaces", answers.namespaces, SeenPage[SeenNamespace], page(examples.NAMESPACE), *PAGING)
     add("/v1/waiting", answers.waiting, SeenPage[Waiting], page(examples.WAITING), "namespace", *PAGING)
     add("/v1/requests/{id}", answers.history, RequestHistory, examples.HISTORY, "id")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from heapq import merge
+from itertools import groupby, islice
 from typing import Any
 
 from fastapi import Request
@@ -17,14 +20,13 @@ from backoff_ctrl.k8s.status.explaining.bodies import (
     read_manifest,
 )
 from backoff_ctrl.k8s.status.routes import PAGING
-from backoff_ctrl.k8s.status.shapes import Gate, Overload, PolicyDocument, Waiting
+from backoff_ctrl.k8s.status.shapes.documents import Gate, Overload, PolicyDocument, Waiting
 from backoff_ctrl.k8s.status.sources import shown
 
-from .access import HOLDERS, token_of
+from .access import HOLDERS, token_of, while_permitted
 from .answering import Answering
 from .answers import answer, asked_of, read_body
 from .connected.gates import checked
-from .connected.holds import with_holds
 from .explaining import Explaining
 
 
@@ -34,7 +36,7 @@ class Endpoints(Answering):
     # -- of the cluster ---------
 
     async def ceilings(self, request: Request) -> Response:
-        """A page of ceilings, as the quotas themselves show them, with what the gates hold."""
+        """A page of ceilings, as the quotas themselves show them, else as gates know them, with what the gates hold."""
         names = ("namespace", "quota", "resource")
         asked = asked_of(request, *names, *PAGING)
         where = {name: wanted(asked.query, name) for name in names}
@@ -43,9 +45,12 @@ class Endpoints(Answering):
         if where["namespace"]:
             await self._gates.renew(where["namespace"])
         page = await run_in_threadpool(self._cluster.documents.ceilings, where, after, limit)
-        holds = {name: self._gates.holds(name) for name in {each.namespace for each in page.items}}
-        page.items = [with_holds(each, holds[each.namespace]) for each in page.items]
-        return self._listed(request, page.items, page.next)
+        seen = await run_in_threadpool(self._overview.unwatched.page, page.items, where, after, limit)
+        following = None
+        if len(seen) > limit or page.next:
+            last = seen[limit - 1]
+            following = cursor("ceilings", [0, last.namespace, last.quota, last.resource])
+        return self._listed(request, seen[:limit], following)
 
     async def namespaces(self, request: Request) -> Response:
         """A page of the namespaces with a quota, by name."""
@@ -55,11 +60,9 @@ class Endpoints(Answering):
         return await run_in_threadpool(self._namespaces, request, "" if after is None else str(after[1]), limit)
 
     def _namespaces(self, request: Request, after: str, limit: int) -> Response:
-        names = []
-        for name in self._cluster.source.namespaces(after):
-            names.append(name)
-            if len(names) > limit:
-                break
+        told = (name for name in self._overview.unwatched.names() if name > after)
+        every = (name for name, _ in groupby(merge(self._cluster.source.namespaces(after), told)))
+        names = list(islice(every, limit + 1))
         items = [vars(self._overview.seen(name)) for name in names[:limit]]
         following = cursor("namespaces", [0, names[limit - 1]]) if len(names) > limit else None
         return self._listed(request, items, following)
@@ -68,7 +71,8 @@ class Endpoints(Answering):
         """What would happen to the manifest in the body."""
         asked = asked_of(request, "namespace", "confirm")
         confirm = confirm_wanted(asked.query)
-        manifest = read_manifest(await read_body(request), request.headers.get("content-type", ""))
+        body = await read_body(request)
+        manifest = await run_in_threadpool(read_manifest, body, request.headers.get("content-type", ""))
         namespace = namespace_of(manifest, wanted(asked.query, "namespace"))
         await self.permit(request, namespace)
         explaining = Explaining(self._cluster, self._gates)
@@ -118,7 +122,10 @@ class Endpoints(Answering):
         seq, first = self._merged.place(request.headers.get("last-event-id") or asked.query.get("after"))
         if self._merged.listeners >= self._merged.listeners_max:
             raise ProblemError(503, "too many listen to decisions already; try again later")
-        return StreamingResponse(self._merged.listen(seq, first, namespace), media_type="text/event-stream")
+        heard = while_permitted(
+            self._merged.listen(seq, first, namespace), lambda: self.permit(request, namespace), time.monotonic
+        )
+        return StreamingResponse(heard, media_type="text/event-stream")
 
     async def gates(self, request: Request) -> Response:
         """The gates that are connected, as each tells of itself, and those that do not answer."""

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from backoff_ctrl.k8s.status.shapes import (
+from backoff_ctrl.k8s.status.shapes.documents import (
     Acted,
     Block,
     Blocker,
     Ceiling,
     Decision,
-    Explained,
-    ExplainedPart,
-    Footprint,
     Owner,
     RequestHistory,
     Waiting,
 )
+from backoff_ctrl.k8s.status.shapes.explained import Explained, ExplainedPart, Footprint
 
 from .shapes import SeenGate, SeenOverload, SeenPolicy
 

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from backoff_ctrl.api.commands.instance.reading import read
 from backoff_ctrl.k8s.status.explaining.confirming import confirm
 from backoff_ctrl.k8s.status.explaining.document import NEVER, document_of, explanation_of
-from backoff_ctrl.k8s.status.shapes import Explained
+from backoff_ctrl.k8s.status.shapes.explained import Explained
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.engine.demand import Demand
     from backoff_ctrl.engine.outlook import Outlook
     from backoff_ctrl.k8s.status.explaining.explanation import Explanation
-    from backoff_ctrl.k8s.status.shapes import ExplainedPart
+    from backoff_ctrl.k8s.status.shapes.explained import ExplainedPart
 
     from .connected.gates import Gates
     from .observing import Cluster

@@ -82,6 +82,11 @@ class Cluster:
                 reasons.append(f"quotas of {'all namespaces' if place == EVERYWHERE else place}: {why}")
         return reasons
 
+    def watches(self, namespace: str) -> bool:
+        """Say whether the quotas of a namespace are watched now."""
+        sight = self._watch.book.of(namespace)
+        return sight is not None and sight.state is Seeing.QUOTAS
+
     def dry_run(self, token: str) -> Ask:
         """Return what asks the API server with a caller's own token, and with no right of ours."""
         place = self.place.as_bearer(token)

@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from backoff_ctrl.k8s.status.documents import namespace_item, quantity
-from backoff_ctrl.k8s.status.shapes import Watch  # noqa: TC001 - FastAPI reads the annotations
+from backoff_ctrl.k8s.status.documents.items import namespace_item, quantity
+from backoff_ctrl.k8s.status.shapes.documents import Watch  # noqa: TC001 - FastAPI reads the annotations
 from backoff_ctrl.k8s.status.slices import sliced
 
 from .connected.holds import Hold
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.status.sources import Source
 
     from .connected.gates import Gates
+    from .connected.told import Told
+    from .connected.unwatched import Unwatched
 
 ALMOST: Final = 0.9
 """What of a quota is used where it is called almost full."""
@@ -59,6 +61,8 @@ class Bar:
     full: bool
     trend: str
     """By how much the use rose in the last minutes: ``↑ 2``, ``↓ 1``; empty if it is as before, or unknown."""
+    gate_url: str = ""
+    """The gate that told it; empty: the quota is watched here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +93,11 @@ class Glance:
 class Overview:
     """Orders the namespaces of one cluster. Thread-safe."""
 
-    def __init__(self, source: Source, gates: Gates, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, source: Source, gates: Gates, unwatched: Unwatched, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Show what ``source`` observes, and what the gates tell."""
+        self.unwatched = unwatched
         self._source = source
         self._gates = gates
         self._clock = clock
@@ -105,11 +112,15 @@ class Overview:
         item = namespace_item(self._source, name)
         waits = self._waits(name)
         found = self._source.namespace(name)
+        told = self.unwatched.of(name)
+        shares = [_fullest(found[0])] if found is not None and found[0].quotas else []
+        shares += [each.share for _, each in told.values()]
+        quotas = {quota for quota, _ in told} - (set() if found is None else found[0].quotas.keys())
         return SeenNamespace(
             namespace=name,
             watch=item.watch,
-            quotas=item.quotas,
-            fullest=None if found is None or not found[0].quotas else round(_fullest(found[0]), 4),
+            quotas=item.quotas + len(quotas),
+            fullest=round(max(shares), 4) if shares else None,
             waiting=waits["waiting"],
             oldest_since=waits["oldest_since"],
             in_flight=waits["in_flight"],
@@ -144,7 +155,12 @@ class Overview:
                         self._shares.pop(name, None)
                     for name, found in changes.items.items():
                         self._shares[name] = -_fullest(found) if found.quotas else None
-                self._order = sorted((share, name) for name, share in self._shares.items() if share is not None)
+                shares = {name: share for name, share in self._shares.items() if share is not None}
+                for name in sliced(self.unwatched.names()):
+                    told = [-each.share for _, each in self.unwatched.of(name).values()]
+                    if told:
+                        shares[name] = min([*told, shares.get(name, 0.0)])
+                self._order = sorted((share, name) for name, share in shares.items())
                 self._until = self._clock() + KEPT
             return self._order
 
@@ -162,17 +178,21 @@ class Overview:
 
     def _card(self, name: str) -> Card | None:
         found = self._source.namespace(name)
-        if found is None:
-            return None
         holds = self._gates.holds(name) or {}
         bars = [
             _bar(quota, resource, ceiling, holds.get((quota, resource), Hold()).amount)
-            for quota, resources in sliced(found[0].quotas.items())
+            for quota, resources in (sliced(found[0].quotas.items()) if found is not None else ())
             for resource, ceiling in resources.items()
         ]
+        bars += [
+            _told_bar(url, told, holds.get(key, Hold()).amount) for key, (url, told) in self.unwatched.of(name).items()
+        ]
+        if found is None and not bars:
+            return None
         waits = self._waits(name)
         bars.sort(key=lambda bar: (-bar.used_share, bar.quota, bar.resource))
-        return Card(name, _fullest(found[0]), bars, waits["waiting"], waits["oldest_since"])
+        fullest = max((bar.used_share for bar in bars), default=0.0)
+        return Card(name, fullest, bars, waits["waiting"], waits["oldest_since"])
 
     def _waits(self, name: str) -> Mapping[str, Any]:
         """Sum up what the gates tell of a namespace; null where none tells anything at all."""
@@ -211,6 +231,24 @@ def _bar(quota: str, resource: str, ceiling: CeilingSnapshot, held: int) -> Bar:
         reserved_share=_share(ceiling, held) if ceiling.limited else 0.0,
         full=ceiling.headroom <= 0,  # by the quota: what gates told to hold may be used by now, and count twice
         trend=_arrow(ceiling.trend, resource),
+    )
+
+
+def _told_bar(url: str, told: Told, held: int) -> Bar:
+    """Return the bar of a ceiling that only a gate knows."""
+    ceiling, resource = told.ceiling, told.ceiling.resource
+    return Bar(
+        quota=ceiling.quota,
+        resource=resource,
+        used=rounded(told.used, resource),
+        limited=rounded(told.limited, resource),
+        free=rounded(max(0, told.limited - told.used - held), resource),
+        exact=f"{ceiling.used} of {ceiling.limited}",
+        used_share=told.share,
+        reserved_share=max(0.0, held / told.limited) if told.limited > 0 else 0.0,
+        full=told.used >= told.limited,
+        trend="",
+        gate_url=url,
     )
 
 

@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from backoff_ctrl.k8s.status.asked import ProblemError, wanted
 from backoff_ctrl.k8s.status.explaining.bodies import checked_name
 from backoff_ctrl.k8s.status.serving import own_version
-from backoff_ctrl.k8s.status.shapes import Waiting
+from backoff_ctrl.k8s.status.shapes.documents import Waiting
 
 from .access import ANYTHING, COOKIE, HOLDERS, TOKEN_MAX
 from .answering import Answering

@@ -8,7 +8,7 @@ from typing import Final
 from backoff_ctrl.api.commands.amounts import span
 from backoff_ctrl.engine.errors import QuantityError
 from backoff_ctrl.engine.quantities import NANO, parse_quantity
-from backoff_ctrl.k8s.status.documents import quantity
+from backoff_ctrl.k8s.status.documents.items import quantity
 
 SHORT: Final = 5
 """Characters of an exact amount that needs no rounding."""

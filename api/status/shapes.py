@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from backoff_ctrl.k8s.status.shapes import Gate, Mode, Overload
+from backoff_ctrl.k8s.status.shapes.documents import Ceiling, Gate, Mode, Overload
 
 Item = TypeVar("Item")
 
@@ -29,6 +29,14 @@ class SeenPage(Generic[Item]):
     unreachable: list[Unreachable] = field(default_factory=list)
     note: str | None = None
     """That no gate is connected; else null."""
+
+
+@dataclass
+class SeenCeiling(Ceiling):
+    """One ceiling, and the gate that told it."""
+
+    gate_url: str | None = None
+    """Null: ``serve`` watches the quota itself. Else the gate that heard of it last."""
 
 
 @dataclass

@@ -77,11 +77,12 @@ def _documents(text: str, name: str) -> list[Any]:
             return [json.loads(text)]
     import yaml  # noqa: PLC0415  # loads in 20 ms, which JSON does not need
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    from .bounded_yaml import BoundedLoader  # noqa: PLC0415 - the same
+
     try:
-        depths = accumulate(_step(event) for event in yaml.parse(text, Loader=loader))
+        depths = accumulate(_step(event) for event in yaml.parse(text, Loader=BoundedLoader))
         too_deep = any(depth > DEEPEST for depth in depths)
-        documents = [] if too_deep else list(yaml.load_all(text, Loader=loader))
+        documents = [] if too_deep else list(yaml.load_all(text, Loader=BoundedLoader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""

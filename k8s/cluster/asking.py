@@ -84,11 +84,13 @@ class Reach:
             raise ReachError(f"{place.found} cannot be used: {one_line(error)}; {OTHER}") from error
 
     def checks(self) -> Iterator[Check]:
-        """Run the checks one by one: the cluster, the namespace, each right, the quotas.
+        """Run the checks one by one: the cluster, a note for sidecars, the namespace, each right, the quotas.
 
         Without the namespace the others say nothing about the namespace that was meant: they are left out.
         """
         yield Check("cluster", ok=True, detail=f"{self.version()} at {self.place.url} ({self.place.found})")
+        if note := self._behind_a_sidecar():
+            yield Check("sidecar", ok=True, detail=note)
         namespace = self.place.namespace
         if self._missing(namespace):
             remedy = f"create it (kubectl create namespace {namespace}), or choose another with --namespace"
@@ -97,6 +99,15 @@ class Reach:
         for right in RIGHTS:
             yield self._right(right)
         yield self._quotas()
+
+    def _behind_a_sidecar(self) -> str:
+        """Return what is particular about these credentials for creators behind ``backoff-ctrl proxy``, if anything."""
+        configuration = self.place.configuration
+        if configuration.cert_file and not configuration.api_key:
+            return "a client certificate can't be passed on by backoff-ctrl proxy: behind it this account needs a token"
+        if configuration.api_key and self.place.url.startswith("http://"):  # clientcmd in client-go
+            return "kubectl and Go programs send no token over plain HTTP: behind a proxy they need its TLS mode"
+        return ""
 
     @staticmethod
     def forbidden(checks: Iterable[Check]) -> bool:

@@ -45,8 +45,17 @@ class HttpCluster:
     counts creates itself.
     """
 
-    def __init__(self, url: str, *, place: ClusterAccess | None = None, namespaces: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        place: ClusterAccess | None = None,
+        namespaces: Collection[str] = (),
+        through: str | None = None,
+    ) -> None:
+        """``through`` is the URL of a proxy before it, to which creates are sent."""
         self._url = url
+        self._through = through
         self._place = place
         self._namespaces = namespaces
         self._detour: Mapping[str, Any] = {} if place is None else place.detour
@@ -60,7 +69,8 @@ class HttpCluster:
         """Open the HTTP session; connections are made when needed."""
         tls = True if self._place is None else self._place.tls()
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=tls), timeout=aiohttp.ClientTimeout(total=60)
+            connector=aiohttp.TCPConnector(limit=0 if self._through else CONNECTIONS, ssl=tls),
+            timeout=aiohttp.ClientTimeout(total=60),
         )
         return self
 
@@ -84,7 +94,7 @@ class HttpCluster:
         """POST a pod."""
         if self._place is not None:
             body = set_apart(body)
-        answer = await self._ask("POST", f"namespaces/{namespace}/pods", body)
+        answer = await self._ask("POST", f"namespaces/{namespace}/pods", body, self._through)
         self._counts["seen"] += 1
         self._counts["refused"] += answer.status == 403
         self._counts["created"] += answer.status == 201
@@ -97,9 +107,11 @@ class HttpCluster:
         """GET a pod."""
         return await self._ask("GET", f"namespaces/{namespace}/pods/{name}")
 
-    async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Answer:
+    async def _ask(
+        self, method: str, path: str, body: dict[str, Any] | None = None, through: str | None = None
+    ) -> Answer:
         try:
-            url = f"{self._url}/api/v1/{path}"
+            url = f"{through or self._url}/api/v1/{path}"
             async with self._session.request(
                 method, url, json=body, headers=self._headers(), **self._detour
             ) as response:
@@ -220,11 +232,11 @@ class HttpCluster:
 
 
 def make_client(name: str, cluster: HttpCluster, *, seed: int, factor: float) -> Plain | Ancestor | Gated:
-    """Make one of the four clients, with every duration of its schedule divided by ``factor``."""
+    """Make one of the clients, with every duration of its schedule divided by ``factor``."""
     from backoff_ctrl.engine.policy import Policy  # noqa: PLC0415
 
     match name:
-        case "plain":
+        case "plain" | "proxy":
             return Plain(cluster, seed=seed, factor=factor)
         case "ancestor":
             return Ancestor(cluster, factor=factor)
@@ -252,15 +264,17 @@ async def run_over_http(
     on_placed: Callable[[Pod], None] | None = None,
     *,
     place: ClusterAccess | None = None,
+    through: str | None = None,
 ) -> tuple[Result, list[tuple[float, str, dict[str, int]]], dict[str, float]]:
     """Replay through one client at ``url``; times in the result are seconds of the trace.
 
     ``place`` is a real cluster that has the workload's namespaces; without it ``url`` is that of a sandbox.
+    ``through`` is the URL of a proxy before it, to which creates are sent.
     Returns the result, the quotas' use over time and the admission times. Raises ``ReplayError``.
     """
     quick = workload.faster(factor)
     loop = asyncio.get_running_loop()
-    async with HttpCluster(url, place=place, namespaces=list(workload.quotas)) as cluster:
+    async with HttpCluster(url, place=place, namespaces=list(workload.quotas), through=through) as cluster:
         cluster.record_usage()
         if place is not None:
             for namespace in workload.quotas:

@@ -29,6 +29,7 @@ _NAMES: Final = {
     "ancestor": "ancestor: Flyte 1's back-off",
     "gate_learning": "gate_learning: backoff-ctrl, learning from refusals",
     "gate_observing": "gate_observing: backoff-ctrl, watching the quotas",
+    "proxy": "proxy: plain retries, unchanged, behind backoff-ctrl proxy",
 }
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from backoff_ctrl.k8s.gate.door import Door
     from backoff_ctrl.k8s.gate.ledger import Ledger
-    from backoff_ctrl.k8s.status.documents import Documents
+    from backoff_ctrl.k8s.status.documents.pages import Documents
     from backoff_ctrl.k8s.status.server import StatusServer
     from backoff_ctrl.k8s.watching.status import WatchBook
 

@@ -9,7 +9,7 @@ from backoff_ctrl.k8s.acting.acts import Acts, NotDoneError, Operator
 from backoff_ctrl.k8s.creates.creation import PRIORITY_MAX
 
 from .asked import ProblemError
-from .shapes import Acted
+from .shapes.documents import Acted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

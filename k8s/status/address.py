@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from typing import Final
 
 ENVIRONMENT: Final = "BACKOFF_CTRL_STATUS"
 """The environment variable with the address to serve at, such as ``127.0.0.1:9095``. Unset: nothing is served."""
+HOSTS: Final = "BACKOFF_CTRL_STATUS_HOSTS"
+"""The environment variable with further hosts, by commas, under which a proxy beside the gate passes requests on."""
 PORT: Final = 9095
 
 
@@ -32,14 +35,25 @@ def split_address(listen: str) -> tuple[str, int]:
     return ("127.0.0.1" if host.lower() == "localhost" else host), int(port)
 
 
-def is_loopback(host: str) -> bool:
-    """Say whether a Host header, with or without a port, names this machine only."""
+def named_hosts() -> frozenset[str]:
+    """Return the hosts that the environment names beside this machine."""
+    return frozenset(map(name_of, os.environ.get(HOSTS, "").split(","))) - {""}
+
+
+def name_of(host: str) -> str:
+    """Return the name or address in a Host header, without its port."""
     name = host.strip()
     if name.startswith("["):
         name = name[1:].partition("]")[0]
     elif name.count(":") <= 1:
         name = name.partition(":")[0]
-    if name.lower().rstrip(".") == "localhost":
+    return name.lower().rstrip(".")
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether a Host header, with or without a port, names this machine only."""
+    name = name_of(host)
+    if name == "localhost":
         return True
     try:
         return ipaddress.ip_address(name).is_loopback

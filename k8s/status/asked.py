@@ -8,7 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from .shapes import Pointed, Problem
+from .shapes.problems import Pointed, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

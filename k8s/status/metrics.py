@@ -14,7 +14,7 @@ from backoff_ctrl.k8s.creates.wait import SAME_KEY
 
 from .catalogue import METRICS, SERIES_MAX, Metric
 from .counters import Histogram
-from .documents import flow_name
+from .documents.items import flow_name
 from .slices import sliced
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.engine.explaining import CeilingSnapshot, NamespaceSnapshot
 
     from .counters import NamespaceCounts
-    from .documents import Documents
+    from .documents.pages import Documents
     from .sources import Source
     from .streams import Streams
 

@@ -14,11 +14,11 @@ from backoff_ctrl.k8s.acting.acts import Acts
 
 from .actions import ACTIONS, PREFIX, Actions
 from .asked import ProblemError, wanted
-from .documents import Documents, decision
+from .documents.items import decision
 from .explaining.bodies import confirm_wanted, namespace_of, read_manifest
 from .explaining.document import explained_by
 from .metrics import CONTENT_TYPE, exposition
-from .shapes import Page
+from .shapes.documents import Page
 from .slices import sliced
 from .streams import STALLED, Streams
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from .asked import Asked
     from .decisions import Ring
+    from .documents.pages import Documents
 
 log = logging.getLogger(__name__)
 

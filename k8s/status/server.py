@@ -17,7 +17,7 @@ from socketserver import TCPServer, ThreadingMixIn
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from .address import is_loopback
+from .address import is_loopback, name_of, named_hosts
 from .asked import Asked, ProblemError, problem_text
 from .explaining.bodies import too_large
 from .streams import Listener
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from .routes import Found, Routes
-    from .shapes import Problem
+    from .shapes.problems import Problem
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +53,7 @@ class StatusServer(ThreadingMixIn, TCPServer):
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
         self._open: set[Any] = set()  # connections that threads serve
         self._handed_over: set[socket.socket] = set()
+        self.hosts = named_hosts()
         super().__init__(address, _Handler)
         self.socket.setblocking(False)
         self._closing, self._wake = socket.socketpair()
@@ -187,7 +188,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command not in _METHODS:
             raise ProblemError(405, f"this server answers GET and POST, not {self.command}")
         host = self.headers.get("Host")
-        if host is None or not is_loopback(host):
+        if host is None or not (is_loopback(host) or name_of(host) in self.server.hosts):
             raise ProblemError(
                 403,
                 f"this server answers for localhost only, not for {host!r}: reach it through kubectl port-forward",

@@ -20,7 +20,7 @@ from .address import read_address
 from .catalogue import SERIES_MAX
 from .counters import Counters
 from .decisions import Ring
-from .documents import Documents
+from .documents.pages import Documents
 from .routes import Routes
 from .server import StatusServer
 from .sources import Source, gate_name

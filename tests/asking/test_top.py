@@ -19,7 +19,7 @@ from backoff_ctrl.api.commands.top.look import look
 from backoff_ctrl.api.commands.top.picture import bars, row, told
 from backoff_ctrl.api.commands.top.screen import Heard, Lost, Seen, Top
 from backoff_ctrl.api.main import run
-from backoff_ctrl.k8s.status.shapes import Block, Ceiling, Decision, Waiting
+from backoff_ctrl.k8s.status.shapes.documents import Block, Ceiling, Decision, Waiting
 from tests import scripted_server as scripts
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from backoff_ctrl.k8s.status.explaining.limit_ranges import items_of
 from backoff_ctrl.k8s.status.explaining.listed import asking_listed
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.status.shapes import Explained
+    from backoff_ctrl.k8s.status.shapes.explained import Explained
 
 JSON = dict[str, Any]
 

@@ -163,6 +163,29 @@ def test_a_malformed_kubeconfig_ends_with_one_line_and_code_2(
     assert errors[0].endswith("choose another file with --kubeconfig")
 
 
+@pytest.mark.parametrize(
+    ("token", "certificate", "note"),
+    [
+        ("t", None, "send no token over plain HTTP"),
+        (None, "client.crt", "needs a token"),
+        ("t", "client.crt", "send no token over plain HTTP"),
+        (None, None, ""),
+    ],
+)
+def test_what_a_sidecar_could_not_pass_on_is_said(
+    token: str | None, certificate: str | None, note: str, sandbox: BackgroundSandbox
+) -> None:
+    """It is no failure: without a sidecar these credentials work."""
+    place = find_place(sandbox.url, None, None, "team")
+    place.configuration.cert_file = certificate
+    place.configuration.api_key = {"authorization": f"Bearer {token}"} if token else {}
+    reach = Reach(place)
+    said = [check for check in reach.checks() if check.name == "sidecar"]
+    reach.close()
+    assert len(said) == bool(note)
+    assert all(check.ok and note in check.detail for check in said)
+
+
 def test_a_namespace_that_does_not_exist_is_reported(
     sandbox: BackgroundSandbox, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+DOUBLING = "\n".join(
+    ["a0: &a0 {" + ",".join(f"k{n}: 1" for n in range(100)) + "}"]
+    + [f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}" for n in range(1, 15)]
+).encode()
+"""2 kB that would become an object of 1,600,000 keys."""
+
+
 @pytest.mark.parametrize(
     ("text", "kinds"),
     [
@@ -59,7 +66,16 @@ def test_a_file_holds_any_number_of_manifests(text: str, kinds: list[str]) -> No
         ),
         (b"kind: \xff", "f.yaml: is not UTF-8: invalid byte at offset 6"),
         (b"kind: \x01", "f.yaml: is not valid YAML: "),
-        (b"a: " + b"9" * 5000, "f.yaml: is not valid YAML: Exceeds the limit"),
+        (b"a: " + b"9" * 5000, "f.yaml, line 1, column 4: is not valid YAML: a number has more than 1000 characters"),
+        (
+            b"a: 1" + b":1" * 60_000,
+            "f.yaml, line 1, column 4: is not valid YAML: a number has more than 1000 characters",
+        ),
+        (b"a: 1" + b":1" * 600 + b".5", "f.yaml, line 1, column 4: is not valid YAML: a number has more than 1000"),
+        (
+            DOUBLING,
+            "f.yaml, line 8, column 5: is not valid YAML: its merge keys make an object of more than 10000 keys",
+        ),
         (b'{"a": ', "f.yaml, line 2, column 1: is not valid YAML: did not find expected node content"),
         (b"a: 2001-99-99", "f.yaml: is not valid YAML: month must be in 1..12"),
         (b'a: !!int ""', "f.yaml: is not valid YAML: string index out of range"),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import multiprocessing
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from backoff_ctrl.api.main import run
 from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.replay.behind_proxy import PROXY
 from backoff_ctrl.k8s.replay.clients.gated import SCHEDULE, faster
 from backoff_ctrl.k8s.replay.comparing import CLIENTS
 from backoff_ctrl.k8s.replay.demonstration import FAST, FASTEST, Run, factor_for, run_for_real, run_in_virtual_time
@@ -19,6 +23,7 @@ from backoff_ctrl.k8s.replay.workload import Pod, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 FACTORS = (100.0, 20.0, 5.0)
 """Speed-ups, tried until a run meets its bar: in a slower run a slow machine's latencies matter less."""
@@ -44,7 +49,7 @@ def crowds_over_http(client: str) -> Iterator[Run]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("client", list(CLIENTS))
+@pytest.mark.parametrize("client", [*CLIENTS, PROXY])
 def test_every_client_creates_every_pod_once_over_http(client: str) -> None:
     """As counted at the server; times are seconds of the trace."""
     assert any(run.result.makespan_s < 60.0 * 4 for run in crowds_over_http(client))
@@ -55,6 +60,26 @@ def test_the_observing_gate_has_as_few_refusals_over_http_as_in_virtual_time() -
     """None in virtual time, at most one over HTTP."""
     assert run_in_virtual_time(crowd(), "gate_observing").result.refused == 0
     assert any(run.result.refused <= 1 for run in crowds_over_http("gate_observing"))
+
+
+@pytest.mark.long
+def test_plain_retries_behind_the_sidecar_are_refused_less_than_without() -> None:
+    """The same client, unchanged; counted at the server."""
+    plain = min(run.result.refused for run in crowds_over_http("plain"))
+    assert any(run.result.refused < plain / 2 for run in crowds_over_http(PROXY))
+
+
+@pytest.mark.long
+def test_the_demo_leaves_out_the_sidecar_where_its_packages_are_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """One line says so; all other rows are there."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "httptools", None)
+    assert run(["demo", "--pods", "2", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert set(json.loads(out)["clients"]) == set(CLIENTS)
+    assert err.count("backoff-ctrl[proxy]") == 1
 
 
 def test_the_sandbox_runs_in_its_own_process_and_ends_with_the_block() -> None:

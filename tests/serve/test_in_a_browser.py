@@ -169,6 +169,30 @@ async def test_the_page_lives(browser: str, served: Served, tmp_path: Path) -> N
         assert await page.run("[window.mark, breaches.length, document.body.className]") == [1, 0, ""]
 
 
+async def test_who_reads_is_not_disturbed(browser: str, served: Served, tmp_path: Path) -> None:
+    """What has the focus or was scrolled goes on changing in its place; what is marked to copy stays as it is."""
+    gone = "document.querySelector('%s [data-old]') === null"
+    mark = "document.querySelector('%s').dataset.old = '1'"
+    async with tab(browser, served.url, tmp_path / "profile") as page:
+        await page.run("document.querySelector('details[data-holders=team] summary').focus()")
+        await page.run(mark % "#namespaces .card")
+        await page.until(gone % "#namespaces")
+        assert await page.run("document.activeElement.parentElement.dataset.holders") == "team"
+        await page.run("document.activeElement.blur()")
+        await page.run("document.styleSheets[0].insertRule('ol.line { max-height: 50px !important }', 0)")
+        await page.run("document.querySelector('#waiting ol').scrollTop = 40; " + mark % "#waiting li")
+        await page.until(gone % "#waiting")
+        assert await page.run("document.querySelector('#waiting ol').scrollTop") == 40
+        await page.run(
+            "getSelection().selectAllChildren(document.querySelector('#waiting li')); " + mark % "#waiting li"
+        )
+        await page.run(mark % "#namespaces .card")
+        await page.until(gone % "#namespaces")
+        await page.run(mark % "#namespaces .card")
+        await page.until(gone % "#namespaces")
+        assert not await page.run(gone % "#waiting"), "two renewals went by"
+
+
 async def test_a_page_of_elsewhere_reads_nothing(browser: str, served: Served, elsewhere: int, tmp_path: Path) -> None:
     """Neither across origins, nor under a name of its own that it binds to this machine."""
     async with tab(browser, f"http://{EVIL}:{elsewhere}/", tmp_path / "one") as page:

@@ -14,12 +14,17 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.responses import StreamingResponse
 
+from backoff_ctrl.api.status.access import while_permitted
 from backoff_ctrl.api.status.connected.merged import Merged
 from backoff_ctrl.api.status.listening import bind
-from tests.serve.serving import until
+from backoff_ctrl.k8s.status.asked import ProblemError
+from tests.serve.serving import serving, until
+from tests.status.asking import ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 DECISION = json.dumps({"namespace": "team", "name": "x" * 2000})
 STALLED = 1.0
@@ -98,3 +103,37 @@ def test_who_takes_nothing_is_dropped_while_others_listen() -> None:
             line = read.readline()
             last = int(line.rpartition(b"-")[2]) if line.startswith(b"id: ") else last
         read.close()
+
+
+async def test_a_listener_hears_no_longer_than_it_may() -> None:
+    """Its rights are asked for again as often as the API server's word is kept; then it is told nothing more."""
+    now = [0.0]
+    asked: list[float] = []
+    merged = Merged()
+
+    async def permit() -> None:
+        asked.append(now[0])
+        if now[0] > 20:
+            raise ProblemError(403, "no longer")
+
+    heard = []
+    stream = while_permitted(merged.listen(0, "", None), permit, lambda: now[0])
+    async for _ in stream:
+        heard.append(now[0])
+        now[0] += 6
+        merged.tell("decision", DECISION)
+    assert heard == [0, 6, 12, 18]
+    assert asked == [12, 24]
+    assert merged.listeners == 0
+
+
+@pytest.mark.long
+def test_a_body_that_ends_too_soon_is_no_error_of_ours(filled: BackgroundSandbox) -> None:
+    """Whoever hangs up in the middle of a manifest leaves nothing in the log."""
+    head = "POST /v1/explain?namespace=team HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with serving("--server", filled.url) as url:
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as hasty:
+            hasty.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+            assert ask(url, "/livez").status == 200
+        for _ in range(3):
+            assert ask(url, "/livez").status == 200

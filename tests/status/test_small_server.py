@@ -143,6 +143,19 @@ def test_a_foreign_name_for_this_machine_is_refused(service: Service) -> None:
     assert not is_loopback("[::]")
 
 
+def test_a_proxy_beside_the_gate_may_use_the_names_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The address of the pod, that is: Prometheus comes with no other. Nothing else, and no page of it, gets in."""
+    monkeypatch.setenv("BACKOFF_CTRL_STATUS_HOSTS", "10.1.2.3, [fd00::7],gates.example,,")
+    service = Service()
+    url = service.serve("127.0.0.1:0").url
+    for host in ("10.1.2.3:8443", "[fd00::7]:8443", "GATES.example", "localhost"):
+        assert ask(url, "/metrics", Host=host).status == 200, host
+    for host in ("10.1.2.4:8443", "x.gates.example", "evil.example", ""):
+        assert ask(url, "/metrics", Host=host).status == 403, host
+    assert ask(url, "/v1/ceilings", Host="10.1.2.3", Origin="https://10.1.2.3").status == 403
+    service.close()
+
+
 def test_a_request_that_is_no_http_gets_a_problem(service: Service) -> None:
     """Not the standard library's HTML."""
     assert service.server is not None

@@ -9,7 +9,7 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
-from backoff_ctrl.k8s.status.shapes import Decision
+from backoff_ctrl.k8s.status.shapes.documents import Decision
 
 from .reading import read, read_time
 

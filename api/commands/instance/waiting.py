@@ -9,7 +9,7 @@ import click
 from backoff_ctrl.api.commands.amounts import span
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.k8s.answers.printing import printable
-from backoff_ctrl.k8s.status.shapes import Waiting
+from backoff_ctrl.k8s.status.shapes.documents import Waiting
 
 from .asking import Instance
 from .options import cluster_instead, document, instance_options, table

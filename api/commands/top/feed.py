@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from backoff_ctrl.api.commands.instance.asking import Instance
-    from backoff_ctrl.k8s.status.shapes import Decision
+    from backoff_ctrl.k8s.status.shapes.documents import Decision
 
     from .look import Look
 

@@ -11,7 +11,7 @@ from backoff_ctrl.api.commands.instance.following import FAILURES, latest
 from backoff_ctrl.api.commands.instance.reading import read_time
 from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.answers.printing import printable
-from backoff_ctrl.k8s.status.shapes import Ceiling, Gate, Waiting
+from backoff_ctrl.k8s.status.shapes.documents import Ceiling, Gate, Waiting
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -18,7 +18,7 @@ from .look import share
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from backoff_ctrl.k8s.status.shapes import Ceiling, Decision, Waiting
+    from backoff_ctrl.k8s.status.shapes.documents import Ceiling, Decision, Waiting
 
 ALMOST_FULL: Final = 0.9
 BAR_MIN: Final = 10

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .holds import Hold, Key
+    from .told import Told
 
 PATIENCE: Final = 5.0
 """Seconds for an answer of a gate."""
@@ -52,6 +53,8 @@ class Gate:
     """Its namespaces as it told them last, by name."""
     holds: dict[str, dict[Key, Hold]] = field(default_factory=dict)
     """What it holds and reserves, by namespace, quota and resource."""
+    ceilings: dict[str, dict[Key, Told]] = field(default_factory=dict)
+    """Its ceilings in namespaces whose quotas ``serve`` does not watch."""
 
 
 class Ways:

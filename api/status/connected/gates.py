@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote
 
@@ -12,13 +13,14 @@ import aiohttp
 
 from backoff_ctrl.api.commands.instance.reading import read
 from backoff_ctrl.k8s.status.asked import ProblemError
-from backoff_ctrl.k8s.status.shapes import RequestHistory
+from backoff_ctrl.k8s.status.shapes.documents import RequestHistory
 
 from .gate import AGAIN, PATIENCE, SILENT, Gate, GateError, Ways
 from .holds import Hold, hold_of
+from .told import told_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from .holds import Key
     from .merged import Merged
@@ -30,6 +32,10 @@ LOOK_EVERY: Final = 2.0
 PAGE: Final = 1000
 AT_ONCE: Final = 4
 """Namespaces whose ceilings are asked of one gate at a time."""
+SINGLY_MAX: Final = 50
+"""Unwatched namespaces up to which each is asked for; of more, the whole list is read."""
+RESTING: Final = 5
+"""A look that took long is followed by a pause of so many times its length."""
 NONE: Final = (
     "no gate connected: lines are in gates; start serve with --gate URL, or with --gates-in NAMESPACE to find them"
 )
@@ -38,11 +44,15 @@ NONE: Final = (
 class Gates:
     """All gates. Use it as an async context manager; it belongs to one event loop."""
 
-    def __init__(self, urls: Iterable[str], merged: Merged, ways: Ways) -> None:
-        """Ask the gates at these URLs; their decisions go to ``merged``. ``ways`` says how they are reached."""
+    def __init__(self, urls: Iterable[str], merged: Merged, ways: Ways, watched: Callable[[str], bool]) -> None:
+        """Ask the gates at these URLs; their decisions go to ``merged``. ``ways`` says how they are reached.
+
+        ``watched`` says whether the quotas of a namespace are watched: then no gate is asked for its ceilings.
+        """
         self.gates: list[Gate] = []
         self._merged = merged
         self._ways = ways
+        self._watched = watched
         self._first = list(urls)
         self._numbers = 0
         self._tasks: dict[int, list[asyncio.Task[None]]] = {}
@@ -190,37 +200,57 @@ class Gates:
 
     async def _renew(self, gate: Gate, namespace: str) -> None:
         with contextlib.suppress(GateError, KeyError, TypeError, ValueError):
-            gate.holds[namespace] = await self._held(gate, namespace)
+            self._keep(gate, {namespace: await self._pages(gate, "/v1/ceilings", {"namespace": namespace})})
 
-    async def _held(self, gate: Gate, namespace: str) -> dict[Key, Hold]:
-        items = await self._pages(gate, "/v1/ceilings", {"namespace": namespace})
-        return {(each["quota"], each["resource"]): hold for each in items if (hold := hold_of(each))}
+    def _keep(self, gate: Gate, told: dict[str, list[dict[str, Any]]], *, all_of_them: bool = False) -> None:
+        """Keep what a gate told of the ceilings of namespaces; ``all_of_them``: of others it tells nothing any more."""
+        holds = {
+            name: {(each["quota"], each["resource"]): hold for each in items if (hold := hold_of(each))}
+            for name, items in told.items()
+        }
+        ceilings = {
+            name: {(each["quota"], each["resource"]): told_of(each) for each in items}
+            for name, items in told.items()
+            if items and not self._watched(name)
+        }
+        others = {} if all_of_them else {name: each for name, each in gate.ceilings.items() if name not in told}
+        gate.holds = holds if all_of_them else {**gate.holds, **holds}
+        gate.ceilings = others | ceilings
 
     async def _look(self, gate: Gate) -> None:
-        """Learn again and again who waits in which namespace, and what is held there."""
+        """Learn again and again who waits in which namespace, what is held there, and which ceilings only it knows."""
         while True:
+            begun = time.monotonic()
             try:
                 found = await self._pages(gate, "/v1/namespaces", {})
                 gate.namespaces = {read(str, each["namespace"]): each for each in found}
                 gate.why = ""
-                await self._look_at_holds(gate)
+                await self._look_at_ceilings(gate)
             except (GateError, KeyError, TypeError, ValueError) as error:
-                gate.namespaces, gate.holds, gate.why = {}, {}, str(error) or "it is no gate"
-            await asyncio.sleep(LOOK_EVERY)
+                gate.namespaces, gate.holds, gate.ceilings, gate.why = {}, {}, {}, str(error) or "it is no gate"
+            await asyncio.sleep(max(LOOK_EVERY, RESTING * (time.monotonic() - begun)))
 
-    async def _look_at_holds(self, gate: Gate) -> None:
+    async def _look_at_ceilings(self, gate: Gate) -> None:
         busy = [
             name for name, each in gate.namespaces.items()
             if each.get("holding") or each.get("waiting") or each.get("in_flight")
         ]  # fmt: skip
+        unwatched = [name for name, each in gate.namespaces.items() if each.get("quotas") and not self._watched(name)]
+        if len(unwatched) > SINGLY_MAX:
+            told: dict[str, list[dict[str, Any]]] = {}
+            for each in await self._pages(gate, "/v1/ceilings", {}):
+                told.setdefault(read(str, each["namespace"]), []).append(each)
+            self._keep(gate, told, all_of_them=True)
+            return
         turns = asyncio.Semaphore(AT_ONCE)
 
-        async def held(name: str) -> dict[Key, Hold]:
+        async def asked(name: str) -> list[dict[str, Any]]:
             async with turns:
-                return await self._held(gate, name)
+                return await self._pages(gate, "/v1/ceilings", {"namespace": name})
 
-        told = await asyncio.gather(*map(held, busy))
-        gate.holds = dict(zip(busy, told, strict=True))
+        names = list(dict.fromkeys([*busy, *unwatched]))
+        answers = await asyncio.gather(*map(asked, names))
+        self._keep(gate, dict(zip(names, answers, strict=True)), all_of_them=True)
 
     async def _pages(self, gate: Gate, path: str, query: dict[str, str]) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []

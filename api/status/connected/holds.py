@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from backoff_ctrl.api.commands.instance.reading import read
 from backoff_ctrl.engine.quantities import parse_quantity
-from backoff_ctrl.k8s.status.documents import quantity
-from backoff_ctrl.k8s.status.shapes import Block, Ceiling
+from backoff_ctrl.k8s.status.documents.items import quantity
+from backoff_ctrl.k8s.status.shapes.documents import Block, Ceiling
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, Callable
 
 KEPT: Final = 4096
 LISTENERS_MAX: Final = 200
@@ -71,7 +71,7 @@ class Merged:
                     break
         return found
 
-    async def listen(self, seq: int, first: str, namespace: str | None) -> AsyncIterator[str]:
+    async def listen(self, seq: int, first: str, namespace: str | None) -> AsyncGenerator[str]:
         """Yield what a listener gets, for ever: decisions after number ``seq``, of one namespace or of all."""
         self.listeners += 1
         try:

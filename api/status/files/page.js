@@ -15,6 +15,19 @@ function query() {
 
 const shown = new Map();
 
+// Finds an element again once its piece was rendered anew: what is looked at goes on changing, and keeps the focus.
+function where(element) {
+  const details = element.closest("details");
+  if (details) return `details[data-holders="${CSS.escape(details.dataset.holders)}"] > summary`;
+  return element.matches("a[href]") ? `a[href="${CSS.escape(element.getAttribute("href"))}"]` : "";
+}
+
+// Somebody marks a text to copy it: it stays until then.
+function selected(place) {
+  const selection = getSelection();
+  return !selection.isCollapsed && place.contains(selection.anchorNode);
+}
+
 async function renew(place) {
   const name = place.dataset.piece;
   try {
@@ -23,14 +36,18 @@ async function renew(place) {
     if (!answer.ok) throw new Error(String(answer.status));
     const text = await answer.text();
     document.body.classList.remove("lost");
-    if (shown.get(name) === text || place.contains(document.activeElement)) return;
+    if (shown.get(name) === text || selected(place)) return;
     shown.set(name, text);
+    const focused = place.contains(document.activeElement) ? where(document.activeElement) : "";
     const open = new Set([...place.querySelectorAll("details[open]")].map((each) => each.dataset.holders));
     const kept = new Map([...place.querySelectorAll("details[open]")].map((each) => [each.dataset.holders, each]));
+    const scrolled = place.querySelector("ol")?.scrollTop;
     place.innerHTML = text; // rendered by the server, which escapes
+    if (scrolled) place.querySelector("ol")?.scrollTo({ top: scrolled, behavior: "instant" });
     for (const each of place.querySelectorAll("details")) {
       if (open.has(each.dataset.holders)) each.replaceWith(kept.get(each.dataset.holders));
     }
+    if (focused) place.querySelector(focused)?.focus({ preventScroll: true });
   } catch {
     document.body.classList.add("lost");
   }

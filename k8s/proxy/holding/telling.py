@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import http.client
 from dataclasses import replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.answers.answer import status_answer
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.proxy.messages import Head
 
 REASONS: Final = {429: "TooManyRequests", 503: "ServiceUnavailable", 504: "Timeout", 502: "InternalError"}
+_PHRASES: Final = {each.value: each.phrase.encode() for each in HTTPStatus}
 
 
 def response_of(answer: Answer, head: Head) -> Response:
@@ -102,4 +103,4 @@ def _form(accept: bytes | None) -> bytes:
 
 
 def _phrase(status: int) -> bytes:
-    return http.client.responses.get(status, "").encode()
+    return _PHRASES.get(status, b"")

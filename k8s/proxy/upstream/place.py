@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import yaml
-
 from backoff_ctrl.k8s.answers.printing import printable, without_passwords
 
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -137,6 +135,8 @@ def place_of_account(folder: Path = ACCOUNT) -> Place:
 
 def place_of_kubeconfig(file: Path, context: str | None = None) -> Place:
     """Read a kubeconfig. Raises ``PlaceError``, which shows nothing secret of it."""
+    import yaml  # noqa: PLC0415 - 20 ms of the start, and no pod has a kubeconfig
+
     named = f"the kubeconfig {printable(str(file))}"
     try:
         document = yaml.load(file.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe

@@ -13,13 +13,14 @@ from urllib.parse import quote
 
 from backoff_ctrl.k8s.answers.rejections import Lane, Rejection, read_rejection
 from backoff_ctrl.k8s.status.asked import ProblemError
-from backoff_ctrl.k8s.status.documents import quantity
-from backoff_ctrl.k8s.status.shapes import Blocker, Confirmation
+from backoff_ctrl.k8s.status.documents.items import quantity
+from backoff_ctrl.k8s.status.shapes.documents import Blocker
+from backoff_ctrl.k8s.status.shapes.explained import Confirmation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from backoff_ctrl.k8s.status.shapes import Explained, Verdict
+    from backoff_ctrl.k8s.status.shapes.explained import Explained, Verdict
 
     Answer = tuple[int, dict[str, Any]]
     Ask = Callable[[str, str, Mapping[str, Any] | None], Answer]

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.engine.outlook import nothing_known
 from backoff_ctrl.k8s.charges.fields import FootprintError
-from backoff_ctrl.k8s.status.documents import quantity
-from backoff_ctrl.k8s.status.shapes import Blocker, Explained, ExplainedPart, Footprint, Part
+from backoff_ctrl.k8s.status.documents.items import quantity
+from backoff_ctrl.k8s.status.shapes.documents import Blocker
+from backoff_ctrl.k8s.status.shapes.explained import Explained, ExplainedPart, Footprint, Part
 from backoff_ctrl.k8s.status.sources import shown
 
 from .bodies import malformed

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.engine.looking import Blocker
     from backoff_ctrl.engine.outlook import Outlook
     from backoff_ctrl.k8s.charges.parts import Part
-    from backoff_ctrl.k8s.status.shapes import Verdict
+    from backoff_ctrl.k8s.status.shapes.explained import Verdict
 
     from .limit_ranges import Item
 

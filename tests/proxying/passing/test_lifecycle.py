@@ -122,25 +122,40 @@ def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path: Path, capsys: pytes
             assert sentence in said
 
 
+def cpu_of(program: str, argument: str, kept: Path, running: list[subprocess.Popen[bytes]]) -> float:
+    """Run a program to its end; return the CPU seconds it took, with its bytecode kept as an installation keeps it."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(kept)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with subprocess.Popen([sys.executable, "-c", program, argument], env=environment) as process:
+        running[:] = [process]
+        assert process.wait(60) == 0
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 @pytest.mark.long
-def test_it_starts_with_little_work() -> None:
-    """At most half a second of CPU, and without the Kubernetes client."""
+def test_it_starts_with_little_work(tmp_path: Path) -> None:
+    """At most half a second of CPU (the least of three: others use the machine), and nothing loaded but what serves.
+
+    A machine on which asyncio alone takes more than its usual 0.1 s has that much more.
+    """
     program = (
         "import sys; from backoff_ctrl.api.main import run\n"
         "code = run(['proxy', '--listen', '127.0.0.1:0', '--upstream', sys.argv[1]])\n"
-        "assert 'kubernetes' not in sys.modules, 'loaded'\nassert 'aiohttp' not in sys.modules\nsys.exit(code)"
+        "late = {'kubernetes', 'aiohttp', 'yaml', 'cryptography'} & set(sys.modules)\n"
+        "assert not late, late\nsys.exit(code)"
     )
+    running: list[subprocess.Popen[bytes]] = []
     answered = []
 
     def answer(seen: object) -> tuple[int, dict[str, str]]:
         answered.append(seen)
-        os.kill(process.pid, signal.SIGTERM)
+        running[0].send_signal(signal.SIGTERM)
         return 200, {}
 
     with scripted_server(answer) as script:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        with subprocess.Popen([sys.executable, "-c", program, script.url]) as process:
-            assert process.wait(60) == 0
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert answered
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.0  # 0.3 on a machine at rest
+        taken = [cpu_of(program, script.url, tmp_path, running) for _ in range(4)][1:]  # the first writes the bytecode
+    bare = min(cpu_of("import asyncio, ssl", "", tmp_path, running) for _ in range(3))
+    assert len(answered) == 4
+    assert min(taken) < 0.5 * max(1.0, bare / 0.1), (taken, bare)

@@ -1,0 +1,73 @@
+"""Ceilings that only gates know: those of quotas that ``serve`` does not watch, each as the gate told it that heard
+of it last.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from backoff_ctrl.api.status.shapes import SeenCeiling
+from backoff_ctrl.k8s.status.slices import sliced
+
+from .holds import with_holds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from backoff_ctrl.k8s.status.shapes.documents import Ceiling
+    from backoff_ctrl.k8s.status.sources import Source
+
+    from .gates import Gates
+    from .holds import Key
+    from .told import Told
+
+
+class Unwatched:
+    """The ceilings of quotas that ``serve`` does not watch, as far as gates tell them."""
+
+    def __init__(self, source: Source, gates: Gates) -> None:
+        """Fill up what ``source`` does not know with what ``gates`` tell."""
+        self._source = source
+        self._gates = gates
+
+    def names(self) -> list[str]:
+        """Return the namespaces of such ceilings, in order."""
+        return sorted({name for gate in self._gates.answering for name in list(gate.ceilings)})
+
+    def of(self, namespace: str) -> dict[Key, tuple[str, Told]]:
+        """Return those of a namespace, each with the URL of its gate, by quota and resource."""
+        found: dict[Key, tuple[str, Told]] = {}
+        for gate in self._gates.answering:
+            for key, told in gate.ceilings.get(namespace, {}).items():
+                if key not in found or told.ceiling.heard_at > found[key][1].ceiling.heard_at:
+                    found[key] = (gate.url, told)
+        known = self._source.namespace(namespace) if found else None
+        quotas = {} if known is None else known[0].quotas
+        return {key: found[key] for key in sorted(found) if key[1] not in quotas.get(key[0], ())}
+
+    def page(
+        self, items: Sequence[Ceiling], where: Mapping[str, str | None], after: Sequence[Any] | None, limit: int
+    ) -> list[SeenCeiling]:
+        """Return up to ``limit`` + 1 ceilings behind a place, in order: a page of ``source``'s with the others."""
+        seen = [SeenCeiling(**vars(with_holds(each, self._gates.holds(each.namespace)))) for each in items]
+        for each in self._behind(where, tuple(str(part) for part in after[1:4]) if after else ("",)):
+            seen.append(each)
+            if len(seen) > len(items) + limit:
+                break
+        seen.sort(key=lambda each: (each.namespace, each.quota, each.resource))
+        return seen[: limit + 1]
+
+    def _behind(self, where: Mapping[str, str | None], after: tuple[str, ...]) -> Iterator[SeenCeiling]:
+        only = where.get("namespace")
+        for name in sliced(self.names()) if only is None else [only]:
+            if name < after[0]:
+                continue
+            for key, (url, told) in self.of(name).items():
+                if (
+                    (name, *key) > after
+                    and where.get("quota") in (None, key[0])
+                    and where.get("resource") in (None, key[1])
+                ):
+                    whole = SeenCeiling(**vars(told.ceiling), gate_url=url)
+                    with_holds(whole, self._gates.holds(name))
+                    yield whole
