@@ -335,7 +335,7 @@ async def test_refused_credentials_are_sent_once() -> None:
 @in_virtual_time
 async def test_an_api_server_that_is_away_costs_no_place() -> None:
     """It is waited for as room is; then the caller comes again, and stands where it stood."""
-    async with proxied(2, HoldSettings(hold=20.0, hold_total=60.0)) as proxy:
+    async with proxied(2, HoldSettings(hold=300.0, hold_total=900.0)) as proxy:
         assert (await proxy.post(pod("met"))).status == 201
         proxy.server.down = True
         first = proxy.post(pod("first"))
