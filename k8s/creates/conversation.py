@@ -221,7 +221,9 @@ class Conversation(Looking):
         self._why = Why.EXISTS
         return self._blind()
 
-    def _refresh(self, *_: object) -> Action:
+    def _refresh(self, event: Answered, *_: object) -> Action:
+        if self.creation.relayed:
+            return self._give_back(event)
         self._worth = Failed()
         return Refresh()
 
@@ -235,7 +237,8 @@ class Conversation(Looking):
 
     def _unsent(self, event: Unsent) -> Action:
         treatment = TREATMENTS[Lane.NOT_SENT]
-        if not event.met or self._patience.wears_out(Lane.NOT_SENT, treatment):
+        worn_out = self._patience.wears_out(Lane.NOT_SENT, treatment) and not self.creation.relayed
+        if not event.met or worn_out:
             return Raise(event.error, Failed())
         self._worth = outcome = overloaded(None, treatment)
         return JoinLine(outcome)

@@ -6,6 +6,8 @@ import inspect
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from .wait import one_line
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -44,9 +46,11 @@ class Creation:
     ``server`` and ``credential`` select the overload window (any strings that tell two of them apart); ``resource``
     is ``pods`` or ``jobs.batch``. The options are those of ``Options``. Raises ``OptionError`` for a wrong one.
 
-    The last four are a proxy's, which sends for other programs. ``seat``: whose place it takes, and keeps if it leaves
-    uncreated, for twice ``retry_after`` seconds or the policy's ``seat_ttl``. ``demand``: what it is charged, where the
-    body does not say. ``named``: its name and id, drawn before; None: they are drawn.
+    Six are a proxy's, which sends for other programs. ``seat``: whose place it takes, and keeps if it leaves uncreated,
+    for twice ``retry_after`` seconds or the policy's ``seat_ttl``. ``demand``: what it is charged, where the body does
+    not say. ``named``: its name and id, drawn before; None: they are drawn. ``relayed``: its credentials can't be
+    fetched anew, while no connection can be made it waits until its ``timeout``, and no line is logged when its caller
+    is put off. ``noticed_at``: when a line said that it waits, for an earlier request of its caller.
     """
 
     server: str
@@ -63,6 +67,8 @@ class Creation:
     retry_after: float = 0.0
     demand: Demand | None = field(default=None, repr=False)
     named: Named | None = field(default=None, repr=False)
+    relayed: bool = False
+    noticed_at: float | None = None
     asked: dict[str, Any] | None = None  # the body as its caller gave it, where a gang's label was added to it
 
     def __post_init__(self) -> None:
@@ -72,7 +78,7 @@ class Creation:
     @property
     def label(self) -> str:
         """How people know it: resource, namespace and name, ``pods team/web-*`` where the name is still to be drawn."""
-        return f"{self.resource} {self.namespace}/{self.name}"
+        return one_line(f"{self.resource} {self.namespace}/{self.name}")
 
     @property
     def name(self) -> str:

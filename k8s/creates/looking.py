@@ -100,7 +100,7 @@ class Looking:
         if lane is Lane.RBAC:
             self._may_look = False
             return self._blind()
-        if lane is Lane.CREDENTIALS and self._may_refresh:
+        if lane is Lane.CREDENTIALS and self._may_refresh and not self.creation.relayed:
             self._may_refresh = False
             return Refresh(LookUp(self.named.name))
         return self._look_again()

@@ -16,6 +16,16 @@ PASSING: Final = "its-turn"
 """The reason of a create that nothing lasting keeps."""
 
 
+LABEL_MAX: Final = 400
+"""Letters: longer than any kind, namespace and name that the server takes."""
+
+
+def one_line(label: str) -> str:
+    """Return a label as one line of plain text: a name is its creator's, and has not been checked by the server yet."""
+    cut = label if len(label) <= LABEL_MAX else label[:LABEL_MAX] + "..."
+    return cut if cut.isprintable() else ascii(cut)[1:-1]
+
+
 @dataclass(frozen=True, slots=True)
 class Wait:
     """One create that waits, and why.
@@ -51,7 +61,7 @@ class Wait:
     @property
     def label(self) -> str:
         """Its kind, namespace and name."""
-        return f"{self.kind} {self.namespace}/{self.name}"
+        return one_line(f"{self.kind} {self.namespace}/{self.name}")
 
     @property
     def why(self) -> str:

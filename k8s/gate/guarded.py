@@ -54,7 +54,8 @@ class Guarded(Follower):
         self.thread: int | None = None  # that waits for it, or runs the loop that does
         self.creation = creation
         self.began = 0.0
-        self.follows = self.noticed = False
+        self.follows = False
+        self.noticed = creation.noticed_at is not None
         self.noted: Any = None  # an observer's own
         self.answer: Answer | None = None
         self.error: BaseException | None = None
@@ -295,8 +296,9 @@ class Guarded(Follower):
 
     def _tell_end(self) -> None:
         self._ledger.note(lambda observer: observer.ended(self))
-        if self.noticed:
-            self._ledger.notices.over(self)
+        if self.noticed and not (self.answer is None and self.creation.relayed):
+            since = self.creation.noticed_at
+            self._ledger.notices.over(self, self.seconds if since is None else self._ledger.timers.now() - since)
 
     def result(self) -> Answer:
         """Return the answer, or raise the error."""

@@ -50,10 +50,13 @@ def read_address(listen: str, option: str = "--listen") -> Address:
     return Address("127.0.0.1" if host.lower() == "localhost" else host, int(port))
 
 
-def bind(address: Address, option: str = "--listen") -> socket.socket:
-    """Return a socket that is bound there, and that nobody is served on yet. Raises ``BindError``."""
+def bind(address: Address, option: str = "--listen", *, private: bool = False) -> socket.socket:
+    """Return a socket that is bound there, and that nobody is served on yet. Raises ``BindError``.
+
+    ``private``: at a path, it is for this user alone; else the umask says for whom.
+    """
     if address.path is not None:
-        return _bind_path(address.path, option)
+        return _bind_path(address.path, option, private=private)
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -66,13 +69,15 @@ def bind(address: Address, option: str = "--listen") -> socket.socket:
     return bound
 
 
-def _bind_path(path: Path, option: str) -> socket.socket:
+def _bind_path(path: Path, option: str, *, private: bool) -> socket.socket:
     """Bind a unix socket; one that a process left behind which is gone is replaced."""
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if path.exists() and stat.S_ISSOCK(path.stat().st_mode) and not _answers(path):
             path.unlink()
         bound.bind(str(path))
+        if private:
+            path.chmod(0o600)  # nobody is let in before it listens
         bound.listen()
     except OSError as error:
         bound.close()

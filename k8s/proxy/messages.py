@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 Headers = list[tuple[bytes, bytes]]
 """In the order in which they came, names as they were written."""
@@ -35,12 +35,16 @@ class Request:
 
 @dataclass(slots=True)
 class Response:
-    """An answer with the whole of its body. The sender frames it: ``headers`` name no length and no connection."""
+    """An answer with the whole of its body. The sender frames it: ``headers`` name no length and no connection.
+
+    ``if_unread`` is called if its caller's connection broke before it can have read the answer.
+    """
 
     status: int
     reason: bytes
     headers: Headers
     body: bytes
+    if_unread: Callable[[], object] | None = field(default=None, repr=False, compare=False)
 
 
 class Upstream(Protocol):

@@ -97,7 +97,7 @@ class _Life:
     async def _serve(self, ends: AsyncExitStack) -> None:
         settings = self._settings
         connections = descriptors_for(settings.connections, IDLE_CONNECTIONS_MAX)
-        bound = bind(settings.listen)
+        bound = bind(settings.listen, private=settings.use_own)
         ends.callback(bound.close)
         for file in (settings.ready_file, settings.listen.path):
             if file is not None:

@@ -66,13 +66,13 @@ class Notices:
         """Stop the lines that come each minute: time is simulated here."""
         self._ticking = True
 
-    def over(self, create: Noticed) -> None:
-        """Write how a create ended. Call it only if ``waits`` wrote a line about it."""
+    def over(self, create: Noticed, seconds: float) -> None:
+        """Write how a create ended, after so many seconds. Call it only if ``waits`` wrote a line about it."""
         if create.answer is None:
             end = f"ended with {type(create.error).__name__}"
         else:
             end = "is in" if create.answer.ok else f"was refused with {create.answer.status}"
-        log.info("%s %s after %.1f s", create.label, end, create.seconds)
+        log.info("%s %s after %.1f s", create.label, end, seconds)
 
     def _tick(self) -> None:
         waiting = [create for create in self._under_way() if create.waits]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.engine.demand import Demand
@@ -14,6 +16,7 @@ from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.creates.naming import Named
 from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
 from backoff_ctrl.k8s.creates.treatments import rejected
+from backoff_ctrl.k8s.creates.wait import one_line
 
 from .callers import identity
 from .choosing import Way
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
     from .kept import KeptCreates
     from .settings import HoldSettings
 
+log = logging.getLogger(__name__)
+
 ROUNDING: Final = 0.001
 CLOSING: Final = "the proxy is shutting down"
 
@@ -54,6 +59,7 @@ class Shared:
     kinds: ChargedKinds
     callers: Callers
     before: HeldBefore
+    noticed: HeldBefore
     kept: KeptCreates
 
     def now(self) -> float:
@@ -74,6 +80,7 @@ class CreateRequest:
         "_shared",
         "caller",
         "identity",
+        "if_unread",
         "sender",
         "task",
     )  # fmt: skip
@@ -92,13 +99,15 @@ class CreateRequest:
         self.sender = Sender(shared.upstream, shared.own, shared.kinds, chosen.target.namespace, request)
         self.sender.names_itself = bool(self._metadata.get("name"))
         self.task: asyncio.Task[Any] | None = None
+        self.if_unread: Callable[[], object] | None = None
+        """What to do if the answer did not reach the caller: its create is kept for the next identical request."""
 
     @property
     def label(self) -> tuple[str, str]:
         """The resource, and the name as far as it is known."""
         metadata = self._metadata
         name = metadata.get("name") or metadata.get("generateName") or self._chosen.target.rest.strip("/")
-        return self._chosen.target.resource, str(name)
+        return self._chosen.target.resource, one_line(str(name))
 
     @property
     def _metadata(self) -> dict[str, Any]:
@@ -180,6 +189,8 @@ class CreateRequest:
             shared.kept.give_back(self._call, kept)
             return come_again(self.label, "an identical create of this caller is under way")
         self._resumed = kept.named
+        if kept.answer is not None:
+            self.if_unread = partial(shared.kept.keep_ended, self._call, kept)
         return kept.answer
 
     def _named(self, manifest: dict[str, Any]) -> Named | None:
@@ -194,7 +205,8 @@ class CreateRequest:
     async def _in_line(self, named: Named | None, demand: Demand | None) -> Answer:
         shared, target = self._shared, self._chosen.target
         settings = shared.settings
-        self._held_before = shared.before.take((target.namespace, self.identity), shared.now())
+        call = (target.namespace, self.identity)
+        self._held_before = shared.before.take(call, shared.now())
         left = max(0.0, settings.hold_total - self._held_before)
         creation = Creation(
             shared.server,
@@ -205,6 +217,8 @@ class CreateRequest:
             timeout=min(patience_of(self.sender.request.head.target, settings.hold), left),
             seat=self.identity,
             retry_after=RETRY_AFTER,
+            relayed=True,
+            noticed_at=shared.noticed.take(call, shared.now()) or None,
             demand=demand,
             named=named,
         )
@@ -215,10 +229,15 @@ class CreateRequest:
         except asyncio.CancelledError as gone:
             driver.cancel(gone)
             self._keep(driver)
+            self._comes_again(driver)
             raise
         self.task.result()  # raises an error of ours
         if driver.answer is None or not driver.answer.ok:
             self._keep(driver)
+        else:
+            kept = Kept(self.task)
+            kept.note_name(driver.machine.named)  # not the answer: it waits as long as the connection lives
+            self.if_unread = partial(shared.kept.keep_ended, self._call, kept)
         return self._told(driver)
 
     def _keep(self, driver: LoopDriver) -> None:
@@ -252,11 +271,23 @@ class CreateRequest:
         shared, settings = self._shared, self._shared.settings
         held = self._held_before + driver.seconds
         if settings.answer == "quota" and error.answer is not None and error.answer.status == 403:
+            self._comes_again(driver)
             return self._refusal or error.answer
         again = settings.answer == "wait" and held < settings.hold_total - ROUNDING
         if again:
             shared.before.put_off((self._chosen.target.namespace, self.identity), held, shared.now())
+        if again or settings.answer != "wait":
+            self._comes_again(driver)
+        elif driver.noticed:
+            log.info("%s is not in: after %.0f s its caller was told not to wait any longer", driver.label, held)
         return not_yet(self.label, error.wait, held, again=again)
+
+    def _comes_again(self, driver: LoopDriver) -> None:
+        """Remember that a line was logged, so that there is one in all, however often the caller comes."""
+        if driver.noticed:
+            shared, since = self._shared, driver.creation.noticed_at
+            call = (self._chosen.target.namespace, self.identity)
+            shared.noticed.put_off(call, driver.began if since is None else since, shared.now())
 
 
 def unnamed(manifest: dict[str, Any]) -> Named:

@@ -69,6 +69,7 @@ class Holding:
             self._kinds,
             Callers(),
             HeldBefore(ttl),
+            HeldBefore(ttl),
             KeptCreates(ttl, ledger.timers.now),
         )
         self._at_end = at_end
@@ -120,7 +121,7 @@ class Holding:
     async def close(self, limit: float = 10.0) -> None:
         """Hand held creates back to their callers, and wait for what was sent, at most ``limit`` seconds."""
         self._closing = True
-        self._gate.cancel_own(CLOSING)
+        self._gate.cancel_own(f"{CLOSING}, and callers are told to come again")
         with suppress(TimeoutError):
             async with asyncio.timeout(limit):
                 await self._idle.wait()
@@ -148,7 +149,9 @@ class Holding:
                 if refused is not None:
                     return response_of(refused, request.head)
                 create = CreateRequest(self._shared, chosen, request)
-                return response_of(await self._counted(create), request.head)
+                response = response_of(await self._counted(create), request.head)
+                response.if_unread = create.if_unread
+                return response
         except Exception as error:  # noqa: BLE001 - law 18
             self._gate.ledger.failed_open(error)
         return await self._ungated(request, create)

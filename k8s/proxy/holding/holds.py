@@ -38,7 +38,10 @@ def _seconds(duration: bytes) -> float | None:
 
 
 class HeldBefore:
-    """How long requests were held that belong to one call: a client repeats what is answered with ``Retry-After``."""
+    """How long requests were held that belong to one call: a client repeats what is answered with ``Retry-After``.
+
+    The same keeps, in another one, when a call was first noticed.
+    """
 
     def __init__(self, ttl: float) -> None:
         """``ttl``: seconds within which a caller comes again."""

@@ -37,7 +37,12 @@ class Kept:
         answer, named = driver.answer, driver.machine.named
         created = answer is not None and answer.ok
         stored = created or resumed or (sent and _may_be_stored(driver))
-        if stored and not self.note_answer(answer) and named is not None and named.name:
+        if stored and not self.note_answer(answer):
+            self.note_name(named)
+
+    def note_name(self, named: Named | None) -> None:
+        """Keep a name that may be stored."""
+        if named is not None and named.name:
             self.named = replace(named, given={}, keyed=True)  # keyed: it is looked up before it is sent
 
     def note_answer(self, answer: Answer | None) -> bool:
@@ -89,6 +94,11 @@ class KeptCreates:
         found = kept[0]
         self._drop(call, found)
         return found
+
+    def keep_ended(self, call: Hashable, kept: Kept) -> None:
+        """Keep a create whose answer was written, but can't have been read."""
+        self._kept.setdefault(call, deque()).append(kept)
+        self._ended(call, kept)
 
     def give_back(self, call: Hashable, kept: Kept) -> None:
         """Keep a create further: who took it has not waited for its end."""

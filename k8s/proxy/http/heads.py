@@ -21,6 +21,13 @@ LOST_CERTIFICATE: Final = (
 )
 
 
+def note_for(status: int, body: bytes) -> bytes:
+    """Return a header line for a caller without credentials that the server refused; empty: it did not, therefore."""
+    if status == 401 or (status == 403 and b"system:anonymous" in body):
+        return LOST_CERTIFICATE
+    return b""
+
+
 def request_head(asked: Asked, host: bytes, prefix: bytes, own: Sequence[bytes], *, answered: bool = False) -> bytes:
     """Return the head of a request for the API server.
 

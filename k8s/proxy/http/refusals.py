@@ -56,8 +56,8 @@ def refusal(status: int, sentence: str, *, close: bool, retry_after: int | None 
     return b"\r\n".join([*lines, b"", body])
 
 
-def whole(response: Response, *, close: bool) -> bytes:
-    """Return an answer as bytes, framed by its length."""
+def whole(response: Response, *, close: bool, note: bytes = b"") -> bytes:
+    """Return an answer as bytes, framed by its length. ``note`` is a whole header line."""
     lines = [b"HTTP/1.1 %d %b" % (response.status, response.reason)]
     for name, value in response.headers:
         low = name.lower()
@@ -67,4 +67,4 @@ def whole(response: Response, *, close: bool) -> bytes:
         lines.append(b"Content-Length: %d" % len(response.body))
     if close:
         lines.append(b"Connection: close")
-    return b"\r\n".join([*lines, b"", response.body])
+    return b"\r\n".join([*lines, note + b"\r\n" + response.body])

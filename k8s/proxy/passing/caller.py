@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from socket import SO_ERROR, SOL_SOCKET
 from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.k8s.proxy.http.refusals import RefusedError, refusal
@@ -15,11 +16,15 @@ from .held import Held
 from .passage import Passage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .shared import Shared
     from .sides import Current, Tunnel
 
 log = logging.getLogger(__name__)
 
+UNREAD_S: Final = 5.0
+"""Seconds in which a connection that breaks says that the answer to a create was not read."""
 BEHIND_MAX: Final = 64 * 1024
 """Bytes that may come behind a request which is being answered; then reading stops."""
 
@@ -37,6 +42,7 @@ class Caller(asyncio.Protocol):
         "_pumping",
         "_taking",
         "_tunnel",
+        "_unread",
         "heard",
         "loop",
         "reader",
@@ -62,6 +68,7 @@ class Caller(asyncio.Protocol):
         self._lingers = False
         self._pumping = False
         self._blocked_writing = False
+        self._unread: tuple[float, Callable[[], object]] | None = None
 
     # The connection.
 
@@ -83,6 +90,7 @@ class Caller(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take in what the creator sends."""
         self.heard = self.loop.time()
+        self._unread = None  # it goes on: what it was told before has arrived
         if self._tunnel is not None:
             self._tunnel.from_caller(data)
         elif self._lingers:
@@ -102,14 +110,37 @@ class Caller(asyncio.Protocol):
         if self._tunnel is not None:
             return self._tunnel.caller_ended()
         if current is None or self._taking or not current.half_closable:
+            self._look_whether_read()
             self._leave()
             return False
         return self.transport.can_write_eof()  # TLS knows no half
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the caller is gone, however
+    def connection_lost(self, exc: Exception | None) -> None:
         """Let what was under way go."""
         self.shared.callers.discard(self)
+        if exc is not None:
+            self._was_unread()
         self._leave()
+
+    def told(self, if_unread: Callable[[], object] | None) -> None:
+        """Remember whom to tell if the connection breaks before the answer that was just written can have been read.
+
+        It may have broken already. An end without a break says nothing: callers that have read all end so, too.
+        """
+        self._unread = None if if_unread is None else (self.loop.time(), if_unread)
+        if self.transport.is_closing():
+            self._was_unread()
+
+    def _look_whether_read(self) -> None:
+        """At the end of what a caller sends: a caller that was gone has refused the bytes of its answer."""
+        connection = self.transport.get_extra_info("socket")
+        if self._unread is not None and connection is not None and connection.getsockopt(SOL_SOCKET, SO_ERROR):
+            self._was_unread()
+
+    def _was_unread(self) -> None:
+        unread, self._unread = self._unread, None
+        if unread is not None and self.loop.time() - unread[0] < UNREAD_S:
+            unread[1]()
 
     def _leave(self) -> None:
         current, self._current = self._current, None
@@ -128,6 +159,8 @@ class Caller(asyncio.Protocol):
         self._blocked_writing = False
         if self._current is not None:
             self._current.emptied()
+        elif not self._lingers:
+            self._pump()
 
     # Requests.
 
@@ -140,6 +173,8 @@ class Caller(asyncio.Protocol):
         while parts:
             current = self._current
             if current is None:
+                if self._blocked_writing:
+                    break  # no request is begun for a caller that does not read its answers
                 kind, value = parts.popleft()
                 if kind is Part.HEAD:
                     assert isinstance(value, Asked)
@@ -165,12 +200,16 @@ class Caller(asyncio.Protocol):
         self._pumping = False
         self._amid = (self._amid or self.heard) if self.reader.amid_head else 0.0
         self._regulate()
+        self._end_if_done()
 
     def _begin(self, asked: Asked) -> None:
         """Start a request: it is held, or it passes."""
         shared = self.shared
         if shared.local_hosts_only and not is_loopback((asked.head.get(b"host") or b"").decode("latin-1")):
             self.refuse(RefusedError(403, "this proxy adds its own credentials: call it by a name of this machine"))
+            return
+        if shared.local_hosts_only and _comes_from_elsewhere(asked.head.get(b"origin")):
+            self.refuse(RefusedError(403, "this proxy adds its own credentials: pages of other sites may not use them"))
             return
         self._taking = True
         if self._reads(asked):
@@ -242,7 +281,14 @@ class Caller(asyncio.Protocol):
             self.reader.feed(behind)
         self.heard = self.loop.time()
         self._pump()
-        if self.sends_no_more and self._current is None:
+
+    def _end_if_done(self) -> None:
+        """Close once nothing is left to answer to a caller that sends nothing more; what is not whole never will be."""
+        current = self._current
+        if not self.sends_no_more or self.reader.parts or self._lingers or self._tunnel is not None:
+            return
+        if current is None or self._taking or not current.half_closable:
+            self._leave()
             self.transport.close()
 
     def refuse(self, error: RefusedError) -> None:
@@ -280,6 +326,8 @@ class Caller(asyncio.Protocol):
             stop = self._tunnel.blocked
         elif self._taking:
             stop = current is not None and current.blocked
+        elif current is None:
+            stop = self._blocked_writing
         else:
             stop = len(self._behind) + len(self.reader.rest) > BEHIND_MAX  # till then: a caller may hang up
         if stop != self._paused and not self.transport.is_closing():
@@ -301,7 +349,10 @@ class Caller(asyncio.Protocol):
         elif self._tunnel is not None:
             return
         elif self._current is None:
-            if self._amid and now - self._amid > limits.head_s:
+            if self._blocked_writing:
+                if waited > limits.idle_s:
+                    self.transport.abort()  # it reads nothing: there is no end that it would take
+            elif self._amid and now - self._amid > limits.head_s:
                 self.refuse(RefusedError(408, f"the head of the request took longer than {limits.head_s:g} s"))
             elif not self._amid and waited > limits.idle_s:
                 self.transport.close()
@@ -319,3 +370,8 @@ class Caller(asyncio.Protocol):
                 self.transport.close()
         elif self._current.endless:
             self.transport.close()
+
+
+def _comes_from_elsewhere(origin: bytes | None) -> bool:
+    """Say whether a browser sent a request for a page of another site; programs send no ``Origin``, or this address."""
+    return origin is not None and not is_loopback(origin.partition(b"://")[2].decode("latin-1"))

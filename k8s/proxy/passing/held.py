@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from backoff_ctrl.k8s.proxy.http.heads import note_for
 from backoff_ctrl.k8s.proxy.http.refusals import CONTINUE, refusal, whole
 from backoff_ctrl.k8s.proxy.messages import Request
 
@@ -71,7 +72,15 @@ class Held:
             return
         error = task.exception()
         if error is None:
-            caller.transport.write(whole(task.result(), close=close))
+            response = task.result()
+            if caller.transport.is_closing():  # it went in this very moment: uvloop takes no bytes any more
+                caller.told(response.if_unread)
+                caller.finished(self, close=True)
+                return
+            known = self._asked.has_credentials or caller.shared.server.uses_own
+            note = b"" if known else note_for(response.status, response.body)
+            caller.transport.write(whole(response, close=close, note=note))
+            caller.told(response.if_unread)
         else:
             log.error("a create failed inside the proxy", exc_info=error)
             caller.shared.counts.failed += 1

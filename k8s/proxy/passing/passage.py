@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.k8s.proxy.http.answers import Framing, WholeBody
-from backoff_ctrl.k8s.proxy.http.heads import LOST_CERTIFICATE, answer_head, request_head
+from backoff_ctrl.k8s.proxy.http.heads import answer_head, note_for, request_head
 from backoff_ctrl.k8s.proxy.http.refusals import refusal
 from backoff_ctrl.k8s.proxy.upstream.asking import REPEATABLE
 from backoff_ctrl.k8s.proxy.upstream.pool import Unreachable
@@ -179,18 +179,12 @@ class Passage:
             return
         self._answer = head
         self._close = self._asked.closing or caller.closes or head.framing is Framing.CLOSE
-        note = b"" if self._asked.has_credentials or self._own_lines else self._note(head, body)
+        note = b"" if self._asked.has_credentials or self._own_lines else note_for(head.status, body)
         out = answer_head(head, raw, closing=self._close, note=note)
         caller.transport.write(out + body if body else out)
         self._watch(head, raw, body)
         if whole:
             self._finish()
-
-    def _note(self, head: AnswerHead, body: bytes) -> bytes:
-        """Return a header line for a caller that is not known to the server: its certificate stayed here."""
-        if head.status == 401 or (head.status == 403 and b"system:anonymous" in body):
-            return LOST_CERTIFICATE
-        return b""
 
     def _watch(self, head: AnswerHead, raw: bytes, body: bytes) -> None:
         """Keep the answer if the room of held creates wants to see it."""

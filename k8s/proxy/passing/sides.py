@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from backoff_ctrl.k8s.proxy.http.requests import Asked, RequestReader
 
@@ -79,6 +80,9 @@ class Waiting(Protocol):
 
     def pass_on(self, asked: Asked, *, continued: bool = False) -> Current:
         """Let the present request pass to the API server."""
+
+    def told(self, if_unread: Callable[[], object] | None) -> None:
+        """Call ``if_unread`` if the connection breaks before the answer that was just written can have been read."""
 
     def skip(self) -> None:
         """Throw the rest of the present request away if all of it has come."""

@@ -35,7 +35,7 @@ class ApiServer:
         self.place = place
         self.host = place.netloc
         self.prefix = place.prefix.encode()
-        self._use_own = use_own
+        self.uses_own = use_own
         self._callers = Pool(place, Trust(place, own=False))
         self._account = Account(place)
         self._mine = Pool(place, Trust(place, own=True)) if place.certificate and place.tls else self._callers
@@ -52,7 +52,7 @@ class ApiServer:
 
     def way(self, *, has_credentials: bool) -> tuple[Pool, tuple[bytes, ...]]:
         """Return the connections for a caller's request, and the header lines to add to it."""
-        if has_credentials or not self._use_own:
+        if has_credentials or not self.uses_own:
             return self._callers, ()
         return self._mine, self._account.lines()
 

@@ -307,6 +307,51 @@ async def test_an_outcome_that_stays_unknown_is_cleared_up_by_the_repeat() -> No
 
 
 @in_virtual_time
+async def test_an_answer_that_was_not_read_is_found_by_the_next_request_alone() -> None:
+    """A connection broke while the 201 was written: the repeat makes no second object, the request after it does."""
+    async with proxied(5) as proxy:
+        first = await proxy.post(pod())
+        assert first.if_unread is not None
+        first.if_unread()
+        again = await proxy.post(pod())
+        assert name_of(again) == name_of(first)
+        assert again.if_unread is not None
+        again.if_unread()
+        assert name_of(await proxy.post(pod())) == name_of(first)
+        assert name_of(await proxy.post(pod())) != name_of(first)
+        assert len(proxy.server.pods()) == len(proxy.server.posts()) == 2
+
+
+@in_virtual_time
+async def test_refused_credentials_are_sent_once() -> None:
+    """A proxy has no others."""
+    async with proxied(5) as proxy:
+        refused = answered(401, b'{"kind":"Status","code":401,"reason":"Unauthorized"}', "application/json")
+        proxy.server.refuse = lambda request: refused if request.head.method == b"POST" else None
+        assert (await proxy.post(pod())).status == 401
+        assert len(proxy.server.posts()) == 1
+
+
+@in_virtual_time
+async def test_an_api_server_that_is_away_costs_no_place() -> None:
+    """It is waited for as room is; then the caller comes again, and stands where it stood."""
+    async with proxied(2, HoldSettings(hold=300.0, hold_total=900.0)) as proxy:
+        assert (await proxy.post(pod("met"))).status == 201
+        proxy.server.down = True
+        first = proxy.post(pod("first"))
+        await asyncio.sleep(1)
+        second = proxy.post(pod("second"))
+        response = await first
+        assert (response.status, header(response, b"retry-after")) == (429, b"1")
+        again = proxy.post(pod("first"))
+        await asyncio.sleep(0.1)
+        proxy.server.down = False
+        assert name_of(await again) == "first"
+        assert (await second).status == 429
+        assert proxy.server.pods() == ["first", "met"]
+
+
+@in_virtual_time
 async def test_two_identical_requests_at_once_are_two_creates_unless_the_name_is_fixed() -> None:
     """Two workers may want two pods; of one name the server decides."""
     async with proxied(5) as proxy:

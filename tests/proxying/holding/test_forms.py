@@ -10,7 +10,7 @@ import pytest
 
 from backoff_ctrl.k8s.answers.rejections import read_rejection, rejection_of
 from backoff_ctrl.k8s.charges.footprint import footprint
-from backoff_ctrl.k8s.proxy.holding.forms import lean, manifest_in, readable
+from backoff_ctrl.k8s.proxy.holding.forms import READ_MAX, lean, manifest_in, readable
 from backoff_ctrl.k8s.proxy.holding.sending import received
 from backoff_ctrl.k8s.proxy.holding.status_message import status_message
 from backoff_ctrl.k8s.proxy.messages import Head, Request, Response
@@ -96,6 +96,14 @@ def charged(manifest: Any) -> object:
 def test_what_is_no_manifest_is_not_read(body: bytes) -> None:
     """It is sent as it is, and the server says what is wrong with it."""
     assert manifest_in(Request(Head(b"POST", PODS, []), body), "pods") is None
+
+
+def test_a_body_that_would_take_long_is_not_read() -> None:
+    """It is sent as it is, and waits if a quota refuses it: nobody else waits for its reading."""
+    for size, is_read in ((READ_MAX - 100, True), (READ_MAX, False)):
+        body = b'{"metadata":{"name":"%b"},"spec":{}}' % (b"x" * size)
+        request = Request(Head(b"POST", PODS, [(b"Content-Type", b"application/json")]), body)
+        assert (manifest_in(request, "pods") is not None) is is_read
 
 
 def test_a_compressed_body_is_not_read() -> None:

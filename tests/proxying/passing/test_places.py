@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -131,6 +132,18 @@ def test_a_socket_that_was_left_behind_is_replaced(tmp_path: Path) -> None:
         bind(read_address(f"unix:{tmp_path}/f"))
     with bind(read_address("127.0.0.1:0")) as bound, pytest.raises(BindError, match="Address already in use"):
         bind(read_address(f"127.0.0.1:{bound.getsockname()[1]}"))
+
+
+def test_a_socket_with_our_credentials_is_for_this_user_alone(tmp_path: Path) -> None:
+    """Whatever the umask lets others do."""
+    before = os.umask(0)
+    try:
+        with bind(read_address(f"unix:{tmp_path}/s"), private=True):
+            assert (tmp_path / "s").stat().st_mode & 0o777 == 0o600
+        with bind(read_address(f"unix:{tmp_path}/t")):
+            assert (tmp_path / "t").stat().st_mode & 0o777 == 0o777
+    finally:
+        os.umask(before)
 
 
 def test_descriptors_limit_connections(monkeypatch: pytest.MonkeyPatch) -> None:
