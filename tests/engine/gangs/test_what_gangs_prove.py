@@ -5,7 +5,7 @@ from __future__ import annotations
 from backoff_ctrl.engine import Created, Demand, Request
 from tests.engine.gangs.test_the_whole import watched
 from tests.engine.gangs.test_unwatched import read
-from tests.timeline import NS, ONE, Timeline, amounts_of
+from tests.timeline import NS, ONE, Timeline, amounts_of, state_of
 
 
 def test_a_rise_of_used_confirms_nothing_that_is_reserved() -> None:
@@ -47,10 +47,10 @@ def test_what_only_a_reservation_blocks_is_not_probed() -> None:
     assert line.gang_of(request).covered
     rival = line.submit(1)
     line.later(30)
-    assert rival.state == "waiting"
+    assert state_of(rival) == "waiting"
     line.controller.give_back(line.gang_of(request), line.now)
     line.advance()
-    assert rival.state == "sent"
+    assert state_of(rival) == "sent"
 
 
 def test_the_memory_keeps_no_reservations() -> None:
