@@ -126,7 +126,7 @@ class LoopDriver(Driver):
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         hands = _LoopHands(transport, gate._in_flight)  # noqa: SLF001 - its own driver
         super().__init__(gate, gate.ledger, creation, hands, self._stop, gate._names)  # noqa: SLF001
-        self.thread = threading.get_ident()
+        self.thread = hands.thread
 
     async def run(self) -> None:
         """Drive the create to its end, which is then in ``answer`` or ``error``. Raises only if it is cancelled."""
@@ -145,25 +145,25 @@ class LoopDriver(Driver):
 class _LoopHands:
     """Steps run in the loop. Each call of the transport is a task of its own, so that no cancellation reaches it."""
 
-    __slots__ = ("_in_flight", "_loop", "_thread", "_transport", "lists_quotas")
+    __slots__ = ("_in_flight", "_loop", "_transport", "lists_quotas", "thread")
 
     def __init__(self, transport: AsyncTransport, in_flight: set[asyncio.Task[None]]) -> None:
         self.lists_quotas = hasattr(transport, "list_quotas")  # a runtime-checkable protocol would take 3.5 us
         self._transport = transport
         self._in_flight = in_flight
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
+        self.thread = threading.get_ident()
 
     def post(self, step: Callable[[], object]) -> None:
         if self._loop.is_closed():
             raise GateClosed("the event loop of the create was closed before the create had ended")
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() == self.thread:
             self._loop.call_soon(step)
         else:
             self._loop.call_soon_threadsafe(step)
 
     def now(self, step: Callable[[], object]) -> None:
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() == self.thread:
             step()
         else:
             self.post(step)

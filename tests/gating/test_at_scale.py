@@ -124,7 +124,7 @@ async def test_overload_is_waited_out_as_the_server_asks(sandbox: BackgroundSand
 @pytest.mark.parametrize(("way", "most"), [("threads", 2850), ("async_req", 2400), ("asyncio", 2400)])
 def test_a_waiting_create_takes_little_memory(way: str, most: int) -> None:
     """The gate's own part in bytes, beside the client's copy of the body; `make bench` prints both."""
-    command = [sys.executable, str(ROOT / "benchmarks" / "waiting_creates.py"), way, "100"]
+    command = [sys.executable, str(ROOT / "benchmarks" / "waiting_creates.py"), way, "400"]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=100)
     assert 330 < json.loads(done.stdout)["gate"] < most
 
