@@ -12,6 +12,7 @@ from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 from .containers import finish_containers, object_at
 from .scheduling import schedule
 from .status import ADJUSTED, PRIMARY_CONTAINER
+from .template import on_template
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
@@ -91,6 +92,8 @@ def _primary(task: TaskContext, names: list[str], *, needs_primary: bool) -> str
 def _pod(spec: JSON, metadata: JSON, primary: str, task: TaskContext, path: str) -> JSON:
     """Return the pod with all that the platform and the run add."""
     config = task.config
+    if task.pod_template is not None:
+        spec, metadata = on_template(spec, metadata, primary, task.pod_template)
     lowered = finish_containers(spec, primary, task, path)
     if lowered:
         metadata["annotations"][ADJUSTED] = "; ".join(lowered)

@@ -34,7 +34,7 @@ def finish_containers(spec: JSON, primary: str, task: TaskContext, path: str) ->
                 container["resources"] = {**own, **asked.manifest}
             lowered += [f"container {container['name']}: {each}" for each in asked.lowered]
             _set_environment(container, task, at, is_primary=is_primary)
-            _set_defaults(container, task.config)
+            _set_defaults(container, task.config, is_primary=is_primary)
     return lowered
 
 
@@ -75,10 +75,11 @@ def _variables(parent: Mapping[str, Any], path: str) -> list[JSON]:
     return [deepcopy(dict(each)) for each in found]
 
 
-def _set_defaults(container: JSON, config: K8sPluginConfig) -> None:
+def _set_defaults(container: JSON, config: K8sPluginConfig, *, is_primary: bool) -> None:
+    """Set what neither the task nor the run says; a sidecar's security is its user's affair, as in Flyte."""
     if config.image_pull_policy:
         container.setdefault("imagePullPolicy", config.image_pull_policy)
-    if config.default_security_context is not None:
+    if is_primary and config.default_security_context is not None:
         container.setdefault("securityContext", deepcopy(config.default_security_context))
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # why it failed is told with the phase
 

@@ -124,7 +124,7 @@ async def test_statuses_mean_the_same_once_they_are_stored(api: Api, room: Room)
         listed = row["spec"].get("containers") or row["status"].get("containerStatuses") or [{"name": "main"}]
         body = {
             "metadata": {**row["metadata"], "name": f"p{number}", "namespace": room.namespace},
-            "spec": {"containers": [{"name": each["name"], "image": "x"} for each in listed]},
+            "spec": {"containers": [{"name": name, "image": "x"} for name in {each["name"]: 0 for each in listed}]},
         }
         async with at_once:
             made = await room.create("pods", body)
