@@ -40,8 +40,7 @@ def pod_of_container(task: TaskContext) -> JSON:
 def pod_of_template(task: TaskContext, *, needs_primary: bool) -> JSON:
     """Return the pod of a task with a pod template; ``needs_primary``: its end is that of one of its containers.
 
-    Where all containers have to succeed, the run's resources and environment go to the only container, or to the
-    primary one if the task names it. Raises ``TaskSpecError``.
+    Raises ``TaskSpecError``.
     """
     if task.spec.get("podTemplate") is None:
         raise TaskSpecError("spec.podTemplate", f"a task of type {task.type} needs a pod template: metadata and spec")

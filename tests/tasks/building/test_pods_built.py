@@ -203,6 +203,13 @@ def test_environment() -> None:
     ]
 
 
+def test_variables_of_a_run_without_a_primary_container() -> None:
+    """They are for all of its containers."""
+    made = built("pod", {"podTemplate": TWO, "env": [{"name": "A", "value": "run"}]})
+
+    assert [each["env"] for each in made["spec"]["containers"]] == [[{"name": "A", "value": "run"}]] * 2
+
+
 BASE: JSON = {
     "template": {
         "metadata": {"labels": {"team": "base", "from": "base"}},
@@ -330,6 +337,7 @@ BAD = [
     ("pod", {"podTemplate": {"spec": {"containers": ["x"]}}}, "spec.podTemplate.spec.containers[0]", "must be an object"),
     ("pod", {"podTemplate": {"spec": {"containers": [{"image": "x"}]}}}, "spec.podTemplate.spec.containers[0].name", "needs a name"),
     ("pod", {"podTemplate": {**TWO, "metadata": {"labels": [1]}}}, "spec.podTemplate.metadata.labels", "must be an object"),
+    ("pod", {"podTemplate": TWO, "resources": {"limits": {"cpu": 1}}}, "spec.resources", "no container is the primary one"),
     ("pod", {"podTemplate": TWO, "primaryContainer": "gone"}, "spec.primaryContainer", "there is no container gone: choose of main, side"),
     ("sidecar", {"podTemplate": TWO}, "spec.primaryContainer", "say whose end is the task's: choose of main, side"),
     ("container", {"container": IMAGE, "accelerator": {"device": "a100"}}, "spec.accelerator", "no container asks for a GPU"),
