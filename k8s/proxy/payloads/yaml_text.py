@@ -29,6 +29,7 @@ LONGEST_NUMBER: Final = 100
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TEXT: Final = "tag:yaml.org,2002:str"
 _NUMBERS: Final = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
+_SCALARS: Final = _NUMBERS | {f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "binary", "timestamp")}
 _PLAIN: Final = frozenset({None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
 """Tags of objects and lists; any other makes something else of them."""
 _NULL: Final = "tag:yaml.org,2002:null"
@@ -131,6 +132,8 @@ class _Document:
             return event.value
         if tag in _NUMBERS and len(event.value) > LONGEST_NUMBER:
             raise PayloadError(f"the body has a number of more than {LONGEST_NUMBER} characters")
+        if tag not in _SCALARS:
+            raise PayloadError("the body has a value with a tag that is not read")
         return self._scalars.construct_object(yaml.ScalarNode(tag, event.value))
 
 
