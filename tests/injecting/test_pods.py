@@ -240,7 +240,7 @@ def test_what_is_no_review_is_refused_with_a_sentence(body: bytes) -> None:
         answer(body, SETTINGS)
 
 
-JUNK = st.recursive(
+JUNK: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3)
     | st.dictionaries(
@@ -260,7 +260,7 @@ def test_no_pod_is_ever_refused_whatever_it_holds(junk: object) -> None:
     assert document["response"]["allowed"] is True
 
 
-LEAF = st.none() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=1) | st.just({})
+LEAF: st.SearchStrategy[Any] = st.none() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=1) | st.just({})
 ODD = {
     "ports": st.lists(st.fixed_dictionaries({}, optional={"containerPort": LEAF}), max_size=2) | LEAF,
     "env": st.lists(st.fixed_dictionaries({}, optional={"name": LEAF, "value": LEAF}), max_size=2) | LEAF,
