@@ -140,7 +140,7 @@ def test_the_quality_of_service_stays_and_the_charge_grows_by_what_the_sidecar_a
     resources: Pod | None, quality: str, asked: Pod
 ) -> None:
     """Quotas may be scoped by it, and quotas of limits demand amounts of every container."""
-    given = pod(container(**({} if resources is None else {"resources": resources})))
+    given = pod(container() if resources is None else container(resources=resources))
     made = injected(given)
     assert quality_of(given["spec"]) == quality_of(made["spec"]) == Quality(quality)
     assert sidecar_of(made)["resources"] == asked
@@ -260,7 +260,9 @@ def test_no_pod_is_ever_refused_whatever_it_holds(junk: object) -> None:
     assert document["response"]["allowed"] is True
 
 
-LEAF: st.SearchStrategy[Any] = st.none() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=1) | st.just({})
+LEAF: st.SearchStrategy[Any] = (
+    st.none() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=1) | st.just({})
+)
 ODD = {
     "ports": st.lists(st.fixed_dictionaries({}, optional={"containerPort": LEAF}), max_size=2) | LEAF,
     "env": st.lists(st.fixed_dictionaries({}, optional={"name": LEAF, "value": LEAF}), max_size=2) | LEAF,
