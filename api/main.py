@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "demo": ("backoff_ctrl.api.demo.command:command", "Compare plain retries with the gate on a recorded workload."),
     "sandbox": ("backoff_ctrl.api.commands.sandbox:command", "Run an embedded API server with quota admission."),
     "proxy": ("backoff_ctrl.api.commands.proxy:command", "Stand between creators and the API server: the sidecar."),
+    "inject": ("backoff_ctrl.api.injection.command:command", "Give pods the sidecar: the admission webhook."),
     "holders": (
         "backoff_ctrl.api.commands.holding.command:command",
         "Show who holds each quota, and what would free it.",
