@@ -1,4 +1,4 @@
-"""TLS mode's directories where somebody else has written, too: nothing of the proxy's is read, changed or given away."""
+"""TLS mode's directories where somebody else writes, too: nothing of the proxy's is read, changed or given away."""
 
 from __future__ import annotations
 
