@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.plugins.following.events import EventBook
+from backoff_ctrl.k8s.plugins.following.monitor import Monitor
 from backoff_ctrl.k8s.plugins.following.watches import Watches
 from backoff_ctrl.k8s.plugins.marks import key_of
 from backoff_ctrl.k8s.plugins.phases import failed, not_ready
@@ -85,7 +87,9 @@ class PluginManager:
         self.gate = self._given_gate or AsyncGate(ledger=share.ledger, mode=mode)
         self._stack.push_async_callback(self.gate.drain)
         objects = Objects(session)
-        self.watches = Watches(session, self.store, self._changed)
+        self.monitor = Monitor(self._is_terminal)
+        events = EventBook(self._wake)
+        self.watches = Watches(session, self.store, self._changed, self._wake, events)
         self._stack.push_async_callback(self.watches.aclose)
         host, given = self._configuration.host, (objects, self.watches, self.counts)
         self.launcher = Launcher(self.gate, host, self.store, self._wake, *given)
@@ -194,10 +198,18 @@ class PluginManager:
             self.counts.failures[plugin, info.phase.title, info.error.code] += 1
         return Handled(info, known.reporting(info).json())
 
-    def _changed(self, _: Kind, resource: JSON, gone: bool) -> None:
+    def _is_terminal(self, kind: Kind, resource: JSON) -> bool:
+        entry = next((each for each in self.registry.entries() if each.resource_to_watch == kind), None)
+        try:
+            return entry is not None and PluginCalls(entry, self.counts).is_terminal(resource)
+        except PluginBugError:
+            return False
+
+    def _changed(self, kind: Kind, resource: JSON, gone: bool) -> None:
         key = key_of(resource)
         if key is None:
             return
+        self.monitor.changed(kind, resource, gone)
         if not gone:
             self.launcher.seen(key, resource)
         self._wake(key)
