@@ -13,6 +13,8 @@ from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.kinds import container, pod, sidecar
 from backoff_ctrl.k8s.plugins.protocol import PluginEntry, TaskContext, TaskMetadata, TaskSpecError
+from backoff_ctrl.k8s.tasks.model import API_VERSION
+from backoff_ctrl.k8s.tasks.reading import read_task, spec_json
 
 CONFIG = K8sPluginConfig.model_validate(
     {
@@ -112,3 +114,16 @@ def built_or_refused(entry: PluginEntry, spec: dict[str, Any]) -> dict[str, Any]
         return built(entry, spec)
     except TaskSpecError as error:
         return error
+
+
+def test_all_that_plugins_read_of_a_task_may_be_written_in_one() -> None:
+    """The model of tasks knows each of these fields, and hands them on as they were written."""
+    for entry, spec in TASKS:
+        written = {
+            "apiVersion": API_VERSION,
+            "kind": "Task",
+            "metadata": {"name": "t"},
+            "spec": {"type": entry.id, **spec},
+        }
+        kept = spec_json(read_task(written))
+        assert {key: kept[key] for key in spec} == spec
