@@ -136,7 +136,10 @@ class _Life:
             if not why:
                 return True
             if loop.time() > deadline or not server.may_come:
-                raise PlaceError(f"the API server at {self._settings.place.url} can't be used: {why}")
+                raise PlaceError(
+                    f"the API server at {self._settings.place.url} can't be used: {why}; "
+                    "start it, or correct --upstream or --kubeconfig"
+                )
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._over.wait(), _RETRY)
         return False
