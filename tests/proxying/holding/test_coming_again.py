@@ -14,10 +14,10 @@ from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from tests.proxying.holding.in_memory import (
     PODS,
     answered,
+    hang_up,
     header,
     in_virtual_time,
     name_of,
-    now,
     pod,
     proxied,
     status_in,
@@ -25,19 +25,12 @@ from tests.proxying.holding.in_memory import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.proxy.messages import Response
     from tests.proxying.holding.in_memory import Proxied
 
 FORBIDDEN = (
     b'{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"pods is '
     b'forbidden: User \\"ann\\" cannot get resource \\"pods\\" in API group \\"\\" in the namespace \\"team\\""}'
 )
-
-
-async def hang_up(task: asyncio.Task[Response]) -> None:
-    task.cancel()
-    await asyncio.wait({task})
-    assert task.cancelled()
 
 
 def seats(proxy: Proxied) -> int:
@@ -141,69 +134,6 @@ def test_a_caller_is_known_by_its_account_and_what_it_asks_for(again: dict[str, 
             await asyncio.wait({ahead, behind})
 
     run_virtual(check())
-
-
-@in_virtual_time
-async def test_short_time_outs_meet_no_more_refusals_than_long_ones() -> None:
-    """Law 20: with its place kept, a caller that gives up after 2 s gets in when one that stays would."""
-    async with proxied(4, HoldSettings(hold=8)) as proxy:
-        names = await proxy.fill(4)
-        proxy.watch()
-        loop, got_in = asyncio.get_running_loop(), {}
-
-        async def creator(name: str, patience: float) -> None:
-            while True:
-                task = proxy.post(pod(name), token=name)
-                done, _ = await asyncio.wait({task}, timeout=patience)
-                if done and task.result().status == 201:
-                    got_in[name] = now()
-                    return
-                if not done:
-                    await hang_up(task)
-                await asyncio.sleep(0.01)
-
-        tasks = []
-        for number in range(4):
-            tasks.append(loop.create_task(creator(f"{'short' if number % 2 else 'long'}-{number}", 2.0 - number % 2)))
-            await asyncio.sleep(0.05)
-        for name in names:
-            await asyncio.sleep(7.5)
-            await proxy.delete(name)
-        await asyncio.wait(tasks)
-        assert list(got_in) == ["long-0", "short-1", "long-2", "short-3"]
-        assert len(proxy.server.posts()) == 4, "and none was refused"
-
-
-def test_short_time_outs_ask_the_server_no_more_often_where_only_refusals_teach() -> None:
-    """Four creators and a quota of one pod that is free every 5 s: who comes again each second probes no more."""
-    sent = {}
-    for patience in (1.0, 100.0):
-
-        async def check(patience: float = patience) -> None:
-            async with proxied(1, HoldSettings(hold=100, hold_total=100)) as proxy:
-                (newest,) = await proxy.fill(1)
-
-                async def creator(name: str) -> None:
-                    while True:
-                        task = proxy.post(pod(name), token=name)
-                        done, _ = await asyncio.wait({task}, timeout=patience)
-                        if done and task.result().status == 201:
-                            return
-                        if not done:
-                            await hang_up(task)
-
-                tasks = [asyncio.create_task(creator(f"c-{number}")) for number in range(4)]
-                for _ in tasks:
-                    await asyncio.sleep(5)
-                    await proxy.delete(newest)
-                    while not proxy.server.pods():  # noqa: ASYNC110 - time is virtual
-                        await asyncio.sleep(0.1)
-                    (newest,) = proxy.server.pods()
-                await asyncio.wait(tasks)
-                sent[patience] = len(proxy.server.posts())
-
-        run_virtual(check())
-    assert 4 <= sent[1.0] <= sent[100.0], sent
 
 
 # -- after it was sent ---------
