@@ -30,6 +30,7 @@ from .metadata import is_label_value
 from .objects import ClusterError, Objects
 from .outcomes import CORRUPTED_STATE, NO_PLUGIN, NOT_BUILT, PLUGIN_FAILED, system_failure
 from .plugin_calls import PluginBugError, PluginCalls
+from .pod_templates import PodTemplates
 from .state import Stage, State, StateError, read_state
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class PluginManager:
         self._stack.callback(_unshow, share.ledger, figures)
         self._checker = Checker(self.launcher, self._now, *given)
         self._ender = Ender(self.launcher, *given)
+        self._templates = PodTemplates(objects, self._now)
         return self
 
     async def __aexit__(
@@ -182,6 +184,7 @@ class PluginManager:
 
     async def _step(self, task: TaskContext, plugin: PluginCalls, known: State) -> tuple[State, PhaseInfo]:
         if known.stage is not Stage.STARTED:
+            task = await self._templates.complete(task)
             known, info = self.launcher.step(task, plugin, known, self._now())
             if known.stage is not Stage.STARTED:
                 return known, info
