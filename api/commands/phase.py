@@ -73,37 +73,28 @@ def _time(text: str) -> datetime:
 
 def _settings(config: str | None) -> tuple[K8sPluginConfig, Registry]:
     """Return the platform's settings, and the plugins with the operators that they describe."""
-    from pydantic import ValidationError  # noqa: PLC0415 - slow to load
-
     from backoff_ctrl.k8s.plugins.builtin import registry  # noqa: PLC0415 - loads pydantic
-    from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig  # noqa: PLC0415 - likewise
-    from backoff_ctrl.k8s.plugins.generic.config import OperatorConfigError, in_words  # noqa: PLC0415 - likewise
-    from backoff_ctrl.k8s.plugins.generic.loading import configured, generic_section  # noqa: PLC0415 - likewise
+    from backoff_ctrl.k8s.plugins.config.loading import ConfigError, load_settings  # noqa: PLC0415 - likewise
+    from backoff_ctrl.k8s.plugins.generic.config import OperatorConfigError  # noqa: PLC0415 - likewise
+    from backoff_ctrl.k8s.plugins.generic.loading import configured  # noqa: PLC0415 - likewise
     from backoff_ctrl.k8s.plugins.generic.plugin import entry_of  # noqa: PLC0415 - likewise
 
-    if config is None:
-        return K8sPluginConfig(), registry()
-    document = _configuration(config)
+    path = None if config is None else Path(config)
     try:
-        operators = configured(generic_section(document), Path(config).parent, f"{config}: plugins.generic")
-        settings = K8sPluginConfig.model_validate((document.get("plugins") or {}).get("k8s") or {})
-    except OperatorConfigError as error:
-        raise BadInput(str(error)) from None
-    except ValidationError as error:
-        raise BadInput(in_words(error, f"{config}: plugins.k8s")) from None
-    return settings, registry(operators=[entry_of(each) for each in operators])
-
-
-def _configuration(config: str) -> JSON:
-    """Return the settings as they are written."""
-    try:
-        documents = load_manifests(read_source(config), config)
-    except ManifestError as error:
-        raise BadInput(str(error)) from None
-    plugins = documents[0].get("plugins")
-    if len(documents) > 1 or not isinstance(plugins, dict):
-        raise BadInput(f"{config}: must be one document with the key plugins, and below it k8s or generic")
-    return documents[0]
+        settings = load_settings(path)
+        operators = configured(
+            settings.plugins.generic,
+            Path() if path is None else path.parent,
+            f"{config or 'environment'}: plugins.generic",
+        )
+    except (ConfigError, OperatorConfigError) as error:
+        raise BadInput(str(error) if config is None else f"--config: {error}") from None
+    chosen = settings.tasks.task_plugins
+    return settings.k8s, registry(
+        enabled=chosen.enabled_plugins,
+        defaults=chosen.default_for_task_types,
+        operators=[entry_of(each) for each in operators],
+    )
 
 
 def _chosen(objects: list[JSON], plugins: Registry, task_type: str | None, where: str) -> tuple[JSON, PluginEntry]:

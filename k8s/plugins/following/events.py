@@ -36,7 +36,7 @@ class Occurrence(NamedTuple):
     when: datetime
     version: int
     uid: str
-    count: int
+    times: int
     text: str
 
 
@@ -88,7 +88,7 @@ class EventBook:
             if len(self._unclaimed) > UNCLAIMED_MAX:
                 self._unclaimed.popitem(last=False)
         known = events.get(found.uid)
-        if known is not None and known.count >= found.count:
+        if known is not None and known.times >= found.times:
             return
         events[found.uid] = found
         if len(events) > OF_ONE_MAX:
@@ -99,12 +99,12 @@ class EventBook:
     def news(self, uid: str, told: Mapping[str, int]) -> tuple[tuple[Reason, ...], dict[str, int]]:
         """Return what was not told yet, oldest first, and what is told with it."""
         events = self._events.get(uid, {})
-        new = sorted(each for each in events.values() if each.count > told.get(each.uid, 0))
+        new = sorted(each for each in events.values() if each.times > told.get(each.uid, 0))
         if not new:
             return (), dict(told)
         still = {each: count for each, count in told.items() if each in events} if events else dict(told)
         reasons = tuple(Reason(each.text, each.when) for each in new)
-        return reasons, still | {each.uid: each.count for each in new}
+        return reasons, still | {each.uid: each.times for each in new}
 
 
 def _occurrence(event: JSON) -> Occurrence | None:
