@@ -34,6 +34,10 @@ COMMANDS: Final = {
         "Show who holds each quota, and what would free it.",
     ),
     "serve": ("backoff_ctrl.api.status.command:command", "Serve the cluster's page: status API, live page, metrics."),
+    "task": (
+        "backoff_ctrl.api.commands.tasks.command:command",
+        "Run tasks: each create waits for quota, failures are retried.",
+    ),
     "ceilings": (
         "backoff_ctrl.api.commands.instance.ceilings:command",
         "Ask a running gate how full the quotas are.",

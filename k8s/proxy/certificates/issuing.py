@@ -65,6 +65,11 @@ class Authority:
         return _pem(self.key) + self.trusted
 
     @property
+    def made(self) -> datetime:
+        """When it was made."""
+        return self.certificate.not_valid_before_utc + _BACKDATED
+
+    @property
     def trusted(self) -> bytes:
         """What creators read: the certificate alone."""
         return self.certificate.public_bytes(serialization.Encoding.PEM)

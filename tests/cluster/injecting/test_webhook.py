@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import secrets
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 from backoff_ctrl.api.injection.counting import pods_without_sidecar
+from backoff_ctrl.api.injection.keeping import Keeper, Place
+from backoff_ctrl.api.injection.server import InjectionSettings, Webhook, serve
 from backoff_ctrl.api.injection.sidecar import ACCOUNT_PATH, NAME, TOKEN_PATH
+from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.cluster.session import ClusterSession
@@ -89,8 +95,6 @@ async def test_a_labelled_pod_comes_back_with_the_sidecar_and_is_charged_for_it(
         for each in (plain, pod, away):
             for name, amount in footprint(each, resource="pods").amounts.items():
                 amounts[name] = amounts.get(name, 0) + amount
-        from backoff_ctrl.engine.quantities import parse_quantity  # noqa: PLC0415
-
         assert {name: parse_quantity(text) for name, text in found["status"]["used"].items()} == {
             name: amounts[name] for name in hard
         }
@@ -124,3 +128,67 @@ async def test_qualities_and_exceptions_as_the_server_sees_them(cluster: Server)
         assert "it uses the node's network" in refused.headers["Warning"]
         assert containers(silent) == ["main"]
         await api.delete(f"{hook.HOOKS}/{hook.NAME}")
+
+
+async def test_certificates_change_under_an_api_server_that_calls_all_the_while(cluster: Server) -> None:
+    """Authority and leaf both: after each step a labelled pod has its sidecar. One replica writes at a time."""
+    configuration = find_place(None, str(cluster.kubeconfig("admin")), None, None).configuration
+    async with Api(cluster, "admin") as api, team(api) as own, ClusterSession(configuration) as session:
+        assert (await api.post(f"/api/v1/namespaces/{own}/services", hook.service())).status == 201
+        place = Place(own, hook.NAME, hook.NAME, hook.NAME)
+        settings = InjectionSettings(("127.0.0.1", 0), place=place, who="one")
+        now = datetime.now(UTC)
+        clock = [now - timedelta(days=3400)]  # its authority is old today
+        webhook = Webhook(settings, session, lambda: clock[0])
+        said: asyncio.Queue[str] = asyncio.Queue()
+        over = asyncio.Event()
+        serving = asyncio.create_task(serve(webhook, settings, over, said.put_nowait))
+        port = int((await said.get()).rpartition(":")[2])
+        assert (await api.post(hook.HOOKS, hook.configuration(own, port))).status == 201
+        clock[0] = now - timedelta(hours=14)  # no certificate may begin later than today
+        path = f"/api/v1/namespaces/{own}/secrets/{hook.NAME}"
+        bundles, secret = [""], (await api.get(path)).json
+        leaves = {secret["data"]["tls.crt"]}
+        for step in range(6):
+            await webhook.look()
+            bundle = (await hook.trusted(api))["webhooks"][0]["clientConfig"]["caBundle"]
+            if bundle != bundles[-1]:
+                bundles.append(bundle)
+                await known(api, own, step)
+            secret = (await api.get(path)).json
+            leaves.add(secret["data"]["tls.crt"])
+            pod = await created(api, own, hook.pod(f"step-{step}"))
+            assert containers(pod) == [NAME, "main"], step
+            clock[0] += timedelta(hours=2)
+        assert [base64.b64decode(each).count(b"BEGIN") for each in bundles] == [0, 1, 2, 1]  # the old, both, the new
+        assert len(leaves) == 3
+        other = Keeper(session, place, "two", lambda: clock[0] - timedelta(hours=2) + timedelta(days=80))
+        lease = f"/apis/coordination.k8s.io/v1/namespaces/{own}/leases/{hook.NAME}"
+        held = (await api.get(lease)).json
+        held["spec"]["renewTime"] = f"{clock[0] + timedelta(days=80):%Y-%m-%dT%H:%M:%S.%fZ}"
+        assert (await api.put(lease, held)).status == 200
+        kept = await other.turn()  # a leaf is due, but another replica writes
+        assert (await api.get(f"/api/v1/namespaces/{own}/secrets/{hook.NAME}")).json == secret
+        assert kept.leaf == base64.b64decode(secret["data"]["tls.crt"])
+        over.set()
+        await serving
+        await api.delete(f"{hook.HOOKS}/{hook.NAME}")
+
+
+async def known(api: Api, namespace: str, step: int) -> None:
+    """Return once the API server works with the webhooks as they were written before.
+
+    It learns of a later one after them, and that one shows: nobody answers it, so what it is asked about is refused.
+    """
+    canary = hook.configuration(namespace, 1)
+    canary["metadata"]["name"] = label = f"canary-{step}"
+    canary["webhooks"][0] |= {"failurePolicy": "Fail", "clientConfig": {"url": "https://127.0.0.1:1/"}}
+    canary["webhooks"][0]["objectSelector"] = {"matchLabels": {"canary": label}}
+    assert (await api.post(hook.HOOKS, canary)).status == 201
+    asked = hook.pod(label, labelled=False)
+    asked["metadata"]["labels"] = {"canary": label}
+    async with asyncio.timeout(30):
+        pods = f"/api/v1/namespaces/{namespace}/pods"
+        while (await api.post(pods, asked, params={"dryRun": "All"})).status == 201:
+            pass
+    await api.delete(f"{hook.HOOKS}/{label}")
