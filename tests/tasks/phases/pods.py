@@ -23,7 +23,7 @@ def ago(**span: int) -> str:
     return (NOW - timedelta(**span)).isoformat().replace("+00:00", "Z")
 
 
-def pod(phase: str, *, primary: str = "", spec: Any = None, created: str | None = None, **status: Any) -> Pod:
+def pod(phase: str, *, primary: str = "", spec: Any = None, created: Any = None, **status: Any) -> Pod:
     """Return a pod with this status."""
     metadata: Pod = {"name": "p", "namespace": "n"}
     if primary:
