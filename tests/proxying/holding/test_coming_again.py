@@ -178,37 +178,6 @@ async def test_the_answer_is_for_the_very_same_credential_alone() -> None:
 
 
 @in_virtual_time
-async def test_the_answer_is_for_the_very_same_request_alone() -> None:
-    """Another body, or the same token on behalf of somebody else, is another create."""
-    async with proxied(5) as proxy:
-        task = proxy.post(pod())
-        await asyncio.sleep(0.001)
-        await hang_up(task)
-        await asyncio.sleep(1)
-        other = pod()
-        other["metadata"]["labels"] = {"a": "b"}
-        assert json.loads((await proxy.post(other)).body)["metadata"]["labels"] == {"a": "b"}
-        assert len(proxy.server.pods()) == 2
-        assert (await proxy.post(pod(), headers=[(b"Impersonate-User", b"root")])).status == 201
-        assert len(proxy.server.pods()) == 3
-        assert (await proxy.post(pod())).status == 201
-        assert len(proxy.server.pods()) == 3
-
-
-@in_virtual_time
-async def test_what_was_sent_is_kept_for_a_while_alone() -> None:
-    """Ten seconds after its end it is a create of its own again."""
-    async with proxied(2) as proxy:
-        task = proxy.post(pod())
-        await asyncio.sleep(0.001)
-        await hang_up(task)
-        await asyncio.sleep(10.1)
-        assert (await proxy.post(pod())).status == 201
-        assert len(proxy.server.pods()) == 2
-        assert len(proxy.holding._shared.kept) == 0
-
-
-@in_virtual_time
 async def test_a_create_that_was_sent_and_refused_after_its_caller_left_keeps_the_place() -> None:
     """Its refusal is learned, and nothing else is sent for it."""
     async with proxied(1) as proxy:
@@ -266,22 +235,6 @@ async def test_an_outcome_that_stays_unknown_is_cleared_up_by_the_repeat() -> No
         assert [name_of(again)] == proxy.server.pods()
         assert len(proxy.server.posts()) == 1
         assert proxy.server.asked[-1].head.get(b"impersonate-user") == b"bob"
-
-
-@in_virtual_time
-async def test_an_answer_that_was_not_read_is_found_by_the_next_request_alone() -> None:
-    """A connection broke while the 201 was written: the repeat makes no second object, the request after it does."""
-    async with proxied(5) as proxy:
-        first = await proxy.post(pod())
-        assert first.if_unread is not None
-        first.if_unread()
-        again = await proxy.post(pod())
-        assert name_of(again) == name_of(first)
-        assert again.if_unread is not None
-        again.if_unread()
-        assert name_of(await proxy.post(pod())) == name_of(first)
-        assert name_of(await proxy.post(pod())) != name_of(first)
-        assert len(proxy.server.pods()) == len(proxy.server.posts()) == 2
 
 
 @in_virtual_time
