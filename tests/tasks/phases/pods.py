@@ -23,7 +23,7 @@ def ago(**span: int) -> str:
     return (NOW - timedelta(**span)).isoformat().replace("+00:00", "Z")
 
 
-def pod(phase: str, *, primary: str = "", spec: Any = None, created: str | None = None, **status: Any) -> Pod:
+def pod(phase: str, *, primary: str = "", spec: Any = None, created: Any = None, **status: Any) -> Pod:
     """Return a pod with this status."""
     metadata: Pod = {"name": "p", "namespace": "n"}
     if primary:
@@ -46,7 +46,7 @@ def waiting(reason: str, message: str = "m", name: str = "main") -> Pod:
     return {"name": name, "ready": False, "state": {"waiting": {"reason": reason, "message": message}}}
 
 
-def ended(name: str = "main", code: int = 0, reason: str = "", message: str = "", *, last: bool = False) -> Pod:
+def ended(name: str = "main", code: Any = 0, reason: str = "", message: str = "", *, last: bool = False) -> Pod:
     """Return the status of a container that has ended, or has ended and was started again."""
     how = {"terminated": {"exitCode": code, "reason": reason, "message": message, "finishedAt": ago(seconds=5)}}
     return {"name": name, "lastState": how, "state": {}} if last else {"name": name, "state": how}
@@ -181,6 +181,9 @@ ENDED = [
     ("oom of the primary while its node goes", failed(OOM, reason="Shutdown", primary="main"), USER_OOM, ""),
     ("oom of the only container while its node goes", failed(OOM, reason="Shutdown"), USER_OOM, ""),
     ("oom of another while its node goes", failed(ended(), SIDE_OOM, reason="Shutdown", primary="main"), INTERRUPTED, ""),
+    ("oom with exit 0 of another", failed(ended(), ended("side", 0, "OOMKilled")), USER_OOM, ""),
+    ("an exit code that can't be read", failed(ended(code="1"), reason=""), "RetryableFailure USER UnknownError", "exit code (-1)"),
+    ("an exit code that is none", failed(ended(code=False), reason=""), "RetryableFailure USER UnknownError", "exit code (-1)"),
     ("killed, no primary", failed(ended(code=137)), "RetryableFailure USER Interrupted", ""),
     ("killed, as a byte", failed(ended(code=247)), "RetryableFailure USER Interrupted", ""),
     ("primary killed", failed(ended(code=137, reason="Error"), primary="main"), INTERRUPTED, ""),
@@ -196,6 +199,14 @@ ENDED = [
 
 SPEC = {"containers": [{"name": "main"}, {"name": "side"}]}
 LOST = "PermanentFailure USER PrimaryContainerNotFound"
+
+OTHERS = [("runs", runs()), ("waits", waiting("CrashLoopBackOff"))]
+
+
+def two_states(one: Pod, other: Pod) -> Pod:
+    """Return a status that no kubelet writes: a container in two states at once."""
+    return {"name": "main", "state": {**one["state"], **other["state"]}}
+
 
 RUNNING = [
     ("runs", pod("Running", spec=SPEC, containerStatuses=[runs()]), "Running", 1),
@@ -215,7 +226,8 @@ RUNNING = [
     ("primary killed", pod("Running", primary="main", containerStatuses=[ended(code=137, reason="Error")]), "RetryableFailure SYSTEM Error", 0),
     ("primary killed, as a byte", pod("Running", primary="main", containerStatuses=[ended(code=247, reason="Killed")]), "RetryableFailure SYSTEM Killed", 0),
     ("primary runs again", pod("Running", primary="main", containerStatuses=[{**ended(code=1, last=True), **runs()}]), "Running", 0),
-    ("primary, two states at once", pod("Running", primary="main", containerStatuses=[{"name": "main", "state": {**runs()["state"], **ended(code=1)["state"]}}]), "Running", 0),
+    *[(f"primary ended, and {other}", pod("Running", primary="main", containerStatuses=[two_states(ended(code=1), state)]), "Running", 0) for other, state in OTHERS],
+    *[(f"all are done, and one {other}", pod("Running", containerStatuses=[two_states(ended(), state)]), "Running", 0) for other, state in OTHERS],
     ("primary without a state", pod("Running", primary="main", containerStatuses=[{"name": "main"}]), "Running", 0),
     ("primary absent", pod("Running", primary="gone", containerStatuses=[runs()]), LOST, 0),
     ("primary still to come", pod("Running", spec=SPEC, primary="main", containerStatuses=[runs("side")]), "Running", 0),
