@@ -9,6 +9,7 @@ import pytest
 from backoff_ctrl.k8s.replay.trace import read_trace
 from backoff_ctrl.k8s.replay.workload import make_workload
 from tests.cluster.control_plane.bed import Bed
+from tests.tasks.workload.four_types import made_for
 from tests.tasks.workload.running import run_workload
 
 if TYPE_CHECKING:
@@ -25,5 +26,5 @@ async def test_all_succeed_and_none_is_made_twice(binaries: Binaries, tmp_path: 
     with Bed(binaries, kcm_qps=500) as bed:
         out = await run_workload(bed.server, workload, tmp_path, kills=2)
     assert out.phases == {"Success": 40}, out
-    assert (out.doubled, out.unmade, out.attempts) == ({}, 0, 0), out
-    assert out.refused <= 2, out
+    assert (out.made, out.attempts) == (made_for(workload), 0), out
+    assert out.refused_by.total() <= 2, out
