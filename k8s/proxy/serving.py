@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import signal
 import sys
 from contextlib import AsyncExitStack, suppress
@@ -116,6 +117,7 @@ class _Life:
         if await self._answers(server):
             await listener.start()
             probes.ready = True
+            gc.freeze()  # what is loaded by now stays: each full collection would look at all of it, for 10 ms or more
             ends.callback(setattr, probes, "ready", False)
             self._tell(bound)
             await self._over.wait()
