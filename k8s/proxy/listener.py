@@ -8,6 +8,7 @@ import socket
 from typing import TYPE_CHECKING, Any, Final
 
 from .passing.caller import Caller
+from .tls import TlsTransport
 
 if TYPE_CHECKING:
     import ssl
@@ -52,9 +53,12 @@ class Listener:
         shared = self._shared
         make: Any = loop.create_unix_server if self._bound.family == socket.AF_UNIX else loop.create_server
         options: dict[str, Any] = {"sock": self._bound, "backlog": BACKLOG}
-        if self._tls is not None:
-            options |= {"ssl": self._tls, "ssl_handshake_timeout": shared.limits.head_s}
-        self._server = await make(lambda: Caller(shared, loop), **options)
+        tls = self._tls
+        if tls is None:
+            self._server = await make(lambda: Caller(shared, loop), **options)
+        else:
+            within = shared.limits.head_s
+            self._server = await make(lambda: TlsTransport(tls, Caller(shared, loop), loop, within=within), **options)
         self._look()
 
     def _look(self) -> None:
