@@ -7,7 +7,7 @@ held amounts are counted afresh, and each shape looks up its ceilings again. Amo
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from .backoff import FOREVER
 from .ceilings import NO_FACT, Ceiling
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from .policy import Policy
     from .quotas import ObservedQuota
     from .tickets import Ticket
+
+BESIDE_GANGS: Final = 10
+"""How many times as long an answered hold lasts while a gang lacks members."""
 
 
 class Knowledge:
@@ -342,14 +345,16 @@ class Knowledge:
     def end_holds(self, now: float, policy: Policy) -> bool:
         """While the watch is healthy, end the holds answered ``answered_hold`` ago; say whether any ended.
 
-        Without a watch they last until a newer fact, but at most for ``ticket_max``: then they count as used.
+        Without a watch they last until a newer fact, but at most for ``ticket_max``: then they count as used. While a
+        gang lacks members they last longer: a hold that ends before its charge was read would cost it their room.
         """
         ended = False
+        lasting = self._lasting(policy.answered_hold)
         for quota in self.quotas.values():
             if not quota.holds.answered:
                 continue
             if self.observing:
-                ended = quota.holds.end_old(now, policy.answered_hold) or ended
+                ended = quota.holds.end_old(now, lasting) or ended
             else:
                 quota.holds.use_old(now, policy.ticket_max)
         return ended
@@ -359,11 +364,14 @@ class Knowledge:
         at = FOREVER
         if self.outstanding:
             at = next(iter(self.outstanding)).sent + ticket_max
-        lasting = answered_hold if self.observing else ticket_max
+        lasting = self._lasting(answered_hold) if self.observing else ticket_max
         for quota in self.quotas.values():
             if quota.holds.answered:
                 at = min(at, quota.holds.answered[0][0] + lasting)
         return at
+
+    def _lasting(self, answered_hold: float) -> float:
+        return answered_hold * BESIDE_GANGS if self.gangs else answered_hold
 
     def forget_shapes(self, limit: float, waiting: Collection[Shape]) -> None:
         """Drop the shapes not used since ``limit`` of which no create is ``waiting`` or outstanding."""

@@ -10,15 +10,15 @@ if TYPE_CHECKING:
 BYTES_MAX: Final = 64 << 10
 
 
-async def beginning(response: aiohttp.ClientResponse) -> bytes:
-    """Return at most the first 64 KiB of an answer. If it is longer, close its connection."""
+async def beginning(response: aiohttp.ClientResponse, limit: int = BYTES_MAX) -> bytes:
+    """Return at most the first ``limit`` bytes of an answer. If it is longer, close its connection."""
     read = bytearray()
     try:
         async for chunk in response.content.iter_any():
             read += chunk
-            if len(read) > BYTES_MAX:
+            if len(read) > limit:
                 break
     finally:
         if not response.content.at_eof():
             response.close()
-    return bytes(read[:BYTES_MAX])
+    return bytes(read[:limit])

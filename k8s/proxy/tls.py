@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
 RECORD: Final = 16 * 1024
@@ -267,20 +268,38 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
 async def connect(context: ssl.SSLContext, server_name: str, protocol: asyncio.Protocol, host: str, port: int) -> None:
     """Connect ``protocol`` to a server that proves to be ``server_name``. Raises ``OSError``, ``ValueError``."""
     loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
+    shaken = _Shaken(loop)
+    tls = TlsTransport(context, protocol, loop, server_name=server_name, settled=shaken.settle)
+    await loop.create_connection(lambda: tls, host, port)
+    await shaken.wait(tls)
 
-    def settled(error: Exception | None) -> None:
-        if ready.done():
+
+async def accepted(context: ssl.SSLContext, protocol: asyncio.Protocol, near: socket.socket, within: float) -> None:
+    """Connect ``protocol`` to a client that was accepted; so many seconds for its handshake. Raises ``OSError``."""
+    loop = asyncio.get_running_loop()
+    shaken = _Shaken(loop)
+    tls = TlsTransport(context, protocol, loop, within=within, settled=shaken.settle)
+    await loop.connect_accepted_socket(lambda: tls, near)
+    await shaken.wait(tls)
+
+
+class _Shaken:
+    """Whether a handshake has succeeded, for who waits for it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._future: asyncio.Future[None] = loop.create_future()
+
+    def settle(self, error: Exception | None) -> None:
+        if self._future.done():
             return
         if error is None:
-            ready.set_result(None)
+            self._future.set_result(None)
         else:
-            ready.set_exception(error)
+            self._future.set_exception(error)
 
-    tls = TlsTransport(context, protocol, loop, server_name=server_name, settled=settled)
-    await loop.create_connection(lambda: tls, host, port)
-    try:
-        await ready
-    except BaseException:
-        tls.abort()
-        raise
+    async def wait(self, tls: TlsTransport) -> None:
+        try:
+            await self._future
+        except BaseException:
+            tls.abort()
+            raise

@@ -104,6 +104,14 @@ class Instance:
             raise
         return response
 
+    def one(self, path: str, shape: type[T]) -> T:
+        """Read one document. Raises ``BadInput``."""
+        found = self._get(path)
+        try:
+            return read(shape, found)  # type: ignore[no-any-return]
+        except ValueError as error:
+            raise self.not_ours(f"it answers JSON of another form: {error}") from None
+
     def post(self, target: str, body: bytes, shape: type[T]) -> tuple[T, dict[str, Any]]:
         """POST JSON; return the answer in its shape, and as it came. Raises ``BadInput``."""
         found = self._get(target, body)
@@ -133,6 +141,12 @@ class Instance:
             ) from None
         except ConnectionRefusedError:
             raise BadInput(self._nobody()) from None
+        except ssl.SSLCertVerificationError as error:
+            words = printable(error.verify_message or str(error))
+            raise BadInput(
+                f"{url} has a certificate that is not trusted ({words}): check --server, or name the file of its "
+                "authority with SSL_CERT_FILE"
+            ) from None
         except ssl.SSLError as error:
             words = error.reason or str(error)
             raise BadInput(f"{url} can't be asked over TLS ({printable(words)}): check --server") from None
@@ -175,7 +189,7 @@ class Instance:
             found = json.loads(body)
         except (ValueError, RecursionError):
             raise self.not_ours(f"it answers {status} with {content_type}, which is no JSON") from None
-        if status == 200:
+        if status in (200, 201):
             return found
         detail = found.get("detail") if isinstance(found, dict) and content_type == PROBLEM else None
         if not isinstance(detail, str):

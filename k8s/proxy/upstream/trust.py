@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -112,7 +112,12 @@ class Account:
         self._lines: tuple[bytes, ...] = ()
 
     def check(self) -> None:
-        """Raise ``PlaceError`` if the token can't be read, or can't be sent."""
+        """Raise ``PlaceError`` if the token can't be read, or can't be sent, or has to be asked of another program."""
+        if self._place.plugin:
+            raise PlaceError(
+                f"the kubeconfig's user gets credentials by {self._place.plugin}, which the proxy does not "
+                "run: give a kubeconfig with a token or a certificate for --use-own-credentials"
+            )
         try:
             lines = self._read()
         except OSError as error:
@@ -125,12 +130,10 @@ class Account:
         token = self._place.token
         if token.path is None and self._lines:
             return self._lines
-        try:
+        with suppress(OSError):  # amid a replacement: the last one
             stamp = token.stamp()
             if stamp != self._stamp:
                 self._lines, self._stamp = self._read(), stamp
-        except OSError:
-            pass  # amid a replacement: the last one
         return self._lines
 
     def _read(self) -> tuple[bytes, ...]:

@@ -16,11 +16,11 @@ from backoff_ctrl.k8s.proxy.payloads.marking import OURS, Mark, mark_of, marked
 from backoff_ctrl.k8s.proxy.payloads.payload import Payload, PayloadError
 from backoff_ctrl.k8s.proxy.payloads.reading import read
 from backoff_ctrl.k8s.proxy.payloads.wire import Wire, field
-from tests.cluster.proxying.twins import recorded
+from tests.cluster.proxying.payloads.twins import recorded
 from tests.proxying.payloads.payload_parts import JSON, YAML, enveloped, protobuf
 
 if TYPE_CHECKING:
-    from tests.cluster.proxying.twins import Twin
+    from tests.cluster.proxying.payloads.twins import Twin
 
 TWINS = [twin for twin in recorded() if twin.resource]
 MARK = Mark("drawn-name", {CREATE_ID: "gate/12"}, OURS)
@@ -213,7 +213,7 @@ def test_yaml_in_flow_style_is_marked() -> None:
         "metadata:\n  name: >\n    a\n  labels: {}\n",
         "metadata:\n  annotations: {backoff-ctrl.dev/body-hash: copied}\n  name: a\n",
         "metadata:\n  ? name\n  : a\n",
-        "metadata:\n  annotations:\n    ? \n\nspec: 1\n",
+        "metadata:\n  annotations:\n    ? a\n\nspec: 1\n",
     ],
 )
 def test_yaml_that_cannot_be_marked_exactly_is_sent_as_it_is(text: str) -> None:

@@ -1,0 +1,195 @@
+"""``backoff-ctrl inject``: the injection webhook, and what it would make of a manifest."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import yaml
+
+from backoff_ctrl.api.commands.cluster_options import check_cluster_options, cluster_options
+from backoff_ctrl.api.exits import DONE, BadInput
+from backoff_ctrl.engine.errors import QuantityError
+from backoff_ctrl.engine.quantities import parse_quantity
+from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
+
+from .mutation import inject, with_account
+from .sidecar import SidecarSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .keeping import Place
+    from .server import InjectionSettings
+
+_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+@click.command("inject")
+@click.option("-f", "--file", metavar="FILE", help="Print these pods with their sidecar, and end; - reads stdin.")
+@click.option(
+    "--listen", default="0.0.0.0:9443", show_default=True, metavar="HOST:PORT", help="Where the API server calls."
+)
+@click.option("--probe-listen", metavar="HOST:PORT", help="Serve /livez, /readyz and /metrics there, without TLS.")
+@click.option("--image", default=SidecarSettings().image, show_default=True, help="The sidecar's image.")
+@click.option(
+    "--pull-policy", type=click.Choice(["", "Always", "IfNotPresent", "Never"]), default="", help="Of the image."
+)
+@click.option("--request", multiple=True, metavar="NAME=AMOUNT", help="What a sidecar requests, such as cpu=20m.")
+@click.option("--limit", multiple=True, metavar="NAME=AMOUNT", help="What a sidecar may use, such as memory=256Mi.")
+@click.option("--sidecar-arg", multiple=True, metavar="ARG", help="One more argument of each sidecar: --hold=20.")
+@click.option(
+    "--sidecar-env", multiple=True, metavar="NAME=VALUE", help="One more environment variable of each sidecar."
+)
+@click.option("--tls-cert", metavar="FILE", help="A certificate that others renew, such as cert-manager.")
+@click.option("--tls-key", metavar="FILE", help="Its key.")
+@click.option(
+    "--service", default="backoff-ctrl-inject", show_default=True, help="The Service that the API server calls."
+)
+@click.option(
+    "--secret", default="backoff-ctrl-inject", show_default=True, help="The Secret with certificates of its own."
+)
+@click.option(
+    "--webhook",
+    default="backoff-ctrl-inject",
+    show_default=True,
+    help="The MutatingWebhookConfiguration that is to trust them.",
+)
+@click.option("-n", "--namespace", help="The namespace of the Service and the Secret; default: this pod's.")
+@cluster_options
+def command(file: str | None, server: str | None, kubeconfig: str | None, context: str | None, **given: Any) -> int:
+    """Give the gate as a sidecar to pods that are labelled backoff-ctrl.dev/inject=true: the admission webhook.
+
+    A pod that can't have a sidecar (hostNetwork, no service account, Kubernetes before 1.29) is created without, and
+    its creator reads a warning. The webhook keeps its own certificates in a Secret and tells the API server to trust
+    them, or serves those of --tls-cert and --tls-key, which it reads again when they change.
+
+    \b
+    backoff-ctrl inject -f pod.yaml         # what would become of this pod?
+
+    Exit codes: 0 ended by Ctrl-C or SIGTERM, or the manifest was printed; 2 wrong use or bad input.
+    """
+    sidecar = _sidecar(given)
+    if file is not None:
+        _print(file, sidecar)
+        return DONE
+    check_cluster_options(server, kubeconfig, context)
+    _serve(_settings(given, sidecar), server, kubeconfig, context)
+    return DONE
+
+
+def _serve(settings: InjectionSettings, server: str | None, kubeconfig: str | None, context: str | None) -> None:
+    from backoff_ctrl.k8s.cluster.finding import ReachError, find_place  # noqa: PLC0415 - imports the client
+    from backoff_ctrl.k8s.cluster.session import ClusterSession  # noqa: PLC0415
+
+    from .server import Webhook, serve  # noqa: PLC0415
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+
+    async def run() -> None:
+        over = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, over.set)
+        async with ClusterSession(place.configuration) as session:
+            await serve(Webhook(settings, session), settings, over, click.echo)
+
+    try:
+        place = find_place(server, kubeconfig, context, None)
+        asyncio.run(run())
+    except ReachError as error:
+        raise BadInput(str(error)) from None
+    except OSError as error:
+        raise BadInput(f"can't listen or read its files: {error}; choose another --listen or --probe-listen") from None
+
+
+def _settings(given: Mapping[str, Any], sidecar: SidecarSettings) -> InjectionSettings:
+    from .server import InjectionSettings  # noqa: PLC0415
+
+    listen = _address("--listen", given["listen"])
+    probes = None if given["probe_listen"] is None else _address("--probe-listen", given["probe_listen"])
+    who = f"{socket.gethostname()}-{os.getpid()}"
+    if (given["tls_cert"] is None) != (given["tls_key"] is None):
+        raise BadInput("--tls-cert and --tls-key belong together: give both, or neither")
+    if given["tls_cert"] is not None:
+        files = (Path(given["tls_cert"]), Path(given["tls_key"]))
+        return InjectionSettings(listen, probes, sidecar, files=files, who=who)
+    return InjectionSettings(listen, probes, sidecar, place=_place(given), who=who)
+
+
+def _place(given: Mapping[str, Any]) -> Place:
+    try:
+        from .keeping import Place  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("backoff_ctrl"):
+            raise
+        raise BadInput(
+            "certificates of its own need a further package: pip install 'backoff-ctrl[proxy]', or give --tls-cert"
+        ) from None
+    namespace = given["namespace"]
+    if namespace is None:
+        with suppress(OSError):
+            namespace = _NAMESPACE.read_text().strip()
+    if not namespace:
+        raise BadInput("outside a pod, --namespace must say where the Service and the Secret are")
+    return Place(namespace, given["secret"], given["service"], given["webhook"])
+
+
+def _sidecar(given: Mapping[str, Any]) -> SidecarSettings:
+    default = SidecarSettings()
+    return SidecarSettings(
+        given["image"],
+        given["pull_policy"],
+        {**default.requests, **_amounts("--request", given["request"])},
+        {**default.limits, **_amounts("--limit", given["limit"])},
+        tuple(given["sidecar_arg"]),
+        tuple({"name": name, "value": value} for name, value in _pairs("--sidecar-env", given["sidecar_env"])),
+    )
+
+
+def _amounts(option: str, given: tuple[str, ...]) -> dict[str, str]:
+    found = dict(_pairs(option, given))
+    for amount in found.values():
+        try:
+            parse_quantity(amount)
+        except QuantityError as error:
+            raise BadInput(f"{option}: {error}") from None
+    return found
+
+
+def _pairs(option: str, given: tuple[str, ...]) -> list[tuple[str, str]]:
+    for each in given:
+        if not each.partition("=")[0] or "=" not in each:
+            raise BadInput(f"{option} must be NAME=VALUE, not {each!r}")
+    return [(each.partition("=")[0], each.partition("=")[2]) for each in given]
+
+
+def _address(option: str, given: str) -> tuple[str, int]:
+    host, colon, port = given.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not (port.isascii() and port.isdecimal() and int(port) < 65_536):
+        raise BadInput(f"{option} must be HOST:PORT, such as 0.0.0.0:9443, not {given!r}")
+    return host, int(port)
+
+
+def _print(source: str, sidecar: SidecarSettings) -> None:
+    """Print the pods of a file as the webhook would have them; what is no pod stays as it is."""
+    try:
+        manifests = load_manifests(read_source(source), "stdin" if source == "-" else source)
+    except ManifestError as error:
+        raise BadInput(str(error)) from None
+    documents = []
+    for manifest in manifests:
+        pod = json.loads(json.dumps(manifest))
+        what = inject(with_account(pod), sidecar) if pod.get("kind") == "Pod" else None
+        for warning in () if what is None else what.warnings:
+            click.echo(f"backoff-ctrl: {warning}", err=True)
+        documents.append(pod if what is None or what.pod is None else what.pod)
+    click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)

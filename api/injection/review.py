@@ -1,0 +1,83 @@
+"""AdmissionReview, in and out: the API server's question about one pod, and our answer to it. Pure.
+
+No question is ever answered with a refusal: a pod that can't have the sidecar is created without it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from .mutation import INJECTED, Injected, inject
+
+if TYPE_CHECKING:
+    from .sidecar import JSON, SidecarSettings
+
+_logger = logging.getLogger("backoff_ctrl")
+VERSION: Final = "admission.k8s.io/v1"
+
+
+class ReviewError(ValueError):
+    """What came is no AdmissionReview; the message says why."""
+
+
+def answer(body: bytes, settings: SidecarSettings, server: tuple[int, int] | None = None) -> tuple[JSON, str, Injected]:
+    """Return the answer to a review, the pod's namespace, and what became of the pod. Raises ``ReviewError``."""
+    request = _request(body)
+    pod = request.get("object")
+    mine = request.get("operation") == "CREATE" and request.get("resource", {}).get("resource") == "pods"
+    what = _injected(pod, settings, server) if mine and isinstance(pod, dict) else Injected("unreadable")
+    response: JSON = {"uid": request["uid"], "allowed": True}
+    if what.warnings:
+        response["warnings"] = [_short(each) for each in what.warnings]
+    if what.pod is not None and isinstance(pod, dict):
+        patch = json.dumps(_patch(pod, what.pod), separators=(",", ":")).encode()
+        response |= {"patchType": "JSONPatch", "patch": base64.b64encode(patch).decode()}
+    namespace = request.get("namespace")
+    return {"apiVersion": VERSION, "kind": "AdmissionReview", "response": response}, str(namespace or ""), what
+
+
+def _injected(pod: JSON, settings: SidecarSettings, server: tuple[int, int] | None) -> Injected:
+    try:
+        return inject(pod, settings, server)
+    except Exception:  # a pod that nobody has validated, or a bug of ours: it is created without
+        _logger.exception("a pod could not be given its sidecar")
+        return Injected("failed")
+
+
+def _request(body: bytes) -> JSON:
+    try:
+        review: Any = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ReviewError(f"the body is no JSON: {error}") from None
+    request = review.get("request") if isinstance(review, dict) else None
+    if not isinstance(request, dict) or review.get("apiVersion") != VERSION or not isinstance(request.get("uid"), str):
+        raise ReviewError(f"the body is no AdmissionReview of {VERSION} with a request and its uid")
+    if not isinstance(request.get("resource", {}), dict):
+        raise ReviewError("request.resource must be an object")
+    return request
+
+
+def _patch(pod: JSON, changed: JSON) -> list[JSON]:
+    """Return an RFC 6902 patch from one to the other: the few sections that an injection changes, each as a whole."""
+    sections = ("containers", "initContainers", "volumes")
+    patch = [
+        {"op": "add", "path": f"/spec/{name}", "value": changed["spec"][name]}
+        for name in sections
+        if pod["spec"].get(name) != changed["spec"].get(name)
+    ]
+    metadata = pod.get("metadata")
+    if not isinstance(metadata, dict):
+        patch.append({"op": "add", "path": "/metadata", "value": changed["metadata"]})
+    elif not isinstance(metadata.get("annotations"), dict):
+        patch.append({"op": "add", "path": "/metadata/annotations", "value": changed["metadata"]["annotations"]})
+    else:
+        path = f"/metadata/annotations/{INJECTED.replace('~', '~0').replace('/', '~1')}"
+        patch.append({"op": "add", "path": path, "value": changed["metadata"]["annotations"][INJECTED]})
+    return patch
+
+
+def _short(warning: str) -> str:
+    return warning if len(warning) <= 240 else warning[:239] + "…"  # the server cuts what is longer than 256 bytes

@@ -1,0 +1,115 @@
+"""The sidecar that is put into a pod: its container, its volumes, and what the platform may set. Pure.
+
+What stands where follows Kubernetes' native sidecars (``restartPolicy: Always`` in ``initContainers``, on by default
+since 1.29) and its restricted Pod Security Standard.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+JSON: TypeAlias = dict[str, Any]
+
+NAME: Final = "backoff-ctrl"
+"""The container's name: who finds it in a pod leaves the pod as it is."""
+ACCOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Where every client looks for its token and the cluster's ``ca.crt``."""
+TOKEN_PATH: Final = "/var/run/backoff-ctrl/token"  # noqa: S105 - a directory
+AUTHORITY_VOLUME: Final = "backoff-ctrl-authority"
+ACCOUNT_VOLUME: Final = "backoff-ctrl-account"
+USER: Final = 65532
+"""Numeric, so that ``runAsNonRoot`` can be checked without reading the image."""
+PORT: Final = 6443
+PROBE_PORT: Final = 9096
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarSettings:
+    """What the platform sets for all sidecars.
+
+    ``requests`` and ``limits`` are Quantities by resource name. ``args`` are added to the command line of ``proxy``.
+    """
+
+    image: str = "ghcr.io/backoff-ctrl/backoff-ctrl:latest"
+    pull_policy: str = ""
+    requests: Mapping[str, str] = field(default_factory=lambda: {"cpu": "20m", "memory": "96Mi"})
+    limits: Mapping[str, str] = field(default_factory=lambda: {"cpu": "1", "memory": "256Mi"})
+    args: tuple[str, ...] = ()
+    env: tuple[Mapping[str, Any], ...] = ()
+
+
+def volumes() -> list[JSON]:
+    """Return the volumes that only the sidecar writes: its authority's key, and the creator's account directory."""
+    return [
+        {"name": AUTHORITY_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+        {"name": ACCOUNT_VOLUME, "emptyDir": {"sizeLimit": "1Mi"}},
+    ]
+
+
+def container(
+    settings: SidecarSettings,
+    *,
+    token_volume: str,
+    ports: tuple[int, int],
+    resources: JSON,
+    env: Iterable[Mapping[str, Any]],
+    options: Iterable[str],
+) -> JSON:
+    """Return the sidecar. ``ports``: where creators and probes find it. ``env``: where it finds the API server.
+
+    Its startup probe says that it listens and its certificates are written, not that the API server answers: an API
+    server that is away must not keep pods from starting. It has no readiness probe: that of a sidecar counts for the
+    whole pod, and an outage would take applications out of their Services.
+    """
+    port, probe_port = ports
+    return {
+        "name": NAME,
+        "image": settings.image,
+        **({"imagePullPolicy": settings.pull_policy} if settings.pull_policy else {}),
+        "restartPolicy": "Always",
+        "args": [
+            "proxy",
+            f"--listen=127.0.0.1:{port}",
+            f"--probe-listen=0.0.0.0:{probe_port}",
+            "--listen-first",
+            "--tls-authority=/var/run/backoff-ctrl/authority",
+            "--tls-account=/var/run/backoff-ctrl/account",
+            f"--tls-token-volume={TOKEN_PATH}",
+            *settings.args,
+            *options,
+        ],
+        "env": [*env, *settings.env],
+        "ports": [{"name": "backoff-ctrl", "containerPort": probe_port, "protocol": "TCP"}],
+        "resources": resources,
+        "startupProbe": {
+            "httpGet": {"path": "/startupz", "port": probe_port},
+            "periodSeconds": 1,
+            "timeoutSeconds": 2,
+            "failureThreshold": 120,
+        },
+        "livenessProbe": {
+            "httpGet": {"path": "/livez", "port": probe_port},
+            "periodSeconds": 10,
+            "timeoutSeconds": 5,
+            "failureThreshold": 6,
+        },
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "allowPrivilegeEscalation": False,
+            "privileged": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumeMounts": [
+            {"name": AUTHORITY_VOLUME, "mountPath": "/var/run/backoff-ctrl/authority"},
+            {"name": ACCOUNT_VOLUME, "mountPath": "/var/run/backoff-ctrl/account"},
+            {"name": token_volume, "mountPath": ACCOUNT_PATH, "readOnly": True},
+        ],
+    }

@@ -1,0 +1,164 @@
+"""What a plugin says of its object: a phase, and beside a failure whose it is; the words are those of Flyte's users.
+
+Pure. Meanings and numbers follow Flyte's ``core/phase.go``; a phase with a *version* that grows tells news within it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from backoff_ctrl.k8s.creates.wait import Wait
+
+UNKNOWN_CODE: Final = "Unknown"
+
+
+class Phase(IntEnum):
+    """Where a task is. The numbers are stored: they stay. A plugin that says ``UNDEFINED`` has no news."""
+
+    UNDEFINED = 0
+    NOT_READY = 1
+    WAITING_FOR_RESOURCES = 2
+    QUEUED = 3
+    INITIALIZING = 4
+    RUNNING = 5
+    SUCCESS = 6
+    RETRYABLE_FAILURE = 7
+    PERMANENT_FAILURE = 8
+    WAITING_FOR_CACHE = 9
+    ABORTED = 10
+
+    @property
+    def title(self) -> str:
+        """The phase as people and JSON write it: ``WaitingForResources``."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the object has failed; a retryable failure may be followed by another attempt."""
+        return self in (Phase.RETRYABLE_FAILURE, Phase.PERMANENT_FAILURE)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether this attempt is over."""
+        return self in (Phase.SUCCESS, Phase.RETRYABLE_FAILURE, Phase.PERMANENT_FAILURE, Phase.ABORTED)
+
+
+class ErrorKind(StrEnum):
+    """Who can mend a failure: its user, or those who run the platform. Each has a budget of retries of its own."""
+
+    USER = "USER"
+    SYSTEM = "SYSTEM"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskError:
+    """Why an attempt failed: ``code`` for machines (``OOMKilled``), ``message`` for people."""
+
+    code: str
+    message: str
+    kind: ErrorKind = ErrorKind.USER
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLog:
+    """Where a log is found: a name for people, and a URL or a command."""
+
+    name: str
+    uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One thing that happened to the object, as Kubernetes events tell it, oldest first."""
+
+    text: str
+    occurred_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseInfo:
+    """A phase with all that is known of it.
+
+    ``version`` grows while the phase stays and its reason changes: the same phase and version is no news. ``reason``
+    is for people. ``error`` is there exactly for failures. ``cleanup_on_failure``: the object still holds something
+    and is to be deleted. ``wait`` says what a task in ``WaitingForResources`` waits for, ``next_try_at`` when room is
+    tested for next. ``occurred_at``: when the cluster says that it happened.
+    """
+
+    phase: Phase
+    version: int = 0
+    reason: str = ""
+    error: TaskError | None = None
+    cleanup_on_failure: bool = False
+    logs: tuple[TaskLog, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    wait: Wait | None = None
+    next_try_at: datetime | None = None
+    occurred_at: datetime | None = None
+    custom: Mapping[str, Any] = field(default_factory=dict)
+    """Anything else that a plugin wants to show, as plain JSON."""
+
+    def with_version(self, version: int) -> PhaseInfo:
+        """Return the same with another version; nothing else changes."""
+        return replace(self, version=version)
+
+    def with_reason(self, reason: str) -> PhaseInfo:
+        """Return the same with a reason added to the present one."""
+        return replace(self, reason=", ".join(filter(None, (self.reason, reason))))
+
+
+def newer(info: PhaseInfo, phase: Phase, version: int, reason: str) -> PhaseInfo:
+    """Return ``info`` with a version that tells whether it is news after the stored phase, version and reason."""
+    if info.phase is not phase or info.version > version:
+        return info
+    return info.with_version(version + 1 if info.reason != reason else version)
+
+
+def not_ready(reason: str) -> PhaseInfo:
+    """Something that the task needs is not there yet."""
+    return PhaseInfo(Phase.NOT_READY, reason=reason)
+
+
+def waiting(reason: str, wait: Wait | None = None, next_try_at: datetime | None = None) -> PhaseInfo:
+    """The quota has no room now: that costs no retry."""
+    return PhaseInfo(Phase.WAITING_FOR_RESOURCES, reason=reason, wait=wait, next_try_at=next_try_at)
+
+
+def queued(reason: str) -> PhaseInfo:
+    """The object exists, and nothing of it has started."""
+    return PhaseInfo(Phase.QUEUED, reason=reason)
+
+
+def initializing(reason: str) -> PhaseInfo:
+    """Images are pulled, containers are made."""
+    return PhaseInfo(Phase.INITIALIZING, reason=reason)
+
+
+def running(reason: str = "", *, version: int = 0, logs: tuple[TaskLog, ...] = ()) -> PhaseInfo:
+    """It computes."""
+    return PhaseInfo(Phase.RUNNING, version, reason, logs=logs)
+
+
+def success(reason: str = "") -> PhaseInfo:
+    """It has done its work."""
+    return PhaseInfo(Phase.SUCCESS, reason=reason)
+
+
+def aborted(reason: str) -> PhaseInfo:
+    """It was ended on its user's wish."""
+    return PhaseInfo(Phase.ABORTED, reason=reason)
+
+
+def failed(
+    code: str, message: str, *, kind: ErrorKind = ErrorKind.USER, retryable: bool = False, cleanup: bool = False
+) -> PhaseInfo:
+    """It failed: for good, or so that another attempt may help. ``cleanup``: its object is to be deleted."""
+    phase = Phase.RETRYABLE_FAILURE if retryable else Phase.PERMANENT_FAILURE
+    error = TaskError(code or UNKNOWN_CODE, message or "no message was given", kind)
+    return PhaseInfo(phase, reason=error.message, error=error, cleanup_on_failure=cleanup)

@@ -1,0 +1,214 @@
+"""What a plugin is: it builds a Kubernetes object from a task, and says what the object's status means.
+
+A plugin is pure: it reads what it is given and returns plain data, without I/O or a clock, so that its phases can be
+tried on any object (``backoff-ctrl phase``). Names and shape are those of Flyte's ``k8s.Plugin``; manifests are plain
+Kubernetes JSON.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from backoff_ctrl.k8s.charges.parts import Part
+
+    from .config.settings import K8sPluginConfig
+    from .phases import PhaseInfo
+
+JSON: TypeAlias = dict[str, Any]
+
+NAME_MAX: Final = 50
+"""The longest name that the manager gives to an object, where the plugin asks for no other length."""
+NAME_LEAST: Final = 8
+"""A plugin may not ask for names shorter than this."""
+
+
+class PluginError(Exception):
+    """A plugin is not one, two have the same name, or none serves a task type; the message says what to do."""
+
+
+class TaskSpecError(ValueError):
+    """A task can't be built: its user is to change it. ``path`` names the field, ``spec.container.image``."""
+
+    def __init__(self, path: str, message: str) -> None:
+        """``message`` says what is wrong with it, and what would be right."""
+        super().__init__(f"{path}: {message}" if path else message)
+        self.path = path
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a plugin watches: an API group with its version (``batch/v1``, ``v1``), the kind, and its plural."""
+
+    api_version: str
+    kind: str
+    plural: str
+
+    @property
+    def resource(self) -> str:
+        """``pods`` or ``jobs.batch``, as quotas count it."""
+        group = self.api_version.rpartition("/")[0]
+        return f"{self.plural}.{group}" if group else self.plural
+
+    @property
+    def path(self) -> str:
+        """The path of its API group at the server, ``/apis/batch/v1``."""
+        return f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
+
+
+@dataclass(frozen=True, slots=True)
+class PluginProperties:
+    """How the manager treats a plugin's objects. A name is cut to ``generated_name_max_length`` characters."""
+
+    disable_inject_owner_references: bool = False
+    disable_inject_finalizer: bool = False
+    disable_delete_resource_on_finalize: bool = False
+    generated_name_max_length: int = NAME_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMetadata:
+    """Which task, and which attempt at it: what names, labels and owners are made from.
+
+    ``uid`` is the task's own, ``attempt`` counts from 0, ``generated_name`` is what the attempt's object is called
+    before it is cut. ``owner`` is the owner reference of an object in the cluster that the task belongs to, if any.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    attempt: int
+    generated_name: str
+    store: str = ""
+    """The id of the store that the task is kept in: what bounds any sweep."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    owner: Mapping[str, Any] | None = None
+    service_account: str = ""
+    interruptible: bool = False
+    project: str = ""
+    domain: str = ""
+    priority: int = 0
+    timeout: float | None = None
+    """Seconds that its create may wait for room; None: any time."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskContext:
+    """All that a plugin builds an object from. ``spec`` is the task's, as it was written, checked in its general part.
+
+    ``spec["container"]`` is a container, ``spec["podTemplate"]`` a pod's metadata and spec, ``spec["template"]`` the
+    object itself: which of them a plugin reads is its own affair. ``spec["resources"]`` and ``spec["env"]`` override.
+    ``pod_template`` is the PodTemplate ``default-pod-template-name`` of the task's namespace, if there is one.
+    """
+
+    metadata: TaskMetadata
+    type: str
+    spec: Mapping[str, Any]
+    config: K8sPluginConfig
+    pod_template: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PluginContext:
+    """What a plugin may look at beside its object, to say its phase.
+
+    ``pods`` are the pods that belong to it, as they stand (see ``RelatedPods``). ``now`` is the time that grace periods
+    are measured at, in UTC.
+    """
+
+    config: K8sPluginConfig
+    now: datetime
+    pods: tuple[JSON, ...] = ()
+
+
+class Plugin(Protocol):
+    """One kind of work. All methods are pure and quick; what they raise, but ``TaskSpecError``, is a bug of theirs."""
+
+    def build_identity_resource(self, task: TaskMetadata) -> JSON:
+        """Return ``apiVersion`` and ``kind`` of the object; the manager adds its name and namespace."""
+
+    def build_resource(self, task: TaskContext) -> JSON:
+        """Return the object to create. Raises ``TaskSpecError``."""
+
+    def get_task_phase(self, context: PluginContext, resource: JSON) -> PhaseInfo:
+        """Say what the object's status means. ``resource`` is as the API server returned it."""
+
+    def get_properties(self) -> PluginProperties:
+        """Say how the manager is to treat the objects."""
+
+    def is_terminal(self, resource: JSON) -> bool:
+        """Say whether the object has ended and will not change again."""
+
+    def get_completion_time(self, resource: JSON) -> datetime | None:
+        """Return when it ended, in UTC; None: it has not, or nobody knows."""
+
+
+@runtime_checkable
+class PluginAbortOverride(Protocol):
+    """A plugin whose objects are not simply deleted when a task is aborted."""
+
+    def on_abort(self, task: TaskMetadata, resource: JSON) -> AbortBehavior:
+        """Say what to do. It may be asked again after a restart: the same question has the same answer."""
+
+
+@runtime_checkable
+class RelatedPods(Protocol):
+    """A plugin that looks at pods which others made of its object: an image that can't be pulled shows only there."""
+
+    def pod_labels(self, resource: JSON) -> Mapping[str, str]:
+        """Return labels that exactly the object's own pods carry. Empty: there are none yet."""
+
+
+@runtime_checkable
+class MakesPods(Protocol):
+    """A plugin that knows which pods others will make of its object: they are admitted with it, as a gang.
+
+    Where a plugin doesn't say, that is known for the kinds that ``footprint`` knows, and for no others.
+    """
+
+    def parts(self, resource: JSON) -> tuple[Part, ...]:
+        """Return what others will make of the object. Raises ``TaskSpecError`` for one that can't be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class AbortBehavior:
+    """How an object is ended: deleted, patched, or replaced; exactly one of the three.
+
+    ``patch`` is a JSON merge patch. ``delete_on_error``: where the patch or the update fails, it is deleted instead.
+    """
+
+    delete: bool = False
+    patch: JSON | None = None
+    update: JSON | None = None
+    delete_on_error: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ``PluginError`` unless exactly one way is chosen."""
+        if [self.delete, self.patch is not None, self.update is not None].count(True) != 1:
+            raise PluginError("an abort either deletes the object, patches it or updates it: choose exactly one")
+
+
+@dataclass(frozen=True, slots=True)
+class PluginEntry:
+    """A plugin as the registry knows it. ``is_default``: it serves the task types that no other plugin serves."""
+
+    id: str
+    registered_task_types: tuple[str, ...]
+    resource_to_watch: Kind
+    plugin: Plugin
+    is_default: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ``PluginError`` for an entry that can't work."""
+        if not self.id.strip():
+            raise PluginError("a plugin without an id was registered: give it one")
+        if not self.registered_task_types or not all(each.strip() for each in self.registered_task_types):
+            raise PluginError(f"plugin {self.id} names no task types, or an empty one: it could never be chosen")
+        length = self.plugin.get_properties().generated_name_max_length
+        if not NAME_LEAST <= length <= 253:
+            raise PluginError(f"plugin {self.id} asks for names of at most {length} characters: 8 to 253 are possible")
