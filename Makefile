@@ -17,7 +17,7 @@ SIDE_BY_SIDE := -n $(shell echo $$(( 2 * $$(nproc 2>/dev/null || getconf _NPROCE
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/bytecode
 
-.PHONY: help install demo run test test-quick test-oldest test-clients test-programs cluster fix check hooks dashboards bench throughput proxy proxied processes wake looking faults soak figures clean
+.PHONY: help install demo run test test-quick test-oldest test-clients test-programs cluster fix check hooks chart dashboards bench throughput proxy proxied processes wake looking faults soak figures clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -61,6 +61,10 @@ check: $(STAMP) ## formatting, lint, types, import rules
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+chart: dashboards ## bring the chart in line: its copies of dashboards and rules, the table of values in its README
+	cp dashboards/backoff-ctrl-*.json dashboards/rules.yaml dashboards/alerts.yaml helm/backoff-ctrl/files/
+	$(BIN)/python docs/chart_page.py
 
 dashboards: $(STAMP) ## write the Grafana dashboards, the alerts and the recording rules anew, in dashboards/
 	$(BIN)/python -m dashboards $(ARGS)
