@@ -96,7 +96,12 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option(
     "--probe-listen",
     metavar="HOST:PORT",
-    help="Serve /livez, /readyz and /metrics there, nothing else; it may be the pod's address.",
+    help="Serve /livez, /startupz, /readyz and /metrics there, nothing else; it may be the pod's address.",
+)
+@click.option(
+    "--listen-first",
+    is_flag=True,
+    help="Listen before the API server answers, and wait for it without end: a sidecar must not keep its pod waiting.",
 )
 @click.option(
     "--ready-file",
@@ -156,6 +161,7 @@ def command(listen: str, upstream: str | None, kubeconfig: str | None, context: 
             ready_file=given["ready_file"],
             drain=given["drain"],
             connections=given["max_connections"],
+            listen_first=given["listen_first"],
         )
         run(settings, Wiring(_holds(given), given["admin"]), click.echo)
     except (BindError, PlaceError, OptionError) as error:

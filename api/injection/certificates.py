@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 LEAF_LIFE: Final = timedelta(days=90)
 AUTHORITY_LEAST: Final = timedelta(days=365)
 """An authority with less time left is followed by a new one."""
+SETTLED: Final = timedelta(minutes=1)
+"""How old an authority is before it signs for the API servers that trust another: each learns of it a moment later."""
 OVERLAP: Final = timedelta(hours=1)
 """How long an old authority stays in the bundle after a leaf of the new one was written: replicas read it later."""
 AUTHORITY, FORMER, LEAF, KEY = "ca.pem", "former.crt", "tls.crt", "tls.key"
@@ -80,7 +82,8 @@ def _is_due(leaf: x509.Certificate, authority: Authority, now: datetime, trusted
     """Say whether the authority is to sign a leaf: the present one ends soon, or is of the authority before."""
     if _signs(authority, leaf):
         return leaf.not_valid_after_utc - now < LEAF_LIFE / 3
-    return authority.trusted in trusted or leaf.not_valid_after_utc <= now
+    known = authority.trusted in trusted and now - authority.made > SETTLED
+    return known or leaf.not_valid_after_utc <= now
 
 
 def _signed(kept: Kept, authority: Authority, names: Sequence[str], now: datetime) -> Kept:

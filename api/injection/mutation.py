@@ -53,7 +53,8 @@ class Injected:
     """What became of a pod: ``pod`` with the sidecar, or None where it is left as it is.
 
     ``outcome`` is a word for counting: ``injected``, ``present``, ``host-network``, ``windows``, ``old-server``,
-    ``no-account``, ``unreadable``. ``warnings`` are shown to whoever created the pod.
+    ``no-account``, ``unreadable``, or ``failed``, where our own code did. ``warnings`` are shown to whoever created the
+    pod.
     """
 
     outcome: str
@@ -170,7 +171,7 @@ def _server_of(spec: Mapping[str, Any]) -> tuple[list[JSON], tuple[str, ...]]:
     given = []
     for each in _containers(spec):
         if any(True for _ in _account_mounts(each)):
-            found = {entry.get("name"): entry for entry in each.get("env") or ()}
+            found = {str(entry.get("name")): entry for entry in each.get("env") or ()}
             given.append([found[name] for name in SERVER if name in found])
     chosen = next(filter(None, given), [])
     if any(each not in ([], chosen) for each in given):
@@ -180,7 +181,8 @@ def _server_of(spec: Mapping[str, Any]) -> tuple[list[JSON], tuple[str, ...]]:
 
 def _free_ports(spec: Mapping[str, Any]) -> tuple[int, int]:
     """Return ports for creators and for probes that no container of the pod declares."""
-    taken = {port.get("containerPort") for each in _containers(spec) for port in each.get("ports") or ()}
+    declared = (port.get("containerPort") for each in _containers(spec) for port in each.get("ports") or ())
+    taken = {number for number in declared if isinstance(number, int)}
     port = next(number for number in range(PORT, PORT + len(taken) + 1) if number not in taken)
     taken.add(port)
     return port, next(number for number in range(PROBE_PORT, PROBE_PORT + len(taken) + 1) if number not in taken)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from .mutation import INJECTED, Injected, inject
@@ -14,6 +15,7 @@ from .mutation import INJECTED, Injected, inject
 if TYPE_CHECKING:
     from .sidecar import JSON, SidecarSettings
 
+_logger = logging.getLogger("backoff_ctrl")
 VERSION: Final = "admission.k8s.io/v1"
 
 
@@ -26,7 +28,7 @@ def answer(body: bytes, settings: SidecarSettings, server: tuple[int, int] | Non
     request = _request(body)
     pod = request.get("object")
     mine = request.get("operation") == "CREATE" and request.get("resource", {}).get("resource") == "pods"
-    what = inject(pod, settings, server) if mine and isinstance(pod, dict) else Injected("unreadable")
+    what = _injected(pod, settings, server) if mine and isinstance(pod, dict) else Injected("unreadable")
     response: JSON = {"uid": request["uid"], "allowed": True}
     if what.warnings:
         response["warnings"] = [_short(each) for each in what.warnings]
@@ -35,6 +37,14 @@ def answer(body: bytes, settings: SidecarSettings, server: tuple[int, int] | Non
         response |= {"patchType": "JSONPatch", "patch": base64.b64encode(patch).decode()}
     namespace = request.get("namespace")
     return {"apiVersion": VERSION, "kind": "AdmissionReview", "response": response}, str(namespace or ""), what
+
+
+def _injected(pod: JSON, settings: SidecarSettings, server: tuple[int, int] | None) -> Injected:
+    try:
+        return inject(pod, settings, server)
+    except Exception:  # a pod that nobody has validated, or a bug of ours: it is created without
+        _logger.exception("a pod could not be given its sidecar")
+        return Injected("failed")
 
 
 def _request(body: bytes) -> JSON:

@@ -11,6 +11,7 @@ import ssl
 import tempfile
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
@@ -55,8 +56,14 @@ class InjectionSettings:
 class Webhook:
     """One replica."""
 
-    def __init__(self, settings: InjectionSettings, session: ClusterSession) -> None:
+    def __init__(
+        self,
+        settings: InjectionSettings,
+        session: ClusterSession,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         """``session`` is open, with the account of this replica."""
+        self._clock = clock
         self._settings = settings
         self._session = session
         self.counts = Counts()
@@ -82,7 +89,7 @@ class Webhook:
         """Read the certificates once; load what has changed. What fails is said by ``why_not``, and tried again."""
         try:
             if self._settings.place is not None:
-                await self._load_kept(await Keeper(self._session, self._settings.place, self._settings.who).turn())
+                await self._load_kept(await self._turn(self._settings.place))
             elif self._settings.files is not None:
                 await asyncio.to_thread(self._load_files, *self._settings.files)
             self.why_not = ""
@@ -105,6 +112,9 @@ class Webhook:
         except (WatchBrokenError, WatchForbiddenError, WatchAbsentError) as error:
             self.counts.without = None
             _logger.warning("labelled pods without a sidecar can't be counted: %s", error)
+
+    async def _turn(self, place: Place) -> Kept:
+        return await Keeper(self._session, place, self._settings.who, self._clock).turn()
 
     async def _load_kept(self, kept: Kept) -> None:
         if kept.leaf and (kept.leaf, kept.key) != self._loaded:

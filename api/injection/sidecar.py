@@ -75,6 +75,7 @@ def container(
             "proxy",
             f"--listen=127.0.0.1:{port}",
             f"--probe-listen=0.0.0.0:{probe_port}",
+            "--listen-first",
             "--tls-authority=/var/run/backoff-ctrl/authority",
             "--tls-account=/var/run/backoff-ctrl/account",
             f"--tls-token-volume={TOKEN_PATH}",
@@ -85,7 +86,7 @@ def container(
         "ports": [{"name": "backoff-ctrl", "containerPort": probe_port, "protocol": "TCP"}],
         "resources": resources,
         "startupProbe": {
-            "httpGet": {"path": "/livez", "port": probe_port},
+            "httpGet": {"path": "/startupz", "port": probe_port},
             "periodSeconds": 1,
             "timeoutSeconds": 2,
             "failureThreshold": 120,

@@ -34,7 +34,7 @@ class Explaining:
     """Explains manifests by one cluster and its gates."""
 
     def __init__(self, cluster: Cluster, gates: Gates) -> None:
-        """Ask these."""
+        """Quotas and LimitRanges come from the watched cluster, who waits and what is held from its gates."""
         self._cluster = cluster
         self._gates = gates
 

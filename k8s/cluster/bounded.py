@@ -11,7 +11,7 @@ BYTES_MAX: Final = 64 << 10
 
 
 async def beginning(response: aiohttp.ClientResponse, limit: int = BYTES_MAX) -> bytes:
-    """Return the first ``limit`` bytes of an answer, 64 KiB by default; close its connection if it is longer."""
+    """Return at most the first ``limit`` bytes of an answer. If it is longer, close its connection."""
     read = bytearray()
     try:
         async for chunk in response.content.iter_any():

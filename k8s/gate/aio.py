@@ -72,10 +72,16 @@ class AsyncGate(Door):
         return driver.answer if driver.answer is not None else driver.result()
 
     @asynccontextmanager
-    async def gang(self, asked: GangAsked, transport: AsyncTransport | None = None) -> AsyncIterator[AdmittedGang]:
+    async def gang(
+        self,
+        asked: GangAsked,
+        transport: AsyncTransport | None = None,
+        on_wait: Callable[[GangWait], object] = lambda _: None,
+    ) -> AsyncIterator[AdmittedGang]:
         """Wait until the whole gang is admitted; then its members are created within the block, by ``gang.create``.
 
-        As ``Gate.gang``. A wait that is cancelled leaves nothing behind.
+        As ``Gate.gang``. ``on_wait`` is given what waits, before the line is joined: it can be asked why it waits. A
+        wait that is cancelled leaves nothing behind.
         """
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
@@ -93,6 +99,7 @@ class AsyncGate(Door):
         hands = None if transport is None else _LoopHands(transport, self._in_flight)
         wait = GangWait(self, self.ledger, asked, hands, told)
         try:
+            on_wait(wait)
             wait.begin()
             await ended
         except BaseException as error:

@@ -91,6 +91,8 @@ class TaskMetadata:
     project: str = ""
     domain: str = ""
     priority: int = 0
+    timeout: float | None = None
+    """Seconds that its create may wait for room; None: any time."""
 
 
 @dataclass(frozen=True, slots=True)

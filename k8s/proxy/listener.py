@@ -7,6 +7,7 @@ import resource
 import socket
 from typing import TYPE_CHECKING, Any, Final
 
+from .handshakes import BACKLOG, Handshakes
 from .passing.caller import Caller
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
     from .passing.shared import Shared
 
-BACKLOG: Final = 1024
 _OTHERS: Final = 64
 """Descriptors for everything but callers: files, the loop, watches, probes."""
 _LOOK_S: Final = 0.5
@@ -43,18 +43,19 @@ class Listener:
         self._shared = shared
         self._bound = bound
         self._tls = tls
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | Handshakes | None = None
         self._sweep: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
         """Begin to serve."""
         loop = asyncio.get_running_loop()
         shared = self._shared
-        make: Any = loop.create_unix_server if self._bound.family == socket.AF_UNIX else loop.create_server
-        options: dict[str, Any] = {"sock": self._bound, "backlog": BACKLOG}
         if self._tls is not None:
-            options |= {"ssl": self._tls, "ssl_handshake_timeout": shared.limits.head_s}
-        self._server = await make(lambda: Caller(shared, loop), **options)
+            self._server = Handshakes(shared, self._bound, self._tls, lambda: Caller(shared, loop))
+            self._server.start()
+        else:
+            make: Any = loop.create_unix_server if self._bound.family == socket.AF_UNIX else loop.create_server
+            self._server = await make(lambda: Caller(shared, loop), sock=self._bound, backlog=BACKLOG)
         self._look()
 
     def _look(self) -> None:

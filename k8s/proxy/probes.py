@@ -20,11 +20,14 @@ _METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Probes:
-    """Answers ``/livez``, ``/readyz`` and ``/metrics``."""
+    """Answers ``/livez``, ``/startupz``, ``/readyz`` and ``/metrics``."""
 
     def __init__(self, shared: Shared, more: Callable[[], str] = lambda: "") -> None:
         """``more`` returns the metrics of other rooms, as text."""
+        self.started = False
+        """It listens; where it speaks TLS, its files are written."""
         self.ready = False
+        """The API server has answered, too."""
         self.open = 0
         self._shared = shared
         self._more = more
@@ -37,12 +40,13 @@ class Probes:
             status, text = "405 Method Not Allowed", "only GET is answered here\n"
         elif path == b"/livez":
             status, text = "200 OK", "ok\n"
-        elif path == b"/readyz":
-            status, text = ("200 OK", "ok\n") if self.ready else ("503 Service Unavailable", "not ready\n")
+        elif path in {b"/startupz", b"/readyz"}:
+            is_so = self.started if path == b"/startupz" else self.ready
+            status, text = ("200 OK", "ok\n") if is_so else ("503 Service Unavailable", "not yet\n")
         elif path == b"/metrics":
             status, text, kind = "200 OK", metrics(self._shared) + await asyncio.to_thread(self._more), _METRICS
         else:
-            status, text = "404 Not Found", "there are /livez, /readyz and /metrics\n"
+            status, text = "404 Not Found", "there are /livez, /startupz, /readyz and /metrics\n"
         body = text.encode()
         head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         return head.encode() + (b"" if asked.head.method == b"HEAD" else body)

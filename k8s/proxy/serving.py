@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import signal
 import sys
 from contextlib import AsyncExitStack, suppress
@@ -20,7 +21,6 @@ from .upstream.place import PlaceError
 from .upstream.pool import IDLE_CONNECTIONS_MAX
 
 if TYPE_CHECKING:
-    import socket
     import ssl
     from collections.abc import Callable, Coroutine
     from pathlib import Path
@@ -33,6 +33,7 @@ PATIENCE: Final = 5.0
 """Seconds that an API server which refuses connections is waited for at the start: both may start together."""
 _RETRY: Final = 0.25
 _KEPT_MEMORY: Final = 16 * 2**20
+_logger = logging.getLogger("backoff_ctrl")
 
 
 class Certificates(Protocol):
@@ -56,6 +57,8 @@ class Settings:
     ready_file: Path | None = None
     drain: float = 10.0
     connections: int = 2000
+    listen_first: bool = False
+    """Listen before the API server answers, and wait for it without end."""
 
 
 def run(settings: Settings, wiring: Wiring, say: Callable[[str], None]) -> None:
@@ -122,12 +125,24 @@ class _Life:
         ends.push_async_callback(self._end, shared, listener)
         if settings.tls is not None:
             ends.callback(asyncio.create_task(settings.tls.keep_fresh()).cancel)
+        url = url_of(bound, tls=settings.tls is not None)
+        if settings.listen_first:
+            await self._open(listener, probes)
+            self._say(f"listening on {url}")
         if await self._answers(server):
-            await listener.start()
+            if not settings.listen_first:
+                await self._open(listener, probes)
+            self._note_ready()
             probes.ready = True
             ends.callback(setattr, probes, "ready", False)
-            self._tell(bound)
+            if not settings.listen_first:
+                self._say(f"listening on {url}")
             await self._over.wait()
+
+    async def _open(self, listener: Listener, probes: Probes) -> None:
+        """Let creators in."""
+        await listener.start()
+        probes.started = True
 
     async def _serve_probes(self, probes: Probes, ends: AsyncExitStack) -> None:
         address = self._settings.probes
@@ -140,24 +155,29 @@ class _Life:
         """Wait until the API server answers; return whether it did before the end. Raises ``PlaceError``."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE
+        said = ""
         while not self._over.is_set():
             why = await server.answers()
             if not why:
                 return True
-            if loop.time() > deadline or not server.may_come:
-                raise PlaceError(f"the API server at {self._settings.place.url} can't be used: {why}")
+            problem = f"the API server at {self._settings.place.url} can't be used: {why}"
+            if self._settings.listen_first:
+                if problem != said:
+                    _logger.warning("%s; it is tried again", problem)
+                said = problem
+            elif loop.time() > deadline or not server.may_come:
+                raise PlaceError(problem)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._over.wait(), _RETRY)
         return False
 
-    def _tell(self, bound: socket.socket) -> None:
-        settings = self._settings
-        if settings.ready_file is not None:
+    def _note_ready(self) -> None:
+        file = self._settings.ready_file
+        if file is not None:
             try:
-                settings.ready_file.write_text("ready\n", encoding="utf-8")
+                file.write_text("ready\n", encoding="utf-8")
             except OSError as error:
-                raise BindError(f"--ready-file {settings.ready_file} can't be written: {error.strerror}") from None
-        self._say(f"listening on {url_of(bound, tls=settings.tls is not None)}")
+                raise BindError(f"--ready-file {file} can't be written: {error.strerror}") from None
 
     async def _end(self, shared: Shared, listener: Listener) -> None:
         """Accept nobody, hand held creates back, and let the rest drain, all within the limit."""

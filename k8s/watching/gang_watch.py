@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from .gang_pods import LabelledPods, OwnedPods
@@ -56,11 +57,9 @@ class GangWatch:
             while clock() - needed < self._margin:
                 if self._look():
                     needed = clock()
-                try:
+                with suppress(TimeoutError):  # without news too it looks now and then
                     async with asyncio.timeout(min(CHECK, self._margin)):
                         await self._news.wait()
-                except TimeoutError:
-                    pass
                 self._news.clear()
         finally:
             for task in list(self._tasks):

@@ -23,7 +23,18 @@ _PART: Final = re.compile(r"\bpart (?P<number>\d+)")
 
 
 class GangRefused(Exception):  # noqa: N818 - the engine's word for it
-    """A gang was not admitted, and nothing of it was created; the message says why, with the part and the amount."""
+    """A gang was not admitted, and nothing of it was created; the message says why, with the part and the amount.
+
+    ``reason`` is the engine's word: ``never-fits``, ``quotas-unreadable``, ``too-many-waiting``, ``given-back``.
+    """
+
+    def __init__(self, said: str, reason: str = "") -> None:
+        """``said`` is for people."""
+        super().__init__(said, reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,7 +187,8 @@ class GangWait:
 
     def refused(self, refusal: Refusal) -> None:
         """End: the whole will not be admitted."""
-        self._end(None, GangRefused(f"{self.label} was refused: {self.asked.in_words(refusal.detail)}"))
+        said = f"{self.label} was refused: {self.asked.in_words(refusal.detail)}"
+        self._end(None, GangRefused(said, refusal.reason))
 
     def opened(self) -> None:
         """Go on with nothing reserved: the engine failed, or the gate does not enforce."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
@@ -62,6 +63,11 @@ class Authority:
     def pem(self) -> bytes:
         """Key and certificate, as they are kept."""
         return _pem(self.key) + self.trusted
+
+    @property
+    def made(self) -> datetime:
+        """When it was made."""
+        return self.certificate.not_valid_before_utc + _BACKDATED
 
     @property
     def trusted(self) -> bytes:
@@ -138,10 +144,8 @@ def _named(name: str) -> x509.Name:
 
 def _general(name: str) -> x509.GeneralName:
     """Return a host name or an address as a certificate has it."""
-    try:
+    with suppress(ValueError):  # then it is a host name, or nothing
         return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        pass
     if not _HOST.fullmatch(name.lower()) or name.replace(".", "").isdigit():
         raise CertificatesError(f"{name[:80]!r} is neither a host name nor an address: correct the name for TLS")
     return x509.DNSName(name.lower())

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 KNOWN_MAX: Final = 1024
 """Credentials that are remembered, by a digest: none is ever kept."""
 TOKEN_MAX: Final = 16_384
+NAME_MAX: Final = 253
+"""Characters of a name that are compared: no server stores an object with a longer one, and the body has all of it."""
+_OF_ANSWERS: Final = (b"accept", b"accept-encoding", b"content-type", b"content-encoding")
+"""Headers of a request that decide what its answer looks like."""
 
 
 class Caller(NamedTuple):
@@ -72,7 +76,17 @@ def identity(caller: Caller, target: Target, manifest: Mapping[str, Any] | None,
     metadata = metadata if isinstance(metadata, dict) else {}
     name = metadata.get("name") or metadata.get("generateName") or ""
     digest = hashlib.blake2b(body, digest_size=16).digest()
-    return Identity(caller.who, (target.resource, target.rest, str(name), digest))
+    return Identity(caller.who, (target.resource, target.rest, str(name)[:NAME_MAX], digest))
+
+
+def same_call(caller: Caller, head: Head, identity: Identity) -> bytes:
+    """Return a digest that two requests share only if one's answer is an answer to the other as well.
+
+    The same credential, path and query, the same forms sent and accepted, the same body.
+    """
+    forms = (header for header in head.headers if header[0].lower() in _OF_ANSWERS)
+    asked = sorted((name.lower(), value) for name, value in forms)
+    return hashlib.blake2b(repr((caller.digest, head.target, asked, identity.what)).encode(), digest_size=16).digest()
 
 
 def _subject(authorization: bytes) -> tuple[str, str] | None:

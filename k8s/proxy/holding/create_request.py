@@ -18,7 +18,7 @@ from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
 from backoff_ctrl.k8s.creates.treatments import rejected
 from backoff_ctrl.k8s.creates.wait import one_line
 
-from .callers import identity
+from .callers import identity, same_call
 from .choosing import Way
 from .forms import manifest_in, may_be_marked
 from .holds import patience_of
@@ -28,7 +28,7 @@ from .settings import RETRY_AFTER
 from .telling import come_again, failed, not_yet, without_retry_after
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable
+    from collections.abc import Awaitable, Callable
 
     from backoff_ctrl.k8s.answers.answer import Answer
     from backoff_ctrl.k8s.answers.rejections import Rejection
@@ -95,7 +95,7 @@ class CreateRequest:
         self._resumed: Named | None = None
         self.caller = shared.callers.caller(request.head)
         self.identity = identity(self.caller, chosen.target, self._manifest, request.body)
-        self._call: Hashable = (chosen.target.namespace, self.caller.digest, self.identity.what)
+        self._call = same_call(self.caller, request.head, self.identity)
         self.sender = Sender(shared.upstream, shared.own, shared.kinds, chosen.target.namespace, request)
         self.sender.names_itself = bool(self._metadata.get("name"))
         self.task: asyncio.Task[Any] | None = None
@@ -143,7 +143,8 @@ class CreateRequest:
             await asyncio.wait({task})
         except asyncio.CancelledError:
             kept = Kept(task)
-            self._shared.kept.keep(self._call, kept, lambda: task.exception() or kept.note_answer(task.result()))
+            note = partial(_note_answer, kept, task)
+            self._shared.kept.keep(self._call, kept, note)
             raise
         return task.result()
 
@@ -288,6 +289,10 @@ class CreateRequest:
             shared, since = self._shared, driver.creation.noticed_at
             call = (self._chosen.target.namespace, self.identity)
             shared.noticed.put_off(call, driver.began if since is None else since, shared.now())
+
+
+def _note_answer(kept: Kept, task: asyncio.Task[Answer]) -> None:
+    kept.note_answer(None if task.exception() else task.result())
 
 
 def unnamed(manifest: dict[str, Any]) -> Named:

@@ -22,35 +22,47 @@ if TYPE_CHECKING:
 KEPT_MAX: Final = 10_000
 ANSWER_MAX: Final = 65_536
 """Bytes of an answer that is kept; an object with a longer one is looked up."""
+ANSWERS_MAX: Final = 16 * 2**20
+"""Bytes of all answers that are kept. Beyond, the oldest go: their objects are looked up, where a name is known."""
+NAME_MAX: Final = 253
+"""Characters of a name that is kept: no server stores an object with a longer one."""
 
 
 @dataclass(slots=True, eq=False)
 class Kept:
-    """A create that is under way in ``task``; once that has ended, its success or the name that may be stored."""
+    """A create that is under way in ``task``; once that has ended, its success, and the name that may be stored."""
 
-    task: asyncio.Task[Any]
+    task: asyncio.Future[Any]
     answer: Answer | None = None
     named: Named | None = None
+    over: bool = False
+    """Whether what there is to keep has been noted."""
+
+    @property
+    def size(self) -> int:
+        """The bytes of the answer."""
+        answer = self.answer
+        if answer is None:
+            return 0
+        return len(answer.body) + sum(len(name) + len(value) for name, value in answer.headers.items())
 
     def note(self, driver: LoopDriver, *, sent: bool, resumed: bool) -> None:
         """Note how the create ended. ``resumed``: it was kept before."""
         answer, named = driver.answer, driver.machine.named
         created = answer is not None and answer.ok
-        stored = created or resumed or (sent and _may_be_stored(driver))
-        if stored and not self.note_answer(answer):
+        if created or resumed or (sent and _may_be_stored(driver)):
+            self.note_answer(answer)
             self.note_name(named)
 
     def note_name(self, named: Named | None) -> None:
         """Keep a name that may be stored."""
-        if named is not None and named.name:
+        if named is not None and 0 < len(named.name) <= NAME_MAX:
             self.named = replace(named, given={}, keyed=True)  # keyed: it is looked up before it is sent
 
-    def note_answer(self, answer: Answer | None) -> bool:
-        """Keep a success, unless it is long; say whether it is kept."""
-        if answer is None or not answer.ok or len(answer.body) > ANSWER_MAX:
-            return False
-        self.answer = answer
-        return True
+    def note_answer(self, answer: Answer | None) -> None:
+        """Keep a success, unless it is long."""
+        if answer is not None and answer.ok and len(answer.body) <= ANSWER_MAX:
+            self.answer = replace(answer)  # without the objects that were read from its bytes
 
 
 def _may_be_stored(driver: LoopDriver) -> bool:
@@ -66,7 +78,12 @@ class KeptCreates:
         self._ttl = ttl
         self._now = now
         self._kept: dict[Hashable, deque[Kept]] = {}
-        self._ends: deque[tuple[float, Hashable, Kept]] = deque()
+        self._ends: dict[Kept, tuple[float, Hashable]] = {}
+        """Those that have ended, in the order of their ends."""
+        self._answers: dict[Kept, Hashable] = {}
+        """Those of them that have an answer."""
+        self.bytes = 0
+        """The size of these answers."""
 
     def __len__(self) -> int:
         """Return how many are kept."""
@@ -77,7 +94,9 @@ class KeptCreates:
 
         def over(_: object = None) -> None:
             note()
-            self._ended(call, kept)
+            kept.over = True
+            if kept in self._kept.get(call, ()):  # else who took it waits for it
+                self._ended(call, kept)
 
         self._kept.setdefault(call, deque()).append(kept)
         if kept.task.done():
@@ -97,13 +116,14 @@ class KeptCreates:
 
     def keep_ended(self, call: Hashable, kept: Kept) -> None:
         """Keep a create whose answer was written, but can't have been read."""
+        kept.over = True
         self._kept.setdefault(call, deque()).append(kept)
         self._ended(call, kept)
 
     def give_back(self, call: Hashable, kept: Kept) -> None:
         """Keep a create further: who took it has not waited for its end."""
         self._kept.setdefault(call, deque()).appendleft(kept)
-        if kept.task.done():
+        if kept.over:
             self._ended(call, kept)
 
     def _ended(self, call: Hashable, kept: Kept) -> None:
@@ -112,17 +132,41 @@ class KeptCreates:
         if kept.answer is None and kept.named is None:
             self._drop(call, kept)
             return
-        self._ends.append((self._now() + self._ttl, call, kept))
+        self._ends[kept] = (self._now() + self._ttl, call)
+        if kept.answer is not None:
+            self._answers[kept] = call
+            self.bytes += kept.size
         if len(self._ends) > KEPT_MAX:
-            self._drop(*self._ends.popleft()[1:])
+            self._drop_oldest()
+        while self.bytes > ANSWERS_MAX:
+            self._shed()
+
+    def _shed(self) -> None:
+        """Let the oldest answer go: its object is looked up by its name, or not found again."""
+        kept, call = next(iter(self._answers.items()))
+        if kept.named is None:
+            self._drop(call, kept)
+        else:
+            self._forget_answer(kept)
+            kept.answer = None
+
+    def _forget_answer(self, kept: Kept) -> None:
+        if self._answers.pop(kept, None) is not None:
+            self.bytes -= kept.size
 
     def _drop(self, call: Hashable, kept: Kept) -> None:
+        self._forget_answer(kept)
+        self._ends.pop(kept, None)
         of_call = self._kept.get(call)
         if of_call is not None and kept in of_call:
             of_call.remove(kept)
             if not of_call:
                 del self._kept[call]
 
+    def _drop_oldest(self) -> None:
+        kept, (_, call) = next(iter(self._ends.items()))
+        self._drop(call, kept)
+
     def _expire(self) -> None:
-        while self._ends and self._ends[0][0] <= self._now():
-            self._drop(*self._ends.popleft()[1:])
+        while self._ends and next(iter(self._ends.values()))[0] <= self._now():
+            self._drop_oldest()

@@ -22,7 +22,7 @@ class AsProxy:
     """The upstream, asked with the proxy's own credentials."""
 
     def __init__(self, server: ApiServer) -> None:
-        """Ask ``server``."""
+        """Each ``ask`` goes to ``server`` under the account of its place, whoever the caller of the proxy is."""
         self._server = server
 
     async def ask(self, request: Request, limit: int = 3 * 2**20) -> Response:

@@ -35,7 +35,7 @@ class HoldSettings:
     held_bytes_max: int = 64 * 2**20
 
     def __post_init__(self) -> None:
-        """Check them."""
+        """Refuse seconds that are no number of a day, an unknown answer, and a bound below one body."""
         for name, seconds in (("hold", self.hold), ("hold-total", self.hold_total)):
             if not 0 <= seconds <= 86_400:  # nan is not
                 raise OptionError(f"--{name} must be a number of seconds between 0 and 86400, not {seconds!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -110,9 +111,8 @@ class AnswerReader:
         self._complete = False
         self._parser = httptools.HttpResponseParser(self)
         try:
-            self._parser.feed_data(raw)
-        except httptools.HttpParserUpgrade:
-            pass
+            with suppress(httptools.HttpParserUpgrade):  # the caller asked for it: the status says whether it came
+                self._parser.feed_data(raw)
         except httptools.HttpParserError as error:
             raise BrokenAnswerError(str(error)) from error
         if self._head.status == 0:

@@ -99,7 +99,7 @@ class Held:
             self._pieces = []
 
     def full(self) -> None:
-        """Bring nothing: there is no answer yet."""
+        """A caller that reads slowly slows nothing: its answer is written in one piece, at the end."""
 
     def emptied(self) -> None:
-        """Bring nothing."""
+        """Nothing was paused: see ``full``."""

@@ -44,7 +44,7 @@ class Current(Protocol):
         """Bring nothing more for now: the caller reads slowly."""
 
     def emptied(self) -> None:
-        """Go on."""
+        """Bring more again: the caller has read what was written."""
 
 
 class Tunnel(Protocol):

@@ -17,11 +17,23 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 LARGEST_YAML: Final = 32 * 2**10
-"""Bytes of a body in YAML that is read: it takes fifty times as long as JSON, and everybody else waits meanwhile."""
+"""Bytes of a body in YAML that is read."""
+MOST_VALUES: Final = 1_000
+"""Values and keys of a body in YAML that is read: each takes 3 us, and everybody else waits meanwhile. A pod has a
+hundred or two.
+"""
 DEEPEST: Final = 100
 """Levels of a body that is read; the C loader would recurse without a limit."""
+LONGEST_NUMBER: Final = 100
+"""Characters. YAML 1.1 reads ``1:30:00`` in base 60, in time that grows with the square of its length."""
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TEXT: Final = "tag:yaml.org,2002:str"
+_NUMBERS: Final = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
+_SCALARS: Final = _NUMBERS | {f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "binary", "timestamp")}
+_PLAIN: Final = frozenset({None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
+"""Tags of objects and lists; any other makes something else of them."""
 _NULL: Final = "tag:yaml.org,2002:null"
+_NO_KEY: Final = object()
 _FAULTS: Final = (yaml.YAMLError, ValueError, OverflowError, TypeError, AttributeError, LookupError)
 """What the loader raises, also for values such as a date in month 99."""
 
@@ -60,35 +72,91 @@ def _text(body: bytes) -> str:
 
 
 def _loaded(text: str) -> Any:
-    """Return the one document of a text, once it is known to be harmless."""
+    """Return the one document of a text, in time that is bounded."""
+    document = _Document()
     try:
-        _check(text)
-        value = yaml.load(text, Loader=_LOADER)  # noqa: S506 - a safe loader
+        for event in yaml.parse(text, Loader=_LOADER):
+            document.take(event)
     except PayloadError:
         raise
     except (*_FAULTS, RecursionError):
         raise PayloadError("the body is not valid YAML") from None
-    return value
+    return document.value
 
 
-def _check(text: str) -> None:
-    """Refuse aliases, which may stand for any amount of text, deep nesting, doubled fields and several documents."""
-    depth = documents = 0
-    for event in yaml.parse(text, Loader=_LOADER):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        documents += isinstance(event, yaml.DocumentStartEvent)
-        if isinstance(event, yaml.AliasEvent) or depth > DEEPEST or documents > 1:
-            raise PayloadError(f"the body has an alias, several documents or more than {DEEPEST} levels")
-    waiting = [yaml.compose(text, Loader=_LOADER)]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, yaml.MappingNode):
-            keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-            if len(set(keys)) != len(node.value) or "<<" in keys:
-                raise PayloadError("the body has a field twice, or one that is no text")
-            waiting += [value for _, value in node.value]
-        elif isinstance(node, yaml.SequenceNode):
-            waiting += node.value
+class _Document:
+    """A document, put together from the parser's events as ``yaml.safe_load`` would, but for what is refused.
+
+    Refused are aliases, which may stand for any amount of text, doubled fields, merge keys, sets and the like, several
+    documents, deep nesting, and more values than can be read at once.
+    """
+
+    def __init__(self) -> None:
+        self.value: Any = None
+        self._documents = self._values = 0
+        self._open: list[_Open] = []
+        self._scalars: Any = yaml.SafeLoader("")  # its rules for texts, numbers and times
+
+    def take(self, event: Any) -> None:
+        """Take the next event. Raises ``PayloadError``, and what ``yaml.SafeLoader`` raises for a malformed value."""
+        kind = type(event)
+        if kind is yaml.ScalarEvent:
+            self._add(self._scalar(event))
+        elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
+            if event.tag not in _PLAIN or len(self._open) >= DEEPEST:
+                raise PayloadError(f"the body has a set, an ordered map or more than {DEEPEST} levels")
+            self._open.append(_Open({} if kind is yaml.MappingStartEvent else []))
+        elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+            self._add(self._open.pop().whole)
+        elif kind is yaml.AliasEvent:
+            raise PayloadError("the body has an alias")
+        elif kind is yaml.DocumentStartEvent:
+            self._documents += 1
+            if self._documents > 1:
+                raise PayloadError("the body has several documents")
+
+    def _add(self, value: Any) -> None:
+        self._values += 1
+        if self._values > MOST_VALUES:
+            raise PayloadError(f"the body has more than {MOST_VALUES} values in YAML")
+        if self._open:
+            self._open[-1].add(value)
+        else:
+            self.value = value
+
+    def _scalar(self, event: Any) -> Any:
+        tag = event.tag
+        if tag is None or tag == "!":
+            tag = self._scalars.resolve(yaml.ScalarNode, event.value, event.implicit)
+        if tag == _TEXT:
+            return event.value
+        if tag in _NUMBERS and len(event.value) > LONGEST_NUMBER:
+            raise PayloadError(f"the body has a number of more than {LONGEST_NUMBER} characters")
+        if tag not in _SCALARS:
+            raise PayloadError("the body has a value with a tag that is not read")
+        return self._scalars.construct_object(yaml.ScalarNode(tag, event.value))
+
+
+class _Open:
+    """An object or a list whose end has not come yet."""
+
+    __slots__ = ("_key", "whole")
+
+    def __init__(self, whole: dict[Any, Any] | list[Any]) -> None:
+        self.whole = whole
+        self._key: Any = _NO_KEY
+
+    def add(self, value: Any) -> None:
+        """Add the next item; in an object keys and values come in turn."""
+        if isinstance(self.whole, list):
+            self.whole.append(value)
+        elif self._key is _NO_KEY:
+            if not isinstance(value, str) or value in self.whole or value == "<<":
+                raise PayloadError("the body has a field twice, one that is no text, or a merge key")
+            self._key = value
+        else:
+            self.whole[self._key] = value
+            self._key = _NO_KEY
 
 
 def _marked(text: str, name: str, annotations: Mapping[str, str]) -> str:

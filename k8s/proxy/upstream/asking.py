@@ -133,7 +133,7 @@ class _Asking:
             raise
 
     def informed(self, raw: bytes) -> None:
-        """Wait on."""
+        """Ignore a 1xx answer: the final one follows."""
 
     def answered(self, head: AnswerHead, raw: bytes, body: bytes, *, whole: bool) -> None:
         if head.status == 101:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,12 +124,10 @@ class Account:
         token = self._place.token
         if token.path is None and self._lines:
             return self._lines
-        try:
+        with suppress(OSError):  # amid a replacement: the last one
             stamp = token.stamp()
             if stamp != self._stamp:
                 self._lines, self._stamp = self._read(), stamp
-        except OSError:
-            pass  # amid a replacement: the last one
         return self._lines
 
     def _read(self) -> tuple[bytes, ...]:

@@ -67,7 +67,8 @@ class Bed:
 
     ``kcm_qps``: calls per second that the controller manager allows itself (20 by default, which lets it write
     20 released quotas per second for the whole cluster). ``api_flags``: more flags of kube-apiserver.
-    ``controllers``: more controllers than those that every test needs.
+    ``controllers``: more controllers than those that every test needs. ``accounts``: pods get the token of their
+    service account, as in any cluster; else that is left out, since a pod would have to wait for it.
     ``logs``: where they are kept when it can't start. ``say`` is told what is waited for.
     """
 
@@ -78,13 +79,14 @@ class Bed:
         kcm_qps: float | None = None,
         api_flags: Iterable[str] = (),
         controllers: Iterable[str] = (),
+        accounts: bool = False,
         logs: Path | None = None,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         """Prepare; nothing runs yet."""
         self._binaries = binaries
         self._kcm_qps = kcm_qps
-        self._api_flags = tuple(api_flags)
+        self._api_flags = (*api_flags, *(() if accounts else ("--disable-admission-plugins=ServiceAccount",)))
         self._controllers = (*_CONTROLLERS, *controllers)
         self._kept_logs = logs
         self._say = say
@@ -246,7 +248,6 @@ class Bed:
                 "--service-cluster-ip-range=10.0.0.0/24",
                 f"--token-auth-file={self._folder / 'tokens.csv'}",
                 "--authorization-mode=RBAC",
-                "--disable-admission-plugins=ServiceAccount",  # else a pod waits for its account's secrets
                 *self._api_flags,
             ]
         qps = [f"--kube-api-qps={self._kcm_qps}", f"--kube-api-burst={2 * self._kcm_qps:.0f}"] if self._kcm_qps else []

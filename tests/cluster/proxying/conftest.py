@@ -34,7 +34,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 @pytest.fixture(scope="session")
 def creators() -> GoPrograms:
-    """Return the client-go program and the operator."""
+    """Return the client-go program, the operator and the kubelet."""
     return CREATORS
 
 

@@ -65,11 +65,10 @@ class Relay:
 
     def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
         try:
-            while piece := source.recv(PIECE):
-                sink.sendall(piece)
-            sink.shutdown(socket.SHUT_WR)
-        except OSError:  # the other side is gone
-            pass
+            with suppress(OSError):  # the other side is gone
+                while piece := source.recv(PIECE):
+                    sink.sendall(piece)
+                sink.shutdown(socket.SHUT_WR)
         finally:
             self._open.discard(source)
             source.close()

@@ -11,11 +11,13 @@ from backoff_ctrl.k8s.proxy.holding.status_message import status_message
 from backoff_ctrl.k8s.proxy.payloads.payload import Payload
 from backoff_ctrl.k8s.proxy.payloads.reading import read
 from backoff_ctrl.k8s.proxy.payloads.wire import field
+from backoff_ctrl.k8s.proxy.payloads.yaml_text import LARGEST_YAML
 from tests.proxying.holding.in_memory import (
     PODS,
     PROTOBUF,
     answered,
     header,
+    held,
     in_virtual_time,
     pod,
     proxied,
@@ -167,6 +169,26 @@ async def test_yaml_is_read_and_marked_too() -> None:
             await proxy.post(manifest, content_type=b"application/yaml", target=PODS + b"?timeout=2s")
         ).status == 429
         assert CREATE_ID.encode() in proxy.server.posts()[0].body
+
+
+@in_virtual_time
+async def test_yaml_that_takes_long_to_read_is_sent_once_and_waits_by_its_refusal() -> None:
+    """Reading it would hold up everybody else; what the quota says of it is enough to give it its turn."""
+    env = "".join(f"    - {{name: V{number}, value: x}}\n" for number in range(250))
+    manifest = (
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  generateName: web-\nspec:\n  containers:\n"
+        f"  - name: c\n    image: i\n    env:\n{env}"
+    ).encode()
+    assert len(manifest) < LARGEST_YAML
+    async with proxied(1) as proxy:
+        (name,) = await proxy.fill(1)
+        proxy.watch()
+        waiting = proxy.post(manifest, content_type=b"application/yaml")
+        await held(proxy, waiting)
+        assert [request.body for request in proxy.server.posts()] == [manifest]
+        await proxy.delete(name)
+        assert (await waiting).status == 201
+        assert [request.body for request in proxy.server.posts()] == [manifest] * 2, "as it came"
 
 
 def with_env() -> dict[str, Any]:

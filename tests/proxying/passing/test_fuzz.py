@@ -6,6 +6,7 @@ The suite draws some hundred; ``HYPOTHESIS_PROFILE=thorough`` draws thousands, f
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import uvloop
@@ -63,26 +64,29 @@ class _Reader:
     async def _serve(self, side: object) -> None:
         reader, writer = side.reader, side.writer  # type: ignore[attr-defined]
         head = b""
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                method, target, headers = self._parse(head)
-                named = {name.lower(): value for name, value in headers}
-                body = b""
-                if b"content-length" in named:
-                    body = await reader.readexactly(int(named[b"content-length"]))
-                elif b"transfer-encoding" in named:
-                    while size := int((await reader.readuntil(b"\r\n"))[:-2], 16):
-                        body += (await reader.readexactly(size + 2))[:-2]
-                    await reader.readuntil(b"\r\n")
-                mine = [each for each in headers if each[0].startswith(b"x-")]
-                self.whole.append((method, target, mine, body))
-                writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
-        except asyncio.IncompleteReadError as error:
-            if error.partial and not head:
-                self.broken.append(error.partial)  # a head that was not whole
-        except ConnectionError:
-            pass
+        with suppress(ConnectionError):  # what was whole before counts
+            try:
+                while True:
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    self.whole.append(await self._request(head, reader))
+                    writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+            except asyncio.IncompleteReadError as error:
+                if error.partial and not head:
+                    self.broken.append(error.partial)  # a head that was not whole
+
+    async def _request(
+        self, head: bytes, reader: asyncio.StreamReader
+    ) -> tuple[bytes, bytes, list[tuple[bytes, bytes]], bytes]:
+        method, target, headers = self._parse(head)
+        named = {name.lower(): value for name, value in headers}
+        body = b""
+        if b"content-length" in named:
+            body = await reader.readexactly(int(named[b"content-length"]))
+        elif b"transfer-encoding" in named:
+            while size := int((await reader.readuntil(b"\r\n"))[:-2], 16):
+                body += (await reader.readexactly(size + 2))[:-2]
+            await reader.readuntil(b"\r\n")
+        return method, target, [each for each in headers if each[0].startswith(b"x-")], body
 
     def _parse(self, head: bytes) -> tuple[bytes, bytes, list[tuple[bytes, bytes]]]:
         first, *lines = head[:-4].split(b"\r\n")

@@ -88,6 +88,7 @@ async def test_probes_say_whether_it_is_ready() -> None:
     async with _running(upstream, "--probe-listen", f"127.0.0.1:{port}"):
         for path, expected in (
             (b"/livez", b"HTTP/1.1 200 OK"),
+            (b"/startupz", b"HTTP/1.1 200 OK"),
             (b"/readyz", b"HTTP/1.1 200 OK"),
             (b"/metrics", b'\nbackoff_ctrl_proxy_requests_total{way="passed"} 0\n'),
             (b"/api", b"HTTP/1.1 404 Not Found"),
@@ -96,6 +97,44 @@ async def test_probes_say_whether_it_is_ready() -> None:
             caller.send(b"GET " + path + b" HTTP/1.1\r\nHost: a\r\n\r\n")
             assert expected in await caller.rest()
             await caller.close()
+
+
+@pytest.mark.long
+async def test_a_sidecar_listens_before_the_api_server_answers_and_waits_for_it() -> None:
+    """Else an API server that is away keeps pods from starting. It has started; it is ready when that is there."""
+    with socket() as one, socket() as other:
+        for each in (one, other):
+            each.bind(("127.0.0.1", 0))
+        away, probes = one.getsockname()[1], other.getsockname()[1]
+    command = [*PROGRAM, "--listen=127.0.0.1:0", f"--upstream=http://127.0.0.1:{away}", "--listen-first"]
+    command.append(f"--probe-listen=127.0.0.1:{probes}")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: ASYNC220 - as above
+        try:
+            assert process.stdout is not None
+            assert (await asyncio.to_thread(process.stdout.readline)).startswith("listening on http://127.0.0.1:")
+            assert await _said(probes, b"/startupz") == b"200"
+            assert await _said(probes, b"/readyz") == b"503"
+            upstream = Upstream()
+            upstream.port = away
+            await upstream.listen()
+            server = await upstream.connection()
+            assert (await server.head()).startswith(b"GET /version HTTP/1.1\r\n")
+            server.send(OK)
+            await server.close()
+            while await _said(probes, b"/readyz") != b"200":  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+            await upstream.stop()
+        finally:
+            process.terminate()
+    assert process.returncode == 0
+
+
+async def _said(port: int, path: bytes) -> bytes:
+    caller = Side(*await asyncio.open_connection("127.0.0.1", port))
+    caller.send(b"GET " + path + b" HTTP/1.1\r\nHost: a\r\n\r\n")
+    answer = await caller.rest()
+    await caller.close()
+    return answer.split(b" ")[1]
 
 
 def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

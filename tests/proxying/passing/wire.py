@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.proxy.listener import Listener
 from backoff_ctrl.k8s.proxy.passing.shared import Limits, Shared
-from backoff_ctrl.k8s.proxy.ungated import Ungated
 from backoff_ctrl.k8s.proxy.upstream.asking import ApiServer
 from backoff_ctrl.k8s.proxy.upstream.place import Place, place_at
 
@@ -113,8 +112,33 @@ class Upstream:
         self.all.clear()
 
 
+class NothingHeld:
+    """A room of held creates that chooses none: all requests pass."""
+
+    def reads(self, head: Head) -> bool:
+        """Let every request pass."""
+        del head
+        return False
+
+    async def answer(self, request: Request) -> Response:
+        """Raise ``AssertionError``: no request was chosen."""
+        raise AssertionError(f"nothing is held, so {request.head.method!r} should have passed")
+
+    def watches(self, head: Head, status: int) -> bool:
+        """Look at no answer."""
+        del head, status
+        return False
+
+    def passed(self, head: Head, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        """Learn nothing."""
+
+    async def close(self, limit: float = 10.0) -> None:
+        """Return at once: there is nothing to hand back."""
+        del limit
+
+
 @dataclass
-class Chosen(Ungated):
+class Chosen(NothingHeld):
     """A room of held creates whose answers a test gives: POSTs of pods are held."""
 
     asked: asyncio.Queue[tuple[Request, asyncio.Future[Response]]] = field(default_factory=asyncio.Queue)
@@ -195,7 +219,7 @@ async def proxied(
     bound.bind(("127.0.0.1", 0))
     use_own = more.pop("use_own", False)
     server = ApiServer(place(upstream.port), use_own=use_own)
-    shared = Shared(server, creates or Ungated(), limits or Limits(), **more)
+    shared = Shared(server, creates or NothingHeld(), limits or Limits(), **more)
     listener = Listener(shared, bound, tls)
     await listener.start()
     running = Proxied(listener, shared, bound, upstream)

@@ -213,7 +213,7 @@ def test_yaml_in_flow_style_is_marked() -> None:
         "metadata:\n  name: >\n    a\n  labels: {}\n",
         "metadata:\n  annotations: {backoff-ctrl.dev/body-hash: copied}\n  name: a\n",
         "metadata:\n  ? name\n  : a\n",
-        "metadata:\n  annotations:\n    ? \n\nspec: 1\n",
+        "metadata:\n  annotations:\n    ? a\n\nspec: 1\n",
     ],
 )
 def test_yaml_that_cannot_be_marked_exactly_is_sent_as_it_is(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Creators in Go, built once per machine: a client-go program and a controller-runtime operator."""
+"""Programs in Go, built once per machine: a client-go program, a controller-runtime operator, and a small kubelet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.cluster.control_plane.go_programs import GoPrograms
 CREATORS: Final = GoPrograms(
     title="Go creators",
     source=Path(__file__).parent,
-    packages={"creator": "./creator", "operator": "./operator"},
+    packages={"creator": "./creator", "operator": "./operator", "kubelet": "./kubelet"},
     variable="BACKOFF_CTRL_CREATORS",
-    takes="both take a minute",
+    takes="all take a minute",
 )

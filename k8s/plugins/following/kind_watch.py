@@ -1,0 +1,135 @@
+"""The watch of one kind: in all namespaces; where that is forbidden, in each namespace that is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from backoff_ctrl.engine.backoff import delay
+from backoff_ctrl.k8s.watching.follower import Follower
+from backoff_ctrl.k8s.watching.reading import WatchAbsentError, WatchForbiddenError
+
+from .cache import Cache
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterable
+
+    from backoff_ctrl.k8s.watching.follower import Source
+    from backoff_ctrl.k8s.watching.reading import Kind
+    from backoff_ctrl.k8s.watching.status import WatchBook
+
+    from .cache import Changed
+
+    JSON = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+LONGEST_PAUSE: Final = 30.0
+"""Seconds between two attempts after failures."""
+FIRST_ASK: Final = 1.0
+ASK_AGAIN: Final = 60.0
+"""Seconds between two attempts after a 403 or a 404, the first and the longest: a kind may be installed meanwhile."""
+
+
+class KindWatch:
+    """Keeps the objects of one kind. ``need`` begins; everything runs in the event loop that called it."""
+
+    def __init__(
+        self,
+        source: Source,
+        kind: Kind,
+        made: tuple[str, str],
+        changed: Changed,
+        book: WatchBook,
+        rng: random.Random,
+    ) -> None:
+        """``made`` is the API version and the kind of the objects; ``changed`` is told of each change."""
+        self._source = source
+        self._kind = kind
+        self._made = made
+        self._changed = changed
+        self._book = book
+        self._rng = rng
+        self._caches: dict[str | None, tuple[Cache, asyncio.Task[None]]] = {}
+        self._needed: set[str] = set()
+        self._apart = False  # all namespaces together are forbidden
+
+    def need(self, namespace: str) -> None:
+        """Watch this namespace too."""
+        self._needed.add(namespace)
+        self._start(None)
+        if self._apart:
+            self._start(namespace)
+
+    def fed(self, namespace: str) -> bool:
+        """Say whether all objects of this namespace are known, and changes reported."""
+        return any(cache.fed for cache in self._of(namespace))
+
+    def why(self, namespace: str) -> str:
+        """Say why they are not."""
+        return "; ".join(cache.why for cache in self._of(namespace) if cache.why)
+
+    def find(self, namespace: str, name: str) -> JSON | None:
+        """Return the object of this name, as it was seen last."""
+        for cache in self._of(namespace):
+            if cache.fed and (found := cache.find((namespace, name))) is not None:
+                return found
+        return None
+
+    def everything(self) -> Iterable[JSON]:
+        """Return all objects that are known."""
+        for cache, _ in list(self._caches.values()):
+            if cache.fed:
+                yield from cache.everything()
+
+    def note(self, namespace: str, resource: JSON) -> None:
+        """Take in an object that an answer showed."""
+        for cache in self._of(namespace):
+            cache.note(resource)
+
+    async def aclose(self) -> None:
+        """End the watch."""
+        tasks = [task for _, task in self._caches.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _of(self, namespace: str) -> list[Cache]:
+        return [self._caches[place][0] for place in (None, namespace) if place in self._caches]
+
+    def _start(self, namespace: str | None) -> None:
+        if namespace not in self._caches:
+            fed = self._together if namespace is None else (lambda: None)
+            cache = Cache(self._kind, namespace, self._made, self._changed, fed)
+            self._caches[namespace] = cache, asyncio.create_task(self._follow(cache))
+
+    def _together(self) -> None:
+        """All namespaces are watched together: those that were watched apart need it no longer."""
+        self._apart = False
+        for namespace in [each for each in self._caches if each is not None]:
+            self._caches.pop(namespace)[1].cancel()
+
+    async def _follow(self, cache: Cache) -> None:
+        while True:
+            try:
+                await Follower(self._source, cache, self._book, self._rng, LONGEST_PAUSE).run()
+            except WatchForbiddenError as error:
+                self._book.counts.forbidden += 1
+                self._refused(cache, error)
+            except WatchAbsentError as error:
+                self._refused(cache, error)
+            cache.refusals += 1
+            pause = delay(2 * min(cache.refusals - 1, 100), FIRST_ASK, ASK_AGAIN)
+            await asyncio.sleep(pause * self._rng.uniform(0.8, 1.2))
+
+    def _refused(self, cache: Cache, error: Exception) -> None:
+        cache.why = str(error)
+        if cache.refusals == 1:  # not after the first one: a server that has just started refuses everything
+            where = cache.namespace or "all namespaces"
+            log.warning("%s in %s can't be watched, each step reads its object: %s", self._kind.plural, where, error)
+        if cache.namespace is None and isinstance(error, WatchForbiddenError):
+            self._apart = True
+            for namespace in sorted(self._needed):
+                self._start(namespace)

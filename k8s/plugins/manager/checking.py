@@ -1,0 +1,90 @@
+"""One step of an attempt whose object exists: find it, ask its plugin what it means, and see whether it was deleted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from backoff_ctrl.k8s.plugins.marks import is_going, metadata_of
+from backoff_ctrl.k8s.plugins.protocol import PluginContext
+
+from .outcomes import DELETED, UNEXPECTED_DELETION, system_failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from backoff_ctrl.k8s.plugins.following.watches import Watches
+    from backoff_ctrl.k8s.plugins.phases import PhaseInfo
+    from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
+
+    from .counting import ManagerCounts
+    from .launching import Launcher
+    from .objects import Objects
+    from .plugin_calls import PluginCalls
+    from .state import Made, State
+
+
+class Checker:
+    """Follows objects: from the watch where it is fed, else by reading them."""
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        now: Callable[[], datetime],
+        objects: Objects,
+        watches: Watches,
+        counts: ManagerCounts,
+    ) -> None:
+        """``now`` is the time that grace periods are measured at."""
+        self._launcher = launcher
+        self._now = now
+        self._objects = objects
+        self._watches = watches
+        self._counts = counts
+
+    async def step(self, task: TaskContext, plugin: PluginCalls, known: State) -> tuple[State, PhaseInfo]:
+        """Say where the attempt is. Raises ``ClusterError`` and ``PluginBugError``."""
+        made = known.made
+        assert made is not None  # a started attempt has an object: ``read_state`` checks it
+        resource = await self.find(plugin, made)
+        if resource is None:
+            said = f"{plugin.kind.resource} {made.namespace}/{made.name} was deleted, and not by this manager"
+            self._counts.unexpected_deletions[plugin.id] += 1
+            return known, system_failure(DELETED, said)
+        context = PluginContext(task.config, self._now(), await self._pods(plugin, resource))
+        info = plugin.phase(context, resource)
+        if info.phase.is_terminal:
+            return known, info
+        if is_going(resource):
+            said = f"{plugin.kind.resource} {made.namespace}/{made.name} is being deleted, and not by this manager"
+            self._counts.unexpected_deletions[plugin.id] += 1
+            return known, system_failure(UNEXPECTED_DELETION, said)
+        self._launcher.stand(task, plugin, resource)
+        return known, info
+
+    async def find(self, plugin: PluginCalls, made: Made) -> JSON | None:
+        """Return the object of an attempt; None: it is gone. What a watch does not show is read, to be sure."""
+        self._watches.need(plugin.kind, made.namespace)
+        found = self._watches.find(plugin.kind, made.namespace, made.name)
+        if found is not None and _is(found, made):
+            self._counts.reads["cache"] += 1
+            return found
+        self._counts.reads["server"] += 1
+        found = await self._objects.read(plugin.kind, made.namespace, made.name)
+        if found is None or not _is(found, made):
+            return None
+        self._watches.note(plugin.kind, found)
+        return found
+
+    async def _pods(self, plugin: PluginCalls, resource: JSON) -> tuple[JSON, ...]:
+        labels = plugin.pod_labels(resource)
+        if not labels:
+            return ()
+        namespace = str(metadata_of(resource).get("namespace"))
+        found = self._watches.pods(namespace, labels)
+        return await self._objects.pods(namespace, labels) if found is None else found
+
+
+def _is(resource: JSON, made: Made) -> bool:
+    """Say whether this is the object that was created, not a later one of its name."""
+    return not made.uid or metadata_of(resource).get("uid") == made.uid

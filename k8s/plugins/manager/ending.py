@@ -1,0 +1,159 @@
+"""How an attempt's object ends: aborted, or cleaned up behind what has ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+
+from backoff_ctrl.k8s.plugins.marks import FINALIZER, is_going, key_of, metadata_of
+from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo, aborted
+
+from .metadata import key_of_task, object_name
+from .objects import ClusterError
+from .plugin_calls import PluginBugError
+
+if TYPE_CHECKING:
+    from backoff_ctrl.k8s.plugins.following.watches import Watches
+    from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
+
+    from .counting import ManagerCounts
+    from .launching import Launcher
+    from .objects import Objects
+    from .plugin_calls import PluginCalls
+    from .state import State
+
+CONFLICT: Final = 409
+
+
+class Ender:
+    """Ends objects. Every method may be called again: what is done already is no error."""
+
+    def __init__(self, launcher: Launcher, objects: Objects, watches: Watches, counts: ManagerCounts) -> None:
+        """Work with these."""
+        self._launcher = launcher
+        self._objects = objects
+        self._watches = watches
+        self._counts = counts
+
+    @staticmethod
+    def nothing_to_abort() -> PhaseInfo:
+        """Say that nothing had been created."""
+        return aborted("aborted before anything was created")
+
+    async def abort(self, task: TaskContext, plugin: PluginCalls, known: State) -> PhaseInfo:
+        """End the attempt. Raises ``ClusterError``: then it is to be asked again."""
+        key = key_of_task(task.metadata)
+        launch = await self._launcher.stop(key)
+        resource = launch.made if launch is not None else None
+        if resource is None:
+            resource = await self._read(task, plugin, known)
+        if resource is None and self._launcher.in_doubt(key):
+            said = "the abort goes on: the create was sent and not answered, its object may still appear"
+            return PhaseInfo(Phase.NOT_READY, reason=said)
+        if resource is None:
+            return self.nothing_to_abort()
+        if not (is_going(resource) and known.over):
+            await self._end(task, plugin, resource)
+        label = f"{plugin.kind.resource} {task.metadata.namespace}/{metadata_of(resource).get('name')}"
+        return known.info() if known.over else aborted(f"aborted: {label} was ended")
+
+    async def finalize(self, task: TaskContext, plugin: PluginCalls, known: State) -> None:
+        """Remove our finalizer, and delete the object if that is wanted. Raises ``ClusterError``."""
+        key = key_of_task(task.metadata)
+        launch = await self._launcher.stop(key)
+        resource = launch.made if launch is not None else None
+        never_made = known.made is None and known.phase.is_failure and not known.cleanup
+        if resource is None and not never_made:
+            resource = await self._find(task, plugin, known)
+        self._launcher.forget(key)
+        if resource is None:
+            return
+        await self._remove_finalizer(plugin, resource)
+        properties = plugin.properties()
+        wanted = task.config.delete_resource_on_finalize and not properties.disable_delete_resource_on_finalize
+        left_behind = known.phase.is_failure and known.cleanup
+        if (wanted or left_behind or not known.over) and not is_going(resource):
+            await self._delete(plugin, resource)
+
+    # -- finding it ---------
+
+    async def _find(self, task: TaskContext, plugin: PluginCalls, known: State) -> JSON | None:
+        name = self._name(task, plugin, known)
+        found = self._watches.find(plugin.kind, task.metadata.namespace, name)
+        if found is not None and self._is_ours(task, known, found):
+            return found
+        return await self._read(task, plugin, known)
+
+    async def _read(self, task: TaskContext, plugin: PluginCalls, known: State) -> JSON | None:
+        """Return the attempt's object as the server has it; None: there is none, or another's is of that name."""
+        name = self._name(task, plugin, known)
+        found = await self._objects.read(plugin.kind, task.metadata.namespace, name)
+        return found if found is not None and self._is_ours(task, known, found) else None
+
+    @staticmethod
+    def _name(task: TaskContext, plugin: PluginCalls, known: State) -> str:
+        if known.made is not None:
+            return known.made.name
+        return object_name(task.metadata.generated_name, plugin.properties().generated_name_max_length)
+
+    @staticmethod
+    def _is_ours(task: TaskContext, known: State, resource: JSON) -> bool:
+        uid = metadata_of(resource).get("uid")
+        other = known.made is not None and known.made.uid and known.made.uid != uid
+        return key_of(resource) == key_of_task(task.metadata) and not other
+
+    # -- ending it ---------
+
+    async def _end(self, task: TaskContext, plugin: PluginCalls, resource: JSON) -> None:
+        """Do what the plugin says. Where that fails in the plugin itself, the object is deleted: that is the wish."""
+        try:
+            behavior = plugin.on_abort(task.metadata, resource)
+        except PluginBugError:
+            behavior = None
+        if behavior is None or behavior.delete:
+            await self._delete(plugin, resource)
+            return
+        try:
+            if behavior.patch is not None:
+                await self._objects.patch(plugin.kind, resource, behavior.patch)
+            elif behavior.update is not None:
+                await self._objects.replace(plugin.kind, resource, behavior.update)
+        except ClusterError:
+            if not behavior.delete_on_error:
+                raise
+            await self._delete(plugin, resource)
+
+    async def _delete(self, plugin: PluginCalls, resource: JSON) -> None:
+        await self._objects.delete(plugin.kind, resource)
+        self._counts.deletions[plugin.id] += 1
+
+    async def _remove_finalizer(self, plugin: PluginCalls, resource: JSON) -> None:
+        """Remove our finalizer alone. On a conflict the object is read anew: somebody else has changed it meanwhile."""
+        present: JSON | None = resource
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(lambda error: isinstance(error, ClusterError) and error.status == CONFLICT),
+            wait=wait_exponential_jitter(initial=0.01, max=1.0, jitter=0.01),
+            stop=stop_after_attempt(5),
+            reraise=True,
+        )
+        async for attempt in retrying:
+            with attempt:
+                if attempt.retry_state.attempt_number > 1:
+                    self._counts.finalizer_failures += 1
+                    metadata = metadata_of(resource)
+                    present = await self._objects.read(
+                        plugin.kind, str(metadata.get("namespace")), str(metadata.get("name"))
+                    )
+                if present is None or metadata_of(present).get("uid") != metadata_of(resource).get("uid"):
+                    return
+                found = metadata_of(present).get("finalizers") or []
+                if FINALIZER in found:
+                    await self._objects.patch(plugin.kind, present, _without(present, found))
+
+
+def _without(resource: JSON, finalizers: list[str]) -> JSON:
+    """Return the patch that leaves all finalizers but ours, if the object is still the one that was read."""
+    left = [each for each in finalizers if each != FINALIZER]
+    version = metadata_of(resource).get("resourceVersion")
+    return {"metadata": {"resourceVersion": version, "finalizers": left or None}}

@@ -1,0 +1,351 @@
+"""One create in the background: it waits its turn at the gate, however long that takes, while steps go on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from backoff_ctrl.engine.backoff import full_jitter
+from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
+from backoff_ctrl.k8s.answers.rejections import rejection_of
+from backoff_ctrl.k8s.creates.actions import State as CreateState
+from backoff_ctrl.k8s.creates.creation import Creation, KeyReusedError
+from backoff_ctrl.k8s.creates.naming import name_create
+from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
+from backoff_ctrl.k8s.gate.gangs.asked import GangRefused
+from backoff_ctrl.k8s.plugins.marks import is_going, key_of, metadata_of
+from backoff_ctrl.k8s.plugins.phases import ErrorKind, PhaseInfo, failed, not_ready, waiting
+
+from .gang_parts import gang_to_create
+from .outcomes import NEVER_FITS, PLUGIN_FAILED, TAKEN, TIMED_OUT, UNREADABLE, Meaning, failure, failure_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from backoff_ctrl.k8s.creates.wait import Wait
+    from backoff_ctrl.k8s.gate.aio import AsyncGate, LoopDriver
+    from backoff_ctrl.k8s.gate.gangs.asked import GangAsked
+    from backoff_ctrl.k8s.gate.gangs.waiting import GangWait
+    from backoff_ctrl.k8s.plugins.marks import Key
+    from backoff_ctrl.k8s.plugins.protocol import JSON
+
+    from .objects import CreateTransport
+
+log = logging.getLogger(__name__)
+
+PAUSE_FIRST: Final = 0.5
+PAUSE_LONGEST: Final = 30.0
+"""Seconds between two tries while the API server can't be reached, or the line is full; the first and the longest."""
+LOOK_PAUSE: Final = 2.0
+"""Seconds between two looks at an object that is in the way of a gang."""
+
+
+class LaunchStopped(Exception):  # noqa: N818 - a wish, not a mistake
+    """The create is no longer wanted: its task was aborted, its object exists already, or the manager ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A create that is asked for: whose it is, its manifest, and how it waits."""
+
+    key: Key
+    manifest: JSON
+    resource: str
+    server: str
+    namespace: str
+    priority: int = 0
+    timeout: float | None = None
+    known: bool = False
+    """Whether a watch would have told of an object of this key: then its name need not be looked up first."""
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return str(metadata_of(self.manifest)["name"])
+
+    @property
+    def label(self) -> str:
+        """What people know it by."""
+        return f"{self.resource} {self.namespace}/{self.name}"
+
+    @property
+    def idempotency_key(self) -> str:
+        """The key of its create, the same in every process."""
+        return f"{self.key[0]}/{self.key[1]}"
+
+
+class Launch:
+    """A create on its way. Once it has ended it has a ``made`` object or a ``failure``; neither: it was stopped.
+
+    It keeps its place in line while it lives, and ends with the first answer that is final: what passes by itself is
+    tried again here, and costs the task no retry.
+    """
+
+    def __init__(self, asked: Asked, gate: AsyncGate, transport: CreateTransport, wake: Callable[[], object]) -> None:
+        """Begin. ``wake`` is called when there is something new to report."""
+        self.asked = asked
+        self.made: JSON | None = None
+        self.failure: PhaseInfo | None = None
+        self.in_doubt = False
+        """Whether a send was not answered: the object may be stored although the create has failed."""
+        self.told: object = None
+        """What was last reported of its wait, for whoever looks for news."""
+        self._gate = gate
+        self._transport = transport
+        self._wake = wake
+        self._driver: LoopDriver | None = None
+        self._gang_wait: GangWait | None = None
+        self._trouble = ""
+        self._stopped = False
+        self._looked = False
+        self._task = asyncio.create_task(self._run())
+
+    # -- as it stands ---------
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self._task.done() or self._final
+
+    @property
+    def _final(self) -> bool:
+        return self.made is not None or self.failure is not None
+
+    @property
+    def sent(self) -> bool:
+        """Whether it may be stored: it was sent at least once."""
+        return self._driver is not None and self._driver.machine.sends > 0
+
+    def wait(self) -> Wait | None:
+        """Say what it waits for in line; None: it does not."""
+        driver, gang = self._driver, self._gang_wait
+        if driver is not None and driver.waits:
+            return driver.wait()
+        return gang.wait() if gang is not None and gang.waits else None
+
+    def info(self, now: datetime) -> PhaseInfo:
+        """Say where it is."""
+        if self.failure is not None:
+            return self.failure
+        wait = self.wait()
+        if wait is not None:
+            next_try = None if wait.next_probe is None else now + timedelta(seconds=wait.next_probe)
+            return waiting(f"{self.asked.label} waits: {wait.why}", wait, next_try)
+        if self._trouble:
+            return not_ready(self._trouble)
+        going = self._transport.going
+        if going is not None:
+            return not_ready(_in_the_way(self.asked.label, going))
+        return not_ready(f"{self.asked.label} is being created")
+
+    # -- from outside ---------
+
+    async def stop(self) -> None:
+        """End it, and wait until nothing of it can come any more: what was sent is answered first."""
+        self._stopped = True
+        driver = self._driver
+        if driver is not None and driver.machine.state in (CreateState.SENDING, CreateState.LOOKING):
+            driver.cancel(LaunchStopped("its task was aborted"))
+        else:
+            self._task.cancel()
+        await asyncio.wait({self._task}, timeout=SERVER_LIMIT)
+
+    def adopt(self, resource: JSON) -> None:
+        """Take an object of its key that a watch has shown, instead of waiting to create it."""
+        if self.over or (self._driver is not None and self._driver.machine.state is CreateState.SENDING):
+            return
+        self.made = resource
+        self._stopped = True
+        self._task.cancel()
+
+    # -- the way ---------
+
+    async def _run(self) -> None:
+        try:
+            await self._until_final()
+        except LaunchStopped:
+            log.debug("%s: the create was stopped", self.asked.label)
+        except asyncio.CancelledError:
+            self._take_late_answer()
+            if not self._stopped:
+                raise
+        except Exception as error:
+            log.exception("%s: an internal error ended the create", self.asked.label)
+            self.failure = failed(PLUGIN_FAILED, f"an internal error of the manager: {error!r}", kind=ErrorKind.SYSTEM)
+        finally:
+            self._note_doubt()
+            self._wake()
+
+    def _take_late_answer(self) -> None:
+        answer = None if self._driver is None else self._driver.answer
+        if self.made is None and answer is not None and answer.ok:
+            self.made = answer.json()
+
+    def _note_doubt(self) -> None:
+        self.in_doubt = self.in_doubt or (self._driver is not None and self._driver.in_doubt)
+
+    async def _until_final(self) -> None:
+        tries = 0
+        while not self._final:
+            pause = 0.0
+            try:
+                answer = await self._once()
+            except (NotSent, OutcomeUnknown) as error:
+                self._trouble = f"{self.asked.label}: the API server can't be reached ({error}); it is tried again"
+            except KeyReusedError:
+                await self._find_made()
+                continue
+            except WaitedTooLong as error:
+                self.failure = _waited_too_long(error)
+            except GangRefused as error:
+                self.failure = _gang_refused(error)
+                self._trouble = "" if self.failure is not None else f"{error}; it is tried again"
+            except GateClosed as error:
+                self._trouble = str(error)
+                return
+            else:
+                pause = self._judge(answer)
+            if not self._final:
+                self._note_doubt()
+                self._wake()
+                tries += 1
+                await asyncio.sleep(max(pause, full_jitter(tries, PAUSE_FIRST, PAUSE_LONGEST, random.Random())))
+
+    def _judge(self, answer: Answer) -> float:
+        """Take an answer; return the seconds that it asks to wait, if it is not final."""
+        if answer.ok:
+            self.made, self._trouble = answer.json() or {}, ""
+            return 0.0
+        if not (answer.made_here and answer.status == 429):
+            self.failure = failure_of(answer, self.asked.label)
+        rejection = rejection_of(answer)
+        self._trouble = f"{self.asked.label}: {rejection.message or answer.status}; it is tried again"
+        return rejection.retry_after or 0.0
+
+    async def _once(self) -> Answer:
+        """Wait in line and send, once; what is in the way of a gang is looked at before."""
+        creation = self._creation()
+        gang = gang_to_create(creation)
+        if gang is None:
+            return await self._create(creation)
+        if not (self.asked.known or self._looked) or self.in_doubt:
+            found = await self._look()
+            if found is not None:
+                return found
+        return await self._create_whole(creation, gang)
+
+    async def _create_whole(self, creation: Creation, gang: GangAsked) -> Answer:
+        async with self._gate.gang(gang, self._transport, self._waits_whole) as admitted:
+            self._gang_wait = None
+            if self._stopped:
+                raise LaunchStopped
+            labelled = admitted.labelled(creation.resource, creation.body)
+            answer = await self._create(replace(creation, gang=admitted, asked=creation.body, body=labelled))
+            if not answer.ok:
+                admitted.give_back()
+            return answer
+
+    def _waits_whole(self, wait: GangWait) -> None:
+        self._gang_wait = wait
+        self._trouble = ""
+        asyncio.get_running_loop().call_soon(self._wake)
+
+    async def _create(self, creation: Creation) -> Answer:
+        self._driver = driver = self._gate.prepare(creation, self._transport)
+        await driver.run()
+        return driver.answer if driver.answer is not None else driver.result()
+
+    def _creation(self) -> Creation:
+        asked = self.asked
+        creation = Creation(
+            asked.server,
+            "",
+            asked.namespace,
+            asked.resource,
+            asked.manifest,
+            asked.priority,
+            asked.timeout,
+            key=asked.idempotency_key,
+            on_wait=self._waits,
+        )
+        if not asked.known or self.in_doubt or self._looked:
+            return creation
+        # A watch would have told of an object of this key: the name need not be looked up before the first send.
+        named = name_create(
+            asked.manifest,
+            namespace=asked.namespace,
+            resource=asked.resource,
+            key=asked.idempotency_key,
+            rng=random.Random(),
+            signature=self._gate.ledger.signature,
+        )
+        return replace(creation, key=None, named=replace(named, keyed=False))
+
+    def _waits(self, _: Wait) -> None:
+        self._trouble = ""
+        self._wake()
+
+    # -- objects that exist ---------
+
+    async def _look(self) -> Answer | None:
+        """Return the answer to a create whose object exists, ours or another's; None: there is none. Waits out one
+        that is being deleted.
+        """
+        while True:
+            answer = await self._transport.look_up(self.asked.name)
+            self._looked = True
+            found = answer.json() if answer.ok else None
+            if found is None:
+                return None
+            if not is_going(found):
+                break
+            self._wake()
+            await asyncio.sleep(LOOK_PAUSE * random.uniform(0.5, 1.0))
+        if key_of(found) == self.asked.key:
+            return Answer(201, answer.headers, answer.body, made_here=True)
+        self.failure = _taken(self.asked)
+        raise LaunchStopped
+
+    async def _find_made(self) -> None:
+        """Take the object that an earlier process made, perhaps with another configuration."""
+        answer = await self._transport.look_up(self.asked.name)
+        found = answer.json() if answer.ok else None
+        if found is not None and key_of(found) == self.asked.key and not is_going(found):
+            self.made = found
+        elif found is not None and not is_going(found):
+            self.failure = _taken(self.asked)
+        self._wake()
+
+
+def _taken(asked: Asked) -> PhaseInfo:
+    return failure(
+        Meaning(TAKEN, advice="delete that object, or give the task another name"),
+        f"{asked.label} exists already, and is not of this attempt at the task",
+    )
+
+
+def _waited_too_long(error: WaitedTooLong) -> PhaseInfo:
+    return failed(TIMED_OUT, str(error), kind=ErrorKind.USER)
+
+
+def _gang_refused(error: GangRefused) -> PhaseInfo | None:
+    """Return what a refused gang means; None: it is asked for again."""
+    if error.reason == "never-fits":
+        return failure(Meaning(NEVER_FITS, advice="request less, or have the quota raised"), str(error))
+    if error.reason == "quotas-unreadable":
+        advice = "allow the manager's account to list and watch resourcequotas, or set gang_blind to one_by_one"
+        return failure(Meaning(UNREADABLE, ErrorKind.SYSTEM, advice=advice), str(error))
+    if error.reason == "waited-too-long":
+        return failed(TIMED_OUT, str(error), kind=ErrorKind.USER)
+    return None
+
+
+def _in_the_way(label: str, going: JSON) -> str:
+    finalizers: Any = metadata_of(going).get("finalizers") or ()
+    held = f" (its finalizers: {', '.join(map(str, finalizers))})" if finalizers else ""
+    return f"{label}: an object of this name is being deleted{held}; the create waits until it is gone"

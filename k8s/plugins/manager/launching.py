@@ -1,0 +1,228 @@
+"""All creates that are on their way, by task and attempt; and what is reserved again for living objects."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
+from backoff_ctrl.k8s.gate.gangs.asked import GangRefused
+from backoff_ctrl.k8s.plugins.marks import is_going, key_of, metadata_of
+from backoff_ctrl.k8s.plugins.phases import PhaseInfo, queued
+
+from .gang_parts import gang_that_stands
+from .launch import Asked, Launch
+from .metadata import key_of_task, object_name, with_metadata
+from .objects import CreateTransport
+from .state import Made, Stage, State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from backoff_ctrl.k8s.gate.aio import AsyncGate
+    from backoff_ctrl.k8s.plugins.following.watches import Watches
+    from backoff_ctrl.k8s.plugins.marks import Key
+    from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
+
+    from .counting import ManagerCounts
+    from .objects import Objects
+    from .plugin_calls import PluginCalls
+
+log = logging.getLogger(__name__)
+
+NEWS: Final = 2.0
+"""Seconds between two looks at who waits for something else than before."""
+AT_A_TIME: Final = 100
+"""Waiting creates that are looked at before others get their turn."""
+EXACT_PLACES: Final = 10
+"""Places in line from which on only a tenth further forward is news."""
+
+
+class Launcher:
+    """Begins creates, knows how they are, and ends them."""
+
+    def __init__(
+        self,
+        gate: AsyncGate,
+        server: str,
+        store: str,
+        wake: Callable[[Key], object],
+        objects: Objects,
+        watches: Watches,
+        counts: ManagerCounts,
+    ) -> None:
+        """Begin without any, in the running event loop."""
+        self._gate = gate
+        self._server = server
+        self._store = store
+        self._wake = wake
+        self._objects = objects
+        self._watches = watches
+        self._counts = counts
+        self._launches: dict[Key, Launch] = {}
+        self._met: set[Key] = set()  # those whose parts this process has reserved
+        self._doubts: dict[Key, float] = {}  # until when what was stopped may still be stored
+        self._standing: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._news = asyncio.create_task(self._tell_news())
+
+    def __len__(self) -> int:
+        """How many creates are on their way."""
+        return len(self._launches)
+
+    # -- steps ---------
+
+    def step(self, task: TaskContext, plugin: PluginCalls, known: State, now: datetime) -> tuple[State, PhaseInfo]:
+        """Begin the create of an attempt, or say how it is.
+
+        Raises ``TaskSpecError`` and ``PluginBugError``; then nothing was begun.
+        """
+        key = key_of_task(task.metadata)
+        launch = self._launches.get(key)
+        if launch is None or (launch.over and launch.made is None and launch.failure is None):
+            self._watches.need(plugin.kind, task.metadata.namespace)
+            found = self._watches.find(plugin.kind, task.metadata.namespace, self._name(task, plugin))
+            if found is not None and key_of(found) == key and not is_going(found):
+                return self._started(known, plugin, found), queued("its object exists already")
+            launch = self._launches[key] = self._begin(key, task, plugin)
+            self._met.add(key)
+        known = replace(known, plugin=plugin.id)
+        if launch.made is not None:
+            self._launches.pop(key)
+            self._counts.launches[plugin.id, "created"] += 1
+            self._watches.note(plugin.kind, launch.made)
+            return self._started(known, plugin, launch.made), queued(f"{launch.asked.label} was created")
+        if launch.failure is not None:
+            self._launches.pop(key)
+            self._counts.launches[plugin.id, "failed"] += 1
+            return known, replace(launch.failure, cleanup_on_failure=launch.in_doubt)
+        wait = launch.wait()
+        launch.told = _news_of(wait.reason, wait.quota, wait.resource, wait.place) if wait is not None else None
+        stage = Stage.ALLOCATION_TOKEN_ACQUIRED if launch.sent else Stage.NOT_STARTED
+        return replace(known, stage=stage), launch.info(now)
+
+    def seen(self, key: Key, resource: JSON) -> None:
+        """Take what a watch shows: the object of a create that still waits, made by an earlier process."""
+        launch = self._launches.get(key)
+        if launch is not None and not is_going(resource) and metadata_of(resource).get("name") == launch.asked.name:
+            launch.adopt(resource)
+
+    def stand(self, task: TaskContext, plugin: PluginCalls, resource: JSON) -> None:
+        """Reserve, once per process, what others may still make of a living object that another process created."""
+        key = key_of_task(task.metadata)
+        if key in self._met:
+            return
+        self._met.add(key)
+        gang = gang_that_stands(
+            task.metadata.namespace,
+            plugin.kind.resource,
+            resource,
+            server=self._server,
+            priority=task.metadata.priority,
+        )
+        if gang is not None:
+            standing = asyncio.create_task(self._stand(gang, plugin, task.metadata.namespace))
+            self._standing.add(standing)
+            standing.add_done_callback(self._standing.discard)
+
+    async def _stand(self, gang: object, plugin: PluginCalls, namespace: str) -> None:
+        transport = CreateTransport(self._objects, plugin.kind, namespace)
+        try:
+            async with self._gate.gang(gang, transport):  # type: ignore[arg-type]
+                pass
+        except GangRefused as error:
+            log.warning("%s", error)
+        except Exception:
+            log.exception("an internal error: nothing is reserved for the pods of an object in %s", namespace)
+
+    # -- the end ---------
+
+    async def stop(self, key: Key) -> Launch | None:
+        """End a create, and return it: it may have ended with an object. None: there is none on its way."""
+        launch = self._launches.get(key)
+        if launch is None:
+            return None
+        await launch.stop()
+        self._launches.pop(key, None)
+        if launch.made is None and launch.in_doubt:
+            self._doubts[key] = self._loop.time() + SERVER_LIMIT
+        return launch
+
+    def in_doubt(self, key: Key) -> bool:
+        """Say whether what was stopped may still be stored: then it is looked for again, and ``wake`` says when."""
+        until = self._doubts.get(key)
+        if until is None:
+            return False
+        if self._loop.time() >= until:
+            del self._doubts[key]
+            return False
+        self._loop.call_later(NEWS, self._wake, key)
+        return True
+
+    def forget(self, key: Key) -> None:
+        """Forget an attempt that is over."""
+        self._met.discard(key)
+        self._doubts.pop(key, None)
+
+    async def aclose(self) -> None:
+        """End all creates; those that were sent are answered first."""
+        self._news.cancel()
+        for each in list(self._standing):
+            each.cancel()
+        await asyncio.gather(*(launch.stop() for launch in list(self._launches.values())), return_exceptions=True)
+        await asyncio.gather(self._news, *self._standing, return_exceptions=True)
+
+    # -- its own ---------
+
+    def _name(self, task: TaskContext, plugin: PluginCalls) -> str:
+        return object_name(task.metadata.generated_name, plugin.properties().generated_name_max_length)
+
+    def _begin(self, key: Key, task: TaskContext, plugin: PluginCalls) -> Launch:
+        built = plugin.build(task)
+        about = task.metadata
+        asked = Asked(
+            key,
+            with_metadata(built, about, task.config, plugin.properties(), self._store),
+            plugin.kind.resource,
+            self._server,
+            about.namespace,
+            about.priority,
+            about.timeout,
+            known=self._watches.fed(plugin.kind, about.namespace),
+        )
+        transport = CreateTransport(self._objects, plugin.kind, about.namespace)
+        return Launch(asked, self._gate, transport, lambda: self._wake(key))
+
+    def _started(self, known: State, plugin: PluginCalls, resource: JSON) -> State:
+        metadata = metadata_of(resource)
+        made = Made(
+            plugin.kind.api_version,
+            plugin.kind.kind,
+            str(metadata.get("namespace") or ""),
+            str(metadata.get("name") or ""),
+            str(metadata.get("uid") or ""),
+        )
+        return replace(known, stage=Stage.STARTED, plugin=plugin.id, made=made)
+
+    async def _tell_news(self) -> None:
+        """Wake those whose wait has changed since they were last asked."""
+        while True:
+            await asyncio.sleep(NEWS)
+            for number, (key, launch) in enumerate(list(self._launches.items())):
+                if number % AT_A_TIME == 0:
+                    await asyncio.sleep(0)
+                wait = None if launch.over else launch.wait()
+                news = None if wait is None else _news_of(wait.reason, wait.quota, wait.resource, wait.place)
+                if news is not None and news != launch.told:
+                    launch.told = news
+                    self._wake(key)
+
+
+def _news_of(reason: str, quota: str, resource: str, place: int) -> tuple[object, ...]:
+    """Return what is compared to find news: places far back in line only roughly."""
+    rough = place if place <= EXACT_PLACES else round(10 * math.log(place))
+    return reason, quota, resource, rough

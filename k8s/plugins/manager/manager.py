@@ -1,0 +1,200 @@
+"""``PluginManager``: ``handle``, ``abort`` and ``finalize`` are idempotent functions of what was stored of a task.
+
+A step is quick: a create that waits for room goes on in the background, and ``wake`` tells when there is news.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Self
+
+from backoff_ctrl.k8s.cluster.session import ClusterSession
+from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.plugins.following.watches import Watches
+from backoff_ctrl.k8s.plugins.marks import key_of
+from backoff_ctrl.k8s.plugins.phases import failed, not_ready
+from backoff_ctrl.k8s.plugins.protocol import PluginError, TaskSpecError
+from backoff_ctrl.k8s.sharing.environment import environment
+from backoff_ctrl.k8s.sharing.process import Share
+
+from .checking import Checker
+from .counting import ManagerCounts
+from .ending import Ender
+from .handled import Handled
+from .launching import Launcher
+from .metadata import is_label_value
+from .objects import ClusterError, Objects
+from .outcomes import CORRUPTED_STATE, NO_PLUGIN, NOT_BUILT, PLUGIN_FAILED, system_failure
+from .plugin_calls import PluginBugError, PluginCalls
+from .state import Stage, State, StateError, read_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from backoff_ctrl.k8s.plugins.marks import Key
+    from backoff_ctrl.k8s.plugins.phases import PhaseInfo
+    from backoff_ctrl.k8s.plugins.protocol import JSON, Kind, TaskContext
+    from backoff_ctrl.k8s.plugins.registry import Registry
+
+__all__ = ["ClusterError", "Handled", "PluginManager"]
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class PluginManager:
+    """Runs the objects of tasks. An async context manager; everything happens on the event loop that entered it."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        configuration: Any,
+        *,
+        store: str,
+        wake: Callable[[Key], object] = lambda _: None,
+        gate: AsyncGate | None = None,
+        now: Callable[[], datetime] = _utc_now,
+    ) -> None:
+        """Prepare; nothing is opened yet.
+
+        ``configuration`` is one of any official client. ``store`` names where the tasks are kept, as the value of a
+        label: it bounds what is watched. ``wake`` is called with a task's (uid, attempt) when a step would find news.
+        Without a ``gate`` creates go through the ledger that this process shares for the server.
+        """
+        if not is_label_value(store):
+            raise ValueError(f"store is the value of a label: letters, digits, '-', '_' and '.', not {store!r}")
+        self.counts = ManagerCounts()
+        self.registry = registry
+        self.store = store
+        self._configuration = configuration
+        self._wake = wake
+        self._given_gate = gate
+        self._now = now
+
+    async def __aenter__(self) -> Self:
+        """Open the connections and join the ledger."""
+        self._stack = AsyncExitStack()
+        session = await self._stack.enter_async_context(ClusterSession(self._configuration))
+        share = Share(self._configuration, self._given_gate)
+        self._stack.callback(share.release)
+        mode = environment().mode or None
+        self.gate = self._given_gate or AsyncGate(ledger=share.ledger, mode=mode)
+        self._stack.push_async_callback(self.gate.drain)
+        objects = Objects(session)
+        self.watches = Watches(session, self.store, self._changed)
+        self._stack.push_async_callback(self.watches.aclose)
+        host, given = self._configuration.host, (objects, self.watches, self.counts)
+        self.launcher = Launcher(self.gate, host, self.store, self._wake, *given)
+        self._stack.push_async_callback(self.launcher.aclose)
+        self._checker = Checker(self.launcher, self._now, *given)
+        self._ender = Ender(self.launcher, *given)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave every line, wait for the answers to what was sent, and close. What waited is asked for again later."""
+        await self._stack.aclose()
+
+    # -- steps ---------
+
+    async def handle(self, task: TaskContext, state: JSON | None) -> Handled:
+        """Take the next step of an attempt. Never waits for quota, and never raises for what tasks or clusters do."""
+        try:
+            known = read_state(state)
+        except StateError as error:
+            return Handled(system_failure(CORRUPTED_STATE, str(error), retryable=False), state)
+        if known.over:
+            return Handled(known.info(), state)
+        try:
+            plugin = self._plugin(task, known)
+        except PluginError as error:
+            if known.stage is Stage.STARTED:  # its object lives: nothing is lost while the plugin is missing
+                return self._said(known, not_ready(str(error)), "")
+            return self._said(known, failed(NO_PLUGIN, str(error)), "")
+        try:
+            known, info = await self._step(task, plugin, known)
+        except PluginBugError as error:
+            info = system_failure(PLUGIN_FAILED, str(error))
+        except TaskSpecError as error:
+            info = failed(NOT_BUILT, f"no object can be built of the task: {error}")
+        except ClusterError as error:
+            info = known.holding(f"{error}; it is tried again")
+        return self._said(known, info, plugin.id)
+
+    async def abort(self, task: TaskContext, state: JSON | None) -> Handled:
+        """End an attempt on its user's wish. Nothing of it is created after this returns ``Aborted``.
+
+        Another phase means that the API server did not do it yet: call it again.
+        """
+        try:
+            known = read_state(state)
+        except StateError:
+            known = State()  # what carries the task's labels is found all the same
+        if known.over and not (known.phase.is_failure and known.cleanup):
+            return Handled(known.info(), state)
+        try:
+            plugin = self._plugin(task, known)
+        except PluginError as error:
+            if known.stage is Stage.STARTED:
+                return self._said(known, not_ready(str(error)), "")
+            return self._said(known, self._ender.nothing_to_abort(), "")
+        try:
+            info = await self._ender.abort(task, plugin, known)
+        except ClusterError as error:
+            info = known.holding(f"the abort goes on: {error}")
+        return self._said(known, info, plugin.id)
+
+    async def finalize(self, task: TaskContext, state: JSON | None) -> None:
+        """Clean up behind an attempt that has ended: our finalizer, and the object where that is wanted.
+
+        Raises ``ClusterError`` if the API server did not do it: call it again.
+        """
+        try:
+            known = read_state(state)
+        except StateError:
+            known = State()
+        try:
+            plugin = self._plugin(task, known)
+        except PluginError:
+            if known.stage is Stage.STARTED:
+                raise
+            return
+        await self._ender.finalize(task, plugin, known)
+
+    # -- its own ---------
+
+    async def _step(self, task: TaskContext, plugin: PluginCalls, known: State) -> tuple[State, PhaseInfo]:
+        if known.stage is not Stage.STARTED:
+            known, info = self.launcher.step(task, plugin, known, self._now())
+            if known.stage is not Stage.STARTED:
+                return known, info
+        return await self._checker.step(task, plugin, known)
+
+    def _plugin(self, task: TaskContext, known: State) -> PluginCalls:
+        """Return the plugin that built the task's object, else the one that its type resolves to."""
+        if known.plugin:
+            entry = self.registry.get(known.plugin)
+            if entry is None:
+                raise PluginError(f"plugin {known.plugin}, which built this task's object, is not enabled: enable it")
+        else:
+            entry = self.registry.resolve(task.type)
+        return PluginCalls(entry, self.counts)
+
+    def _said(self, known: State, info: PhaseInfo, plugin: str) -> Handled:
+        """Give the phase a version that says whether it is news, and keep it."""
+        info = known.versioned(info)
+        if info.error is not None and known.ended is None:
+            self.counts.failures[plugin, info.phase.title, info.error.code] += 1
+        return Handled(info, known.reporting(info).json())
+
+    def _changed(self, _: Kind, resource: JSON, gone: bool) -> None:
+        key = key_of(resource)
+        if key is None:
+            return
+        if not gone:
+            self.launcher.seen(key, resource)
+        self._wake(key)

@@ -1,0 +1,81 @@
+"""What the manager adds to a plugin's manifest: name, namespace, labels, annotations, owner, finalizer. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from backoff_ctrl.k8s.plugins.marks import FINALIZER, Key, marks_of
+from backoff_ctrl.k8s.plugins.protocol import NAME_LEAST
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
+    from backoff_ctrl.k8s.plugins.protocol import JSON, PluginProperties, TaskMetadata
+
+HASH: Final = 6
+"""Letters of the hash that ends a name that was changed: two long names stay two."""
+LABEL_LONGEST: Final = 63
+_NOT_DNS: Final = re.compile(r"[^a-z0-9-]+")
+_LABEL: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+
+def key_of_task(task: TaskMetadata) -> Key:
+    """Return the key of a task's attempt."""
+    return task.uid, task.attempt
+
+
+def object_name(generated: str, longest: int) -> str:
+    """Return a DNS-1123 label for an object: as it is if that is one, else mended, cut, and with a hash of it."""
+    longest = max(NAME_LEAST, min(longest, LABEL_LONGEST))
+    plain = _NOT_DNS.sub("-", generated.lower()).strip("-")
+    if plain == generated and len(plain) <= longest:
+        return plain
+    digest = hashlib.sha256(generated.encode()).hexdigest()[:HASH]
+    stem = plain[: longest - HASH - 1].strip("-")
+    return f"{stem}-{digest}" if stem else f"t{digest}"
+
+
+def is_label_value(text: str) -> bool:
+    """Say whether Kubernetes takes this as the value of a label."""
+    return _LABEL.fullmatch(text) is not None
+
+
+def with_metadata(
+    manifest: Mapping[str, Any],
+    task: TaskMetadata,
+    config: K8sPluginConfig,
+    properties: PluginProperties,
+    store: str,
+) -> JSON:
+    """Return the manifest as it is created.
+
+    Labels and annotations are united, later ones win: the platform's defaults, the object's own, the task's; the
+    manager's own labels come last.
+    """
+    own = manifest.get("metadata")
+    own = own if isinstance(own, dict) else {}
+    metadata: JSON = {
+        **{name: value for name, value in own.items() if name != "generateName"},
+        "namespace": task.namespace,
+        "name": object_name(task.generated_name, properties.generated_name_max_length),
+        "annotations": {**config.default_annotations, **_mapping(own.get("annotations")), **task.annotations},
+        "labels": {
+            **config.default_labels,
+            **_mapping(own.get("labels")),
+            **task.labels,
+            **marks_of(key_of_task(task), store),
+        },
+    }
+    if task.owner is not None and not properties.disable_inject_owner_references:
+        metadata["ownerReferences"] = [*(own.get("ownerReferences") or ()), dict(task.owner)]
+    if config.inject_finalizer and task.owner is not None and not properties.disable_inject_finalizer:
+        # Without an owner in the cluster a manager that is gone for good would block each deletion.
+        metadata["finalizers"] = [*(own.get("finalizers") or ()), FINALIZER]
+    return {**manifest, "metadata": metadata}
+
+
+def _mapping(found: object) -> Mapping[str, Any]:
+    return found if isinstance(found, dict) else {}

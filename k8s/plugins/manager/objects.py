@@ -1,0 +1,162 @@
+"""Single requests about a task's object: read, patch, replace, delete; and its create, as the gate sends it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import aiohttp
+
+from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.answers.rejections import rejection_of
+from backoff_ctrl.k8s.creates.calls import quotas_url
+from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
+from backoff_ctrl.k8s.gate.first_list import READ_PATIENCE
+from backoff_ctrl.k8s.plugins.marks import is_going, metadata_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from backoff_ctrl.k8s.cluster.session import ClusterSession
+    from backoff_ctrl.k8s.plugins.protocol import JSON, Kind
+
+MERGE: Final = "application/merge-patch+json"
+GONE: Final = (404, 410)
+
+
+class ClusterError(Exception):
+    """The API server did not do what was asked, or can't be reached: try again later. ``status`` 0: no answer."""
+
+    def __init__(self, what: str, said: str, status: int = 0) -> None:
+        """``what`` was asked, ``said`` is the server's sentence or the error of the connection."""
+        super().__init__(f"could not {what}: {said}")
+        self.status = status
+
+
+class Objects:
+    """Requests with the manager's own account."""
+
+    def __init__(self, session: ClusterSession) -> None:
+        """Send them through this session."""
+        self._session = session
+
+    async def read(self, kind: Kind, namespace: str, name: str) -> JSON | None:
+        """Return an object as it stands; None: there is none. Raises ``ClusterError``."""
+        path = f"{collection(kind, namespace)}/{quote(name, safe='')}"
+        return await self._object(f"read {kind.resource} {namespace}/{name}", "GET", path)
+
+    async def pods(self, namespace: str, labels: Mapping[str, str]) -> tuple[JSON, ...]:
+        """Return the pods with these labels. Raises ``ClusterError``."""
+        selector = ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
+        found = await self._object(f"list the pods of {namespace}", "GET", path, query=[("labelSelector", selector)])
+        items = (found or {}).get("items") or ()
+        return tuple({"apiVersion": "v1", "kind": "Pod", **pod} for pod in items)
+
+    async def patch(self, kind: Kind, resource: JSON, patch: JSON) -> JSON | None:
+        """Apply a JSON merge patch. None: the object is gone. Raises ``ClusterError``; a conflict has status 409."""
+        headers = {"Content-Type": MERGE}
+        return await self._object("patch " + _named(kind, resource), "PATCH", _path(kind, resource), patch, headers)
+
+    async def replace(self, kind: Kind, resource: JSON, update: JSON) -> JSON | None:
+        """Put another object in its place. None: it is gone. Raises ``ClusterError``."""
+        return await self._object("update " + _named(kind, resource), "PUT", _path(kind, resource), update)
+
+    async def delete(self, kind: Kind, resource: JSON) -> None:
+        """Delete this very object, with what others made of it. That it is gone already is no error."""
+        body = {
+            "kind": "DeleteOptions",
+            "apiVersion": "v1",
+            "propagationPolicy": "Background",
+            "preconditions": {"uid": metadata_of(resource).get("uid")},
+        }
+        try:
+            await self._object("delete " + _named(kind, resource), "DELETE", _path(kind, resource), body)
+        except ClusterError as error:
+            if error.status != 409:  # another object has its name
+                raise
+
+    async def _object(
+        self,
+        what: str,
+        method: str,
+        path: str,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+        query: list[tuple[str, str]] | None = None,
+    ) -> JSON | None:
+        try:
+            answer = await self.ask(method, path, body, headers=headers, query=query)
+        except (NotSent, OutcomeUnknown) as error:
+            raise ClusterError(what, str(error)) from error
+        if answer.ok:
+            return answer.json() or {}
+        if answer.status in GONE:
+            return None
+        raise ClusterError(what, f"{answer.status} {rejection_of(answer).message}".strip(), answer.status)
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        query: list[tuple[str, str]] | None = None,
+        patience: float = SERVER_LIMIT,
+    ) -> Answer:
+        """Send a request; return the answer, whatever its status. Raises ``NotSent`` and ``OutcomeUnknown``."""
+        try:
+            response = await self._session.request(
+                method, path, query=query or (), headers=headers, body=body, timeout=patience
+            )
+            async with response:
+                return Answer(response.status, response.headers, await response.read())
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise NotSent(str(error)) from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise OutcomeUnknown(f"{type(error).__name__}: {error}") from error
+
+
+class CreateTransport:
+    """One create's way to the server, as the gate uses it. ``going``: its name's last object was being deleted."""
+
+    def __init__(self, objects: Objects, kind: Kind, namespace: str) -> None:
+        """Create objects of this kind in this namespace."""
+        self._objects = objects
+        self._path = collection(kind, namespace)
+        self._namespace = namespace
+        self.going: JSON | None = None
+
+    async def send(self, body: dict[str, Any]) -> Answer:
+        """POST the body."""
+        self.going = None
+        return await self._objects.ask("POST", self._path, body)
+
+    async def look_up(self, name: str) -> Answer:
+        """GET the object of that name."""
+        answer = await self._objects.ask("GET", f"{self._path}/{quote(name, safe='')}")
+        found = answer.json() if answer.ok else None
+        self.going = found if found is not None and is_going(found) else None
+        return answer
+
+    async def list_quotas(self) -> Answer:
+        """GET the quotas of the namespace, with little patience."""
+        async with asyncio.timeout(READ_PATIENCE):
+            return await self._objects.ask("GET", quotas_url("", self._namespace))
+
+
+def collection(kind: Kind, namespace: str) -> str:
+    """Return the path of all objects of a kind in a namespace."""
+    return f"{kind.path}/namespaces/{quote(namespace, safe='')}/{kind.plural}"
+
+
+def _path(kind: Kind, resource: JSON) -> str:
+    metadata = metadata_of(resource)
+    return f"{collection(kind, str(metadata.get('namespace')))}/{quote(str(metadata.get('name')), safe='')}"
+
+
+def _named(kind: Kind, resource: JSON) -> str:
+    metadata = metadata_of(resource)
+    return f"{kind.resource} {metadata.get('namespace')}/{metadata.get('name')}"

@@ -1,0 +1,94 @@
+"""What the end of a create means for its task: the table of outcomes. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from backoff_ctrl.k8s.answers.rejections import Lane, rejection_of
+from backoff_ctrl.k8s.plugins.phases import ErrorKind, PhaseInfo, failed
+
+if TYPE_CHECKING:
+    from backoff_ctrl.k8s.answers.answer import Answer
+
+CORRUPTED_STATE: Final = "CorruptedPluginState"
+DELETED: Final = "ResourceDeletedExternally"
+UNEXPECTED_DELETION: Final = "UnexpectedObjectDeletion"
+NOT_BUILT: Final = "FailedToBuildResource"
+PLUGIN_FAILED: Final = "PluginFailed"
+NO_PLUGIN: Final = "PluginNotFound"
+NEVER_FITS: Final = "ResourceRequestsExceedLimits"
+TIMED_OUT: Final = "QuotaWaitTimeout"
+TAKEN: Final = "ObjectNameTaken"
+UNREADABLE: Final = "QuotasUnreadable"
+TOO_LARGE: Final = "EntityTooLarge"
+NO_KIND: Final = "KindNotServed"
+NO_NAMESPACE: Final = "NamespaceNotFound"
+
+
+class Meaning(NamedTuple):
+    """A failure's code, whose it is, whether another attempt may help, and what to do about it."""
+
+    code: str
+    kind: ErrorKind = ErrorKind.USER
+    retryable: bool = False
+    advice: str = ""
+
+
+_BY_LANE: Final = {
+    Lane.QUOTA: Meaning(NEVER_FITS, advice="request less, or have the quota raised"),
+    Lane.MUST_SPECIFY: Meaning("QuotaRequiresResources", advice="give the resources that the quota names"),
+    Lane.NO_COVERING_QUOTA: Meaning(
+        "NoQuotaCovers", advice="use a priority class that a quota of the namespace covers"
+    ),
+    Lane.RBAC: Meaning("RuntimeFailure", ErrorKind.SYSTEM, True, "allow it to the manager's account"),
+    Lane.LIMIT_RANGE: Meaning("LimitRangeExceeded", advice="stay within the namespace's LimitRange"),
+    Lane.POLICY: Meaning("PolicyViolated"),
+    Lane.WEBHOOK: Meaning("DeniedByWebhook"),
+    Lane.NAMESPACE_TERMINATING: Meaning("NamespaceTerminating", ErrorKind.SYSTEM),
+    Lane.EXISTS: Meaning(TAKEN, advice="delete that object, or give the task another name"),
+    Lane.INVALID: Meaning("BadTaskFormat"),
+    Lane.OTHER: Meaning("RuntimeFailure", ErrorKind.SYSTEM, True),
+}
+"""What an answer means that ends a create. Other lanes pass by themselves: the create is sent again."""
+
+
+def meaning_of(answer: Answer) -> Meaning | None:
+    """Return what an answer to a create that is no success means; None: send it again later."""
+    rejection = rejection_of(answer)
+    if rejection.lane is Lane.INVALID:
+        if answer.status == 413:
+            return Meaning(TOO_LARGE, advice="make it smaller")
+        if answer.status == 404:
+            return _missing(rejection.message)
+    return _BY_LANE.get(rejection.lane)
+
+
+def failure_of(answer: Answer, label: str) -> PhaseInfo | None:
+    """Return the failure that an answer to a create means; None: it is none, send the create again later.
+
+    Where denied by a webhook with 400 or 422, the manifest is what is wrong.
+    """
+    meaning = meaning_of(answer)
+    if meaning is None:
+        return None
+    if meaning.code == "DeniedByWebhook" and answer.status in (400, 422):
+        meaning = _BY_LANE[Lane.INVALID]
+    said = rejection_of(answer).message or f"status {answer.status}"
+    return failure(meaning, f"{label} was refused: {said}")
+
+
+def failure(meaning: Meaning, said: str) -> PhaseInfo:
+    """Return a failure, with what to do about it."""
+    text = f"{said} ({meaning.advice})" if meaning.advice and meaning.advice not in said else said
+    return failed(meaning.code, text, kind=meaning.kind, retryable=meaning.retryable)
+
+
+def _missing(said: str) -> Meaning:
+    if said.startswith("namespaces ") and said.endswith("not found"):
+        return Meaning(NO_NAMESPACE, advice="create the namespace, or name another one")
+    return Meaning(NO_KIND, ErrorKind.SYSTEM, advice="install the operator with its custom resource definitions")
+
+
+def system_failure(code: str, said: str, *, retryable: bool = True) -> PhaseInfo:
+    """Return a failure that is not the user's."""
+    return failed(code, said, kind=ErrorKind.SYSTEM, retryable=retryable)

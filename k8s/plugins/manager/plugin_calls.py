@@ -1,0 +1,97 @@
+"""Calls of plugins: what they raise is a bug of theirs, becomes a failure with their name, and is counted."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from backoff_ctrl.k8s.plugins.protocol import PluginAbortOverride, RelatedPods, TaskSpecError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from backoff_ctrl.k8s.plugins.phases import PhaseInfo
+    from backoff_ctrl.k8s.plugins.protocol import (
+        JSON,
+        AbortBehavior,
+        PluginContext,
+        PluginEntry,
+        PluginProperties,
+        TaskContext,
+        TaskMetadata,
+    )
+
+    from .counting import ManagerCounts
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class PluginBugError(Exception):
+    """A plugin raised something."""
+
+    def __init__(self, plugin: str, method: str, error: Exception) -> None:
+        """``error`` is what it raised."""
+        super().__init__(f"plugin {plugin} failed in {method}: {type(error).__name__}: {error}")
+
+
+class PluginCalls:
+    """One plugin, called with care. Every method raises ``PluginBugError``; ``build`` also ``TaskSpecError``."""
+
+    def __init__(self, entry: PluginEntry, counts: ManagerCounts) -> None:
+        """Call the plugin of this entry."""
+        self.entry = entry
+        self.id = entry.id
+        self.kind = entry.resource_to_watch
+        self._plugin = entry.plugin
+        self._counts = counts
+
+    def build(self, task: TaskContext) -> JSON:
+        """Build the object, of the kind that is watched."""
+        built: Any = self._call("build_resource", self._plugin.build_resource, task)
+        if not isinstance(built, dict) or (built.get("apiVersion"), built.get("kind")) != (
+            self.kind.api_version,
+            self.kind.kind,
+        ):
+            made = f"{built.get('apiVersion')} {built.get('kind')}" if isinstance(built, dict) else type(built).__name__
+            wrong = TypeError(f"it built {made} instead of {self.kind.api_version} {self.kind.kind}")
+            raise self._bug("build_resource", wrong)
+        return built
+
+    def properties(self) -> PluginProperties:
+        """Return how its objects are treated."""
+        return self._call("get_properties", self._plugin.get_properties)
+
+    def phase(self, context: PluginContext, resource: JSON) -> PhaseInfo:
+        """Say what an object's status means."""
+        return self._call("get_task_phase", self._plugin.get_task_phase, context, resource)
+
+    def is_terminal(self, resource: JSON) -> bool:
+        """Say whether an object has ended."""
+        return bool(self._call("is_terminal", self._plugin.is_terminal, resource))
+
+    def pod_labels(self, resource: JSON) -> Mapping[str, str]:
+        """Return the labels of the object's pods; empty: it looks at none."""
+        if not isinstance(self._plugin, RelatedPods):
+            return {}
+        return self._call("pod_labels", self._plugin.pod_labels, resource) or {}
+
+    def on_abort(self, task: TaskMetadata, resource: JSON) -> AbortBehavior | None:
+        """Return how the object is ended; None: it is deleted."""
+        if not isinstance(self._plugin, PluginAbortOverride):
+            return None
+        return self._call("on_abort", self._plugin.on_abort, task, resource)
+
+    def _call(self, method: str, do: Callable[..., T], *given: Any) -> T:
+        try:
+            return do(*given)
+        except Exception as error:
+            if isinstance(error, TaskSpecError) and method == "build_resource":
+                raise
+            raise self._bug(method, error) from error
+
+    def _bug(self, method: str, error: Exception) -> PluginBugError:
+        self._counts.plugin_errors[self.id, method] += 1
+        log.error("plugin %s failed in %s", self.id, method, exc_info=error)
+        return PluginBugError(self.id, method, error)

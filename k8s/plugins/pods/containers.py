@@ -1,0 +1,93 @@
+"""A task's containers as they will be created: environment, image pulls, security and resources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
+
+from .resources import ask, bounds_of, keep_within
+
+if TYPE_CHECKING:
+    from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
+    from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
+
+
+def finish_containers(spec: JSON, primary: str, task: TaskContext, path: str) -> list[str]:
+    """Set, in place, what the platform and the run add to a pod's containers; ``primary`` is what the run is about.
+
+    Returns what the platform's limits lowered, a sentence each. Raises ``TaskSpecError``.
+    """
+    bounds = bounds_of(task.metadata, task.config)
+    run = object_at(task.spec, "resources", "spec")
+    lowered = []
+    for key in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(key) or []):
+            at = _path(path, key, index)
+            own = object_at(container, "resources", at)
+            is_primary = key == "containers" and container["name"] == primary
+            resources = f"{at}.resources"
+            asked = ask(own, run, bounds, resources) if is_primary else keep_within(own, bounds, resources)
+            if asked.manifest or own:
+                container["resources"] = {**own, **asked.manifest}
+            lowered += [f"container {container['name']}: {each}" for each in asked.lowered]
+            _set_environment(container, task, at, is_primary=is_primary)
+            _set_defaults(container, task.config)
+    return lowered
+
+
+def _path(path: str, key: str, index: int) -> str:
+    """Return where a container stands in the task: one task type has exactly one, without a list."""
+    return path if path == "spec.container" else f"{path}.{key}[{index}]"
+
+
+def _set_environment(container: JSON, task: TaskContext, path: str, *, is_primary: bool) -> None:
+    """Set the environment: defaults give way to the container's own words, those to the run's."""
+    config = task.config
+    variables: dict[str, JSON] = {
+        name: {"name": name, "value": value} for name, value in config.default_env_vars.items()
+    }
+    layers = [(container, path)] + ([(task.spec, "spec")] if is_primary else [])
+    own = [variable for parent, at in layers for variable in _variables(parent, at)]
+    for variable in own:  # one that was set before stays where it was first: others may refer to it
+        variables[variable["name"]] = variable
+    if variables:
+        container["env"] = list(variables.values())
+    sources = list(container.get("envFrom") or [])
+    sources += [{"secretRef": {"name": name, "optional": True}} for name in config.default_env_from_secrets]
+    sources += [{"configMapRef": {"name": name, "optional": True}} for name in config.default_env_from_configmaps]
+    if sources:
+        container["envFrom"] = sources
+
+
+def _variables(parent: Mapping[str, Any], path: str) -> list[JSON]:
+    """Return a list of environment variables. Raises ``TaskSpecError`` for what is none."""
+    found = parent.get("env")
+    if found is None:
+        return []
+    if not isinstance(found, list):
+        raise TaskSpecError(f"{path}.env", "must be a list of {name, value}")
+    for index, variable in enumerate(found):
+        if not isinstance(variable, Mapping) or not isinstance(variable.get("name"), str) or not variable["name"]:
+            raise TaskSpecError(f"{path}.env[{index}]", "must be an object with a name, and a value or valueFrom")
+    return [deepcopy(dict(each)) for each in found]
+
+
+def _set_defaults(container: JSON, config: K8sPluginConfig) -> None:
+    if config.image_pull_policy:
+        container.setdefault("imagePullPolicy", config.image_pull_policy)
+    if config.default_security_context is not None:
+        container.setdefault("securityContext", deepcopy(config.default_security_context))
+    container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # why it failed is told with the phase
+
+
+def object_at(parent: Mapping[str, Any], key: str, path: str) -> JSON:
+    """Return an object field; empty if it is missing or null. Raises ``TaskSpecError`` for anything else."""
+    value = parent.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise TaskSpecError(f"{path}.{key}", f"must be an object, not {type(value).__name__}")
+    return dict(value)

@@ -1,0 +1,134 @@
+"""Read a status field by field and never raise: what is missing, null or of another type counts as absent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any, Final
+
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return an object; empty if it is none."""
+    return value if isinstance(value, Mapping) else _NOTHING
+
+
+def mappings(value: object) -> list[Mapping[str, Any]]:
+    """Return the objects of a list; empty if it is none."""
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
+
+
+def text(value: object) -> str:
+    """Return a text; empty if it is none."""
+    return value if isinstance(value, str) else ""
+
+
+def moment(value: object) -> datetime | None:
+    """Return a time in UTC, of RFC 3339 text or of what YAML made of it; None if it is none."""
+    try:
+        if isinstance(value, str):
+            value = datetime.fromisoformat(value)
+        elif isinstance(value, date) and not isinstance(value, datetime):
+            value = datetime(value.year, value.month, value.day, tzinfo=UTC)
+        if isinstance(value, datetime):
+            return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Termination:
+    """How a container ended. An exit code that nobody can read is no success: it is -1."""
+
+    exit_code: int
+    reason: str
+    message: str
+    finished_at: datetime | None
+
+    @property
+    def is_out_of_memory(self) -> bool:
+        """Whether the kernel ended it because its memory limit was reached."""
+        return "OOMKilled" in self.reason
+
+    @property
+    def is_killed(self) -> bool:
+        """Whether SIGKILL ended it: 128 + 9, or -9 as some runtimes write it in a byte."""
+        return self.exit_code in (137, 247)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why a container does not run yet."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerStatus:
+    """A container as its kubelet sees it; ``last`` is how it ended before it was started again."""
+
+    name: str
+    ready: bool
+    waiting: Waiting | None
+    is_running: bool
+    started_at: datetime | None
+    terminated: Termination | None
+    last: Termination | None
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition of an object's status; ``since`` is its last transition."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    since: datetime | None
+
+
+def conditions_of(status: Mapping[str, Any]) -> list[Condition]:
+    """Return an object's conditions, in their order."""
+    return [
+        Condition(
+            text(each.get("type")),
+            text(each.get("status")),
+            text(each.get("reason")),
+            text(each.get("message")),
+            moment(each.get("lastTransitionTime")),
+        )
+        for each in mappings(status.get("conditions"))
+    ]
+
+
+def containers_of(status: Mapping[str, Any], *lists: str) -> list[ContainerStatus]:
+    """Return the statuses of a pod's containers, of these lists in this order."""
+    return [_container(each) for key in lists for each in mappings(status.get(key))]
+
+
+def _container(status: Mapping[str, Any]) -> ContainerStatus:
+    state = mapping(status.get("state"))
+    waiting, running = state.get("waiting"), state.get("running")
+    return ContainerStatus(
+        text(status.get("name")),
+        status.get("ready") is True,
+        Waiting(text(waiting.get("reason")), text(waiting.get("message"))) if isinstance(waiting, Mapping) else None,
+        isinstance(running, Mapping),
+        moment(mapping(running).get("startedAt")),
+        _termination(state.get("terminated")),
+        _termination(mapping(status.get("lastState")).get("terminated")),
+    )
+
+
+def _termination(value: object) -> Termination | None:
+    if not isinstance(value, Mapping):
+        return None
+    code = value.get("exitCode", 0)
+    exit_code = code if isinstance(code, int) and not isinstance(code, bool) else -1
+    return Termination(
+        exit_code, text(value.get("reason")), text(value.get("message")), moment(value.get("finishedAt"))
+    )

@@ -1,0 +1,155 @@
+"""Which plugin serves a task type: an exact match, then the default, then a clear error.
+
+Which plugins there are is settled at the start: the built-in ones, and those that installed packages offer through
+entry points of the group ``backoff_ctrl.plugins``. What can't work is refused then, with a sentence.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Final
+
+from .protocol import PluginEntry, PluginError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from importlib.metadata import EntryPoint
+
+GROUP: Final = "backoff_ctrl.plugins"
+"""The group of entry points. One is a ``PluginEntry``, or a function that returns one or several."""
+ENABLED: Final = "enabled-plugins"
+DEFAULTS: Final = "default-for-task-types"
+"""The settings, below ``tasks.task-plugins``, as users write them."""
+
+
+class Registry:
+    """The enabled plugins, by task type."""
+
+    def __init__(
+        self,
+        entries: Iterable[PluginEntry],
+        *,
+        enabled: Iterable[str] = (),
+        defaults: Mapping[str, str] | None = None,
+    ) -> None:
+        """Choose. ``enabled`` are ids, empty: all. ``defaults`` is a plugin's id for each task type in it.
+
+        Names are trimmed and lower-cased. Raises ``PluginError``, which names the setting.
+        """
+        found = _by_id(entries)
+        chosen = _enabled(found, enabled)
+        by_type = _by_type(chosen, _defaults(chosen, found, defaults or {}))
+        fallbacks = [entry for entry in chosen.values() if entry.is_default]
+        if len(fallbacks) > 1:
+            names = ", ".join(entry.id for entry in fallbacks)
+            raise PluginError(f"plugins {names} all serve whatever no other plugin serves: name one in {ENABLED}")
+        self._by_id = chosen
+        self._by_type = by_type
+        self._fallback = fallbacks[0] if fallbacks else None
+
+    def resolve(self, task_type: str) -> PluginEntry:
+        """Return the plugin of a task type. Raises ``PluginError``."""
+        found = self._by_type.get(_clean(task_type)) or self._fallback
+        if found is None:
+            served = ", ".join(sorted(self._by_type)) or "none"
+            raise PluginError(
+                f"no plugin serves the task type {task_type!r}; served are: {served}. "
+                f"Install a plugin for it, or enable one in {ENABLED}"
+            )
+        return found
+
+    def get(self, plugin: str) -> PluginEntry | None:
+        """Return the plugin with this id; None: it is not enabled."""
+        return self._by_id.get(_clean(plugin))
+
+    def entries(self) -> tuple[PluginEntry, ...]:
+        """Return the enabled plugins, by id."""
+        return tuple(entry for _, entry in sorted(self._by_id.items()))
+
+    def task_types(self) -> Mapping[str, PluginEntry]:
+        """Return the plugin of each task type."""
+        return dict(self._by_type)
+
+
+def installed_entries() -> tuple[PluginEntry, ...]:
+    """Return the plugins that installed packages offer. Raises ``PluginError`` for one that can't be loaded."""
+    points = sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value))
+    return tuple(entry for point in points for entry in _loaded(point))
+
+
+def _loaded(point: EntryPoint) -> tuple[PluginEntry, ...]:
+    package = point.dist.name if point.dist is not None else "an unknown package"
+    where = f"plugin {point.name} of package {package} ({point.value})"
+    try:
+        found = point.load()
+        made = found() if callable(found) and not isinstance(found, PluginEntry) else found
+        entries = (made,) if isinstance(made, PluginEntry) else tuple(made)
+    except Exception as error:
+        raise PluginError(
+            f"{where} can't be loaded: {type(error).__name__}: {error}. Mend or uninstall {package}"
+        ) from error
+    for entry in entries:
+        if not isinstance(entry, PluginEntry):
+            raise PluginError(
+                f"{where} gives {type(entry).__name__} instead of a PluginEntry, or a function that returns some"
+            )
+    return entries
+
+
+def _clean(name: str) -> str:
+    return name.strip().lower()
+
+
+def _by_id(entries: Iterable[PluginEntry]) -> dict[str, PluginEntry]:
+    found: dict[str, PluginEntry] = {}
+    for entry in entries:
+        if _clean(entry.id) in found:
+            raise PluginError(f"two plugins are called {_clean(entry.id)}: uninstall the package of one, or rename it")
+        found[_clean(entry.id)] = entry
+    return found
+
+
+def _enabled(found: Mapping[str, PluginEntry], enabled: Iterable[str]) -> dict[str, PluginEntry]:
+    if isinstance(enabled, str):
+        raise PluginError(f"{ENABLED} is a list of plugins, such as [{enabled}], not a text")
+    names = [_clean(name) for name in enabled]
+    for name in names:
+        if name not in found:
+            raise PluginError(f"{ENABLED} names {name!r}, which is no plugin; there are: {', '.join(sorted(found))}")
+        if names.count(name) > 1:
+            raise PluginError(f"{ENABLED} names {name!r} twice: once is enough")
+    return {name: found[name] for name in names} if names else dict(found)
+
+
+def _defaults(
+    chosen: Mapping[str, PluginEntry], found: Mapping[str, PluginEntry], defaults: Mapping[str, str]
+) -> dict[str, PluginEntry]:
+    result: dict[str, PluginEntry] = {}
+    for given, plugin in defaults.items():
+        task_type, name = _clean(given), _clean(plugin)
+        entry = chosen.get(name)
+        if entry is None:
+            why = f"which {ENABLED} does not name: add it there" if name in found else "which is no plugin"
+            raise PluginError(f"{DEFAULTS} gives task type {task_type!r} to {name!r}, {why}")
+        if task_type not in map(_clean, entry.registered_task_types):
+            types = ", ".join(entry.registered_task_types)
+            raise PluginError(f"{DEFAULTS} gives task type {task_type!r} to {name!r}, which serves only: {types}")
+        if task_type in result:
+            raise PluginError(f"{DEFAULTS} names task type {task_type!r} twice: once is enough")
+        result[task_type] = entry
+    return result
+
+
+def _by_type(chosen: Mapping[str, PluginEntry], defaults: Mapping[str, PluginEntry]) -> dict[str, PluginEntry]:
+    served: dict[str, list[PluginEntry]] = {}
+    for entry in chosen.values():
+        for task_type in dict.fromkeys(map(_clean, entry.registered_task_types)):
+            served.setdefault(task_type, []).append(entry)
+    for task_type, entries in served.items():
+        if len(entries) > 1 and task_type not in defaults:
+            names = " and ".join(entry.id for entry in entries)
+            raise PluginError(
+                f"plugins {names} both serve task type {task_type!r}: say which one does in {DEFAULTS}, "
+                f"as {{{task_type}: {entries[0].id}}}"
+            )
+    return {task_type: entries[0] for task_type, entries in served.items()} | dict(defaults)

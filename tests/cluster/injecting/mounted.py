@@ -1,0 +1,78 @@
+"""Runs the containers of a stored pod as processes: the same mounts, environment and arguments, as a kubelet would.
+
+Each process has a mount namespace of its own, in which its volumes lie where its manifest says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from backoff_ctrl.api.injection.sidecar import NAME
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.cluster.control_plane.servers import Server
+    from tests.cluster.talking import JSON, Api
+
+
+async def volumes(api: Api, server: Server, pod: JSON, folder: Path) -> dict[str, Path]:
+    """Write a pod's volumes; return their folders by name."""
+    namespace = pod["metadata"]["namespace"]
+    account = f"/api/v1/namespaces/{namespace}/serviceaccounts/{pod['spec']['serviceAccountName']}"
+    found = {}
+    for volume in pod["spec"]["volumes"]:
+        found[volume["name"]] = path = folder / volume["name"]
+        path.mkdir()
+        for source in volume.get("projected", {}).get("sources", ()):
+            if wanted := source.get("serviceAccountToken"):
+                asked = {"spec": {"audiences": [], "expirationSeconds": wanted["expirationSeconds"]}}
+                token = (await api.post(f"{account}/token", asked)).json["status"]["token"]
+                (path / wanted["path"]).write_text(token)
+            for item in source.get("configMap", {}).get("items", ()):
+                assert server.certificate is not None
+                (path / item["path"]).write_bytes(server.certificate.read_bytes())
+            for item in source.get("downwardAPI", {}).get("items", ()):
+                (path / item["path"]).write_text(namespace)
+    return found
+
+
+@asynccontextmanager
+async def started(
+    container: JSON, folders: dict[str, Path], program: list[str], server: Server, log: Path
+) -> AsyncIterator[Process]:
+    """Run a container, and end it. It finds the API server as the kubelet tells, unless its manifest says otherwise."""
+    port = server.url.rpartition(":")[2]
+    environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
+    environment |= {entry["name"]: entry["value"] for entry in container.get("env", ())}
+    lines = ["set -e", "mount -t tmpfs none /var/run"]
+    for mount in container["volumeMounts"]:
+        path, source = shlex.quote(mount["mountPath"]), shlex.quote(str(folders[mount["name"]]))
+        lines += [f"mkdir -p {path}", f"mount --bind {source} {path}"]
+        if mount.get("readOnly"):
+            lines.append(f"mount -o remount,bind,ro {path}")
+    lines.append(f"exec {shlex.join([*program, *container.get('args', ())])}")
+    command = ["unshare", "--mount", "sh", "-c", "\n".join(lines)]
+    with log.open("wb") as errors:
+        process = await asyncio.create_subprocess_exec(
+            *command, env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", **environment}, stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+        )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def sidecar_and_creator(pod: JSON) -> tuple[JSON, JSON]:
+    """Return the two containers."""
+    first, second = pod["spec"]["initContainers"][0], pod["spec"]["containers"][0]
+    assert first["name"] == NAME
+    return first, second

@@ -1,0 +1,92 @@
+"""Answers whose callers have gone: for whom they are kept, and how much of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from backoff_ctrl.k8s.proxy.holding.kept import ANSWERS_MAX
+from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
+from backoff_ctrl.k8s.replay.virtual_time import run_virtual
+from tests.proxying.holding.in_memory import PODS, PROTOBUF, in_virtual_time, name_of, pod, proxied
+
+if TYPE_CHECKING:
+    from tests.proxying.holding.in_memory import Proxied
+
+MANY = 300
+"""Creates whose answers are larger than what is kept."""
+
+
+async def sent_and_left(proxy: Proxied, manifest: Any) -> None:
+    """Send a create, and hang up before it is answered."""
+    task = proxy.post(manifest)
+    await asyncio.sleep(0.001)
+    task.cancel()
+    await asyncio.wait({task})
+    await asyncio.sleep(0.01)
+
+
+def large(number: int) -> dict[str, Any]:
+    return pod() | {"metadata": {"generateName": f"web-{number}-", "annotations": {"a": "x" * 60_000}}}
+
+
+@pytest.mark.parametrize(
+    "otherwise",
+    [
+        {"accept": PROTOBUF},
+        {"target": PODS + b"?fieldManager=other"},
+        {"headers": [(b"Accept-Encoding", b"gzip")]},
+        {"content_type": b"application/yaml"},
+    ],
+    ids=lambda each: next(iter(each)),
+)
+def test_who_asks_otherwise_gets_no_answer_that_was_kept(otherwise: dict[str, Any]) -> None:
+    """Its answer may be in another form, or to another question: its create is sent."""
+
+    async def check() -> None:
+        async with proxied(5) as proxy:
+            await sent_and_left(proxy, pod())
+            assert (await proxy.post(pod(), **otherwise)).status == 201
+            assert len(proxy.server.pods()) == 2
+            assert name_of(await proxy.post(pod())) in proxy.server.pods()
+            assert len(proxy.server.pods()) == 2, "the one that was kept is still there for who asks the same"
+
+    run_virtual(check())
+
+
+@pytest.mark.long
+@in_virtual_time
+async def test_answers_are_kept_up_to_a_number_of_bytes_and_objects_are_found_beyond() -> None:
+    """The oldest answers go first; whose answer went is looked up by the name that was drawn for it."""
+    async with proxied(None) as proxy:
+        for number in range(MANY):
+            await sent_and_left(proxy, large(number))
+        kept = proxy.holding._shared.kept
+        assert MANY * 60_000 > ANSWERS_MAX >= kept.bytes > ANSWERS_MAX - 100_000
+        assert len(kept) == MANY
+        for number in (0, MANY - 1):
+            assert json.loads((await proxy.post(large(number))).body)["metadata"]["name"] in proxy.server.pods()
+        assert len(proxy.server.pods()) == MANY
+        assert [each.head.method for each in proxy.server.asked].count(b"GET") == 1, "of the oldest alone"
+        await asyncio.sleep(20)
+        await proxy.post(pod())
+        assert (len(kept), kept.bytes) == (0, 0)
+
+
+@pytest.mark.long
+@in_virtual_time
+async def test_without_names_the_oldest_answers_are_not_kept() -> None:
+    """Nothing says which object was theirs."""
+    async with proxied(None, HoldSettings(mark=False)) as proxy:
+        for number in range(MANY):
+            await sent_and_left(proxy, large(number))
+        kept = proxy.holding._shared.kept
+        assert ANSWERS_MAX >= kept.bytes > ANSWERS_MAX - 100_000
+        assert len(kept) < MANY
+        assert (await proxy.post(large(MANY - 1))).status == 201
+        assert len(proxy.server.pods()) == MANY, "the newest is found"
+        assert (await proxy.post(large(0))).status == 201
+        assert len(proxy.server.pods()) == MANY + 1

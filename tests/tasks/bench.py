@@ -1,0 +1,144 @@
+"""A plugin manager under test: steps until something holds, plain requests beside it, and restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Self
+
+import aiohttp
+from kubernetes import client
+
+from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.plugins.manager.manager import Handled, PluginManager
+from backoff_ctrl.k8s.plugins.registry import Registry
+from tests.tasks.small_plugins import JOB, JobPlugin, PodPlugin, entry
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from backoff_ctrl.k8s.plugins.marks import Key
+    from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo
+    from backoff_ctrl.k8s.plugins.protocol import JSON, PluginEntry, TaskContext
+
+WITHIN = 30.0
+
+
+class Bench:
+    """A manager with its callers. What it stored last of each task is in ``states``."""
+
+    def __init__(
+        self,
+        url: str,
+        *entries: PluginEntry,
+        gate: AsyncGate | None = None,
+        token: str = "",
+        tls: ssl.SSLContext | None = None,
+        authority: str | None = None,
+    ) -> None:
+        """``entries``: the plugins, by default one of pods (``container``) and one of Jobs (``job``)."""
+        self.url = url
+        self.entries = entries or (entry(PodPlugin(), "container"), entry(JobPlugin(), "job", kind=JOB))
+        self.states: dict[Key, JSON | None] = {}
+        self.seen: list[PhaseInfo] = []
+        self.woken: list[Key] = []
+        self._news = asyncio.Event()
+        self._gate = gate
+        self._token = token
+        self._tls = tls
+        self._authority = authority
+        self.manager = self._made()
+
+    def _made(self) -> PluginManager:
+        configuration = client.Configuration(host=self.url)
+        if self._token:
+            configuration.api_key = {"authorization": self._token}
+            configuration.api_key_prefix = {"authorization": "Bearer"}
+        if self._authority:
+            configuration.ssl_ca_cert = self._authority
+        return PluginManager(
+            Registry(self.entries), configuration, store="s1", wake=self._wake, gate=self._gate or AsyncGate()
+        )
+
+    def _wake(self, key: Key) -> None:
+        self.woken.append(key)
+        self._news.set()
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        connector = aiohttp.TCPConnector(ssl=self._tls or True)
+        self._http = aiohttp.ClientSession(self.url, headers=headers, connector=connector)
+        await self.manager.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close all."""
+        await self.manager.__aexit__(None, None, None)
+        await self._http.close()
+
+    async def restart(self) -> None:
+        """Start another manager, which knows only what was stored."""
+        await self.manager.__aexit__(None, None, None)
+        self.manager = self._made()
+        await self.manager.__aenter__()
+
+    # -- steps ---------
+
+    async def step(self, task: TaskContext) -> PhaseInfo:
+        """One step, and store what it says."""
+        key = task.metadata.uid, task.metadata.attempt
+        return self._stored(key, await self.manager.handle(task, self.states.get(key)))
+
+    async def abort(self, task: TaskContext) -> PhaseInfo:
+        """Abort, and store what that says."""
+        key = task.metadata.uid, task.metadata.attempt
+        return self._stored(key, await self.manager.abort(task, self.states.get(key)))
+
+    async def finalize(self, task: TaskContext) -> None:
+        """Finalize."""
+        await self.manager.finalize(task, self.states.get((task.metadata.uid, task.metadata.attempt)))
+
+    async def until(self, task: TaskContext, *phases: Phase, holds: Callable[[PhaseInfo], Any] = bool) -> PhaseInfo:
+        """Step whenever there is news, until the phase is one of these and ``holds``."""
+        async with asyncio.timeout(WITHIN):
+            while True:
+                self._news.clear()
+                info = await self.step(task)
+                if info.phase in phases and holds(info):
+                    return info
+                assert not info.phase.is_terminal, info
+                await self._news.wait()
+
+    def _stored(self, key: Key, handled: Handled) -> PhaseInfo:
+        self.states[key] = handled.state
+        self.seen.append(handled.info)
+        return handled.info
+
+    # -- plain requests ---------
+
+    async def call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> JSON:
+        """One request; the answer's object, with its status as ``http``."""
+        async with self._http.request(method, path, json=body, headers={"Content-Type": content_type}) as answer:
+            found: JSON = await answer.json()
+            return {**found, "http": answer.status}
+
+    async def pod(self, name: str, namespace: str = "team") -> JSON:
+        """A pod."""
+        return await self.call("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
+
+    async def set_phase(self, name: str, phase: str, namespace: str = "team") -> None:
+        """Let a pod be in a phase."""
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
+        done = await self.call("PATCH", path, {"status": {"phase": phase}}, "application/merge-patch+json")
+        assert done["http"] == 200, done
+
+    async def pods(self, namespace: str = "team") -> list[str]:
+        """The names of all pods."""
+        return [
+            each["metadata"]["name"]
+            for each in (await self.call("GET", f"/api/v1/namespaces/{namespace}/pods"))["items"]
+        ]

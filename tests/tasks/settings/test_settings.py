@@ -1,0 +1,252 @@
+"""The platform's settings: where they are read from, what is refused, and how they change while a program runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backoff_ctrl.k8s.plugins.config.durations import format_duration, parse_duration
+from backoff_ctrl.k8s.plugins.config.live import LiveSettings
+from backoff_ctrl.k8s.plugins.config.loading import ConfigError, load_settings
+from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FLYTE = """
+plugins:
+  k8s:
+    inject-finalizer: true
+    default-cpus: 2
+    default-memory: 3Gi
+    default-annotations: {a: "1"}
+    default-env-from-configmaps: [c]
+    resource-tolerations:
+      nvidia.com/gpu: [{key: flyte/gpu, operator: Equal, value: dedicated, effect: NoSchedule}]
+    interruptible-node-selector-requirement: {key: spot, operator: In, values: ["true"]}
+    image-pull-backoff-grace-period: 1h30m
+    create-container-error-grace-period: 60000000000
+    enable-host-networking-pod: false
+    gpu-resource-name: amd.com/gpu
+    default-pod-security-context: {runAsNonRoot: true}
+    co-pilot: {name: flyte-copilot-, image: "x:y", start-timeout: 30s}
+    update-base-backoff-duration: 20
+  spark: {spark-config-default: []}
+tasks:
+  task-plugins:
+    enabled-plugins: [container, sidecar]
+    default-for-task-types: {container: container}
+  backoff: {base-second: 2}
+storage: {type: minio}
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    """Return a file with this text."""
+    path = folder / "config.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_file_as_flytes_users_have_it(tmp_path: Path) -> None:
+    """The same keys are read, sections of others are left alone, and what is not set has Flyte's default."""
+    settings = load_settings(written(tmp_path, FLYTE))
+    k8s = settings.k8s
+
+    assert (k8s.inject_finalizer, k8s.default_cpus, k8s.default_memory) == (True, "2", "3Gi")
+    assert k8s.image_pull_backoff_grace_period == timedelta(hours=1, minutes=30)
+    assert k8s.create_container_error_grace_period == timedelta(minutes=1)
+    assert (k8s.co_pilot.image, k8s.co_pilot.start_timeout, k8s.co_pilot.cpu) == ("x:y", timedelta(seconds=30), "500m")
+    assert settings.tasks.task_plugins.enabled_plugins == ["container", "sidecar"]
+    assert settings.tasks.task_plugins.default_for_task_types == {"container": "container"}
+    assert k8s.default_annotations == {"a": "1"}
+
+
+def test_defaults() -> None:
+    """They are Flyte 1.16's."""
+    told = K8sPluginConfig().model_dump(by_alias=True, exclude={"co_pilot", "task_resources"})
+
+    assert {key: value for key, value in told.items() if value} == {
+        "default-annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
+        "default-cpus": "1000m",
+        "default-memory": "1024Mi",
+        "create-container-error-grace-period": "3m0s",
+        "create-container-config-error-grace-period": "0s",
+        "image-pull-backoff-grace-period": "3m0s",
+        "pod-pending-timeout": "0s",
+        "gpu-device-node-label": "k8s.amazonaws.com/accelerator",
+        "gpu-partition-size-node-label": "k8s.amazonaws.com/gpu-partition-size",
+        "gpu-resource-name": "nvidia.com/gpu",
+        "default-pod-template-resync": "30s",
+        "update-base-backoff-duration": 10,
+        "update-backoff-retries": 5,
+    }
+
+
+def test_flags_win_over_the_environment_that_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Key by key, however each of them spells it."""
+    path = written(
+        tmp_path, "plugins: {k8s: {default-cpus: 1, default-memory: 1Gi, default-labels: {a: file, b: file}}}"
+    )
+    monkeypatch.setenv("BACKOFF_CTRL_PLUGINS__K8S__DEFAULT_CPUS", "2")
+    monkeypatch.setenv("BACKOFF_CTRL_PLUGINS__K8S__DEFAULT_MEMORY", "2Gi")
+    monkeypatch.setenv("BACKOFF_CTRL_PLUGINS__K8S__DEFAULT_LABELS", '{"b": "environment"}')
+    monkeypatch.setenv("BACKOFF_CTRL_PLUGINS__K8S__CO_PILOT__CPU", "2")
+    monkeypatch.setenv("BACKOFF_CTRL_TASKS__TASK_PLUGINS__ENABLED_PLUGINS", '["pod"]')
+    settings = load_settings(path, ["plugins.k8s.default-cpus=3", "plugins.k8s.task-resources.above-limits=refuse"])
+
+    assert (settings.k8s.default_cpus, settings.k8s.default_memory) == ("3", "2Gi")
+    assert settings.k8s.default_labels == {"a": "file", "b": "environment"}
+    assert (settings.k8s.co_pilot.cpu, settings.k8s.task_resources.above_limits) == ("2", "refuse")
+    assert settings.tasks.task_plugins.enabled_plugins == ["pod"]
+
+
+def test_variables_of_pods_from_our_own_environment(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are looked up when the settings are read; one that is missing is left out, and said."""
+    monkeypatch.setenv("OUTER", "value")
+    monkeypatch.setenv("BACKOFF_CTRL_PLUGINS__K8S__DEFAULT_ENV_VARS_FROM_ENV", '{"INNER": "OUTER", "LOST": "NOWHERE"}')
+
+    assert load_settings().k8s.default_env_vars == {"INNER": "value"}
+    assert "default-env-vars-from-env.LOST: NOWHERE is not set here" in caplog.text
+
+
+BAD = [
+    ("plugins: {k8s: {default-cpus: 1 core}}", 'plugins.k8s.default-cpus: "1 core" is not a quantity'),
+    ("plugins: {k8s: {default-memory: -1}}", "plugins.k8s.default-memory: -1 is less than nothing"),
+    ("plugins: {k8s: {default-cpu: 1}}", "plugins.k8s.default-cpu: there is no such key: mend or remove it"),
+    ("plugins: {k8s: {pod-pending-timeout: soon}}", "plugins.k8s.pod-pending-timeout: 'soon' is no duration: write 30s"),
+    ("plugins: {k8s: {image-pull-policy: Often}}", "plugins.k8s.image-pull-policy: Input should be ''"),
+    ("plugins: {k8s: {default-tolerations: [{}, x]}}", "plugins.k8s.default-tolerations[1]: Input should be a valid dict"),
+    ("plugins: {k8s: {task-resources: {projects: [{domain: d}]}}}", "plugins.k8s.task-resources.projects[0].project: Field required"),
+    ("plugins: {k8s: {task-resources: {limits: {cpu: many}}}}", "plugins.k8s.task-resources.limits.cpu: "),
+    ("plugins: []", "plugins: Input should be"),
+    ("- plugins", "must be an object with the sections plugins and tasks, not list"),
+    ("plugins: {k8s", "is no YAML: while parsing a flow mapping"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message"), BAD)
+def test_a_file_that_is_wrong(tmp_path: Path, text: str, message: str) -> None:
+    """The error names the file, the key and what would be right."""
+    path = written(tmp_path, text)
+
+    with pytest.raises(ConfigError) as caught:
+        load_settings(path)
+
+    assert str(caught.value).startswith(f"{path}")
+    assert message in str(caught.value)
+
+
+def test_wrong_values_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says where they come from, not that the file is wrong."""
+    path = written(tmp_path, "plugins: {k8s: {default-cpus: 1}}")
+
+    with pytest.raises(ConfigError, match=r"^flag: plugins\.k8s\.default-cpus: "):
+        load_settings(path, ["plugins.k8s.default-cpus=x"])
+    with pytest.raises(ConfigError, match=r"unrecognized arguments: --plugins\.k8s\.nonsense=1: write KEY=VALUE"):
+        load_settings(path, ["plugins.k8s.nonsense=1"])
+    with pytest.raises(ConfigError, match=r"can't be read: .*No such file"):
+        load_settings(tmp_path / "gone.yaml")
+    monkeypatch.setenv("BACKOFF_CTRL_PLUGINS__K8S__DEFAULT_CPUS", "y")
+    with pytest.raises(ConfigError, match=r"^environment: plugins\.k8s\.default-cpus: "):
+        load_settings(path)
+    monkeypatch.setenv("BACKOFF_CTRL_PLUGINS__K8S", "{")
+    with pytest.raises(ConfigError, match=r"^environment, variables that begin with BACKOFF_CTRL_: "):
+        load_settings(path)
+
+
+@pytest.mark.parametrize("text", ["", "plugins:", "plugins: {k8s: }", "other: 1"])
+def test_an_empty_section_is_the_defaults(tmp_path: Path, text: str) -> None:
+    """People comment out what is below a key."""
+    assert load_settings(written(tmp_path, text)).k8s == K8sPluginConfig()
+
+
+def test_a_change_is_taken_over_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Key by key, old and new; values of environment variables are not shown, and flags go on winning."""
+    caplog.set_level(logging.INFO)
+    path = written(tmp_path, "plugins: {k8s: {default-cpus: 1, default-env-vars: {TOKEN: secret}}}")
+    live = LiveSettings(path, ["plugins.k8s.scheduler-name=mine"])
+    before = live.current
+
+    assert live.poll() == []
+    written(
+        tmp_path,
+        "plugins: {k8s: {default-cpus: 2, scheduler-name: theirs, default-env-vars: {TOKEN: hidden, B: c}, pod-pending-timeout: 5m}}",
+    )
+
+    assert live.poll() == [
+        "plugins.k8s.default-env-vars: {TOKEN} (values are not shown) -> {TOKEN, B} (values are not shown)",
+        "plugins.k8s.default-cpus: '1' -> '2'",
+        "plugins.k8s.pod-pending-timeout: 0:00:00 -> 0:05:00",
+    ]
+    assert (live.current.k8s.default_cpus, before.k8s.default_cpus) == ("2", "1")
+    assert live.current.k8s.scheduler_name == "mine"
+    assert "plugins.k8s.default-cpus: '1' -> '2'" in caplog.text
+    assert "secret" not in caplog.text
+    assert live.poll() == []
+
+
+def test_a_file_that_breaks_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is said once, and what is mended is taken over."""
+    path = written(tmp_path, "plugins: {k8s: {default-cpus: 1}}")
+    live = LiveSettings(path)
+    written(tmp_path, "plugins: {k8s: {default-cpus: one}}")
+
+    assert (live.poll(), live.poll()) == ([], [])
+    path.unlink()
+    assert live.poll() == []
+    said = [record.getMessage() for record in caplog.records]
+    assert (len(said), live.current.k8s.default_cpus) == (2, "1")
+    assert said[0].endswith("; the settings stay as they were")
+    written(tmp_path, "plugins: {k8s: {default-cpus: 3}}")
+    assert live.poll() == ["plugins.k8s.default-cpus: '1' -> '3'"]
+
+
+async def test_a_program_follows_its_file(tmp_path: Path) -> None:
+    """It is told what has changed, and goes on until it is cancelled."""
+    path = written(tmp_path, "plugins: {k8s: {default-cpus: 1}}")
+    live, changed = LiveSettings(path), asyncio.get_running_loop().create_future()
+    following = asyncio.create_task(live.follow(changed.set_result, every=0))
+    written(tmp_path, "plugins: {k8s: {default-cpus: 2}}")
+
+    assert await asyncio.wait_for(changed, 10) == ["plugins.k8s.default-cpus: '1' -> '2'"]
+    assert live.current.k8s.default_cpus == "2"
+    following.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await following
+    assert LiveSettings().poll() == []
+
+
+DURATIONS: list[tuple[Any, str]] = [
+    ("30s", "30s"), ("3m", "3m0s"), ("1h30m", "1h30m0s"), ("1.5s", "1.5s"), (".5s", "500ms"), ("250ms", "250ms"), ("5us", "5µs"),
+    ("0", "0s"), (0, "0s"), (180000000000, "3m0s"), ("180000000000", "3m0s"), ("+2h", "2h0m0s"), ("-0s", "0s"), ("1m1.001s", "1m1.001s"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "text"), DURATIONS)
+def test_durations(value: Any, text: str) -> None:
+    """They are read and written as Go does."""
+    assert format_duration(parse_duration(value)) == text
+
+
+@pytest.mark.parametrize(
+    "value", ["", "s", "1d", "3m 2s", "-3m", -1, True, None, 1.5, [], "1e3s", "9999999h", "9" * 70]
+)
+def test_no_durations(value: Any) -> None:
+    """The error says how one is written."""
+    with pytest.raises(ValueError, match=r"write (a duration|30s|a shorter)"):
+        parse_duration(value)
+
+
+@given(st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=100_000)))
+def test_any_duration_is_read_as_it_was_written(duration: timedelta) -> None:
+    """To the microsecond."""
+    assert parse_duration(format_duration(duration)) == duration
