@@ -17,7 +17,8 @@ SIDE_BY_SIDE := -n $(shell echo $$(( 2 * $$(nproc 2>/dev/null || getconf _NPROCE
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/bytecode
 
-.PHONY: help install demo run test test-quick test-oldest test-clients test-programs cluster fix check hooks chart dashboards bench throughput proxy proxied processes wake looking faults soak figures clean
+.PHONY: help install demo run test test-quick test-oldest test-clients test-programs cluster fix check hooks dashboards bench throughput proxy proxied held processes wake looking faults soak figures clean
+.PHONY: chart installer audit archives image-tree
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -77,6 +78,9 @@ proxy: $(STAMP) ## the sidecar against kubectl proxy: requests per second, laten
 
 proxied: $(STAMP) ## creates through the sidecar on a real API server: rate, latency, wake-up, and what 1,000 held ones cost
 	$(BIN)/python -m benchmarks.proxied_creates $(ARGS)
+
+held: $(STAMP) ## 1,000 creates held by the sidecar: their memory and order, and that none is lost or doubled when things end
+	BACKOFF_CTRL_HELD=1000 $(BIN)/python -m pytest tests/cluster/proxying/test_crowds.py $(ARGS)
 
 processes: $(STAMP) ## four processes and one quota: refusals and fairness of plain retries, gates, and one sidecar between them
 	$(BIN)/python -m benchmarks.processes $(ARGS)

@@ -24,6 +24,7 @@ KUBECTL: Final = "kubectl backoff"
 COMMANDS: Final = {
     "classify": ("backoff_ctrl.api.commands.classify:command", "Explain an answer of the API server."),
     "footprint": ("backoff_ctrl.api.commands.footprint:command", "Show what a manifest will be charged."),
+    "phase": ("backoff_ctrl.api.commands.phase:command", "Say what a plugin makes of an object as it stands."),
     "demo": ("backoff_ctrl.api.demo.command:command", "Compare plain retries with the gate on a recorded workload."),
     "sandbox": ("backoff_ctrl.api.commands.sandbox:command", "Run an embedded API server with quota admission."),
     "proxy": ("backoff_ctrl.api.commands.proxy:command", "Stand between creators and the API server: the sidecar."),
@@ -33,6 +34,10 @@ COMMANDS: Final = {
         "Show who holds each quota, and what would free it.",
     ),
     "serve": ("backoff_ctrl.api.status.command:command", "Serve the cluster's page: status API, live page, metrics."),
+    "task": (
+        "backoff_ctrl.api.commands.tasks.command:command",
+        "Run tasks: each create waits for quota, failures are retried.",
+    ),
     "ceilings": (
         "backoff_ctrl.api.commands.instance.ceilings:command",
         "Ask a running gate how full the quotas are.",

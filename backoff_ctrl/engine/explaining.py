@@ -39,7 +39,8 @@ class Explanation:
     """Why a request waits. Amounts are nano-units; ``next_probe`` and ``estimate`` are seconds from now, or None.
 
     ``quota`` and ``resource`` are empty if no quota is the reason. ``place`` is 1 for the first in line.
-    ``estimate`` is a guess from how fast others got in lately; None where that says nothing.
+    ``estimate`` is a guess from how fast others got in lately; None where that says nothing. ``beside``: further
+    resources of that quota which lack room for it, each with the amounts asked, left and limited.
     """
 
     reason: WaitReason
@@ -52,6 +53,7 @@ class Explanation:
     waited: float
     next_probe: float | None
     estimate: float | None
+    beside: tuple[tuple[str, int, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,12 @@ def explain(
         waited=now - request.joined,
         next_probe=next_probe,
         estimate=seconds,
+        beside=tuple(
+            (other.resource, more, other.left, other.limited)
+            for other, more in shape.meets
+            if ceiling is not None and other is not ceiling and other.quota == ceiling.quota
+            if more > room_for(request, other)
+        ),
     )
 
 

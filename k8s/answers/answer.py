@@ -79,11 +79,16 @@ class WaitedTooLong(TimeoutError):  # noqa: N818 - the engine's word for it
 
 
 class GateClosed(Exception):  # noqa: N818 - a state, not a mistake
-    """The gate, or the client that uses it, was closed while this create was waiting. It was not sent."""
+    """The gate, or the client that uses it, was closed while this create was waiting. It was not sent.
+
+    ``wait`` is the ``Wait`` that says what it waited for, where that is known.
+    """
+
+    wait: Any = None
 
 
 def status_answer(status: int, reason: str, message: str, details: Mapping[str, Any]) -> Answer:
-    """Return a ``Status`` answer in the API server's form (apimachinery ``api/errors``)."""
+    """Return a ``Status`` answer in the API server's form (apimachinery ``api/errors``), byte for byte."""
     body = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -94,10 +99,17 @@ def status_answer(status: int, reason: str, message: str, details: Mapping[str, 
         "details": dict(details),
         "code": status,
     }
-    headers = {"Content-Type": "application/json"}
+    headers = {"Cache-Control": "no-cache, private", "Content-Type": "application/json"}
     if "retryAfterSeconds" in details:
         headers["Retry-After"] = str(details["retryAfterSeconds"])
-    return Answer(status, headers, json.dumps(body).encode(), made_here=True)
+    return Answer(status, headers, _as_go_writes(body), made_here=True)
+
+
+def _as_go_writes(status: Mapping[str, Any]) -> bytes:
+    text = json.dumps(status, separators=(",", ":"), ensure_ascii=False)
+    for letter in "<>&\u2028\u2029":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return text.encode(errors="replace") + b"\n"
 
 
 def already_exists(resource: str, name: str) -> Answer:

@@ -63,6 +63,9 @@ def _texts(*texts: str) -> re.Pattern[str]:
 _ANY_STATUS: Final[frozenset[int]] = frozenset()
 _REJECTED: Final = frozenset({0, 400, 403, 422})
 
+TOO_LARGE: Final = _texts("etcdserver: request is too large", "trying to send message larger than max")
+"""What the API server says, with status 500, of an object that its store does not take."""
+
 # Texts that decide the lane, tried in order. Kubernetes' own admission answers come first, because other programs
 # wrap them in sentences of their own ("Forbidden!Configured service account doesn't have access. ..."). The second
 # element is the set of statuses that the text may come with: 0 is an unknown status, the empty set is any status.
@@ -126,6 +129,8 @@ _BY_TEXT: Final = (
         ),
     ),
     (Lane.EXISTS, frozenset({0, 409}), _texts("already exists")),
+    # A 500 that no retry helps: the object is larger than etcd stores, though the API server took it.
+    (Lane.INVALID, _ANY_STATUS, TOO_LARGE),
 )
 
 # For texts of unknown status that match nothing above.

@@ -6,6 +6,8 @@ A project may have no client for asyncio, or one of any generation: what only li
 from __future__ import annotations
 
 import inspect
+import io
+import json
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import aiohttp
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 
 LINE_BUFFER: Final = 2**21
 """Bytes read ahead. Watch events may be longer than aiohttp's default buffer."""
+
+
+LARGE: Final = 2**20
+"""Bytes from which on a body is sent piece by piece: at once it would hold up everything else on the event loop."""
 
 
 class ClusterSession:
@@ -69,8 +75,13 @@ class ClusterSession:
             method,
             f"{self._configuration.host}{path}",
             params=[(name, str(value)) for name, value in query],
-            json=body,
-            headers=sent,
+            data=None if body is None else _as_json(body),
+            headers=sent if body is None else {"Content-Type": "application/json", **sent},
             timeout=limits,
             **self._detour,
         )
+
+
+def _as_json(body: object) -> bytes | io.BytesIO:
+    text = json.dumps(body).encode()
+    return text if len(text) < LARGE else io.BytesIO(text)

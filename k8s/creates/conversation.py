@@ -139,15 +139,26 @@ class Conversation(Looking):
     def _waited_too_long(self, detail: str, wait: Wait | None) -> WaitedTooLong:
         in_doubt = isinstance(self._held_worth(), Expired)
         error = WaitedTooLong(f"{detail}; {self._so_far(in_doubt=in_doubt)}", self.last, wait)
-        refused = self.rejection is not None and self.rejection.lane is Lane.QUOTA
-        if wait is not None and wait.quota and not refused and not in_doubt:
-            amounts = (wait.asked_nano, wait.limited_nano - wait.left_nano, wait.limited_nano)
-            error.answer = self._exceeded(wait.quota, wait.resource, amounts)
+        if not in_doubt:
+            error.answer = self.refusal(wait) or self.last
         return error
 
-    def _exceeded(self, quota: str, resource: str, amounts: Sequence[int], hint: str = "") -> Answer:
+    def refusal(self, wait: Wait | None) -> Answer | None:
+        """Return the refusal by the quota that it waits for: the server's last one, else as the server would give it.
+
+        None: no quota is what it waits for.
+        """
+        if self.rejection is not None and self.rejection.lane is Lane.QUOTA:
+            return self.last
+        if wait is None or not wait.quota:
+            return None
+        lacking = ((wait.resource, wait.asked_nano, wait.left_nano, wait.limited_nano), *wait.beside)
+        amounts = {resource: (asked, limited - left, limited) for resource, asked, left, limited in sorted(lacking)}
+        return self._exceeded(wait.quota, amounts)
+
+    def _exceeded(self, quota: str, amounts: Mapping[str, Sequence[int]], hint: str = "") -> Answer:
         """Make the refusal that the server would give."""
-        answer = exceeded_quota(self.creation.resource, self.named.name, quota, {resource: amounts}, hint)
+        answer = exceeded_quota(self.creation.resource, self.named.name, quota, amounts, hint)
         self.rejection = rejection_of(answer)
         return answer
 
@@ -172,7 +183,7 @@ class Conversation(Looking):
             return Return(self.last)
         if event.never is not None:
             quota, resource, *amounts = event.never
-            return Return(self._exceeded(quota, resource, amounts, NEVER_FITS))
+            return Return(self._exceeded(quota, {resource: amounts}, NEVER_FITS))
         retry_after = 1 if event.reason == "too-many-waiting" else None
         answer = refused_here(self.creation.resource, self.named.name, event.detail, retry_after=retry_after)
         return Return(answer)

@@ -35,7 +35,8 @@ class Wait:
     waited longer), ``never-fits``, ``overload``, ``namespace-slowed``, ``first-contact``, ``same-key`` or ``its-turn``.
     Where a quota is the reason, ``quota`` and ``resource`` name it, else they are empty. ``asked``, ``left`` and
     ``limited`` are Quantities (``"1500m"``, ``"4Gi"``); ``*_nano`` are the same as integers of nano-units, and
-    ``left_nano`` may be below 0. ``place`` is 1 for the first in line. ``waited``: seconds since the create began.
+    ``left_nano`` may be below 0. ``beside``: further resources of that quota without room, each with its amounts asked,
+    left and limited in nano-units. ``place`` is 1 for the first in line. ``waited``: seconds since the create began.
     ``next_probe`` and ``estimate``: seconds from now, or None if unknown.
     """
 
@@ -57,6 +58,7 @@ class Wait:
     estimate: float | None = None
     priority: int = 0
     server: str = ""
+    beside: tuple[tuple[str, int, int, int], ...] = ()
 
     @property
     def label(self) -> str:
@@ -96,5 +98,6 @@ def wait_of(what: tuple[str, str, str], why: Explanation | None, *, reason: str 
         place=why.place,
         next_probe=why.next_probe,
         estimate=why.estimate,
+        beside=why.beside,
         **more,
     )

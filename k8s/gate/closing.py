@@ -67,5 +67,10 @@ def cancel_all(ledger: Canceller, creates: Sequence[Unfinished], why: str) -> No
     lines = [create.describe() for create in creates]
     what = "create" if len(lines) == 1 else "creates"
     log.warning("%s: cancelling %d unfinished %s:\n  %s", why, len(lines), what, "\n  ".join(lines))
-    said = "{}: {} was cancelled before it was created"
-    ledger.cancel([(create, GateClosed(said.format(why, create.label))) for create in creates])
+    ledger.cancel([(create, _closed(create, why)) for create in creates])
+
+
+def _closed(create: Unfinished, why: str) -> GateClosed:
+    error = GateClosed(f"{why}: {create.label} was cancelled before it was created")
+    error.wait = create.wait() if create.waits else None
+    return error

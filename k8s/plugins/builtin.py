@@ -17,9 +17,25 @@ if TYPE_CHECKING:
 
 def builtin_entries() -> tuple[PluginEntry, ...]:
     """Return the built-in plugins."""
-    return ()
+    from .generic.loading import shipped_configs  # noqa: PLC0415 - loads pydantic, which who asks for help can spare
+    from .generic.plugin import entry_of  # noqa: PLC0415 - likewise
+    from .kinds import container, job, jobset, pod, sidecar  # noqa: PLC0415 - likewise
+
+    kinds = (container.entry, job.entry, jobset.entry, pod.entry, sidecar.entry)
+    return (*kinds, *(entry_of(config) for config in shipped_configs()))
 
 
-def registry(*, enabled: Iterable[str] = (), defaults: Mapping[str, str] | None = None) -> Registry:
-    """Return the registry of the built-in and the installed plugins. Raises ``PluginError``, see ``Registry``."""
-    return Registry((*builtin_entries(), *installed_entries()), enabled=enabled, defaults=defaults)
+def registry(
+    *,
+    enabled: Iterable[str] = (),
+    defaults: Mapping[str, str] | None = None,
+    operators: Iterable[PluginEntry] = (),
+) -> Registry:
+    """Return the registry of the built-in and the installed plugins. Raises ``PluginError``, see ``Registry``.
+
+    ``operators`` are those that the platform describes to the generic plugin; one replaces what ships under its id.
+    """
+    own = tuple(operators)
+    ids = {entry.id for entry in own}
+    shipped = (entry for entry in builtin_entries() if entry.id not in ids)
+    return Registry((*shipped, *own, *installed_entries()), enabled=enabled, defaults=defaults)

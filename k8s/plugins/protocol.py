@@ -101,12 +101,14 @@ class TaskContext:
 
     ``spec["container"]`` is a container, ``spec["podTemplate"]`` a pod's metadata and spec, ``spec["template"]`` the
     object itself: which of them a plugin reads is its own affair. ``spec["resources"]`` and ``spec["env"]`` override.
+    ``pod_template`` is the PodTemplate ``default-pod-template-name`` of the task's namespace, if there is one.
     """
 
     metadata: TaskMetadata
     type: str
     spec: Mapping[str, Any]
     config: K8sPluginConfig
+    pod_template: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

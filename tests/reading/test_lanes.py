@@ -64,6 +64,8 @@ def status_of(message: str, code: int, **details: object) -> bytes:
         (429, "The apiserver is shutting down", "overload"),
         (500, "", "unknown-outcome"),
         (500, "etcdserver: request timed out", "unknown-outcome"),
+        (500, "etcdserver: request is too large", "invalid"),
+        (500, "rpc error: trying to send message larger than max (2099204 vs. 2097152)", "invalid"),
         (502, "<html>Bad Gateway</html>", "unknown-outcome"),
         (503, "Service Unavailable", "overload"),
         (504, "", "unknown-outcome"),

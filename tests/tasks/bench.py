@@ -10,6 +10,7 @@ from kubernetes import client
 
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.plugins.manager.manager import Handled, PluginManager
+from backoff_ctrl.k8s.plugins.protocol import Kind
 from backoff_ctrl.k8s.plugins.registry import Registry
 from tests.tasks.small_plugins import JOB, JobPlugin, PodPlugin, entry
 
@@ -32,19 +33,22 @@ class Bench:
         self,
         url: str,
         *entries: PluginEntry,
-        gate: AsyncGate | None = None,
+        shared: bool = False,
         token: str = "",
         tls: ssl.SSLContext | None = None,
         authority: str | None = None,
     ) -> None:
-        """``entries``: the plugins, by default one of pods (``container``) and one of Jobs (``job``)."""
+        """``entries``: the plugins, by default one of pods (``container``) and one of Jobs (``job``).
+
+        ``shared``: with the ledger that the process shares for the server; else with one that learns from refusals.
+        """
         self.url = url
         self.entries = entries or (entry(PodPlugin(), "container"), entry(JobPlugin(), "job", kind=JOB))
         self.states: dict[Key, JSON | None] = {}
         self.seen: list[PhaseInfo] = []
         self.woken: list[Key] = []
         self._news = asyncio.Event()
-        self._gate = gate
+        self._shared = shared
         self._token = token
         self._tls = tls
         self._authority = authority
@@ -58,7 +62,11 @@ class Bench:
         if self._authority:
             configuration.ssl_ca_cert = self._authority
         return PluginManager(
-            Registry(self.entries), configuration, store="s1", wake=self._wake, gate=self._gate or AsyncGate()
+            Registry(self.entries),
+            configuration,
+            store="s1",
+            wake=self._wake,
+            gate=None if self._shared else AsyncGate(),
         )
 
     def _wake(self, key: Key) -> None:
@@ -79,6 +87,11 @@ class Bench:
         """Close all."""
         await self.manager.__aexit__(None, None, None)
         await self._http.close()
+
+    def use_kind(self, task_type: str, api_version: str, kind: str, plural: str) -> None:
+        """Serve one more task type, whose objects are written in its tasks."""
+        more = entry(JobPlugin(), task_type, kind=Kind(api_version, kind, plural))
+        self.manager.registry = Registry((*self.entries, more))
 
     async def restart(self) -> None:
         """Start another manager, which knows only what was stored."""
@@ -104,14 +117,17 @@ class Bench:
 
     async def until(self, task: TaskContext, *phases: Phase, holds: Callable[[PhaseInfo], Any] = bool) -> PhaseInfo:
         """Step whenever there is news, until the phase is one of these and ``holds``."""
-        async with asyncio.timeout(WITHIN):
-            while True:
-                self._news.clear()
-                info = await self.step(task)
-                if info.phase in phases and holds(info):
-                    return info
-                assert not info.phase.is_terminal, info
-                await self._news.wait()
+        try:
+            async with asyncio.timeout(WITHIN):
+                while True:
+                    self._news.clear()
+                    info = await self.step(task)
+                    if info.phase in phases and holds(info):
+                        return info
+                    assert not info.phase.is_terminal, info
+                    await self._news.wait()
+        except TimeoutError as error:
+            raise AssertionError(f"still {self.seen[-1]} after {WITHIN:g} s") from error
 
     def _stored(self, key: Key, handled: Handled) -> PhaseInfo:
         self.states[key] = handled.state

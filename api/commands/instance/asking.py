@@ -104,6 +104,14 @@ class Instance:
             raise
         return response
 
+    def one(self, path: str, shape: type[T]) -> T:
+        """Read one document. Raises ``BadInput``."""
+        found = self._get(path)
+        try:
+            return read(shape, found)  # type: ignore[no-any-return]
+        except ValueError as error:
+            raise self.not_ours(f"it answers JSON of another form: {error}") from None
+
     def post(self, target: str, body: bytes, shape: type[T]) -> tuple[T, dict[str, Any]]:
         """POST JSON; return the answer in its shape, and as it came. Raises ``BadInput``."""
         found = self._get(target, body)
@@ -175,7 +183,7 @@ class Instance:
             found = json.loads(body)
         except (ValueError, RecursionError):
             raise self.not_ours(f"it answers {status} with {content_type}, which is no JSON") from None
-        if status == 200:
+        if status in (200, 201):
             return found
         detail = found.get("detail") if isinstance(found, dict) and content_type == PROBLEM else None
         if not isinstance(detail, str):

@@ -30,7 +30,9 @@ class TaskPlugins(Settings):
     """Which plugins there are, and which of them serves a task type that several could serve."""
 
     enabled_plugins: list[str] = Field(default_factory=list)
+    """The ids of the plugins that there are; empty: all of them."""
     default_for_task_types: dict[str, str] = Field(default_factory=dict)
+    """The plugin of a task type: needed where several serve it, and for types that none serves by itself."""
 
 
 class Tasks(Settings):

@@ -41,7 +41,9 @@ def _key(name: str) -> str:
 class Settings(BaseModel):
     """A section: keys are written with dashes, an unknown key is refused, nothing changes once it is read."""
 
-    model_config = ConfigDict(alias_generator=_key, populate_by_name=True, extra="forbid", frozen=True)
+    model_config = ConfigDict(
+        alias_generator=_key, populate_by_name=True, extra="forbid", frozen=True, use_attribute_docstrings=True
+    )
 
 
 class CoPilot(Settings):
@@ -70,63 +72,102 @@ class ProjectResources(Settings):
 
 
 class TaskResources(Settings):
-    """What a container of a task gets where it asks for nothing, and the most that it may have.
-
-    ``above_limits``: a container that asks for more is given the limit, and told so; or its task is refused.
-    """
+    """What a container of a task gets where it asks for nothing, and the most that it may have."""
 
     defaults: dict[str, Quantity] = Field(default_factory=dict)
+    """Requests of a task's container that asks for nothing: `cpu`, `memory`. Stronger than `default-cpus`."""
     limits: dict[str, Quantity] = Field(default_factory=dict)
+    """The most that any container of a task may have, by resource name; `gpu` is `gpu-resource-name`."""
     projects: tuple[ProjectResources, ...] = ()
+    """`project`, `domain` (optional), `defaults`, `limits`: they replace the platform's, resource by resource."""
     above_limits: Literal["clamp", "refuse"] = "clamp"
+    """A container that asks for more is given the limit, and told so (`clamp`), or its task is refused (`refuse`)."""
 
 
 class K8sPluginConfig(Settings):
     """The section ``plugins.k8s``. Manifests' parts (tolerations, affinity) are plain Kubernetes JSON."""
 
     inject_finalizer: bool = False
+    """Objects whose tasks have an owner in the cluster get a finalizer, so that none vanishes before it was seen."""
     default_annotations: dict[str, str] = Field(
         default_factory=lambda: {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
     )
+    """Annotations of every object; the object's own are stronger."""
     default_labels: dict[str, str] = Field(default_factory=dict)
+    """Labels of every object; the object's own are stronger."""
     default_env_vars: dict[str, str] = Field(default_factory=dict)
+    """Environment variables of every container; the container's own are stronger, and the run's stronger still."""
     default_env_vars_from_env: dict[str, str] = Field(default_factory=dict)
-    """Name in the container -> name in our own environment; the loader puts the values into ``default_env_vars``."""
+    """The same with values from the manager's own environment: name in the container, name there."""
     default_env_from_configmaps: list[str] = Field(default_factory=list)
+    """ConfigMaps that are an `envFrom` of every container, where they exist."""
     default_env_from_secrets: list[str] = Field(default_factory=list)
+    """Secrets that are an `envFrom` of every container, where they exist."""
     default_cpus: Quantity = "1000m"
+    """The cpu that a task's container requests where it says nothing; then it is its limit, too."""
     default_memory: Quantity = "1024Mi"
+    """The memory that a task's container requests where it says nothing; then it is its limit, too."""
     default_tolerations: list[Part] = Field(default_factory=list)
+    """Tolerations of every pod."""
     default_node_selector: dict[str, str] = Field(default_factory=dict)
+    """Node selector of every pod; the pod's own labels are stronger."""
     default_affinity: Part | None = None
+    """Affinity of pods that have none."""
     scheduler_name: str = ""
+    """Scheduler of pods that name none."""
     interruptible_tolerations: list[Part] = Field(default_factory=list)
+    """Tolerations of interruptible tasks."""
     interruptible_node_selector: dict[str, str] = Field(default_factory=dict)
+    """Node selector of interruptible tasks; prefer the requirements below."""
     interruptible_node_selector_requirement: Part | None = None
+    """A requirement that is added to every term of the node affinity of interruptible tasks."""
     non_interruptible_node_selector_requirement: Part | None = None
+    """The same for all other tasks."""
     resource_tolerations: dict[str, list[Part]] = Field(default_factory=dict)
+    """Tolerations of pods that ask for a resource, by its name."""
     co_pilot: CoPilot = CoPilot()
+    """Read so that Flyte's files are accepted; tasks of this project move no data."""
     delete_resource_on_finalize: bool = False
+    """Objects are deleted once their task has ended; their logs go with them."""
     create_container_error_grace_period: Duration = timedelta(minutes=3)
+    """How long `CreateContainerError` may last before the task has failed."""
     create_container_config_error_grace_period: Duration = timedelta(0)
+    """How long `CreateContainerConfigError` may last; 0: it is a failure at once."""
     image_pull_backoff_grace_period: Duration = timedelta(minutes=3)
+    """How long `ImagePullBackOff` may last before the attempt has failed."""
     image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
+    """Image pull policy of containers that have none."""
     pod_pending_timeout: Duration = timedelta(0)
-    """0: a pod may be pending for ever."""
+    """How long a pod may be pending before the attempt has failed; 0: for ever."""
     gpu_device_node_label: str = "k8s.amazonaws.com/accelerator"
+    """The node label, and the taint, of a GPU's device: what a task's `accelerator.device` chooses."""
     gpu_partition_size_node_label: str = "k8s.amazonaws.com/gpu-partition-size"
+    """The node label, and the taint, of a GPU's partition: what `accelerator.partitionSize` chooses."""
     gpu_unpartitioned_node_selector_requirement: Part | None = None
+    """The requirement of a task that wants a whole GPU, in place of the absence of that label."""
     gpu_unpartitioned_toleration: Part | None = None
+    """The toleration of a task that wants a whole GPU."""
     gpu_resource_name: str = "nvidia.com/gpu"
+    """What `gpu` stands for in a task's resources."""
     default_pod_security_context: Part | None = None
+    """Security context of pods that have none."""
     default_security_context: Part | None = None
+    """Security context of a task's primary container, if it has none."""
     enable_host_networking_pod: bool | None = None
+    """Sets `hostNetwork` of every pod; not set: the pod's own."""
     default_pod_dns_config: Part | None = None
+    """DNS settings of pods that have none."""
     default_pod_template_name: str = ""
+    """The PodTemplate that pods are built on: of their namespace, else of the manager's own."""
     default_pod_template_resync: Duration = timedelta(seconds=30)
+    """How long a PodTemplate is believed before it is read again."""
     send_object_events: bool = False
+    """What Kubernetes events tell of an object is added to the reasons of its phase."""
     update_base_backoff_duration: int = Field(default=10, ge=0)
-    """Milliseconds before a conflict on a finalizer is tried again; it doubles."""
+    """Milliseconds before a conflict on a finalizer is tried again; it doubles each time."""
     update_backoff_retries: int = Field(default=5, ge=0)
+    """How often such a conflict is tried."""
     add_tolerations_for_extended_resources: list[str] = Field(default_factory=list)
+    """Extended resources whose pods tolerate a taint of the same name."""
     task_resources: TaskResources = TaskResources()
+    """What a task's container gets where it asks for nothing, and the most that it may have: not in Flyte's file."""

@@ -44,8 +44,13 @@ class KindWatch:
         changed: Changed,
         book: WatchBook,
         rng: random.Random,
+        keeper: type[Cache] = Cache,
     ) -> None:
-        """``made`` is the API version and the kind of the objects; ``changed`` is told of each change."""
+        """``made`` is the API version and the kind of the objects; ``changed`` is told of each change.
+
+        ``keeper`` observes one place.
+        """
+        self._keeper = keeper
         self._source = source
         self._kind = kind
         self._made = made
@@ -67,9 +72,9 @@ class KindWatch:
         """Say whether all objects of this namespace are known, and changes reported."""
         return any(cache.fed for cache in self._of(namespace))
 
-    def why(self, namespace: str) -> str:
-        """Say why they are not."""
-        return "; ".join(cache.why for cache in self._of(namespace) if cache.why)
+    def is_fed(self) -> bool:
+        """Say whether that holds for every namespace that was asked for."""
+        return all(self.fed(namespace) for namespace in list(self._needed))
 
     def find(self, namespace: str, name: str) -> JSON | None:
         """Return the object of this name, as it was seen last."""
@@ -102,7 +107,7 @@ class KindWatch:
     def _start(self, namespace: str | None) -> None:
         if namespace not in self._caches:
             fed = self._together if namespace is None else (lambda: None)
-            cache = Cache(self._kind, namespace, self._made, self._changed, fed)
+            cache = self._keeper(self._kind, namespace, self._made, self._changed, fed)
             self._caches[namespace] = cache, asyncio.create_task(self._follow(cache))
 
     def _together(self) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backoff_ctrl.k8s.plugins.marks import is_going, metadata_of
 from backoff_ctrl.k8s.plugins.protocol import PluginContext
 
+from .metadata import key_of_task
 from .outcomes import DELETED, UNEXPECTED_DELETION, system_failure
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from backoff_ctrl.k8s.plugins.following.watches import Watches
+    from backoff_ctrl.k8s.plugins.marks import Key
     from backoff_ctrl.k8s.plugins.phases import PhaseInfo
     from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
 
@@ -51,8 +54,11 @@ class Checker:
             said = f"{plugin.kind.resource} {made.namespace}/{made.name} was deleted, and not by this manager"
             self._counts.unexpected_deletions[plugin.id] += 1
             return known, system_failure(DELETED, said)
-        context = PluginContext(task.config, self._now(), await self._pods(plugin, resource))
+        key = key_of_task(task.metadata)
+        context = PluginContext(task.config, self._now(), await self._pods(plugin, resource, key))
         info = plugin.phase(context, resource)
+        if task.config.send_object_events:
+            known, info = self._with_events(known, info, plugin, key, str(metadata_of(resource).get("uid")))
         if info.phase.is_terminal:
             return known, info
         if is_going(resource):
@@ -76,12 +82,22 @@ class Checker:
         self._watches.note(plugin.kind, found)
         return found
 
-    async def _pods(self, plugin: PluginCalls, resource: JSON) -> tuple[JSON, ...]:
+    def _with_events(
+        self, known: State, info: PhaseInfo, plugin: PluginCalls, key: Key, uid: str
+    ) -> tuple[State, PhaseInfo]:
+        """Add the Kubernetes events that were not told yet."""
+        assert known.made is not None
+        self._watches.need_events(plugin.kind, known.made.namespace)
+        self._watches.events.claim(uid, key)
+        reasons, told = self._watches.events.news(uid, known.told)
+        return replace(known, told=told), replace(info, reasons=(*info.reasons, *reasons))
+
+    async def _pods(self, plugin: PluginCalls, resource: JSON, key: Key) -> tuple[JSON, ...]:
         labels = plugin.pod_labels(resource)
         if not labels:
             return ()
         namespace = str(metadata_of(resource).get("namespace"))
-        found = self._watches.pods(namespace, labels)
+        found = self._watches.pods(namespace, labels, key)
         return await self._objects.pods(namespace, labels) if found is None else found
 
 

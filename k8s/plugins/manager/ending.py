@@ -14,6 +14,7 @@ from .objects import ClusterError
 from .plugin_calls import PluginBugError
 
 if TYPE_CHECKING:
+    from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
     from backoff_ctrl.k8s.plugins.following.watches import Watches
     from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from .state import State
 
 CONFLICT: Final = 409
+LONGEST_PAUSE: Final = 1.0
+"""Seconds between two tries to remove our finalizer."""
 
 
 class Ender:
@@ -67,9 +70,12 @@ class Ender:
         if resource is None and not never_made:
             resource = await self._find(task, plugin, known)
         self._launcher.forget(key)
+        self._watches.forget(key)
+        if known.made is not None:
+            self._watches.events.release(known.made.uid)
         if resource is None:
             return
-        await self._remove_finalizer(plugin, resource)
+        await self._remove_finalizer(task.config, plugin, resource)
         properties = plugin.properties()
         wanted = task.config.delete_resource_on_finalize and not properties.disable_delete_resource_on_finalize
         left_behind = known.phase.is_failure and known.cleanup
@@ -128,13 +134,14 @@ class Ender:
         await self._objects.delete(plugin.kind, resource)
         self._counts.deletions[plugin.id] += 1
 
-    async def _remove_finalizer(self, plugin: PluginCalls, resource: JSON) -> None:
+    async def _remove_finalizer(self, config: K8sPluginConfig, plugin: PluginCalls, resource: JSON) -> None:
         """Remove our finalizer alone. On a conflict the object is read anew: somebody else has changed it meanwhile."""
         present: JSON | None = resource
+        first, tries = config.update_base_backoff_duration / 1000, config.update_backoff_retries
         retrying = AsyncRetrying(
             retry=retry_if_exception(lambda error: isinstance(error, ClusterError) and error.status == CONFLICT),
-            wait=wait_exponential_jitter(initial=0.01, max=1.0, jitter=0.01),
-            stop=stop_after_attempt(5),
+            wait=wait_exponential_jitter(initial=first, max=LONGEST_PAUSE, jitter=first / 10),
+            stop=stop_after_attempt(max(1, tries)),
             reraise=True,
         )
         async for attempt in retrying:

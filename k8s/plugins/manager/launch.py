@@ -21,7 +21,7 @@ from backoff_ctrl.k8s.plugins.marks import is_going, key_of, metadata_of
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, PhaseInfo, failed, not_ready, waiting
 
 from .gang_parts import gang_to_create
-from .outcomes import NEVER_FITS, PLUGIN_FAILED, TAKEN, TIMED_OUT, UNREADABLE, Meaning, failure, failure_of
+from .outcomes import NEVER_FITS, PLUGIN_FAILED, TIMED_OUT, UNREADABLE, Meaning, failure, failure_of, taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -308,7 +308,7 @@ class Launch:
             await asyncio.sleep(LOOK_PAUSE * random.uniform(0.5, 1.0))
         if key_of(found) == self.asked.key:
             return Answer(201, answer.headers, answer.body, made_here=True)
-        self.failure = _taken(self.asked)
+        self.failure = taken(self.asked.label)
         raise LaunchStopped
 
     async def _find_made(self) -> None:
@@ -318,15 +318,8 @@ class Launch:
         if found is not None and key_of(found) == self.asked.key and not is_going(found):
             self.made = found
         elif found is not None and not is_going(found):
-            self.failure = _taken(self.asked)
+            self.failure = taken(self.asked.label)
         self._wake()
-
-
-def _taken(asked: Asked) -> PhaseInfo:
-    return failure(
-        Meaning(TAKEN, advice="delete that object, or give the task another name"),
-        f"{asked.label} exists already, and is not of this attempt at the task",
-    )
 
 
 def _waited_too_long(error: WaitedTooLong) -> PhaseInfo:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
@@ -17,6 +18,7 @@ from .gang_parts import gang_that_stands
 from .launch import Asked, Launch
 from .metadata import key_of_task, object_name, with_metadata
 from .objects import CreateTransport
+from .outcomes import taken
 from .state import Made, Stage, State
 
 if TYPE_CHECKING:
@@ -86,7 +88,10 @@ class Launcher:
         if launch is None or (launch.over and launch.made is None and launch.failure is None):
             self._watches.need(plugin.kind, task.metadata.namespace)
             found = self._watches.find(plugin.kind, task.metadata.namespace, self._name(task, plugin))
-            if found is not None and key_of(found) == key and not is_going(found):
+            if found is not None and not is_going(found):
+                if key_of(found) != key:
+                    return known, taken(f"{plugin.kind.resource} {task.metadata.namespace}/{found['metadata']['name']}")
+                self._counts.launches[plugin.id, "adopted"] += 1
                 return self._started(known, plugin, found), queued("its object exists already")
             launch = self._launches[key] = self._begin(key, task, plugin)
             self._met.add(key)
@@ -108,7 +113,9 @@ class Launcher:
     def seen(self, key: Key, resource: JSON) -> None:
         """Take what a watch shows: the object of a create that still waits, made by an earlier process."""
         launch = self._launches.get(key)
-        if launch is not None and not is_going(resource) and metadata_of(resource).get("name") == launch.asked.name:
+        metadata = metadata_of(resource)
+        place = metadata.get("namespace"), metadata.get("name")
+        if launch is not None and not is_going(resource) and place == (launch.asked.namespace, launch.asked.name):
             launch.adopt(resource)
 
     def stand(self, task: TaskContext, plugin: PluginCalls, resource: JSON) -> None:
@@ -194,8 +201,9 @@ class Launcher:
             about.timeout,
             known=self._watches.fed(plugin.kind, about.namespace),
         )
-        transport = CreateTransport(self._objects, plugin.kind, about.namespace)
-        return Launch(asked, self._gate, transport, lambda: self._wake(key))
+        wake = partial(self._wake, key)
+        transport = CreateTransport(self._objects, plugin.kind, about.namespace, wake)
+        return Launch(asked, self._gate, transport, wake)
 
     def _started(self, known: State, plugin: PluginCalls, resource: JSON) -> State:
         metadata = metadata_of(resource)

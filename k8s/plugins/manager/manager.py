@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.plugins.following.events import EventBook
+from backoff_ctrl.k8s.plugins.following.monitor import Monitor
 from backoff_ctrl.k8s.plugins.following.watches import Watches
 from backoff_ctrl.k8s.plugins.marks import key_of
 from backoff_ctrl.k8s.plugins.phases import failed, not_ready
@@ -27,6 +29,7 @@ from .metadata import is_label_value
 from .objects import ClusterError, Objects
 from .outcomes import CORRUPTED_STATE, NO_PLUGIN, NOT_BUILT, PLUGIN_FAILED, system_failure
 from .plugin_calls import PluginBugError, PluginCalls
+from .pod_templates import PodTemplates
 from .state import Stage, State, StateError, read_state
 
 if TYPE_CHECKING:
@@ -84,13 +87,16 @@ class PluginManager:
         self.gate = self._given_gate or AsyncGate(ledger=share.ledger, mode=mode)
         self._stack.push_async_callback(self.gate.drain)
         objects = Objects(session)
-        self.watches = Watches(session, self.store, self._changed)
+        self.monitor = Monitor(self._is_terminal)
+        events = EventBook(self._wake)
+        self.watches = Watches(session, self.store, self._changed, self._wake, events)
         self._stack.push_async_callback(self.watches.aclose)
         host, given = self._configuration.host, (objects, self.watches, self.counts)
         self.launcher = Launcher(self.gate, host, self.store, self._wake, *given)
         self._stack.push_async_callback(self.launcher.aclose)
         self._checker = Checker(self.launcher, self._now, *given)
         self._ender = Ender(self.launcher, *given)
+        self._templates = PodTemplates(objects, self._now)
         return self
 
     async def __aexit__(
@@ -169,6 +175,7 @@ class PluginManager:
 
     async def _step(self, task: TaskContext, plugin: PluginCalls, known: State) -> tuple[State, PhaseInfo]:
         if known.stage is not Stage.STARTED:
+            task = await self._templates.complete(task)
             known, info = self.launcher.step(task, plugin, known, self._now())
             if known.stage is not Stage.STARTED:
                 return known, info
@@ -191,10 +198,18 @@ class PluginManager:
             self.counts.failures[plugin, info.phase.title, info.error.code] += 1
         return Handled(info, known.reporting(info).json())
 
-    def _changed(self, _: Kind, resource: JSON, gone: bool) -> None:
+    def _is_terminal(self, kind: Kind, resource: JSON) -> bool:
+        entry = next((each for each in self.registry.entries() if each.resource_to_watch == kind), None)
+        try:
+            return entry is not None and PluginCalls(entry, self.counts).is_terminal(resource)
+        except PluginBugError:
+            return False
+
+    def _changed(self, kind: Kind, resource: JSON, gone: bool) -> None:
         key = key_of(resource)
         if key is None:
             return
+        self.monitor.changed(kind, resource, gone)
         if not gone:
             self.launcher.seen(key, resource)
         self._wake(key)

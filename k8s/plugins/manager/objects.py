@@ -16,7 +16,7 @@ from backoff_ctrl.k8s.gate.first_list import READ_PATIENCE
 from backoff_ctrl.k8s.plugins.marks import is_going, metadata_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from backoff_ctrl.k8s.cluster.session import ClusterSession
     from backoff_ctrl.k8s.plugins.protocol import JSON, Kind
@@ -122,8 +122,11 @@ class Objects:
 class CreateTransport:
     """One create's way to the server, as the gate uses it. ``going``: its name's last object was being deleted."""
 
-    def __init__(self, objects: Objects, kind: Kind, namespace: str) -> None:
-        """Create objects of this kind in this namespace."""
+    def __init__(
+        self, objects: Objects, kind: Kind, namespace: str, on_news: Callable[[], object] = lambda: None
+    ) -> None:
+        """Create objects of this kind in this namespace. ``on_news`` is called when ``going`` has changed."""
+        self._on_news = on_news
         self._objects = objects
         self._path = collection(kind, namespace)
         self._namespace = namespace
@@ -138,7 +141,9 @@ class CreateTransport:
         """GET the object of that name."""
         answer = await self._objects.ask("GET", f"{self._path}/{quote(name, safe='')}")
         found = answer.json() if answer.ok else None
-        self.going = found if found is not None and is_going(found) else None
+        before, self.going = self.going, found if found is not None and is_going(found) else None
+        if (before is None) != (self.going is None):
+            self._on_news()
         return answer
 
     async def list_quotas(self) -> Answer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from backoff_ctrl.k8s.answers.lanes import TOO_LARGE as LARGER_THAN_STORED
 from backoff_ctrl.k8s.answers.rejections import Lane, rejection_of
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, PhaseInfo, failed
 
@@ -56,7 +57,7 @@ def meaning_of(answer: Answer) -> Meaning | None:
     """Return what an answer to a create that is no success means; None: send it again later."""
     rejection = rejection_of(answer)
     if rejection.lane is Lane.INVALID:
-        if answer.status == 413:
+        if answer.status == 413 or LARGER_THAN_STORED.search(rejection.message):
             return Meaning(TOO_LARGE, advice="make it smaller")
         if answer.status == 404:
             return _missing(rejection.message)
@@ -81,6 +82,11 @@ def failure(meaning: Meaning, said: str) -> PhaseInfo:
     """Return a failure, with what to do about it."""
     text = f"{said} ({meaning.advice})" if meaning.advice and meaning.advice not in said else said
     return failed(meaning.code, text, kind=meaning.kind, retryable=meaning.retryable)
+
+
+def taken(label: str) -> PhaseInfo:
+    """Say that an object of this name is somebody else's, or of another attempt."""
+    return failure(_BY_LANE[Lane.EXISTS], f"{label} exists already, and is not of this attempt at the task")
 
 
 def _missing(said: str) -> Meaning:

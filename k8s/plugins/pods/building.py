@@ -12,6 +12,7 @@ from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 from .containers import finish_containers, object_at
 from .scheduling import schedule
 from .status import ADJUSTED, PRIMARY_CONTAINER
+from .template import on_template
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
@@ -39,8 +40,7 @@ def pod_of_container(task: TaskContext) -> JSON:
 def pod_of_template(task: TaskContext, *, needs_primary: bool) -> JSON:
     """Return the pod of a task with a pod template; ``needs_primary``: its end is that of one of its containers.
 
-    Where all containers have to succeed, the run's resources and environment go to the only container, or to the
-    primary one if the task names it. Raises ``TaskSpecError``.
+    Raises ``TaskSpecError``.
     """
     if task.spec.get("podTemplate") is None:
         raise TaskSpecError("spec.podTemplate", f"a task of type {task.type} needs a pod template: metadata and spec")
@@ -91,6 +91,8 @@ def _primary(task: TaskContext, names: list[str], *, needs_primary: bool) -> str
 def _pod(spec: JSON, metadata: JSON, primary: str, task: TaskContext, path: str) -> JSON:
     """Return the pod with all that the platform and the run add."""
     config = task.config
+    if task.pod_template is not None:
+        spec, metadata = on_template(spec, metadata, primary, task.pod_template)
     lowered = finish_containers(spec, primary, task, path)
     if lowered:
         metadata["annotations"][ADJUSTED] = "; ".join(lowered)

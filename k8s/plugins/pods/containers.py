@@ -22,6 +22,8 @@ def finish_containers(spec: JSON, primary: str, task: TaskContext, path: str) ->
     """
     bounds = bounds_of(task.metadata, task.config)
     run = object_at(task.spec, "resources", "spec")
+    if run and not primary:
+        raise TaskSpecError("spec.resources", "no container is the primary one: write them to the pod template's own")
     lowered = []
     for key in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(key) or []):
@@ -33,8 +35,8 @@ def finish_containers(spec: JSON, primary: str, task: TaskContext, path: str) ->
             if asked.manifest or own:
                 container["resources"] = {**own, **asked.manifest}
             lowered += [f"container {container['name']}: {each}" for each in asked.lowered]
-            _set_environment(container, task, at, is_primary=is_primary)
-            _set_defaults(container, task.config)
+            _set_environment(container, task, at, of_run=is_primary or (key == "containers" and not primary))
+            _set_defaults(container, task.config, is_primary=is_primary)
     return lowered
 
 
@@ -43,13 +45,16 @@ def _path(path: str, key: str, index: int) -> str:
     return path if path == "spec.container" else f"{path}.{key}[{index}]"
 
 
-def _set_environment(container: JSON, task: TaskContext, path: str, *, is_primary: bool) -> None:
-    """Set the environment: defaults give way to the container's own words, those to the run's."""
+def _set_environment(container: JSON, task: TaskContext, path: str, *, of_run: bool) -> None:
+    """Set the environment: defaults give way to the container's own words, those to the run's.
+
+    The run's variables are for the primary container; where all have to succeed, for each of them.
+    """
     config = task.config
     variables: dict[str, JSON] = {
         name: {"name": name, "value": value} for name, value in config.default_env_vars.items()
     }
-    layers = [(container, path)] + ([(task.spec, "spec")] if is_primary else [])
+    layers = [(container, path)] + ([(task.spec, "spec")] if of_run else [])
     own = [variable for parent, at in layers for variable in _variables(parent, at)]
     for variable in own:  # one that was set before stays where it was first: others may refer to it
         variables[variable["name"]] = variable
@@ -75,10 +80,11 @@ def _variables(parent: Mapping[str, Any], path: str) -> list[JSON]:
     return [deepcopy(dict(each)) for each in found]
 
 
-def _set_defaults(container: JSON, config: K8sPluginConfig) -> None:
+def _set_defaults(container: JSON, config: K8sPluginConfig, *, is_primary: bool) -> None:
+    """Set what neither the task nor the run says; a sidecar's security is its user's affair, as in Flyte."""
     if config.image_pull_policy:
         container.setdefault("imagePullPolicy", config.image_pull_policy)
-    if config.default_security_context is not None:
+    if is_primary and config.default_security_context is not None:
         container.setdefault("securityContext", deepcopy(config.default_security_context))
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # why it failed is told with the phase
 

@@ -1,4 +1,7 @@
-"""Files that others read while they are written: each appears whole, with its mode, or not at all."""
+"""Files that others read while they are written: each appears whole, with its mode, or not at all.
+
+Others may write beside them, too: what a file or a link of somebody else's names is neither read, changed nor followed.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import errno
 import fcntl
 import os
 import secrets
+import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -24,11 +28,22 @@ class CertificatesError(Exception):
 
 
 def make_folder(folder: Path, mode: int) -> None:
-    """Make a directory unless it is there."""
+    """Make a directory unless it is there, or is a link by which another user says where it is."""
     with _explained(folder, "used"):
+        if folder.is_symlink() and not _trusted(folder.lstat()):
+            raise CertificatesError(f"{folder} is a symbolic link of another user's: name the directory itself")
         if not folder.is_dir():
             folder.mkdir(mode, parents=True, exist_ok=True)
         next(folder.iterdir(), None)  # may it be read?
+
+
+def check_owner(folder: Path) -> None:
+    """Raise ``CertificatesError`` for a directory whose owner could replace what is kept in it."""
+    with _explained(folder, "used"):
+        if not _trusted(folder.stat()):
+            raise CertificatesError(
+                f"{folder} belongs to another user, who could replace the key: name one of the proxy's"
+            )
 
 
 def sweep(folder: Path) -> None:
@@ -68,7 +83,10 @@ def write(path: Path, content: bytes, mode: int) -> None:
 
 
 def read(path: Path, mode: int) -> bytes | None:
-    """Return the content of a file, and give it this mode; None if it is missing, or no plain file."""
+    """Return the content of a file of ours, and give it this mode; None if it is missing, or no such file.
+
+    A second name (a hard link) of some file of ours may have been put there to have its mode changed.
+    """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -77,6 +95,8 @@ def read(path: Path, mode: int) -> bytes | None:
         raise _error(path, "read", error) from None
     with _explained(path, "read"), os.fdopen(handle, "rb") as file:
         state = os.fstat(handle)
+        if not stat.S_ISREG(state.st_mode) or state.st_nlink > 1 or state.st_uid != os.geteuid():
+            return None
         if state.st_mode & 0o7777 != mode:
             os.fchmod(handle, mode)
         return file.read(_LONGEST)
@@ -91,6 +111,11 @@ def link(path: Path, target: Path) -> None:
         begun.symlink_to(target)
         with _removed_on_error(begun):
             begun.replace(path)
+
+
+def _trusted(state: os.stat_result) -> bool:
+    """Say whether a file is this user's or the superuser's."""
+    return state.st_uid in {0, os.geteuid()}
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from .files import PRIVATE, PUBLIC, CertificatesError, link, make_folder, only_one, read, sweep, write
+from .files import PRIVATE, PUBLIC, CertificatesError, check_owner, link, make_folder, only_one, read, sweep, write
 
 try:
     from .issuing import AUTHORITY_LIFE, NAMES, Authority, Leaf, check_name, new_authority, read_authority
@@ -65,6 +65,7 @@ class Serving:
         self.context.set_alpn_protocols(["http/1.1"])
         now = now or _clock()
         make_folder(files.authority, 0o700)
+        check_owner(files.authority)
         make_folder(files.account, 0o755)
         with only_one(files.authority):
             sweep(files.authority)

@@ -12,6 +12,7 @@ from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.k8s.answers.answer import GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
 from backoff_ctrl.k8s.answers.rejections import Lane, rejection_of
 from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint
+from backoff_ctrl.k8s.creates.conversation import Conversation
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.creates.naming import Named
 from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
@@ -25,7 +26,7 @@ from .holds import patience_of
 from .kept import Kept
 from .sending import Received, Sender
 from .settings import RETRY_AFTER
-from .telling import come_again, failed, not_yet, without_retry_after
+from .telling import cancelled, come_again, failed, not_yet, without_retry_after
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -188,7 +189,8 @@ class CreateRequest:
             raise
         if not kept.task.done():
             shared.kept.give_back(self._call, kept)
-            return come_again(self.label, "an identical create of this caller is under way")
+            why = "an identical create of this caller is under way"
+            return come_again(self.label, why, again=shared.settings.again)
         self._resumed = kept.named
         if kept.answer is not None:
             self.if_unread = partial(shared.kept.keep_ended, self._call, kept)
@@ -254,7 +256,7 @@ class CreateRequest:
     def _told(self, driver: LoopDriver) -> Answer:
         answer, named = driver.answer, driver.machine.named
         if answer is not None and answer.made_here and answer.status == 429:  # too many wait already
-            return answer if self._shared.settings.answer == "wait" else without_retry_after(answer)
+            return answer if self._shared.settings.again else without_retry_after(answer)
         if answer is not None:
             assumed = answer.ok and not isinstance(answer.headers, Received)
             return self.sender.stands_in(named) if assumed and named is not None else answer
@@ -262,10 +264,19 @@ class CreateRequest:
         if isinstance(error, WaitedTooLong):
             return self._put_off(driver, error)
         if isinstance(error, GateClosed):
-            return come_again(self.label, CLOSING)
+            return self._handed_back(driver, error)
         if isinstance(error, NotSent | OutcomeUnknown | TimeoutError):
             raise error
         return failed(502, self.label, f"it could not be sent: {type(error).__name__}")
+
+    def _handed_back(self, driver: LoopDriver, error: GateClosed) -> Answer:
+        """Tell the caller that its create was cancelled while it waited: at the end of the proxy, or by an operator."""
+        settings, machine, refusal = self._shared.settings, driver.machine, None
+        if not str(error).startswith(CLOSING):
+            return cancelled(self.label, str(error))
+        if settings.answer == "quota" and isinstance(machine, Conversation):
+            refusal = self._refusal or machine.refusal(error.wait)
+        return refusal or come_again(self.label, CLOSING, again=settings.again)
 
     def _put_off(self, driver: LoopDriver, error: WaitedTooLong) -> Answer:
         """Tell the caller that its hold is over."""
@@ -274,10 +285,10 @@ class CreateRequest:
         if settings.answer == "quota" and error.answer is not None and error.answer.status == 403:
             self._comes_again(driver)
             return self._refusal or error.answer
-        again = settings.answer == "wait" and held < settings.hold_total - ROUNDING
+        again = settings.again and held < settings.hold_total - ROUNDING
         if again:
             shared.before.put_off((self._chosen.target.namespace, self.identity), held, shared.now())
-        if again or settings.answer != "wait":
+        if again or not settings.again:
             self._comes_again(driver)
         elif driver.noticed:
             log.info("%s is not in: after %.0f s its caller was told not to wait any longer", driver.label, held)

@@ -159,9 +159,9 @@ class Holding:
     def _refused(self, chosen: Chosen, request: Request) -> Answer | None:
         label = chosen.target.resource, chosen.target.rest.strip("/")
         if self._closing:
-            return come_again(label, CLOSING)
+            return come_again(label, CLOSING, again=self._settings.again)
         if self._bytes and self._bytes + len(request.body) > self._settings.held_bytes_max:
-            return come_again(label, FULL)
+            return come_again(label, FULL, again=self._settings.again)
         return None
 
     async def _counted(self, create: CreateRequest) -> Answer:

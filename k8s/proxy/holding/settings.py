@@ -34,6 +34,11 @@ class HoldSettings:
     mark: bool = True
     held_bytes_max: int = 64 * 2**20
 
+    @property
+    def again(self) -> bool:
+        """Whether clients that act on ``Retry-After`` are to send by themselves what is not created."""
+        return self.answer == "wait"
+
     def __post_init__(self) -> None:
         """Refuse seconds that are no number of a day, an unknown answer, and a bound below one body."""
         for name, seconds in (("hold", self.hold), ("hold-total", self.hold_total)):

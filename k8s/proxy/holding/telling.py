@@ -52,9 +52,14 @@ def not_yet(label: tuple[str, str], wait: Wait | None, held: float, *, again: bo
     return _too_many(label, message, [] if wait is None else _causes(wait), again=again)
 
 
-def come_again(label: tuple[str, str], why: str) -> Answer:
-    """Return a 429 with ``Retry-After`` for a create that was not sent, and that the caller sends again."""
-    return _too_many(label, f'{label[0]} "{label[1]}" was not sent: {why}; send it again', [], again=True)
+def come_again(label: tuple[str, str], why: str, *, again: bool) -> Answer:
+    """Return a 429 for a create that was not sent, and that the caller may send again; ``again`` as in ``not_yet``."""
+    return _too_many(label, f'{label[0]} "{label[1]}" was not sent: {why}; send it again', [], again=again)
+
+
+def cancelled(label: tuple[str, str], why: str) -> Answer:
+    """Return a 429 for a create that an operator has cancelled: a client should not send it again by itself."""
+    return _too_many(label, f'{label[0]} "{label[1]}" was not sent: {why}', [], again=False)
 
 
 def failed(status: int, label: tuple[str, str], why: str) -> Answer:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.engine import Policy
+from backoff_ctrl.k8s.answers.answer import GateClosed
 from backoff_ctrl.k8s.proxy.holding.settings import BODY_MAX, HoldSettings
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.sandbox.verbs.requests import target_of
@@ -83,6 +84,45 @@ async def test_closing_hands_back_what_is_held_and_awaits_what_was_sent() -> Non
         assert (late.status, header(late, b"retry-after")) == (429, b"1")
         assert len(proxy.server.posts()) == 1
         assert proxy.gate.ledger.snapshot().namespaces["team"].seats == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "again"), [("wait", 429, b"1"), ("error", 429, None), ("quota", 403, None)]
+)
+def test_closing_hands_back_as_the_end_of_a_hold_does(answer: Any, status: int, again: bytes | None) -> None:
+    """With ``quota`` by its refusal, as the server writes it; a create that comes too late has no quota to blame."""
+
+    async def check() -> None:
+        async with proxied(1, HoldSettings(answer=answer)) as proxy:
+            await proxy.fill(1)
+            proxy.watch()
+            waiting = proxy.post(pod("web"))
+            await held(proxy, waiting)
+            await proxy.holding.close()
+            response, late = await waiting, await proxy.post(pod("late"))
+            assert (response.status, header(response, b"retry-after")) == (status, again)
+            assert (late.status, header(late, b"retry-after")) == (429, again)
+            if answer == "quota":
+                text = 'pods "web" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
+                assert status_in(response)["message"] == text
+            assert proxy.server.posts() == []
+
+    run_virtual(check())
+
+
+@in_virtual_time
+async def test_a_create_that_an_operator_cancels_is_not_sent_again_by_its_client() -> None:
+    """It hears why, and there is no ``Retry-After``: else client-go would stand in line again at once."""
+    async with proxied(1) as proxy:
+        await proxy.fill(1)
+        proxy.watch()
+        waiting = proxy.post(pod("web"))
+        await held(proxy, waiting)
+        (create,) = proxy.gate.ledger.under_way()
+        create.cancel(GateClosed("pods team/web was cancelled by ann: no longer needed"))
+        response = await waiting
+        assert (response.status, header(response, b"retry-after")) == (429, None)
+        assert status_in(response)["message"].endswith("cancelled by ann: no longer needed")
 
 
 @in_virtual_time

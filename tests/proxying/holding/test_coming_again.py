@@ -174,6 +174,38 @@ async def test_short_time_outs_meet_no_more_refusals_than_long_ones() -> None:
         assert len(proxy.server.posts()) == 4, "and none was refused"
 
 
+def test_short_time_outs_ask_the_server_no_more_often_where_only_refusals_teach() -> None:
+    """Four creators and a quota of one pod that is free every 5 s: who comes again each second probes no more."""
+    sent = {}
+    for patience in (1.0, 100.0):
+
+        async def check(patience: float = patience) -> None:
+            async with proxied(1, HoldSettings(hold=100, hold_total=100)) as proxy:
+                (newest,) = await proxy.fill(1)
+
+                async def creator(name: str) -> None:
+                    while True:
+                        task = proxy.post(pod(name), token=name)
+                        done, _ = await asyncio.wait({task}, timeout=patience)
+                        if done and task.result().status == 201:
+                            return
+                        if not done:
+                            await hang_up(task)
+
+                tasks = [asyncio.create_task(creator(f"c-{number}")) for number in range(4)]
+                for _ in tasks:
+                    await asyncio.sleep(5)
+                    await proxy.delete(newest)
+                    while not proxy.server.pods():  # noqa: ASYNC110 - time is virtual
+                        await asyncio.sleep(0.1)
+                    (newest,) = proxy.server.pods()
+                await asyncio.wait(tasks)
+                sent[patience] = len(proxy.server.posts())
+
+        run_virtual(check())
+    assert 4 <= sent[1.0] <= sent[100.0], sent
+
+
 # -- after it was sent ---------
 
 

@@ -16,11 +16,11 @@ from backoff_ctrl.k8s.proxy.payloads.marking import OURS, Mark, mark_of, marked
 from backoff_ctrl.k8s.proxy.payloads.payload import Payload, PayloadError
 from backoff_ctrl.k8s.proxy.payloads.reading import read
 from backoff_ctrl.k8s.proxy.payloads.wire import Wire, field
-from tests.cluster.proxying.twins import recorded
+from tests.cluster.proxying.payloads.twins import recorded
 from tests.proxying.payloads.payload_parts import JSON, YAML, enveloped, protobuf
 
 if TYPE_CHECKING:
-    from tests.cluster.proxying.twins import Twin
+    from tests.cluster.proxying.payloads.twins import Twin
 
 TWINS = [twin for twin in recorded() if twin.resource]
 MARK = Mark("drawn-name", {CREATE_ID: "gate/12"}, OURS)

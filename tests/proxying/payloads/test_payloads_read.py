@@ -19,11 +19,11 @@ from backoff_ctrl.k8s.proxy.payloads.reading import read
 from backoff_ctrl.k8s.proxy.payloads.wire import MOST_FIELDS, field, varint
 from backoff_ctrl.k8s.sandbox.kinds import protobuf as of_the_sandbox
 from tests.charged import cases
-from tests.cluster.proxying.twins import recorded
+from tests.cluster.proxying.payloads.twins import recorded
 from tests.proxying.payloads.payload_parts import PROTOBUF, YAML, enveloped, number, projected, protobuf, without_empty
 
 if TYPE_CHECKING:
-    from tests.cluster.proxying.twins import Twin
+    from tests.cluster.proxying.payloads.twins import Twin
 
 TWINS = recorded()
 OBJECTS = [twin for twin in TWINS if twin.resource]

@@ -203,6 +203,123 @@ def test_environment() -> None:
     ]
 
 
+def test_variables_of_a_run_without_a_primary_container() -> None:
+    """They are for all of its containers."""
+    made = built("pod", {"podTemplate": TWO, "env": [{"name": "A", "value": "run"}]})
+
+    assert [each["env"] for each in made["spec"]["containers"]] == [[{"name": "A", "value": "run"}]] * 2
+
+
+BASE: JSON = {
+    "template": {
+        "metadata": {"labels": {"team": "base", "from": "base"}},
+        "spec": {
+            "hostIPC": True,
+            "schedulerName": "base",
+            "tolerations": [{"key": "base"}],
+            "containers": [
+                {"name": "default", "image": "unused", "args": ["unused"], "env": [{"name": "A", "value": "default"}]},
+                {"name": "primary", "image": "unused", "resources": {"limits": {"memory": "2Gi"}}},
+                {"name": "side", "image": "unused", "tty": True},
+            ],
+            "initContainers": [{"name": "default-init", "image": "unused", "stdin": True}],
+        },
+    }
+}
+
+
+def test_a_pod_on_top_of_a_template_of_the_cluster() -> None:
+    """The task's own words win, then the template's, then the settings'; its containers are patterns."""
+    template = {
+        "metadata": {"labels": {"team": "own"}},
+        "spec": {
+            "tolerations": [{"key": "own"}],
+            "containers": [
+                {"name": "main", "image": "a", "args": ["b"], "env": [{"name": "A", "value": "own"}]},
+                {"name": "side", "image": "b"},
+            ],
+            "initContainers": [{"name": "i", "image": "c"}],
+        },
+    }
+    task = TaskMetadata("team", "t", "uid", 0, "t-0")
+    config = K8sPluginConfig(scheduler_name="settings", default_tolerations=[{"key": "settings"}])
+    spec = {"podTemplate": template, "primaryContainer": "main"}
+    made = ENTRIES["sidecar"].plugin.build_resource(TaskContext(task, "sidecar", spec, config, BASE))
+    main, side = made["spec"]["containers"]
+
+    assert made["metadata"] == {
+        "labels": {"team": "own", "from": "base"},
+        "annotations": {"primary_container_name": "main"},
+    }
+    assert (made["spec"]["hostIPC"], made["spec"]["schedulerName"]) == (True, "base")
+    assert made["spec"]["tolerations"] == [{"key": "settings"}, {"key": "base"}, {"key": "own"}]
+    assert (main["image"], main["args"], main["env"]) == ("a", ["b"], [{"name": "A", "value": "own"}])
+    assert main["resources"] == {key: {"memory": "2Gi", "cpu": "1000m"} for key in ("requests", "limits")}
+    assert (side["image"], side["tty"], side["env"]) == ("b", True, [{"name": "A", "value": "default"}])
+    assert [(each["name"], each["image"], each["stdin"]) for each in made["spec"]["initContainers"]] == [
+        ("i", "c", True)
+    ]
+    assert len(made["spec"]["containers"]) == 2
+
+
+def test_where_it_may_run() -> None:
+    """An interruptible task goes where others don't; each alternative of an affinity gets the requirement."""
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}, {"matchFields": []}]
+    spot = {"key": "spot", "operator": "In", "values": ["true"]}
+    config = {
+        "default-affinity": {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        },
+        "default-node-selector": {"pool": "tasks", "spot": "false"},
+        "default-tolerations": [{"key": "team"}],
+        "interruptible-tolerations": [{"key": "spot"}],
+        "interruptible-node-selector": {"spot": "true"},
+        "interruptible-node-selector-requirement": spot,
+        "non-interruptible-node-selector-requirement": {**spot, "operator": "NotIn"},
+        "resource-tolerations": {"nvidia.com/gpu": [{"key": "gpu"}]},
+    }
+    spec = {"container": {**IMAGE, "resources": {"limits": {"gpu": 1}}}}
+    cheap, dear = (built("container", spec, config, interruptible=each)["spec"] for each in (True, False))
+    required = [
+        each["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] for each in (cheap, dear)
+    ]
+
+    assert [each["nodeSelector"] for each in (cheap, dear)] == [
+        {"pool": "tasks", "spot": "true"},
+        {"pool": "tasks", "spot": "false"},
+    ]
+    assert [[one["key"] for one in each["tolerations"]] for each in (cheap, dear)] == [
+        ["gpu", "spot", "team"],
+        ["gpu", "team"],
+    ]
+    assert [[term["matchExpressions"][-1]["operator"] for term in each["nodeSelectorTerms"]] for each in required] == [
+        ["In"] * 2,
+        ["NotIn"] * 2,
+    ]
+    assert terms == [
+        {"matchExpressions": [{"key": "zone", "operator": "Exists"}]},
+        {"matchFields": []},
+    ]  # the settings stay
+
+
+def test_accelerators() -> None:
+    """The device and its partition choose the nodes, and tolerate their taints."""
+    spec: JSON = {"container": {**IMAGE, "resources": {"limits": {"gpu": 1}}}}
+    part = built("container", {**spec, "accelerator": {"device": "a100", "partitionSize": "1g.5gb"}})["spec"]
+    whole = built("container", {**spec, "accelerator": {"device": "a100", "unpartitioned": True}})["spec"]
+    label, size = "k8s.amazonaws.com/accelerator", "k8s.amazonaws.com/gpu-partition-size"
+    terms = [
+        each["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        for each in (part, whole)
+    ]
+    of_device = {"key": label, "operator": "In", "values": ["a100"]}
+
+    assert terms[0] == [{"matchExpressions": [of_device, {"key": size, "operator": "In", "values": ["1g.5gb"]}]}]
+    assert terms[1] == [{"matchExpressions": [of_device, {"key": size, "operator": "DoesNotExist"}]}]
+    assert [each["key"] for each in part["tolerations"]] == [label, size]
+    assert [each["key"] for each in whole["tolerations"]] == [label]
+
+
 BAD = [
     ("container", {}, "spec.container", "needs a container"),
     ("container", {"container": []}, "spec.container", "must be an object, not list"),
@@ -220,6 +337,7 @@ BAD = [
     ("pod", {"podTemplate": {"spec": {"containers": ["x"]}}}, "spec.podTemplate.spec.containers[0]", "must be an object"),
     ("pod", {"podTemplate": {"spec": {"containers": [{"image": "x"}]}}}, "spec.podTemplate.spec.containers[0].name", "needs a name"),
     ("pod", {"podTemplate": {**TWO, "metadata": {"labels": [1]}}}, "spec.podTemplate.metadata.labels", "must be an object"),
+    ("pod", {"podTemplate": TWO, "resources": {"limits": {"cpu": 1}}}, "spec.resources", "no container is the primary one"),
     ("pod", {"podTemplate": TWO, "primaryContainer": "gone"}, "spec.primaryContainer", "there is no container gone: choose of main, side"),
     ("sidecar", {"podTemplate": TWO}, "spec.primaryContainer", "say whose end is the task's: choose of main, side"),
     ("container", {"container": IMAGE, "accelerator": {"device": "a100"}}, "spec.accelerator", "no container asks for a GPU"),

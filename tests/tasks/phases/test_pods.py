@@ -1,114 +1,35 @@
-"""A pod's status and the phase that its plugin makes of it: a row a case."""
+"""A pod's status and the phase that its plugin makes of it, case by case."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
-from backoff_ctrl.k8s.plugins.kinds.container import entry
-from backoff_ctrl.k8s.plugins.protocol import PluginContext
+from tests.tasks.phases.pods import (
+    AGES,
+    ENDED,
+    GRACE,
+    LATE,
+    NOW,
+    OLD,
+    PENDING,
+    PLUGIN,
+    PULL,
+    RUNNING,
+    YOUNG,
+    ago,
+    ended,
+    not_ready,
+    phase_of,
+    pod,
+    runs,
+    told,
+)
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.plugins.phases import PhaseInfo
-
-Pod = dict[str, Any]
-
-NOW = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
-PLUGIN = entry.plugin
-
-
-def ago(**span: int) -> str:
-    """Return a time before now, as the API server writes it."""
-    return (NOW - timedelta(**span)).isoformat().replace("+00:00", "Z")
-
-
-def pod(phase: str, *, primary: str = "", spec: Any = None, created: str | None = None, **status: Any) -> Pod:
-    """Return a pod with this status."""
-    metadata: Pod = {"name": "p", "namespace": "n"}
-    if primary:
-        metadata["annotations"] = {"primary_container_name": primary}
-    if created:
-        metadata["creationTimestamp"] = created
-    return {"metadata": metadata, "spec": spec or {}, "status": {"phase": phase, **status}}
-
-
-def condition(
-    kind: str, status: str = "False", *, since: str | None = "", reason: str = "R", message: str = "M"
-) -> Pod:
-    """Return a condition, a minute old."""
-    time = ago(minutes=1) if since == "" else since
-    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": time}
-
-
-def waiting(reason: str, message: str = "m", name: str = "main") -> Pod:
-    """Return the status of a container that waits."""
-    return {"name": name, "ready": False, "state": {"waiting": {"reason": reason, "message": message}}}
-
-
-def ended(name: str = "main", code: int = 0, reason: str = "", message: str = "", *, last: bool = False) -> Pod:
-    """Return the status of a container that has ended, or has ended and was started again."""
-    how = {"terminated": {"exitCode": code, "reason": reason, "message": message, "finishedAt": ago(seconds=5)}}
-    return {"name": name, "lastState": how, "state": {}} if last else {"name": name, "state": how}
-
-
-def runs(name: str = "main") -> Pod:
-    """Return the status of a container that runs."""
-    return {"name": name, "ready": True, "state": {"running": {"startedAt": ago(seconds=30)}}}
-
-
-def not_ready(since: str, *containers: Pod, init: tuple[Pod, ...] = ()) -> Pod:
-    """Return a pending pod whose containers are not ready since then."""
-    conditions = [condition("Ready", since=since, reason="ContainersNotReady", message="unready")]
-    return pod("Pending", conditions=conditions, containerStatuses=list(containers), initContainerStatuses=list(init))
-
-
-def phase_of(pod: Any, **config: Any) -> PhaseInfo:
-    """Return what the plugin says of it now."""
-    return PLUGIN.get_task_phase(PluginContext(K8sPluginConfig(**config), NOW), pod)
-
-
-def told(info: PhaseInfo) -> str:
-    """Return phase, kind, code and whether the object is to be deleted, on a line."""
-    error = (info.error.kind.value, info.error.code) if info.error else ()
-    return " ".join([info.phase.title, *error, *(["cleanup"] if info.cleanup_on_failure else [])])
-
-
-SECOND, GRACE = ago(seconds=1), ago(minutes=3)
-YOUNG = ago(minutes=2, seconds=59)
-PULL = waiting("ImagePullBackOff", "Back-off pulling image")
-BUSY = waiting("ImagePullBackOff", "pull QPS exceeded: 429 Too Many Requests")
-STUCK = "RetryableFailure USER ContainersNotReady|ImagePullBackOff cleanup"
-
-PENDING = [
-    ("no node has room", pod("Pending", conditions=[condition("PodScheduled", reason="Unschedulable", message="0/3")]), "Queued", "Unschedulable:0/3"),
-    ("held by a gate", pod("Pending", conditions=[condition("PodScheduled", reason="SchedulingGated", message="gate")]), "Queued", "SchedulingGated:gate"),
-    ("old condition", pod("Pending", conditions=[condition("Unschedulable", "True")]), "Queued", "R:M"),
-    ("first condition decides", pod("Pending", conditions=[condition("PodScheduled"), condition("Ready")], containerStatuses=[waiting("InvalidImageName")]), "Queued", "R:M"),
-    ("scheduled, nothing else", pod("Pending", conditions=[condition("PodScheduled", "True")]), "Queued", "Demistify Pending"),
-    ("no conditions", pod("Pending"), "Queued", "Demistify Pending"),
-    ("not ready, none waits", not_ready(SECOND, runs()), "Queued", "Demistify Pending"),
-    ("pull failed once", not_ready(GRACE, waiting("ErrImagePull")), "Initializing", "[ContainersNotReady|ErrImagePull]: unready|m"),
-    ("being made", not_ready(GRACE, waiting("ContainerCreating", "")), "Initializing", "[ContainersNotReady|ContainerCreating]: unready|"),
-    ("init runs", not_ready(GRACE, waiting("PodInitializing")), "Initializing", "[ContainersNotReady|PodInitializing]: unready|m"),
-    ("no reason yet", not_ready(GRACE, waiting("")), "Initializing", "[ContainersNotReady|]: unready|m"),
-    ("pull in grace", not_ready(YOUNG, PULL), "Initializing", "[ContainersNotReady|ImagePullBackOff]: unready|Back-off pulling image"),
-    ("pull after grace", not_ready(GRACE, PULL), STUCK, "Grace period [3m0s] exceeded|unready|Back-off pulling image"),
-    ("busy registry in grace", not_ready(YOUNG, BUSY), "Initializing", "429"),
-    ("busy registry after", not_ready(GRACE, BUSY), STUCK.replace("USER", "SYSTEM"), "429 Too Many Requests"),
-    ("create error in grace", not_ready(YOUNG, waiting("CreateContainerError")), "Initializing", "CreateContainerError"),
-    ("create error after", not_ready(GRACE, waiting("CreateContainerError")), "PermanentFailure USER ContainersNotReady|CreateContainerError cleanup", "Grace period [3m0s] exceeded|unready|m"),
-    ("config error at once", not_ready(SECOND, waiting("CreateContainerConfigError")), "PermanentFailure USER ContainersNotReady|CreateContainerConfigError cleanup", "Grace period [0s] exceeded|unready|m"),
-    ("invalid image", not_ready(SECOND, waiting("InvalidImageName")), "PermanentFailure USER ContainersNotReady|InvalidImageName cleanup", "unready|m"),
-    ("registry away", not_ready(SECOND, waiting("RegistryUnavailable")), "RetryableFailure SYSTEM ContainersNotReady|RegistryUnavailable cleanup", "unready|m"),
-    ("crashing", not_ready(SECOND, waiting("CrashLoopBackOff")), "RetryableFailure SYSTEM ContainersNotReady|CrashLoopBackOff cleanup", "unready|m"),
-    ("init first", not_ready(GRACE, waiting("PodInitializing"), init=(PULL,)), STUCK, "Back-off"),
-    ("init done", not_ready(GRACE, PULL, init=(ended("init"),)), STUCK, "Back-off"),
-    ("ready ones are passed over", not_ready(GRACE, {**PULL, "ready": True}, waiting("ContainerCreating")), "Initializing", "ContainerCreating"),
-    ("first that waits decides", not_ready(GRACE, waiting("ContainerCreating"), PULL), "Initializing", "ContainerCreating"),
-]  # fmt: skip
+    from tests.tasks.phases.pods import Pod
 
 
 @pytest.mark.parametrize(("status", "said", "reason"), [row[1:] for row in PENDING], ids=[row[0] for row in PENDING])
@@ -120,26 +41,6 @@ def test_a_pending_pod(status: Pod, said: str, reason: str) -> None:
     assert reason in info.reason
 
 
-OLD, NEW = ago(minutes=10), ago(minutes=9, seconds=59)
-TIMED_OUT = "RetryableFailure SYSTEM PodPendingTimeout cleanup"
-UNSCHEDULED = condition("PodScheduled", since=OLD)
-TIMELESS = condition("Ready", since=None, reason="ContainersNotReady", message="unready")
-
-LATE = [
-    ("unscheduled for too long", pod("Pending", conditions=[UNSCHEDULED]), TIMED_OUT, "R:M"),
-    ("not for too long yet", pod("Pending", conditions=[condition("PodScheduled", since=NEW)]), "Queued", "R:M"),
-    ("starting for too long", not_ready(OLD, waiting("ContainerCreating")), TIMED_OUT, "[ContainersNotReady|ContainerCreating]: unready|m"),
-    ("a failure stays what it is", not_ready(OLD, waiting("InvalidImageName")), "PermanentFailure USER ContainersNotReady|InvalidImageName cleanup", "unready|m"),
-    ("no conditions, old pod", pod("Pending", created=OLD), TIMED_OUT, "Demistify Pending"),
-    ("no conditions, old start", pod("Pending", startTime=OLD), TIMED_OUT, "Demistify Pending"),
-    ("no conditions, young pod", pod("Pending", created=NEW), "Queued", "Demistify Pending"),
-    ("no times at all", pod("Pending"), "Queued", "Demistify Pending"),
-    ("a young condition that says nothing", pod("Pending", created=OLD, conditions=[condition("PodScheduled", "True")]), TIMED_OUT, "Demistify Pending"),
-    ("no time but that of a condition", pod("Pending", conditions=[condition("PodScheduled", "True", since=OLD)]), TIMED_OUT, "Demistify Pending"),
-    ("running", pod("Running", created=OLD, containerStatuses=[runs()]), "Running", ""),
-]  # fmt: skip
-
-
 @pytest.mark.parametrize(("status", "said", "reason"), [row[1:] for row in LATE], ids=[row[0] for row in LATE])
 def test_a_pod_that_is_pending_for_too_long(status: Pod, said: str, reason: str) -> None:
     """With a pod-pending-timeout of ten minutes it fails then, and not before; without one it never does."""
@@ -149,71 +50,10 @@ def test_a_pod_that_is_pending_for_too_long(status: Pod, said: str, reason: str)
     assert "PodPendingTimeout" not in told(phase_of(status))
 
 
-AGES = [
-    ("config error in grace", not_ready(YOUNG, waiting("CreateContainerConfigError")), {"create_container_config_error_grace_period": "3m"}, "Initializing"),
-    ("config error after grace", not_ready(GRACE, waiting("CreateContainerConfigError")), {"create_container_config_error_grace_period": "3m"}, "PermanentFailure USER ContainersNotReady|CreateContainerConfigError cleanup"),
-    ("no grace for pulls", not_ready(ago(), PULL), {"image_pull_backoff_grace_period": 0}, STUCK),
-    ("longer grace for pulls", not_ready(GRACE, PULL), {"image_pull_backoff_grace_period": "3m1s"}, "Initializing"),
-    ("no grace for creates", not_ready(ago(), waiting("CreateContainerError")), {"create_container_error_grace_period": "0s"}, "PermanentFailure USER ContainersNotReady|CreateContainerError cleanup"),
-    ("a clock that is ahead", not_ready(ago(minutes=-5), PULL), {}, "Initializing"),
-    ("a clock that is ahead, no grace", not_ready(ago(minutes=-5), waiting("CreateContainerConfigError")), {}, "PermanentFailure USER ContainersNotReady|CreateContainerConfigError cleanup"),
-    ("no time: the pod's, old", pod("Pending", created=GRACE, conditions=[TIMELESS], containerStatuses=[PULL]), {}, STUCK),
-    ("no time: the pod's, young", pod("Pending", created=YOUNG, conditions=[TIMELESS], containerStatuses=[PULL]), {}, "Initializing"),
-    ("no time at all", pod("Pending", conditions=[TIMELESS], containerStatuses=[PULL]), {}, "Initializing"),
-]  # fmt: skip
-
-
 @pytest.mark.parametrize(("status", "config", "said"), [row[1:] for row in AGES], ids=[row[0] for row in AGES])
 def test_grace_periods(status: Pod, config: Pod, said: str) -> None:
     """They are counted from the condition, else from the pod; a grace of 0 is none."""
     assert told(phase_of(status, **config)) == said
-
-
-NO_MESSAGE = "Pod failed. No message received from kubernetes."
-OOM, USER_OOM = ended(code=137, reason="OOMKilled"), "RetryableFailure USER OOMKilled"
-INTERRUPTED = "RetryableFailure SYSTEM Interrupted"
-SIDE_KILLED, SIDE_OOM = ended("side", 137, "Error"), ended("side", 137, "OOMKilled")
-
-
-def failed(*containers: Pod, primary: str = "", **status: Any) -> Pod:
-    """Return a failed pod."""
-    return pod("Failed", primary=primary, containerStatuses=list(containers), **status)
-
-
-ENDED = [
-    ("success", pod("Succeeded", containerStatuses=[ended()]), "Success", ""),
-    ("success without statuses", pod("Succeeded"), "Success", ""),
-    ("success despite oom", pod("Succeeded", containerStatuses=[ended(reason="OOMKilled")]), USER_OOM, "Pod reported success despite being OOMKilled"),
-    ("success, init oom", pod("Succeeded", initContainerStatuses=[ended("i", reason="OOMKilled")], containerStatuses=[ended()]), USER_OOM, "Pod reported success despite being OOMKilled"),
-    ("success, ephemeral oom", pod("Succeeded", ephemeralContainerStatuses=[ended("e", reason="OOMKilled")]), USER_OOM, "Pod reported success despite being OOMKilled"),
-    ("plain exit", failed(ended(code=1, reason="Error", message="boom")), "RetryableFailure USER UnknownError", NO_MESSAGE + "\r\n[main] terminated with exit code (1). Reason [Error]. Message: \nboom."),
-    ("plain exit of the primary", failed(ended(code=1, reason="Error"), primary="main"), "RetryableFailure USER UnknownError", "exit code (1)"),
-    ("plain exit of an init container", pod("Failed", initContainerStatuses=[ended("init", 1)]), "RetryableFailure USER UnknownError", "[init]"),
-    ("nothing is known", pod("Failed"), INTERRUPTED, NO_MESSAGE),
-    ("failed though all ended well", failed(ended()), INTERRUPTED, NO_MESSAGE + "\r\n[main] terminated with ExitCode 0."),
-    ("evicted", pod("Failed", reason="Evicted", message="The node was low on resource"), "RetryableFailure USER Evicted", "The node was low on resource"),
-    ("deadline", failed(ended(code=143), reason="DeadlineExceeded"), "RetryableFailure USER DeadlineExceeded", "exit code (143)"),
-    *[(f"reason {reason}", failed(ended(code=143), reason=reason), INTERRUPTED, "exit code (143)") for reason in ("Shutdown", "Terminated", "NodeShutdown", "NodeAffinity", "Preempting")],
-    ("preempted", failed(ended(code=1), conditions=[condition("DisruptionTarget", "True", reason="PreemptionByScheduler")]), INTERRUPTED, "exit code (1)"),
-    ("node pressure", failed(ended(code=137), reason="Evicted", conditions=[condition("DisruptionTarget", "True", reason="TerminationByKubelet")]), "RetryableFailure USER Interrupted", ""),
-    ("no disruption", failed(ended(code=1), conditions=[condition("DisruptionTarget", "False", reason="PreemptionByScheduler")]), "RetryableFailure USER UnknownError", ""),
-    ("oom", failed(OOM), USER_OOM, "Reason [OOMKilled]"),
-    ("oom before a restart", failed(ended(code=137, reason="OOMKilled", last=True)), USER_OOM, "Reason [OOMKilled]"),
-    ("oom counts, whatever reason the pod gives", failed(OOM, reason="Evicted", primary="main"), USER_OOM, ""),
-    ("oom of the primary while its node goes", failed(OOM, reason="Shutdown", primary="main"), USER_OOM, ""),
-    ("oom of the only container while its node goes", failed(OOM, reason="Shutdown"), USER_OOM, ""),
-    ("oom of another while its node goes", failed(ended(), SIDE_OOM, reason="Shutdown", primary="main"), INTERRUPTED, ""),
-    ("killed, no primary", failed(ended(code=137)), "RetryableFailure USER Interrupted", ""),
-    ("killed, as a byte", failed(ended(code=247)), "RetryableFailure USER Interrupted", ""),
-    ("primary killed", failed(ended(code=137, reason="Error"), primary="main"), INTERRUPTED, ""),
-    ("primary killed, as a byte", failed(ended(code=247), primary="main"), INTERRUPTED, ""),
-    ("another killed", failed(ended(), SIDE_KILLED, primary="main"), "RetryableFailure USER Interrupted", ""),
-    ("oom, then another killed", failed(OOM, SIDE_KILLED, primary="main"), USER_OOM, ""),
-    ("oom, then another killed, no primary", failed(OOM, SIDE_KILLED), USER_OOM, ""),
-    ("killed, then another oom, no primary", failed(SIDE_KILLED, OOM), USER_OOM, ""),
-    ("failed, then another killed", failed(ended(code=1), SIDE_KILLED, primary="main"), "RetryableFailure USER UnknownError", ""),
-    ("failed with a reason, then another killed", failed(ended(code=1), SIDE_KILLED, primary="main", reason="Why"), "RetryableFailure USER Why", ""),
-]  # fmt: skip
 
 
 @pytest.mark.parametrize(("status", "said", "reason"), [row[1:] for row in ENDED], ids=[row[0] for row in ENDED])
@@ -224,35 +64,6 @@ def test_a_pod_that_has_ended(status: Pod, said: str, reason: str) -> None:
     assert told(info) == said
     assert reason in info.reason
     assert PLUGIN.is_terminal(status)
-
-
-SPEC = {"containers": [{"name": "main"}, {"name": "side"}]}
-LOST = "PermanentFailure USER PrimaryContainerNotFound"
-
-RUNNING = [
-    ("runs", pod("Running", spec=SPEC, containerStatuses=[runs()]), "Running", 1),
-    ("no logs: no containers are known", pod("Running", containerStatuses=[runs()]), "Running", 0),
-    ("one of two is done", pod("Running", containerStatuses=[ended(), runs("side")]), "Running", 0),
-    ("one of two has failed", pod("Running", containerStatuses=[ended(code=1), runs("side")]), "Running", 0),
-    ("all are done", pod("Running", containerStatuses=[ended(), ended("side")]), "Success", 0),
-    ("all are done, one by oom", pod("Running", containerStatuses=[ended(), ended("side", reason="OOMKilled")]), USER_OOM, 0),
-    ("done, a sidecar runs on", pod("Running", containerStatuses=[ended()], initContainerStatuses=[runs("init")]), "Running", 0),
-    ("done, the other is not told of", pod("Running", spec=SPEC, containerStatuses=[ended()]), "Running", 1),
-    ("primary runs", pod("Running", spec=SPEC, primary="main", containerStatuses=[runs(), ended("side", 1)]), "Running", 1),
-    ("primary waits", pod("Running", primary="main", containerStatuses=[waiting("ContainerCreating"), runs("side")]), "Running", 0),
-    ("primary done", pod("Running", primary="main", containerStatuses=[runs("side"), ended()]), "Success", 0),
-    ("primary failed", pod("Running", primary="main", containerStatuses=[ended(code=3, reason="Error")]), "RetryableFailure USER Error", 0),
-    ("primary oom", pod("Running", primary="main", containerStatuses=[OOM]), USER_OOM, 0),
-    ("primary oom with exit 0", pod("Running", primary="main", containerStatuses=[ended(reason="OOMKilled")]), USER_OOM, 0),
-    ("primary killed", pod("Running", primary="main", containerStatuses=[ended(code=137, reason="Error")]), "RetryableFailure SYSTEM Error", 0),
-    ("primary killed, as a byte", pod("Running", primary="main", containerStatuses=[ended(code=247, reason="Killed")]), "RetryableFailure SYSTEM Killed", 0),
-    ("primary absent", pod("Running", primary="gone", containerStatuses=[runs()]), LOST, 0),
-    ("primary still to come", pod("Running", spec=SPEC, primary="main", containerStatuses=[runs("side")]), "Running", 0),
-    ("unschedulable", pod("Unschedulable"), "Queued", 0),
-    ("unknown", pod("Unknown"), "Undefined", 0),
-    ("a phase of the future", pod("Paused"), "Running", 0),
-    ("not created yet", pod(""), "Queued", 0),
-]  # fmt: skip
 
 
 @pytest.mark.parametrize(("status", "said", "version"), [row[1:] for row in RUNNING], ids=[row[0] for row in RUNNING])

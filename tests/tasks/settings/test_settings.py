@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,8 +19,7 @@ from backoff_ctrl.k8s.plugins.config.live import LiveSettings
 from backoff_ctrl.k8s.plugins.config.loading import ConfigError, load_settings
 from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
 
-if TYPE_CHECKING:
-    from pathlib import Path
+ROOT = Path(__file__).parents[3]
 
 FLYTE = """
 plugins:
@@ -250,3 +252,12 @@ def test_no_durations(value: Any) -> None:
 def test_any_duration_is_read_as_it_was_written(duration: timedelta) -> None:
     """To the microsecond."""
     assert parse_duration(format_duration(duration)) == duration
+
+
+def test_the_page_of_settings_is_written_from_them() -> None:
+    """By the script beside it."""
+    command = [sys.executable, "docs/settings_page.py", "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(field.description for field in K8sPluginConfig.model_fields.values())

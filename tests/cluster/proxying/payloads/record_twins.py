@@ -1,6 +1,6 @@
 """Writes ``tests/data/protobuf_twins.jsonl``: objects and refusals of a real Kubernetes, in JSON and in protobuf.
 
-``python -m tests.cluster.proxying.record_twins`` starts a control plane, creates the manifests of
+``python -m tests.cluster.proxying.payloads.record_twins`` starts a control plane, creates the manifests of
 ``tests/data/charged`` and reads them back in both forms.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import wanted
-from tests.cluster.proxying.twins import RECORD, space_of, twins_of_objects, twins_of_refusals
+from tests.cluster.proxying.payloads.twins import RECORD, space_of, twins_of_objects, twins_of_refusals
 from tests.cluster.quotas.charging import prepare
 from tests.cluster.talking import Api
 
@@ -27,7 +27,7 @@ async def record(server: Server) -> str:
         space = await space_of(api)
         twins = [*await twins_of_objects(api, space), *await twins_of_refusals(api, space)]
         version = (await api.get("/version")).json["gitVersion"]
-    head = json.dumps({"server": version, "how": "python -m tests.cluster.proxying.record_twins"})
+    head = json.dumps({"server": version, "how": "python -m tests.cluster.proxying.payloads.record_twins"})
     return "\n".join([head, *(twin.written() for twin in twins), ""])
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 RECORD: Final = DATA / "protobuf_twins.jsonl"
-"""Written by ``python -m tests.cluster.proxying.record_twins`` alone: its origin, then a line for each twin."""
+"""Written by ``python -m tests.cluster.proxying.payloads.record_twins`` alone: its origin, then a line a twin."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from backoff_ctrl.k8s.proxy.payloads.marking import OURS, Mark, marked
 from backoff_ctrl.k8s.proxy.payloads.payload import Payload
 from backoff_ctrl.k8s.proxy.payloads.reading import read
 from tests.charged import cases
-from tests.cluster.proxying.twins import PROTOBUF, Raw, space_of, twins_of_objects, twins_of_refusals
+from tests.cluster.proxying.payloads.twins import PROTOBUF, Raw, space_of, twins_of_objects, twins_of_refusals
 from tests.cluster.quotas.charging import path_of, prepare
 
 if TYPE_CHECKING:

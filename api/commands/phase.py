@@ -1,0 +1,203 @@
+"""``backoff-ctrl phase``: say what a plugin makes of a Kubernetes object as it stands."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from backoff_ctrl.api.exits import BadInput
+from backoff_ctrl.k8s.answers.printing import printable
+from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
+
+if TYPE_CHECKING:
+    from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
+    from backoff_ctrl.k8s.plugins.phases import PhaseInfo
+    from backoff_ctrl.k8s.plugins.protocol import JSON, PluginEntry
+    from backoff_ctrl.k8s.plugins.registry import Registry
+
+
+@click.command("phase")
+@click.option("-f", "--file", "source", required=True, metavar="FILE", help="The object, as YAML or JSON; - is stdin.")
+@click.option(
+    "--task-type", metavar="TYPE", help="Ask the plugin of this task type; default: that of the object's kind."
+)
+@click.option("--config", metavar="FILE", help="The platform's settings, as YAML: plugins.k8s and plugins.generic.")
+@click.option(
+    "--at", "at", metavar="TIME", help="The time that grace periods are measured at (RFC 3339); default: now."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+def command(source: str, task_type: str | None, config: str | None, at: str | None, as_json: bool) -> None:
+    """Say what a plugin makes of a Kubernetes object as it stands: its phase, the reason, and whose failure it is.
+
+    The file may hold the object's pods as well, as a List or as several documents: an image that can't be pulled, or a
+    container that ran out of memory, shows only there. Nothing is asked of a cluster.
+
+    \b
+    kubectl get rayjob train -o yaml | backoff-ctrl phase -f -
+
+    Exit codes: 0 done, whatever the phase; 2 wrong use or bad input.
+    """
+    if find_spec("pydantic") is None or find_spec("jsonpath") is None:
+        raise BadInput("phase needs the plugin manager's packages: pip install 'backoff-ctrl[tasks]'")
+    from backoff_ctrl.k8s.plugins.protocol import PluginContext, PluginError  # noqa: PLC0415 - slow to load
+
+    now = datetime.now(UTC) if at is None else _time(at)
+    where = "stdin" if source == "-" else source
+    try:
+        objects = load_manifests(read_source(source), where)
+    except ManifestError as error:
+        raise BadInput(str(error)) from None
+    try:
+        settings, plugins = _settings(config)
+        resource, entry = _chosen(objects, plugins, task_type, where)
+    except PluginError as error:
+        raise BadInput(str(error)) from None
+    pods = tuple(each for each in objects if each is not resource and each.get("kind") == "Pod")
+    info = entry.plugin.get_task_phase(PluginContext(settings, now, pods), resource)
+    document = _document(info, entry, resource)
+    click.echo(json.dumps(document, indent=2, default=str) if as_json else _page(document))
+
+
+def _time(text: str) -> datetime:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadInput(f"--at: {text!r} is no time: write it as 2026-03-01T12:00:00Z") from None
+    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def _settings(config: str | None) -> tuple[K8sPluginConfig, Registry]:
+    """Return the platform's settings, and the plugins with the operators that they describe."""
+    from pydantic import ValidationError  # noqa: PLC0415 - slow to load
+
+    from backoff_ctrl.k8s.plugins.builtin import registry  # noqa: PLC0415 - loads pydantic
+    from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig  # noqa: PLC0415 - likewise
+    from backoff_ctrl.k8s.plugins.generic.config import OperatorConfigError, in_words  # noqa: PLC0415 - likewise
+    from backoff_ctrl.k8s.plugins.generic.loading import configured, generic_section  # noqa: PLC0415 - likewise
+    from backoff_ctrl.k8s.plugins.generic.plugin import entry_of  # noqa: PLC0415 - likewise
+
+    if config is None:
+        return K8sPluginConfig(), registry()
+    document = _configuration(config)
+    try:
+        operators = configured(generic_section(document), Path(config).parent, f"{config}: plugins.generic")
+        settings = K8sPluginConfig.model_validate((document.get("plugins") or {}).get("k8s") or {})
+    except OperatorConfigError as error:
+        raise BadInput(str(error)) from None
+    except ValidationError as error:
+        raise BadInput(in_words(error, f"{config}: plugins.k8s")) from None
+    return settings, registry(operators=[entry_of(each) for each in operators])
+
+
+def _configuration(config: str) -> JSON:
+    """Return the settings as they are written."""
+    try:
+        documents = load_manifests(read_source(config), config)
+    except ManifestError as error:
+        raise BadInput(str(error)) from None
+    plugins = documents[0].get("plugins")
+    if len(documents) > 1 or not isinstance(plugins, dict):
+        raise BadInput(f"{config}: must be one document with the key plugins, and below it k8s or generic")
+    return documents[0]
+
+
+def _chosen(objects: list[JSON], plugins: Registry, task_type: str | None, where: str) -> tuple[JSON, PluginEntry]:
+    """Return the object that is asked about, and its plugin. Raises ``BadInput`` where there is none, or a choice."""
+    if task_type is not None:
+        entry = plugins.resolve(task_type)
+        kind = entry.resource_to_watch
+        found = [each for each in objects if _is_of(each, kind.api_version, kind.kind)]
+        if not found:
+            raise BadInput(
+                f"{where}: holds no {kind.kind} of {_group(kind.api_version)}, which is what {entry.id} runs"
+            )
+        return _only(found, objects, where), entry
+    served = [(each, entry) for each in objects for entry in _serving(each, plugins)]
+    if not served:
+        first = objects[0]
+        raise BadInput(
+            f"{where}: no plugin runs {first.get('kind') or 'an object without a kind'} of "
+            f"{first.get('apiVersion') or 'no apiVersion'}: describe its operator under plugins.generic in --config, "
+            "or name a --task-type"
+        )
+    made = [each for each, _ in served if each["kind"] != "Pod"]
+    resource = _only(made or [each for each, _ in served], objects, where)
+    return resource, next(entry for each, entry in served if each is resource)
+
+
+def _serving(resource: JSON, plugins: Registry) -> list[PluginEntry]:
+    """Return the plugin for an object's kind, of its very version or of its group; of several, the kind's namesake."""
+    kind, api_version = str(resource.get("kind")), resource.get("apiVersion")
+    of_kind = [each for each in plugins.entries() if each.resource_to_watch.kind == kind]
+    found = [each for each in of_kind if _is_of(resource, each.resource_to_watch.api_version, kind)]
+    exact = [each for each in found if each.resource_to_watch.api_version == api_version] or found
+    return [each for each in exact if each.id == kind.lower()][:1] or exact[:1]
+
+
+def _only(found: list[JSON], objects: list[JSON], where: str) -> JSON:
+    """Return the one object that none of the others has made."""
+    uids = {_metadata(each).get("uid") for each in objects} - {None}
+    tops = [each for each in found if not uids & _owners(each)] or found
+    if len(tops) > 1:
+        names = ", ".join(printable(f"{each.get('kind')} {_metadata(each).get('name')}") for each in tops[:3])
+        raise BadInput(f"{where}: holds {len(tops)} objects to ask about ({names}): give one, and its pods at most")
+    return tops[0]
+
+
+def _owners(resource: JSON) -> set[Any]:
+    owners = _metadata(resource).get("ownerReferences")
+    return {each.get("uid") for each in owners if isinstance(each, dict)} if isinstance(owners, list) else set()
+
+
+def _is_of(resource: JSON, api_version: str, kind: str) -> bool:
+    """Whether an object is of this kind, in any version of its group."""
+    return resource.get("kind") == kind and _group(str(resource.get("apiVersion"))) == _group(api_version)
+
+
+def _group(api_version: str) -> str:
+    return api_version.rpartition("/")[0] or "the core group"
+
+
+def _metadata(resource: JSON) -> JSON:
+    metadata = resource.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _document(info: PhaseInfo, entry: PluginEntry, resource: JSON) -> dict[str, Any]:
+    """Return what scripts read."""
+    metadata, error = _metadata(resource), info.error
+    return {
+        "plugin": entry.id,
+        "phase": info.phase.title,
+        "version": info.version,
+        "reason": info.reason,
+        "code": error.code if error else None,
+        "kind": error.kind.value if error else None,
+        "cleanup_on_failure": info.cleanup_on_failure,
+        "terminal": info.phase.is_terminal,
+        "occurred_at": info.occurred_at.strftime("%Y-%m-%dT%H:%M:%SZ") if info.occurred_at else None,
+        "object": {"kind": resource.get("kind"), "namespace": metadata.get("namespace"), "name": metadata.get("name")},
+        "custom": dict(info.custom),
+    }
+
+
+def _page(document: dict[str, Any]) -> str:
+    """Return the lines for people."""
+    about = document["object"]
+    name = "/".join(str(each) for each in (about["namespace"], about["name"]) if each)
+    lines = [f"{about['kind']} {name}".strip(), f"  phase: {document['phase']}  (plugin {document['plugin']})"]
+    if document["reason"]:
+        lines.append(f"  reason: {' '.join(document['reason'].split())}")
+    if document["kind"]:
+        whose = "its user's" if document["kind"] == "USER" else "the platform's"
+        again = ", another attempt may help" if document["phase"] == "RetryableFailure" else ", for good"
+        lines.append(f"  failure: {document['code']} ({document['kind']}: {whose}){again}")
+    if document["cleanup_on_failure"]:
+        lines.append("  the object still holds resources: it is to be deleted")
+    lines += [f"  {name}: {json.dumps(value, default=str)}" for name, value in document["custom"].items()]
+    return "\n".join(printable(line) for line in lines)

@@ -1,0 +1,152 @@
+"""``task run`` and ``task abort`` on a store of this machine: this process is the manager, unless another one is."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+from backoff_ctrl.k8s.tasks.documents import item
+from backoff_ctrl.k8s.tasks.managing import Manager
+from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
+from backoff_ctrl.k8s.tasks.through_plugins import cluster_of, through_plugins
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Collection, Sequence
+    from pathlib import Path
+
+    from backoff_ctrl.k8s.cluster.finding import ClusterAccess
+    from backoff_ctrl.k8s.tasks.documents import TaskItem
+    from backoff_ctrl.k8s.tasks.store import Stored, Wish
+
+    from .settings import Platform
+    from .view import View
+
+ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+class Run:
+    """Tasks that are carried out, or followed, until they have ended or somebody wants to go."""
+
+    def __init__(self, file: Path, cluster: ClusterAccess, platform: Platform) -> None:
+        """Prepare; nothing is opened yet."""
+        self._file = file
+        self._cluster = cluster
+        self._platform = platform
+        self.items: dict[str, TaskItem] = {}
+        """The tasks that are followed, by uid, as they are."""
+        self.detached = False
+        """Whether somebody wanted to go before all had ended."""
+
+    async def tasks(self, wishes: Sequence[Wish], view: Callable[[], View], *, abort_on_exit: bool) -> None:
+        """Store these tasks, or take up all unfinished ones where there are none; follow them to their ends."""
+        async with SqliteStore(self._file) as store:
+            since = await store.revision()
+            followed = [task for task, _ in await store.create(wishes)] if wishes else await _unfinished(store)
+            self.items.update((task.uid, item(task)) for task in followed)
+            if followed:
+                await self._follow(store, since, view(), abort_on_exit=abort_on_exit)
+
+    async def abort(self, namespace: str, name: str, view: View, seconds: float) -> None:
+        """Write the wish, and carry it out if nobody else does; wait for the end for so long at most."""
+        async with SqliteStore(self._file, create=False) as store:
+            since = await store.revision()
+            task = await store.request_abort(namespace, name)
+            self.items[task.uid] = item(task)
+            if task.open:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await self._follow(store, since, view, only=[task.uid])
+
+    async def _follow(
+        self,
+        store: SqliteStore,
+        since: int,
+        view: View,
+        *,
+        abort_on_exit: bool = False,
+        only: Collection[str] | None = None,
+    ) -> None:
+        """Be the manager as soon as nobody else is, and show what happens."""
+        manager = Manager(
+            store,
+            through_plugins(self._platform.registry, self._cluster.configuration),
+            self._platform.config,
+            cluster=await cluster_of(self._cluster.configuration),
+            only=only,
+        )
+        ends = asyncio.Event()
+        async with _signals(ends):
+            work = [
+                asyncio.create_task(manager.run()),
+                asyncio.create_task(self._platform.follow()),
+                asyncio.create_task(self._show(store, since, view)),
+            ]
+            try:
+                await self._until_over(work, ends, store, view, abort_on_exit=abort_on_exit)
+            finally:
+                for each in work:
+                    each.cancel()
+                await asyncio.gather(*work, return_exceptions=True)
+                view.close()
+
+    async def _until_over(
+        self, work: Sequence[asyncio.Task[None]], ends: asyncio.Event, store: SqliteStore, view: View, *,
+        abort_on_exit: bool,
+    ) -> None:  # fmt: skip
+        shown = work[-1]
+        while True:
+            leaving = asyncio.create_task(ends.wait())
+            await asyncio.wait([*work, leaving], return_when=asyncio.FIRST_COMPLETED)
+            leaving.cancel()
+            for each in work:
+                if each.done():
+                    each.result()  # raises what ended it
+            if shown.done():
+                return
+            ends.clear()
+            if not abort_on_exit or self.detached:
+                self.detached = True
+                return
+            self.detached = True
+            view.say("aborting the tasks; once more Ctrl-C leaves them to the next manager")
+            for each_item in list(self.items.values()):
+                await store.request_abort(each_item.namespace, each_item.name)
+
+    async def _show(self, store: SqliteStore, since: int, view: View) -> None:
+        """Take in what changes, until all that is followed has ended."""
+        for each in self.items.values():
+            view.changed(each)
+        if not self._left():
+            return
+        async for changes in store.watch(since):
+            for change in changes:
+                if change.task is not None and change.uid in self.items:
+                    self.items[change.uid] = item(change.task)
+                    view.changed(self.items[change.uid])
+            if not self._left():
+                return
+
+    def _left(self) -> bool:
+        return any(each.unfinished for each in self.items.values())
+
+
+async def _unfinished(store: SqliteStore) -> list[Stored]:
+    found: list[Stored] = []
+    while page := await store.list(found[-1].number if found else 0, unfinished=True):
+        found += page
+    return found
+
+
+@asynccontextmanager
+async def _signals(ends: asyncio.Event) -> AsyncIterator[None]:
+    """Have Ctrl-C and SIGTERM set the event."""
+    loop = asyncio.get_running_loop()
+    for each in ENDING:
+        loop.add_signal_handler(each, ends.set)
+    try:
+        yield
+    finally:
+        for each in ENDING:
+            loop.remove_signal_handler(each)

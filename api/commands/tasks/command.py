@@ -1,0 +1,347 @@
+"""``backoff-ctrl task``: run tasks, list them, show one, end one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from backoff_ctrl.api.commands.instance.options import table
+from backoff_ctrl.api.exits import DONE, FAILED, BadInput, Failed
+
+from .options import (
+    AS_JSON,
+    NAMESPACE,
+    cluster_options,
+    find_cluster,
+    needs_packages,
+    place_options,
+    store_file,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from backoff_ctrl.k8s.tasks.documents import TaskItem
+    from backoff_ctrl.k8s.tasks.sqlite.tables import Tables
+
+    from .view import View
+
+ABORT_SECONDS: Final = 60.0
+"""How long ``abort`` waits for the end, by default."""
+PAGE: Final = 1000
+
+
+@click.group("task")
+def command() -> None:
+    """Run tasks through the plugin manager: each create waits for quota, each failure is retried as its spec says.
+
+    Tasks are kept in a store, a file of this user. `task run` carries out all that is unfinished there while it runs;
+    one process does so at a time, others watch. `list`, `show`, `abort` and `delete` work beside it.
+
+    \b
+    backoff-ctrl task run -f train.yaml
+    backoff-ctrl task list
+    """
+
+
+@command.command("run")
+@click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="Tasks, as YAML or JSON; - is stdin.")
+@click.option("-n", "--namespace", metavar="NAME", help="For tasks that name none; default: that of the context.")
+@click.option("--abort-on-exit", is_flag=True, help="Ctrl-C aborts the tasks, and waits until they have ended.")
+@AS_JSON
+@place_options
+@cluster_options
+def run(files: tuple[str, ...], namespace: str | None, abort_on_exit: bool, as_json: bool, **given: Any) -> int:
+    """Run tasks, and follow them until all have ended. Without a file: all unfinished tasks of the store.
+
+    A task that is in the store already, with the same spec, is followed; with another spec it is refused. Ctrl-C
+    leaves: what runs in the cluster runs on, and the same command takes it up again.
+
+    Exit codes: 0 all succeeded; 1 a task failed or was aborted, or somebody left before the end; 2 wrong use, a task
+    that is refused (then none is stored), or a store or cluster that can't be used.
+    """
+    needs_packages()
+    if given["server"] is not None:
+        return _run_there(files, namespace, abort_on_exit=abort_on_exit, as_json=as_json, given=given)
+    from backoff_ctrl.k8s.tasks.store import StoreError  # noqa: PLC0415 - loads pydantic
+
+    from .carrying import Run  # noqa: PLC0415 - loads the plugin manager
+    from .reading import wishes_in  # noqa: PLC0415
+    from .settings import Platform  # noqa: PLC0415
+
+    _log()
+    platform = Platform(given["config"])
+    cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
+    wishes = wishes_in(files, namespace or cluster.namespace, platform)
+    file = store_file(given["store"], None)
+    running = Run(file, cluster, platform)
+    try:
+        asyncio.run(running.tasks(wishes, _view(running.items, as_json=as_json), abort_on_exit=abort_on_exit))
+    except StoreError as error:
+        raise BadInput(str(error)) from None
+    if running.detached:
+        left = sum(each.unfinished for each in running.items.values())
+        again = "backoff-ctrl task run" + (f" --store {file}" if given["store"] else "")
+        click.echo(f"{left} tasks are unfinished; what runs in the cluster runs on. Go on with: {again}", err=True)
+    return _told(running.items, as_json=as_json)
+
+
+@command.command("list")
+@NAMESPACE
+@AS_JSON
+@place_options
+def list_(namespace: str | None, as_json: bool, **given: Any) -> int:
+    """List tasks, the oldest first; also while another process carries them out.
+
+    Exit codes: 0 done; 2 wrong use, or a store or server that can't be used.
+    """
+    needs_packages()
+    from .showing import HEAD, NUMBERS, row  # noqa: PLC0415 - loads pydantic
+
+    items = _items(namespace, given)
+    if as_json:
+        click.echo(_json({"items": items}))
+    elif items:
+        now = time.time()
+        click.echo(table(HEAD, [row(each, now) for each in items], len(items), right=NUMBERS))
+    else:
+        click.echo("there are no tasks: backoff-ctrl task run -f FILE runs some")
+    return DONE
+
+
+@command.command("show")
+@click.argument("name")
+@NAMESPACE
+@AS_JSON
+@place_options
+def show(name: str, namespace: str | None, as_json: bool, **given: Any) -> int:
+    """Show the task NAME: where it is and why, its object, and how it came there.
+
+    Exit codes: 0 done; 1 there is no such task; 2 wrong use, or a store or server that can't be used.
+    """
+    needs_packages()
+    from .showing import page  # noqa: PLC0415 - loads pydantic
+
+    if given["server"] is not None:
+        from .there import There  # noqa: PLC0415
+
+        there = There(given["server"], given["token_file"])
+        found = there.show(namespace or _namespace_of(name, there.items(None)), name)
+    else:
+        from backoff_ctrl.k8s.tasks.documents import document, item  # noqa: PLC0415
+
+        def read(tables: Tables) -> Any:
+            where = namespace or _namespace_of(name, (item(task) for task in _all(tables, None)))
+            return document(tables.get(where, name), time.time())
+
+        found = _in_store(given, read)
+    click.echo(_json(found) if as_json else "\n".join(page(found, time.time())))
+    return DONE
+
+
+@command.command("abort")
+@click.argument("name")
+@NAMESPACE
+@click.option(
+    "--wait",
+    "seconds",
+    type=click.FloatRange(min=0, max=86_400),
+    default=ABORT_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="Wait so long for its end.",
+)
+@AS_JSON
+@place_options
+@cluster_options
+def abort(name: str, namespace: str | None, seconds: float, as_json: bool, **given: Any) -> int:
+    """End the task NAME: its object is deleted, and no further attempt is made. It can't be taken back.
+
+    The wish is written to the store, for the manager that runs there; if none does, this command ends the task itself.
+
+    Exit codes: 0 it has ended; 1 there is no such task, or it goes on still; 2 wrong use, or a store, server or cluster
+    that can't be used.
+    """
+    needs_packages()
+    from .view import Silent  # noqa: PLC0415
+
+    items: dict[str, TaskItem] = {}
+    if given["server"] is not None:
+        from .there import There  # noqa: PLC0415
+
+        there = There(given["server"], given["token_file"])
+        found = there.abort(namespace or _namespace_of(name, there.items(None)), name)
+        items[found.uid] = found
+    else:
+        from .carrying import Run  # noqa: PLC0415 - loads the plugin manager
+        from .settings import Platform  # noqa: PLC0415
+
+        where = namespace or _namespace_of(name, _items(None, given))
+        _log()
+        cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
+        running = Run(store_file(given["store"], None), cluster, Platform(given["config"]))
+        _heeding(lambda: asyncio.run(running.abort(where, name, Silent(), seconds)))
+        items = running.items
+    (task,) = items.values()
+    if as_json:
+        click.echo(_json(task))
+    elif task.unfinished:
+        click.echo(f"task {task.namespace}/{name} is to end, and is {task.phase} still")
+    else:
+        click.echo(f"task {task.namespace}/{name} has ended: {task.phase}")
+    return FAILED if task.unfinished and given["server"] is None else DONE
+
+
+@command.command("delete")
+@click.argument("name")
+@NAMESPACE
+@click.option("--store", metavar="FILE", help="The store; default: as for `task run`.")
+def delete(name: str, namespace: str | None, store: str | None) -> int:
+    """Forget the task NAME, which has ended: its name is free then, and its history is gone.
+
+    Exit codes: 0 done; 1 there is no such task, or it has not ended; 2 wrong use, or a store that can't be used.
+    """
+    needs_packages()
+    given = {"store": store, "server": None}
+    where = namespace or _namespace_of(name, _items(None, given))
+    _in_store(given, lambda tables: tables.delete(where, name))
+    click.echo(f"task {where}/{name} is forgotten")
+    return DONE
+
+
+@command.command("schema")
+def schema() -> int:
+    """Print the JSON schema of a task, for editors and checks of your own."""
+    needs_packages()
+    from backoff_ctrl.k8s.tasks.model import schema as of_tasks  # noqa: PLC0415 - loads pydantic
+
+    click.echo(json.dumps(of_tasks(), indent=2))
+    return DONE
+
+
+def _run_there(
+    files: tuple[str, ...], namespace: str | None, *, abort_on_exit: bool, as_json: bool, given: Mapping[str, Any]
+) -> int:
+    from .there import There  # noqa: PLC0415 - loads pydantic
+
+    if abort_on_exit or any(
+        given[name] is not None for name in ("store", "upstream", "kubeconfig", "context", "config")
+    ):
+        raise BadInput(
+            "with --server the manager is there: leave out --store, --abort-on-exit and what names a cluster"
+        )
+    there = There(given["server"], given["token_file"])
+    made = there.create(files, namespace or "default") if files else there.items(namespace)
+    items = {each.uid: each for each in made if files or each.unfinished}
+    view = _view(items, as_json=as_json)()
+    try:
+        there.follow(items, view)
+    except KeyboardInterrupt:
+        left = sum(each.unfinished for each in items.values())
+        click.echo(
+            f"{left} tasks go on at {there.url}. Watch them with: backoff-ctrl task run --server {there.url}", err=True
+        )
+    finally:
+        view.close()
+    return _told(items, as_json=as_json)
+
+
+def _view(items: Mapping[str, TaskItem], *, as_json: bool) -> Callable[[], View]:
+    from .view import Lines, LiveTable, Silent  # noqa: PLC0415 - loads pydantic
+
+    def make() -> View:
+        if as_json:
+            return Silent()
+        if not sys.stdout.isatty():
+            return Lines()
+        from rich.console import Console  # noqa: PLC0415 - slow to load
+
+        return LiveTable(items, Console())
+
+    return make
+
+
+def _told(items: Mapping[str, TaskItem], *, as_json: bool) -> int:
+    """Say how it ended, and return the exit code."""
+    from .view import summary  # noqa: PLC0415 - loads pydantic
+
+    if as_json:
+        click.echo(_json({"items": list(items.values())}))
+    elif items:
+        click.echo(summary(items))
+    else:
+        click.echo("nothing is unfinished: backoff-ctrl task run -f FILE runs more")
+    return DONE if all(each.phase == "Success" for each in items.values()) else FAILED
+
+
+def _items(namespace: str | None, given: Mapping[str, Any]) -> list[TaskItem]:
+    if given["server"] is not None:
+        if given["store"] is not None:
+            raise BadInput("--store and --server name two places with tasks: give only one of them")
+        from .there import There  # noqa: PLC0415 - loads pydantic
+
+        return There(given["server"], given["token_file"]).items(namespace)
+    from backoff_ctrl.k8s.tasks.documents import item  # noqa: PLC0415 - loads pydantic
+
+    found: list[TaskItem] = _in_store(given, lambda tables: [item(task) for task in _all(tables, namespace)])
+    return found
+
+
+def _all(tables: Tables, namespace: str | None) -> Iterable[Any]:
+    after = 0
+    while page := tables.list(after, PAGE, namespace=namespace):
+        yield from page
+        after = page[-1].number
+
+
+def _in_store(given: Mapping[str, Any], ask: Callable[[Tables], Any]) -> Any:
+    """Ask the store itself; it need not exist for a list. Raises ``BadInput``, and ``Failed`` for an absent task."""
+    from backoff_ctrl.k8s.tasks.sqlite.tables import Tables  # noqa: PLC0415 - loads pydantic
+
+    file = store_file(given["store"], given["server"])
+
+    def asked() -> Any:
+        tables = Tables(file, create=given["store"] is None)
+        try:
+            return ask(tables)
+        finally:
+            tables.close()
+
+    return _heeding(asked)
+
+
+def _heeding(work: Callable[[], Any]) -> Any:
+    from backoff_ctrl.k8s.tasks.store import AbsentError, ConflictError, StoreError  # noqa: PLC0415 - loads pydantic
+
+    try:
+        return work()
+    except (AbsentError, ConflictError) as error:
+        raise Failed(str(error)) from None
+    except StoreError as error:
+        raise BadInput(str(error)) from None
+
+
+def _namespace_of(name: str, items: Iterable[TaskItem]) -> str:
+    """Return the one namespace with a task of this name. Raises ``Failed``, ``BadInput``."""
+    found = sorted({each.namespace for each in items if each.name == name})
+    if not found:
+        raise Failed(f"there is no task {name}: backoff-ctrl task list shows those that there are")
+    if len(found) > 1:
+        raise BadInput(f"tasks of this name are in {', '.join(found)}: choose one with -n")
+    return found[0]
+
+
+def _json(found: Any) -> str:
+    from dataclasses import asdict  # noqa: PLC0415
+
+    return json.dumps(found, default=asdict, indent=2)
+
+
+def _log() -> None:
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")

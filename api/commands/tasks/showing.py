@@ -1,0 +1,92 @@
+"""Tasks as people read them: rows of a table, one task whole, and what a task waits for in a few words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from backoff_ctrl.api.commands.amounts import span
+from backoff_ctrl.k8s.answers.printing import printable
+from backoff_ctrl.k8s.tasks.times import unix
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from backoff_ctrl.k8s.tasks.documents import TaskDocument, TaskItem, TaskWait
+
+HEAD: Final = ("namespace", "name", "type", "phase", "try", "age", "place", "estimate", "reason")
+NUMBERS: Final = ("try", "age", "place", "estimate")
+REASON_WIDTH: Final = 100
+
+
+def row(item: TaskItem, now: float) -> tuple[str, ...]:
+    """Return one task as a row."""
+    wait = item.wait
+    place, estimate = ("", "") if wait is None else (str(wait.place), left(wait.estimated_at, now))
+    return (
+        item.namespace,
+        item.name,
+        item.type,
+        phase_of(item),
+        str(item.attempt + 1),
+        span(now - unix(item.created_at)),
+        place,
+        estimate,
+        printable(reason_of(item)),
+    )
+
+
+def phase_of(item: TaskItem) -> str:
+    """Return the phase, and that it is to end where that is so."""
+    return f"{item.phase} (aborting)" if item.abort and item.unfinished and item.phase != "Aborted" else item.phase
+
+
+def reason_of(item: TaskItem) -> str:
+    """Return why it is where it is, in one line."""
+    text = item.reason if item.wait is None else waits_for(item.wait)
+    if item.code is not None:
+        text = f"{item.code}: {text}"
+    text = " ".join(text.split())
+    return text if len(text) <= REASON_WIDTH else f"{text[: REASON_WIDTH - 3]}..."
+
+
+def waits_for(wait: TaskWait) -> str:
+    """Return what a task waits for."""
+    if not wait.quota:
+        return wait.reason
+    amounts = f"{wait.resource} asks {wait.asked}, {wait.left} of {wait.limited} left"
+    reason = "" if wait.reason == "quota" else f"{wait.reason}: "
+    return f"{reason}quota {wait.quota}: {amounts}"
+
+
+def left(at: str | None, now: float) -> str:
+    """Return how long it is until a time; ``-`` if nobody knows."""
+    return "-" if at is None else span(unix(at) - now)
+
+
+def page(found: TaskDocument, now: float) -> Iterator[str]:
+    """Yield the lines that show one task whole."""
+    yield f"Task {found.namespace}/{found.name} ({found.type}, uid {found.uid})"
+    yield f"  phase      {phase_of(found)}, for {span(now - unix(found.since))}, attempt {found.attempt + 1}"
+    if found.reason:
+        yield f"  reason     {printable(' '.join(found.reason.split()))}"
+    if found.code is not None:
+        yield f"  failure    {found.code}, of the {'platform' if found.kind == 'SYSTEM' else 'user'} ({found.kind})"
+    if found.wait is not None:
+        yield f"  waits for  {printable(waits_for(found.wait))}; place {found.wait.place}"
+        yield f"  estimate   {left(found.wait.estimated_at, now)}; next probe {left(found.wait.next_probe_at, now)}"
+    if found.next_attempt_at is not None:
+        yield f"  next try   in {left(found.next_attempt_at, now)}"
+    if found.object is not None:
+        yield f"  object     {found.object.kind} {found.object.name} ({found.object.api_version})"
+    if found.retried_user or found.retried_system:
+        yield f"  retries    {found.retried_user} after user's failures, {found.retried_system} after the platform's"
+    for log in found.logs:
+        yield f"  log        {printable(log.name)}: {printable(log.uri)}"
+    yield "  history"
+    for event in found.history:
+        reason = f"  {printable(' '.join(event.reason.split()))[:REASON_WIDTH]}" if event.reason else ""
+        yield f"    {event.at}  attempt {event.attempt + 1}  {event.phase}{reason}"
+    if found.reasons:
+        yield "  events of the object"
+        for told in found.reasons:
+            yield f"    {told.at}  {printable(' '.join(told.text.split()))[:REASON_WIDTH]}"

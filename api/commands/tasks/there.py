@@ -1,0 +1,91 @@
+"""Tasks at ``backoff-ctrl serve --store``: the manager is there, this process only asks."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from backoff_ctrl.api.commands.instance.asking import Instance, RefusedError
+from backoff_ctrl.api.commands.instance.place import read_url
+from backoff_ctrl.api.exits import BadInput, Failed
+from backoff_ctrl.k8s.acting.token import read_token
+from backoff_ctrl.k8s.tasks.documents import TaskDocument, TaskItem
+
+from .reading import manifests_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .view import View
+
+TIMEOUT: Final = 30.0
+ASK_AGAIN: Final = 1.0
+"""Seconds between two looks at tasks that go on."""
+
+
+class There:
+    """A server with tasks."""
+
+    def __init__(self, server: str, token_file: str | None) -> None:
+        """Prepare to ask. Raises ``BadInput``."""
+        place = read_url(server)
+        try:
+            token = Path(token_file).read_text(encoding="utf-8").strip() if token_file is not None else ""
+        except (OSError, ValueError) as error:
+            raise BadInput(f"--token-file: {token_file} can't be read: {error}") from None
+        if not token and place.local:
+            token = read_token(place.port)
+        self._instance = Instance(place, TIMEOUT, token)
+        self.url = place.url
+
+    def items(self, namespace: str | None) -> list[TaskItem]:
+        """Return all tasks, of one namespace or all."""
+        return self._instance.everything("/v1/tasks", {"namespace": namespace}, TaskItem).items
+
+    def show(self, namespace: str, name: str) -> TaskDocument:
+        """Return one task whole. Raises ``Failed`` if there is none."""
+        return self._asked(lambda: self._instance.one(f"/v1/tasks/{namespace}/{name}", TaskDocument))
+
+    def abort(self, namespace: str, name: str) -> TaskDocument:
+        """Write the wish that a task ends."""
+        target = f"/v1/tasks/{namespace}/{name}/abort"
+        return self._asked(lambda: self._instance.post(target, b"{}", TaskDocument)[0])
+
+    def create(self, files: Sequence[str], namespace: str) -> list[TaskItem]:
+        """Create the tasks in files, one after the other. Raises ``BadInput``."""
+        made = []
+        for where, manifest in manifests_in(files):
+            metadata = manifest.get("metadata")
+            if isinstance(metadata, dict):
+                metadata.setdefault("namespace", namespace)
+            try:
+                made.append(self._instance.post("/v1/tasks", json.dumps(manifest).encode(), TaskDocument)[0])
+            except RefusedError as error:
+                raise BadInput(f"{where}: {error.format_message()}") from None
+        return list(made)
+
+    def follow(self, followed: dict[str, TaskItem], view: View) -> None:
+        """Show how tasks go on, until all of them have ended."""
+        for each in followed.values():
+            view.changed(each)
+        while left := {each.namespace for each in followed.values() if each.unfinished}:
+            time.sleep(ASK_AGAIN)
+            there = {each.uid: each for namespace in left for each in self.items(namespace)}
+            for uid, known in list(followed.items()):
+                found = there.get(uid)
+                if found is None and known.namespace in left:
+                    if known.unfinished:
+                        raise Failed(f"task {known.namespace}/{known.name} was deleted at {self.url} meanwhile")
+                elif found is not None and found != known:
+                    followed[uid] = found
+                    view.changed(found)
+
+    def _asked(self, ask: Callable[[], TaskDocument]) -> TaskDocument:
+        try:
+            return ask()
+        except RefusedError as error:
+            if error.status in {404, 409}:
+                raise Failed(error.format_message()) from None
+            raise

@@ -1,0 +1,136 @@
+"""The Kubernetes events about objects of tasks, as additional reasons: each once, in order, none lost.
+
+An event is told by its uid and how often it had occurred, not by a time: many happen within one second, and the times
+of events are whole seconds.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from backoff_ctrl.k8s.plugins.marks import metadata_of
+from backoff_ctrl.k8s.plugins.phases import Reason
+from backoff_ctrl.k8s.watching.reading import read_object
+
+from .cache import Cache
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from backoff_ctrl.k8s.plugins.marks import Key
+    from backoff_ctrl.k8s.plugins.protocol import JSON
+
+UNCLAIMED_MAX: Final = 1024
+"""Objects whose events are kept although nobody has claimed them: an event may come before its object."""
+OF_ONE_MAX: Final = 256
+"""Events of one object that are kept, the latest ones."""
+LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+
+
+class Occurrence(NamedTuple):
+    """An event as it was last seen. They are ordered by time, then by the order in which the server stored them."""
+
+    when: datetime
+    version: int
+    uid: str
+    times: int
+    text: str
+
+
+class EventStream(Cache):
+    """An observer that passes events on and keeps none: there are many, and few are ours."""
+
+    def item(self, body: object) -> None:
+        """Pass on an event of the list. Raises ``IgnoredError``."""
+        self._changed(dict(read_object(body, self.kind, self.namespace).body), False)
+
+    def take(self, event: Any) -> None:
+        """Pass on what is new or has occurred again. That an event expires is no news."""
+        if event.type != "DELETED":
+            self._changed(dict(event.told.body), False)
+
+
+class EventBook:
+    """The events of claimed objects, by the objects' uids."""
+
+    def __init__(self, wake: Callable[[Key], object]) -> None:
+        """Start empty. ``wake`` is told of news about a claimed object."""
+        self._wake = wake
+        self._keys: dict[str, Key] = {}
+        self._events: dict[str, dict[str, Occurrence]] = {}
+        self._unclaimed: OrderedDict[str, dict[str, Occurrence]] = OrderedDict()
+
+    def claim(self, uid: str, key: Key) -> None:
+        """Keep the events of this object."""
+        if uid and uid not in self._keys:
+            self._keys[uid] = key
+            self._events[uid] = self._unclaimed.pop(uid, {})
+
+    def release(self, uid: str) -> None:
+        """Forget them."""
+        self._keys.pop(uid, None)
+        self._events.pop(uid, None)
+
+    def changed(self, event: JSON, _: bool = False) -> None:
+        """Take in an event."""
+        regarding = event.get("regarding")
+        uid = regarding.get("uid") if isinstance(regarding, dict) else None
+        found = _occurrence(event)
+        if not isinstance(uid, str) or not uid or found is None:
+            return
+        events = self._events.get(uid)
+        if events is None:
+            events = self._unclaimed.setdefault(uid, {})
+            self._unclaimed.move_to_end(uid)
+            if len(self._unclaimed) > UNCLAIMED_MAX:
+                self._unclaimed.popitem(last=False)
+        known = events.get(found.uid)
+        if known is not None and known.times >= found.times:
+            return
+        events[found.uid] = found
+        if len(events) > OF_ONE_MAX:
+            del events[min(events, key=lambda each: events[each])]
+        if uid in self._keys:
+            self._wake(self._keys[uid])
+
+    def news(self, uid: str, told: Mapping[str, int]) -> tuple[tuple[Reason, ...], dict[str, int]]:
+        """Return what was not told yet, oldest first, and what is told with it."""
+        events = self._events.get(uid, {})
+        new = sorted(each for each in events.values() if each.times > told.get(each.uid, 0))
+        if not new:
+            return (), dict(told)
+        still = {each: count for each, count in told.items() if each in events} if events else dict(told)
+        reasons = tuple(Reason(each.text, each.when) for each in new)
+        return reasons, still | {each.uid: each.times for each in new}
+
+
+def _occurrence(event: JSON) -> Occurrence | None:
+    metadata = metadata_of(event)
+    uid = metadata.get("uid")
+    if not isinstance(uid, str) or not uid:
+        return None
+    series = event.get("series")
+    series = series if isinstance(series, Mapping) else {}
+    count = series.get("count") or event.get("deprecatedCount") or 1
+    count = count if isinstance(count, int) and count > 0 else 1
+    times = (
+        series.get("lastObservedTime"),
+        event.get("deprecatedLastTimestamp"),
+        event.get("eventTime"),
+        metadata.get("creationTimestamp"),
+    )
+    when = next((found for found in map(_time, times) if found is not None), LONG_AGO)
+    version = str(metadata.get("resourceVersion") or "")
+    words = [str(each) for each in (event.get("reason"), event.get("note")) if each]
+    text = ": ".join(words) + (f" (x{count})" if count > 1 else "")
+    return Occurrence(when, int(version) if version.isdecimal() else 0, uid, count, text)
+
+
+def _time(found: object) -> datetime | None:
+    try:
+        return datetime.fromisoformat(found).astimezone(UTC) if isinstance(found, str) and found else None
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,221 @@
+"""What the generic plugin must know of an operator: where its objects tell their state, and what each state means.
+
+Keys are written with dashes. ``docs/how-to/describe-an-operator.md`` explains them one by one.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any, Final, Self
+
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from backoff_ctrl.k8s.plugins.config.durations import Duration  # noqa: TC001 - pydantic reads it
+from backoff_ctrl.k8s.plugins.config.settings import Settings
+from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase
+from backoff_ctrl.k8s.plugins.protocol import NAME_LEAST, NAME_MAX
+
+from .paths import ObjectPath, Path, Paths
+
+PHASES: Final = {
+    phase.title: phase
+    for phase in (
+        Phase.QUEUED,
+        Phase.INITIALIZING,
+        Phase.RUNNING,
+        Phase.SUCCESS,
+        Phase.RETRYABLE_FAILURE,
+        Phase.PERMANENT_FAILURE,
+    )
+}
+"""The phases that an object can be in by its own state."""
+
+
+class OperatorConfigError(ValueError):
+    """A config can't be used; the message names the key and says what would be right."""
+
+
+def _phase(value: object) -> Phase:
+    if isinstance(value, Phase):
+        return value
+    if value not in PHASES:
+        raise ValueError(f"{value!r} is no phase of an object: choose {', '.join(PHASES)}")
+    return PHASES[str(value)]
+
+
+def _text(value: object) -> object:
+    """Read ``true`` and ``1`` as the words that they are: YAML makes something else of them."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _text_keys(value: object) -> object:
+    return (
+        {_text("" if key is None else key): rule for key, rule in value.items()} if isinstance(value, dict) else value
+    )
+
+
+def _word_or_path(value: object) -> object:
+    return ObjectPath(value) if isinstance(value, str) and value.startswith("$") else _text(value)
+
+
+PhaseName = Annotated[Phase, BeforeValidator(_phase)]
+Word = Annotated[str, BeforeValidator(_text)]
+WordOrPath = Annotated[ObjectPath | str, BeforeValidator(_word_or_path)]
+"""A word, or the path of one in the object: then it begins with ``$``."""
+
+
+class Section(Settings):
+    """A part of the config; its paths are objects of our own."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+
+class Meaning(Section):
+    """What a state means. What a case leaves out is as its state says.
+
+    ``reason`` is for people; what the object itself says is added. ``kind``, ``code`` and ``cleanup`` are a failure's.
+    """
+
+    phase: PhaseName | None = None
+    reason: str = ""
+    kind: ErrorKind | None = None
+    code: WordOrPath | None = None
+    cleanup: bool | None = None
+
+
+class Case(Meaning):
+    """A state that means something else where ``path`` holds one of ``values``."""
+
+    path: Path
+    values: list[Word] = Field(min_length=1)
+
+
+class StateMeaning(Meaning):
+    """What a state means, and its exceptions: the first case that fits."""
+
+    phase: PhaseName
+    cases: list[Case] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if not self.phase.is_failure and not self.cases:
+            given = [key for key in ("kind", "code", "cleanup") if getattr(self, key) is not None]
+            if given:
+                raise ValueError(f"{given[0]} is something of failures, and {self.phase.title} is none: leave it out")
+        return self
+
+
+class State(Section):
+    """Where an object tells its state: as a word at a path, or by the latest of its conditions that is True."""
+
+    path: Path | None = None
+    conditions: Path | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.path is None) == (self.conditions is None):
+            raise ValueError("name either path, where the state is a word, or conditions, where it is a list of them")
+        return self
+
+
+class Started(Section):
+    """How long an operator may take to look at an object: then it is a failure of the system."""
+
+    path: Path
+    within: Duration = timedelta(minutes=1)
+
+
+class Pods(Section):
+    """The pods whose status tells why an object doesn't start, or has failed: they carry these labels.
+
+    A value that begins with ``$`` is a path in the object.
+    """
+
+    labels: dict[str, WordOrPath] = Field(min_length=1)
+
+
+class PodsMade(Section):
+    """Pods that the operator makes. ``template`` and ``replicas`` are paths within each ``section``.
+
+    ``template: $`` says that the section is the template; ``defaults`` says whether the platform's defaults go into it.
+    """
+
+    section: Path = Field(default_factory=lambda: ObjectPath("$.spec"))
+    template: Path = Field(default_factory=lambda: ObjectPath("$.template"))
+    replicas: Path | None = None
+    default_replicas: int = Field(default=1, ge=0)
+    defaults: bool = True
+
+
+class Resource(Section):
+    """The kind of the objects: ``spark.example.com/v1``, ``SparkThing``, ``sparkthings``."""
+
+    api_version: str = Field(min_length=1)
+    kind: str = Field(min_length=1)
+    plural: str = Field(min_length=1, pattern=r"^[a-z0-9.-]+$")
+
+
+class OperatorConfig(Section):
+    """Everything that the generic plugin knows of an operator."""
+
+    id: str = Field(min_length=1)
+    task_types: list[str] = Field(min_length=1)
+    resource: Resource
+    state: State
+    states: Annotated[dict[str, StateMeaning], BeforeValidator(_text_keys)] = Field(min_length=1)
+    other: StateMeaning = Field(default_factory=lambda: StateMeaning(phase=Phase.RUNNING))
+    message: Paths = ()
+    code: WordOrPath | None = None
+    completion_time: Paths = ()
+    suspended: Path | None = None
+    started: Started | None = None
+    pods: Pods | None = None
+    pods_made: list[PodsMade] = Field(default_factory=list)
+    show: dict[str, Path] = Field(default_factory=dict)
+    name_max_length: int = Field(default=NAME_MAX, ge=NAME_LEAST, le=253)
+    owned: bool = True
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        phases = {each.phase for each in self.states.values()}
+        if Phase.SUCCESS not in phases:
+            raise ValueError("states: none of them means Success: a task of this kind would never end")
+        if self.other.phase.is_terminal:
+            raise ValueError(
+                "other: a state that nobody has described may be a new one of the operator's: it can't end a task; "
+                "choose Queued, Initializing or Running"
+            )
+        return self
+
+
+def read_config(document: Any, where: str) -> OperatorConfig:
+    """Check a config as it was read from YAML. ``where`` names it in errors. Raises ``OperatorConfigError``."""
+    if not isinstance(document, dict):
+        raise OperatorConfigError(f"{where}: must be an object with keys such as id, task-types, resource and states")
+    try:
+        return OperatorConfig.model_validate(document)
+    except ValidationError as error:
+        raise OperatorConfigError(in_words(error, where)) from None
+
+
+def in_words(error: ValidationError, where: str) -> str:
+    """Return the first thing that is wrong as a sentence with its key, and how much more there is."""
+    first, more = error.errors()[0], error.error_count() - 1
+    key = ".".join(_steps(first["loc"]))
+    rest = f" (and {more} more)" if more else ""
+    return f"{where}: {f'{key}: ' if key else ''}{_sentence(first['type'], first['msg'])}{rest}"
+
+
+def _steps(location: tuple[int | str, ...]) -> list[str]:
+    """Return the keys on the way to an error, without the names that pydantic gives to alternatives of a type."""
+    return [str(step) for step in location if "[" not in str(step) and step not in ("str", "is-instance")]
+
+
+def _sentence(kind: str, message: str) -> str:
+    if kind == "missing":
+        return "this key is missing, and needed"
+    if kind == "extra_forbidden":
+        return "there is no such key: docs/how-to/describe-an-operator.md lists them"
+    return message.removeprefix("Value error, ")

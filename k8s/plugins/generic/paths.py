@@ -1,0 +1,89 @@
+"""A JSONPath as a config writes it, ``$.status.state``: checked when it is read, and never an error on an object."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import jsonpath
+from pydantic import BeforeValidator, PlainSerializer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class ObjectPath:
+    """A compiled path. It begins with ``$``, the object or the section that it is asked of."""
+
+    __slots__ = ("_compiled", "text")
+
+    def __init__(self, text: str) -> None:
+        """Compile it. Raises ``ValueError`` with a sentence that says how one is written."""
+        if not text.startswith("$"):
+            raise ValueError(f"{text!r} is no JSONPath: it begins with $, as in $.status.state")
+        try:
+            self._compiled = jsonpath.compile(text, strict=True)
+        except jsonpath.JSONPathError as error:
+            raise ValueError(f"{text!r} is no JSONPath: {str(error).splitlines()[0]}") from None
+        self.text = text
+
+    def all(self, document: Mapping[str, Any]) -> list[Any]:
+        """Return what is found, in the order of the document; nothing where the path doesn't fit it."""
+        return [value for value, _ in self.places(document)]
+
+    def first(self, document: Mapping[str, Any]) -> Any:
+        """Return the first thing found; None if there is none."""
+        return next(iter(self.all(document)), None)
+
+    def places(self, document: Mapping[str, Any]) -> list[tuple[Any, str]]:
+        """Return what is found, each with where it lies: ``spec.workers[0].template``; empty for the document."""
+        try:
+            return [(match.obj, _dotted(match.parts)) for match in self._compiled.finditer(document)]
+        except (jsonpath.JSONPathError, RecursionError, TypeError):
+            return []
+
+    def __str__(self) -> str:
+        """Return it as it was written."""
+        return self.text
+
+    def __repr__(self) -> str:
+        """Return it as it was written, and what it is."""
+        return f"ObjectPath({self.text!r})"
+
+    def __eq__(self, other: object) -> bool:
+        """Compare as texts: configs that say the same are equal."""
+        return isinstance(other, ObjectPath) and self.text == other.text
+
+    def __hash__(self) -> int:
+        """Hash the text."""
+        return hash(self.text)
+
+
+def joined(*places: str) -> str:
+    """Join the places of sections that lie in each other."""
+    return ".".join(filter(None, places)).replace(".[", "[")
+
+
+def _dotted(parts: tuple[int | str, ...]) -> str:
+    return joined(*(f"[{part}]" if isinstance(part, int) else str(part) for part in parts))
+
+
+def _read(value: object) -> ObjectPath:
+    if isinstance(value, ObjectPath):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("must be a JSONPath, such as $.status.state")  # noqa: TRY004 - pydantic's rule
+    return ObjectPath(value)
+
+
+def _read_several(value: object) -> tuple[ObjectPath, ...]:
+    return tuple(_read(each) for each in (value if isinstance(value, list | tuple) else [value]))
+
+
+def _written(paths: tuple[ObjectPath, ...]) -> list[str]:
+    return [str(path) for path in paths]
+
+
+Path = Annotated[ObjectPath, BeforeValidator(_read), PlainSerializer(str)]
+"""A key of a config that holds one path."""
+Paths = Annotated[tuple[ObjectPath, ...], BeforeValidator(_read_several), PlainSerializer(_written)]
+"""A key that holds a path, or several in a list."""

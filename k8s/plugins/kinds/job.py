@@ -1,0 +1,146 @@
+"""The plugin for Jobs of Kubernetes: the task's ``template`` is the Job.
+
+What a Job's status says is in ``pkg/controller/job/job_controller.go`` and ``pkg/apis/batch/types.go`` of
+Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, PhaseInfo, failed, initializing, queued, running, success
+from backoff_ctrl.k8s.plugins.pods.reading import conditions_of, mapping, moment, text
+from backoff_ctrl.k8s.plugins.protocol import Kind, PluginEntry, PluginProperties
+from backoff_ctrl.k8s.plugins.related import cause_of_failure, explained, never_starting, own_pods, still_starting
+from backoff_ctrl.k8s.plugins.templates import TEMPLATE, object_of, pod_template_at
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from backoff_ctrl.k8s.plugins.pods.reading import Condition
+    from backoff_ctrl.k8s.plugins.protocol import JSON, PluginContext, TaskContext, TaskMetadata
+
+JOB: Final = Kind("batch/v1", "Job", "jobs")
+_ENDS: Final = ("Complete", "Failed")
+_DISRUPTED: Final = "has condition DisruptionTarget"
+"""How the controller says which rule of a pod failure policy a disruption matched."""
+
+
+class JobPlugin:
+    """Runs a Job. Its own retries (``backoffLimit``) come before those of the task."""
+
+    def build_identity_resource(self, task: TaskMetadata) -> JSON:
+        """Return ``apiVersion`` and ``kind``."""
+        del task
+        return {"apiVersion": JOB.api_version, "kind": JOB.kind}
+
+    def build_resource(self, task: TaskContext) -> JSON:
+        """Return the task's Job with the platform's defaults in its pod template."""
+        made = object_of(task, JOB)
+        made["spec"] = job_spec(made["spec"], f"{TEMPLATE}.spec", task)
+        return made
+
+    def get_task_phase(self, context: PluginContext, resource: JSON) -> PhaseInfo:
+        """Say what the Job's conditions and counts mean, and what its pods tell beside them."""
+        status = mapping(resource.get("status"))
+        conditions = {each.type: each for each in conditions_of(status) if each.status == "True"}
+        pods = own_pods(context, self.pod_labels(resource))
+        over = self._over(conditions, pods, context, resource)
+        if over is not None:
+            return over
+        if "Suspended" in conditions or (_is_suspended(resource) and not _count(status, "active")):
+            return queued("Suspended")
+        stuck = never_starting(pods, context)
+        if stuck is not None:
+            return stuck
+        info = _at_work(status, pods)
+        return info if info.phase is Phase.RUNNING else info.with_reason(still_starting(pods, context))
+
+    def _over(
+        self, conditions: Mapping[str, Condition], pods: list[JSON], context: PluginContext, resource: JSON
+    ) -> PhaseInfo | None:
+        """Return what a Job is at that has come to an end, or is about to; None for any other."""
+        if "Complete" in conditions:
+            return replace(success(), occurred_at=self.get_completion_time(resource))
+        if "Failed" in conditions:
+            info = replace(_failure(conditions["Failed"]), occurred_at=self.get_completion_time(resource))
+            return explained(info, cause_of_failure(pods, context, latest=True))
+        if "FailureTarget" in conditions:  # it has failed, and still holds the room of the pods that are ended
+            return running(f"is failing, its pods are ended: {_words(conditions['FailureTarget'])}")
+        if "SuccessCriteriaMet" in conditions:
+            return running(f"is done, its pods are ended: {_words(conditions['SuccessCriteriaMet'])}")
+        return None
+
+    def get_properties(self) -> PluginProperties:
+        """Say how long names may be: pods add 6 characters, and one more number where they are indexed."""
+        return PluginProperties()
+
+    def is_terminal(self, resource: JSON) -> bool:
+        """Say whether the Job is complete or has failed."""
+        return _end(resource) is not None
+
+    def get_completion_time(self, resource: JSON) -> datetime | None:
+        """Return its completion time; a failed Job has none, but a condition."""
+        end = _end(resource)
+        return None if end is None else moment(mapping(resource.get("status")).get("completionTime")) or end.since
+
+    def pod_labels(self, resource: JSON) -> Mapping[str, str]:
+        """Return the labels that the Job's pods carry."""
+        metadata = mapping(resource.get("metadata"))
+        found = {
+            "batch.kubernetes.io/job-name": text(metadata.get("name")),
+            "batch.kubernetes.io/controller-uid": text(metadata.get("uid")),
+        }
+        return {name: value for name, value in found.items() if value}
+
+
+def job_spec(spec: JSON, path: str, task: TaskContext) -> JSON:
+    """Return a Job's spec with the platform's defaults in its pod template. Raises ``TaskSpecError``."""
+    template = pod_template_at(spec.get("template"), f"{path}.template", task)
+    template["spec"].setdefault("restartPolicy", "Never")  # a pod's own default, Always, is refused in a Job
+    return {**spec, "template": template}
+
+
+def _at_work(status: Mapping[str, Any], pods: list[JSON]) -> PhaseInfo:
+    """Return what a Job that is neither suspended nor over is at, by its counts."""
+    ended = _count(status, "succeeded") + _count(status, "failed")
+    if any(mapping(pod.get("status")).get("phase") == "Running" for pod in pods) or _count(status, "ready") or ended:
+        return running()
+    if _count(status, "active"):
+        return initializing("its pods are starting") if "ready" in status else running()
+    if status.get("startTime") is None:
+        return queued("job created")
+    return queued("its pods are not created yet")
+
+
+def _failure(condition: Condition) -> PhaseInfo:
+    """Return whose failure it is: the user's, unless the policy of the Job reacted to a disruption."""
+    message = _words(condition)
+    if condition.reason == "PodFailurePolicy":
+        if _DISRUPTED in condition.message:
+            return failed(condition.reason, message, kind=ErrorKind.SYSTEM, retryable=True)
+        return failed(condition.reason, message)  # its user said that this failure can't be mended by trying again
+    return failed(condition.reason or "JobFailed", message, retryable=True)
+
+
+def _words(condition: Condition) -> str:
+    return ": ".join(filter(None, (condition.reason, condition.message)))
+
+
+def _end(resource: JSON) -> Condition | None:
+    conditions = conditions_of(mapping(resource.get("status")))
+    return next((each for each in conditions if each.type in _ENDS and each.status == "True"), None)
+
+
+def _is_suspended(resource: JSON) -> bool:
+    return mapping(resource.get("spec")).get("suspend") is True
+
+
+def _count(status: Mapping[str, Any], key: str) -> int:
+    value = status.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+entry = PluginEntry("job", ("job",), JOB, JobPlugin())

@@ -1,0 +1,182 @@
+"""The plugin for JobSets, Flyte's ``clustered-task``: the task's ``template`` is the JobSet.
+
+What a JobSet's status says is in ``pkg/controllers/jobset_controller.go`` and ``failure_policy.go`` of
+sigs.k8s.io/jobset v0.12.0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from backoff_ctrl.k8s.plugins.phases import ErrorKind, PhaseInfo, failed, initializing, queued, running, success
+from backoff_ctrl.k8s.plugins.pods.reading import conditions_of, mapping, mappings, text
+from backoff_ctrl.k8s.plugins.protocol import Kind, PluginEntry, PluginProperties, TaskSpecError
+from backoff_ctrl.k8s.plugins.related import cause_of_failure, explained, never_starting, own_pods, still_starting
+from backoff_ctrl.k8s.plugins.templates import TEMPLATE, object_of
+
+from .job import job_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from backoff_ctrl.k8s.plugins.pods.reading import Condition
+    from backoff_ctrl.k8s.plugins.protocol import JSON, PluginContext, TaskContext, TaskMetadata
+
+JOB_SET: Final = Kind("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets")
+HOST_MAINTENANCE: Final = "HostMaintenance"
+"""The code of a JobSet that failed since the platform ended one of its pods."""
+_COUNTS: Final = ("ready", "active", "succeeded", "failed")
+_NAME_MAX: Final = 35
+_POD_NAME_MAX: Final = 63
+_POD_SUFFIX: Final = 6
+"""What a Job adds to the names of its pods: a dash, and five characters at random."""
+
+
+class JobSetPlugin:
+    """Runs a JobSet: several Jobs that compute together, and are restarted together."""
+
+    def build_identity_resource(self, task: TaskMetadata) -> JSON:
+        """Return ``apiVersion`` and ``kind``."""
+        del task
+        return {"apiVersion": JOB_SET.api_version, "kind": JOB_SET.kind}
+
+    def build_resource(self, task: TaskContext) -> JSON:
+        """Return the task's JobSet with the platform's defaults in the pod templates of its Jobs."""
+        made = object_of(task, JOB_SET)
+        listed, at = made["spec"].get("replicatedJobs"), f"{TEMPLATE}.spec.replicatedJobs"
+        if not isinstance(listed, list) or not listed:
+            raise TaskSpecError(at, "must list at least one replicated job")
+        length = min(len(task.metadata.generated_name), _NAME_MAX)
+        for index, replicated in enumerate(listed):
+            place = f"{at}[{index}]"
+            template = replicated.get("template") if isinstance(replicated, dict) else None
+            if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+                raise TaskSpecError(f"{place}.template.spec", "must be an object: the spec of a Job")
+            _check_names(replicated, place, length)
+            replicated["template"] = {**template, "spec": job_spec(template["spec"], f"{place}.template.spec", task)}
+        return made
+
+    def get_task_phase(self, context: PluginContext, resource: JSON) -> PhaseInfo:
+        """Say what the JobSet's conditions mean, and what its pods tell beside them.
+
+        A condition that is not known doesn't change that it runs: new operators have new ones.
+        """
+        status = mapping(resource.get("status"))
+        conditions = {each.type: each for each in conditions_of(status) if each.status == "True"}
+        pods = own_pods(context, self.pod_labels(resource))
+        return (
+            _over(conditions, pods, context)
+            or never_starting(pods, context)
+            or _at_work(resource, pods, context, known=bool(conditions), restarting="RestartingJobSet" in conditions)
+        )
+
+    def get_properties(self) -> PluginProperties:
+        """Say how long names may be: those of its Jobs and their pods are longer."""
+        return PluginProperties(generated_name_max_length=_NAME_MAX)
+
+    def is_terminal(self, resource: JSON) -> bool:
+        """Say whether the JobSet is complete or has failed."""
+        return _end(resource) is not None
+
+    def get_completion_time(self, resource: JSON) -> datetime | None:
+        """Return since when it has been complete, or failed."""
+        end = _end(resource)
+        return None if end is None else end.since
+
+    def pod_labels(self, resource: JSON) -> Mapping[str, str]:
+        """Return the labels that the pods of its Jobs carry."""
+        metadata = mapping(resource.get("metadata"))
+        found = {
+            "jobset.sigs.k8s.io/jobset-name": text(metadata.get("name")),
+            "jobset.sigs.k8s.io/jobset-uid": text(metadata.get("uid")),
+        }
+        return {name: value for name, value in found.items() if value}
+
+
+def _over(conditions: Mapping[str, Condition], pods: list[JSON], context: PluginContext) -> PhaseInfo | None:
+    """Return what a JobSet is at that has come to an end, or is suspended; None for any other."""
+    if "Completed" in conditions:
+        return replace(success(), occurred_at=conditions["Completed"].since)
+    if "Failed" in conditions:
+        info = _failure(conditions["Failed"])
+        return _by_host(explained(info, cause_of_failure(pods, context, latest=False)))
+    if "Suspended" in conditions:
+        return replace(queued("Suspended"), occurred_at=conditions["Suspended"].since)
+    return None
+
+
+def _at_work(resource: JSON, pods: list[JSON], context: PluginContext, *, known: bool, restarting: bool) -> PhaseInfo:
+    """Return what a JobSet is at that is not over. ``known``: one of its conditions is True."""
+    status = mapping(resource.get("status"))
+    restarts = _number(status.get("restarts"))
+    if restarting:
+        return running(f"restart in progress (attempt {restarts})")
+    if known or _has_started(status):
+        return _lost(resource, pods, context) or running(f"running (restart attempt {restarts})")
+    if mapping(resource.get("spec")).get("suspend") is True:
+        return queued("Suspended")
+    return initializing("pods scheduling / DNS resolving").with_reason(still_starting(pods, context))
+
+
+def _failure(condition: Condition) -> PhaseInfo:
+    message = condition.message or condition.reason
+    info = failed(condition.reason or "JobSetFailed", message, retryable=True)
+    return replace(info, occurred_at=condition.since)
+
+
+def _by_host(info: PhaseInfo) -> PhaseInfo:
+    """Name the platform's failures as Flyte does, and free what such a JobSet still holds."""
+    if info.error is None or info.error.kind is not ErrorKind.SYSTEM:
+        return info
+    return replace(info, error=replace(info.error, code=HOST_MAINTENANCE), cleanup_on_failure=True)
+
+
+def _lost(resource: JSON, pods: list[JSON], context: PluginContext) -> PhaseInfo | None:
+    """Return the failure of a pod where a Job has failed and no restart is left: the JobSet fails in a moment."""
+    status = mapping(resource.get("status"))
+    policy = mapping(mapping(resource.get("spec")).get("failurePolicy"))
+    spent = _number(status.get("restarts")) >= _number(policy.get("maxRestarts"))
+    if not spent or policy.get("rules") or not any(_number(each.get("failed")) for each in _jobs(status)):
+        return None
+    cause = cause_of_failure(pods, context, latest=False)
+    return replace(_by_host(cause), cleanup_on_failure=True) if cause else None
+
+
+def _has_started(status: Mapping[str, Any]) -> bool:
+    """Whether a pod of it has been there: one of its Jobs counts one, or it was restarted."""
+    counted = any(_number(each.get(key)) for each in _jobs(status) for key in _COUNTS)
+    return counted or _number(status.get("restarts")) > 0
+
+
+def _check_names(replicated: JSON, place: str, length: int) -> None:
+    """Refuse names of pods that Kubernetes would refuse, when it is too late."""
+    name, spec = replicated.get("name"), replicated["template"]["spec"]
+    if not isinstance(name, str) or not name:
+        raise TaskSpecError(f"{place}.name", "must be the name of the replicated job")
+    last = max(_number(replicated.get("replicas", 1)) - 1, 0)
+    index = f"-{max(_number(spec.get('completions', 1)) - 1, 0)}"
+    longest = length + len(f"-{name}-{last}{index}") + _POD_SUFFIX
+    if longest > _POD_NAME_MAX:
+        raise TaskSpecError(
+            f"{place}.name",
+            f"pods of {name!r} would have names of {longest} characters, and {_POD_NAME_MAX} are possible: use a "
+            f"name that is {longest - _POD_NAME_MAX} shorter",
+        )
+
+
+def _jobs(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return mappings(status.get("replicatedJobsStatus"))
+
+
+def _end(resource: JSON) -> Condition | None:
+    conditions = [each for each in conditions_of(mapping(resource.get("status"))) if each.status == "True"]
+    return next((each for kind in ("Completed", "Failed") for each in conditions if each.type == kind), None)
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+entry = PluginEntry("jobset", ("jobset", "clustered-task"), JOB_SET, JobSetPlugin())

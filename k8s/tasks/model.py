@@ -1,0 +1,191 @@
+"""The Task as people write it: the YAML of today is the custom resource of tomorrow, and these shapes are its schema.
+
+Whatever is Kubernetes JSON (a container, a pod's spec, an object of any kind) stays as it is: the plugin and the API
+server check it. All else is checked here, field by field.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+API_VERSION: Final = "backoff-ctrl.dev/v1alpha1"
+KIND: Final = "Task"
+NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+NAMESPACE: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+DURATION: Final = r"^([0-9]+h)?([0-9]+m)?([0-9]+s)?$"
+RETRIES_MAX: Final = 1000
+NEEDS_MAX: Final = 1000
+JSON = dict[str, Any]
+
+
+class Shape(BaseModel):
+    """A part of a task: an unknown key is refused, nothing is converted, nothing changes once it is read."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", strict=True, frozen=True)
+
+
+def seconds_of(duration: str) -> int:
+    """Return the seconds of a duration such as ``1h30m``. Raises ``ValueError``."""
+    if not duration or not (found := re.fullmatch(DURATION, duration)):
+        raise ValueError('write a duration such as "90s", "15m" or "1h30m"')
+    hours, minutes, seconds = (int(part[:-1]) if part else 0 for part in found.groups())
+    return 3600 * hours + 60 * minutes + seconds
+
+
+def _duration(text: str) -> str:
+    if not seconds_of(text):
+        raise ValueError("a time of 0 would end the task at once: leave it out to wait as long as it takes")
+    return text
+
+
+class Metadata(Shape):
+    """How the task is called, and what its objects are labelled and annotated with."""
+
+    name: str = Field(pattern=NAME, max_length=253, description="Unique in its namespace.")
+    namespace: str | None = Field(
+        default=None, pattern=NAMESPACE, max_length=63, description="Where its objects are made."
+    )
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+
+
+class Retries(Shape):
+    """How many further attempts there are after failures: those of the user's own, and those of the platform."""
+
+    user: int = Field(default=0, ge=0, le=RETRIES_MAX)
+    system: int = Field(default=3, ge=0, le=RETRIES_MAX)
+
+
+class TaskSpec(Shape):
+    """What is to run. Which of ``container``, ``podTemplate`` and ``template`` is read depends on the type."""
+
+    type: str = Field(min_length=1, max_length=253, description="The task type: it chooses the plugin.")
+    container: JSON | None = Field(default=None, description="A Kubernetes container; for the type container.")
+    pod_template: JSON | None = Field(
+        default=None, description="metadata and spec of a pod; for the types pod and sidecar."
+    )
+    primary_container: str | None = Field(
+        default=None, description="Whose end is the end of the task, in a podTemplate."
+    )
+    template: JSON | None = Field(default=None, description="The object itself: a Job, a JobSet, any custom resource.")
+    resources: JSON | None = Field(default=None, description="requests and limits, in place of those of the container.")
+    env: list[JSON] | None = Field(default=None, description="Variables added to the container's own.")
+    retries: Retries = Retries()
+    interruptible: bool = Field(default=False, description="Whether it may run on nodes that are taken away.")
+    priority: int = Field(
+        default=0, ge=-(2**31), lt=2**31, description="Its place in the line for quota; higher goes first."
+    )
+    timeout: Annotated[str, AfterValidator(_duration)] | None = Field(
+        default=None,
+        description="How long an attempt waits for quota at most, such as 1h30m; null: as long as it takes.",
+    )
+    project: str = Field(default="", max_length=253)
+    domain: str = Field(default="", max_length=253)
+    service_account: str = Field(default="", max_length=253)
+    needs: list[Annotated[str, Field(pattern=NAME, max_length=253)]] = Field(
+        default_factory=list,
+        max_length=NEEDS_MAX,
+        description="Tasks of the same namespace that have to succeed first.",
+    )
+    abort: bool = Field(default=False, description="The wish that it ends. It can't be taken back.")
+
+
+class ObjectReference(Shape):
+    """The object of the present attempt."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str = ""
+
+
+class WaitStatus(Shape):
+    """What a task in ``WaitingForResources`` waits for. Amounts are Quantities, times RFC 3339."""
+
+    reason: str
+    quota: str = ""
+    resource: str = ""
+    asked: str = "0"
+    left: str = "0"
+    limited: str = "0"
+    place: int = 1
+    next_probe_at: str | None = None
+    estimated_at: str | None = None
+
+
+class Event(Shape):
+    """One entry of the history: a phase that the task came into."""
+
+    phase: str
+    at: str
+    attempt: int
+    reason: str = ""
+    code: str | None = None
+    kind: Literal["USER", "SYSTEM"] | None = None
+
+
+class Log(Shape):
+    """Where a log is found."""
+
+    name: str
+    uri: str
+
+
+class Told(Shape):
+    """One thing that the cluster told of the object."""
+
+    text: str
+    at: str
+
+
+class Retried(Shape):
+    """Retries taken so far, by whose failure it was."""
+
+    user: int = 0
+    system: int = 0
+
+
+class TaskStatus(Shape):
+    """How it goes. Written by the reconciler alone."""
+
+    phase: str = "NotReady"
+    version: int = 0
+    reason: str = "no manager has seen it yet"
+    code: str | None = None
+    kind: Literal["USER", "SYSTEM"] | None = None
+    attempt: int = 0
+    plugin: str | None = None
+    object: ObjectReference | None = None
+    wait: WaitStatus | None = None
+    retried: Retried = Field(default_factory=Retried)
+    next_attempt_at: str | None = None
+    plugin_state: JSON | None = None
+    created_at: str = ""
+    since: str = Field(default="", description="When it came into this phase.")
+    ended_at: str | None = None
+    cleaned: bool = Field(
+        default=True, description="False while an attempt has ended whose object is still to be let go."
+    )
+    logs: list[Log] = Field(default_factory=list)
+    reasons: list[Told] = Field(default_factory=list)
+    history: list[Event] = Field(default_factory=list)
+    custom: JSON = Field(default_factory=dict)
+
+
+class Task(Shape):
+    """A task as it is written to a file. ``status`` is for reading: in what is created it is refused."""
+
+    api_version: Literal["backoff-ctrl.dev/v1alpha1"]
+    kind: Literal["Task"]
+    metadata: Metadata
+    spec: TaskSpec
+    status: TaskStatus | None = None
+
+
+def schema() -> JSON:
+    """Return the JSON schema of a task."""
+    return Task.model_json_schema(by_alias=True)

@@ -1,0 +1,113 @@
+"""Reads tasks from manifests. An error names the field and says what would be right; nothing is guessed."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
+
+from .model import API_VERSION, JSON, KIND, Task
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pydantic_core import ErrorDetails
+
+_PATTERNS: Final = {
+    "name": "write lower-case letters, digits, - and ., beginning and ending with a letter or digit",
+    "namespace": "write lower-case letters, digits and -, beginning and ending with a letter or digit",
+    "needs": "write the name of a task",
+}
+_KINDS: Final = {
+    "bool_type": "write true or false",
+    "int_type": "write a whole number",
+    "string_type": "write a text (in quotes where YAML would read something else)",
+    "dict_type": "write an object",
+    "list_type": "write a list",
+    "missing": "it has to be there",
+}
+
+
+def read_task(manifest: Mapping[str, Any], namespace: str = "default") -> Task:
+    """Return the task that a manifest describes; ``namespace`` is for one that names none. Raises ``TaskSpecError``."""
+    if manifest.get("apiVersion") != API_VERSION or manifest.get("kind") != KIND:
+        found = f"{manifest.get('apiVersion')} {manifest.get('kind')}"
+        raise TaskSpecError("apiVersion", f"this is {found[:100]}, not {API_VERSION} {KIND}: wrap it in a Task")
+    if manifest.get("status") is not None:
+        raise TaskSpecError("status", "the manager alone writes it: leave it out")
+    try:
+        task = Task.model_validate(manifest)
+    except ValidationError as error:
+        raise _told(error.errors(include_url=False)[0]) from None
+    if task.metadata.namespace is None:
+        task = task.model_copy(update={"metadata": task.metadata.model_copy(update={"namespace": namespace})})
+    if task.metadata.name in task.spec.needs:
+        raise TaskSpecError("spec.needs", f"{task.metadata.name} would wait for itself: take it out")
+    if doubled := {each for each in task.spec.needs if task.spec.needs.count(each) > 1}:
+        raise TaskSpecError("spec.needs", f"{min(doubled)} is named twice: name it once")
+    return task
+
+
+def spec_json(task: Task) -> JSON:
+    """Return the spec as JSON in its one form: defaults left out, ``abort`` too, so that equal specs are equal."""
+    return task.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"abort"})
+
+
+def metadata_json(task: Task) -> JSON:
+    """Return labels and annotations as JSON."""
+    return task.metadata.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"name", "namespace"})
+
+
+def difference(old: Any, new: Any, path: str = "spec") -> str:
+    """Return the path of the first field that differs, with both values; empty: they are equal."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted(old.keys() | new.keys()):
+            if found := difference(old.get(key), new.get(key), f"{path}.{key}"):
+                return found
+        return ""
+    return "" if old == new else f"{path} is {_shown(old)} there and {_shown(new)} here"
+
+
+def _told(error: ErrorDetails) -> TaskSpecError:
+    """Return one error of pydantic in words of ours."""
+    place = list(error["loc"])
+    path = _path(place)
+    kind, told = error["type"], error["msg"].removeprefix("Value error, ")
+    if kind == "extra_forbidden":
+        known = _known(place[:-1])
+        near = get_close_matches(str(place[-1]), known, 1)
+        hint = f"did you mean {near[0]}?" if near else f"here are: {', '.join(known)}"
+        return TaskSpecError(path, f"unknown; {hint}")
+    if kind == "string_pattern_mismatch":
+        field = next((part for part in reversed(place) if isinstance(part, str)), "")
+        return TaskSpecError(path, f"{_shown(error['input'])} can't be used: {_PATTERNS.get(field, told)}")
+    if kind == "missing":
+        return TaskSpecError(path, _KINDS[kind])
+    right = _KINDS.get(kind, told[:1].lower() + told[1:])
+    return TaskSpecError(path, f"{_shown(error['input'])} can't be used: {right}")
+
+
+def _path(place: Sequence[str | int]) -> str:
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+    return text.removeprefix(".")
+
+
+def _known(place: Sequence[str | int]) -> list[str]:
+    """Return the keys that the object at this place may have."""
+    shape: type[BaseModel] = Task
+    for part in place:
+        for name, field in shape.model_fields.items():
+            if part in (name, field.alias) and isinstance(field.annotation, type):
+                shape = field.annotation
+    return [field.alias or name for name, field in shape.model_fields.items() if name != "status"]
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "not set"
+    text = value if isinstance(value, str) else repr(value)
+    text = text if text.isprintable() else ascii(text)
+    return f'"{text}"' if len(text) <= 60 else f'"{text[:57]}..."'

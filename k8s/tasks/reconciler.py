@@ -1,0 +1,299 @@
+"""The one reconciler of a store: steps of many tasks side by side, of each task one at a time.
+
+It alone writes status. What people wish it reads from the store; what happens in the cluster wakes a task by its key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import Counter, defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from .counts import Counts
+from .progress import REASON_MAX
+from .queue import KeyedQueue
+from .stepping import ENDED, OVER, Step, Stepper
+from .store import PAGE, AbsentError, BrokenStoreError, ConflictError, LeaseLostError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
+
+    from .executing import Executor, Key
+    from .model import TaskStatus
+    from .store import Change, Store, Stored
+
+log = logging.getLogger(__name__)
+
+WORKERS: Final = 32
+"""Steps under way at a time."""
+WRITE_PAUSE: Final = 1.0
+"""Seconds between two writes of one task's status, where neither its phase nor what it stands for has changed."""
+ERROR_BASE: Final = 0.5
+ERROR_CAP: Final = 60.0
+STORE_PAUSE: Final = 1.0
+"""Seconds until a status is written again that the store could not take: its disk may be full."""
+
+
+class Reconciler:
+    """Carries out the tasks of a store."""
+
+    def __init__(
+        self,
+        store: Store,
+        executor: Executor,
+        config: Callable[[], K8sPluginConfig],
+        *,
+        clock: Callable[[], float] = time.time,
+        rng: random.Random | None = None,
+        only: Collection[str] | None = None,
+    ) -> None:
+        """``clock`` returns Unix time; ``only`` these uids are carried out, None: all."""
+        self._store = store
+        self._executor = executor
+        self._config = config
+        self._clock = clock
+        self._rng = rng or random.Random()
+        self._only = only
+        self._queue = KeyedQueue()
+        self._tasks: dict[str, Stored] = {}
+        self._names: dict[tuple[str, str], str] = {}
+        self._needed: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self._errors: dict[str, int] = {}
+        self._written: dict[str, float] = {}
+        self._unwritten: set[str] = set()
+        self.counts = Counts()
+        self.trouble = ""
+        """What keeps statuses from being written now; empty: nothing does."""
+
+    def wake(self, key: Key) -> None:
+        """There is news of an attempt: have its task's step come. To be called on the event loop."""
+        uid, attempt = key
+        task = self._tasks.get(uid)
+        if task is not None and task.status.attempt == attempt:
+            self._queue.add(uid)
+
+    def phases(self) -> Counter[str]:
+        """Return how many unfinished tasks are in each phase."""
+        return Counter(task.status.phase for task in self._tasks.values())
+
+    @property
+    def unfinished(self) -> int:
+        """How many tasks it has in hand."""
+        return len(self._tasks)
+
+    async def run(self) -> None:
+        """Carry out until cancelled. Raises ``BrokenStoreError`` and ``LeaseLostError``: then it must not go on."""
+        self._stepper = Stepper(self._executor, await self._store.identity(), self._config, self._clock, self._rng)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._follow())
+                for _ in range(WORKERS):
+                    group.create_task(self._work())
+        except* StoreError as group:
+            raise group.exceptions[0] from None
+        finally:
+            self._queue.close()
+
+    async def _follow(self) -> None:
+        """Take in all that is unfinished, then what people wish from now on."""
+        since = await self._store.revision()
+        after = 0
+        while page := await self._store.list(after, PAGE, unfinished=True):
+            after = page[-1].number
+            for task in page:
+                self._take_in(task)
+        while True:
+            try:
+                async for changes in self._store.watch(since, wishes=True):
+                    for change in changes:
+                        self._heed(change)
+                        since = change.revision
+            except (BrokenStoreError, LeaseLostError):
+                raise
+            except StoreError as error:
+                log.warning("wishes can't be read now: %s", error)
+                await asyncio.sleep(STORE_PAUSE)
+
+    def _heed(self, change: Change) -> None:
+        task = change.task
+        if task is None or not task.open:
+            return
+        known = self._tasks.get(task.uid)
+        if known is None:
+            self._take_in(task)
+        elif task.abort and not known.abort:  # its status is ours: the store's may be older
+            self._tasks[task.uid] = replace(known, abort=True)
+            self._queue.add(task.uid)
+
+    def _take_in(self, task: Stored) -> None:
+        if task.uid in self._tasks or (self._only is not None and task.uid not in self._only):
+            return
+        self._tasks[task.uid] = task
+        self._names[task.namespace, task.name] = task.uid
+        for need in task.needs:
+            self._needed[task.namespace, need].add(task.uid)
+        self._queue.add(task.uid)
+        self._tell_dependants(task)
+
+    def _tell_dependants(self, task: Stored) -> None:
+        for uid in self._needed.get((task.namespace, task.name), ()):
+            self._queue.add(uid)
+
+    async def _work(self) -> None:
+        while True:
+            uid = await self._queue.take()
+            try:
+                await self._turn(uid)
+            finally:
+                self._queue.done(uid)
+
+    async def _turn(self, uid: str) -> None:
+        """Make one step of a task and write what it came to."""
+        task = self._tasks.get(uid)
+        if task is None:
+            return
+        begun = time.perf_counter()
+        try:
+            step = await self._stepper.step(task, await self._found(task))
+        except (BrokenStoreError, LeaseLostError):
+            raise
+        except Exception as error:  # noqa: BLE001 - of one task; the others go on
+            await self._failed(task, error)
+            return
+        finally:
+            self.counts.step(time.perf_counter() - begun)
+        self._errors.pop(uid, None)
+        await self._keep(task, step)
+
+    async def _found(self, task: Stored) -> dict[str, TaskStatus | None]:
+        """Return the status of each task that this one needs, where that still matters."""
+        if task.status.attempt or task.status.plugin_state is not None:
+            return {}
+        found: dict[str, TaskStatus | None] = {}
+        for name in task.needs:
+            uid = self._names.get((task.namespace, name))
+            if uid is not None:
+                found[name] = self._tasks[uid].status
+                continue
+            try:
+                found[name] = (await self._store.get(task.namespace, name)).status
+            except AbsentError:
+                found[name] = None
+        return found
+
+    async def _failed(self, task: Stored, error: Exception) -> None:
+        """A step raised an error: it is due again, later and later."""
+        times = self._errors.get(task.uid, 0) + 1
+        self._errors[task.uid] = times
+        self.counts.errors += 1
+        said = str(error) or repr(error)
+        delay = self._rng.uniform(0.5, 1) * min(ERROR_CAP, ERROR_BASE * 2 ** min(times, 30))
+        label = f"{task.namespace}/{task.name}"
+        if times == 1 or times & (times - 1) == 0:
+            log.warning("a step of task %s failed and comes again in %.1f s: %s", label, delay, said)
+        if times == 1 or task.status.phase in ENDED:  # it may pass, and how an attempt ended stays said
+            self._queue.add(task.uid, delay)
+            return
+        told = f"tried {times} times, and will be again: {said}"
+        await self._keep(task, Step(task.status.model_copy(update={"reason": told[:REASON_MAX]}), delay))
+
+    async def _keep(self, task: Stored, step: Step) -> None:
+        """Write the status of a step, now or, if little has changed, with the next one."""
+        uid, old = task.uid, task.status
+        task = self._tasks[uid]  # its wish to end may have come meanwhile
+        if step.status != old or not step.open or uid in self._unwritten:
+            wait = self._held_back(uid, old, step)
+            if wait > 0:
+                self.counts.held_back += 1
+                self._tasks[uid] = task.with_status(step.status, task.version)
+                self._unwritten.add(uid)
+                self._queue.add(uid, wait)
+                return
+            if not await self._write(task, step):
+                return
+            self._count(old, step)
+        task = self._tasks[uid]
+        if not step.open:
+            self._let_go(task)
+        elif step.again is not None:
+            self._queue.add(uid, step.again)
+        if step.status.phase != old.phase:
+            self._tell_dependants(task)
+
+    def _held_back(self, uid: str, old: TaskStatus, step: Step) -> float:
+        """Return in how many seconds this may be written; 0: at once."""
+        new = step.status
+        same = (
+            step.open
+            and (new.phase, new.attempt, new.cleaned, new.next_attempt_at, new.object)
+            == (old.phase, old.attempt, old.cleaned, old.next_attempt_at, old.object)
+            and _stage(new) == _stage(old)
+        )
+        return self._written.get(uid, 0.0) + WRITE_PAUSE - time.monotonic() if same else 0.0
+
+    async def _write(self, task: Stored, step: Step) -> bool:
+        """Write until the store takes it. False: the task is not ours to write any more, or was read anew."""
+        while True:
+            try:
+                version = await self._store.set_status(task.uid, task.version, step.status, open_=step.open)
+            except (BrokenStoreError, LeaseLostError):
+                raise
+            except ConflictError:
+                await self._read_anew(task)
+                return False
+            except StoreError as error:
+                if not self.trouble:
+                    log.error("%s", error)  # noqa: TRY400 - a sentence for people
+                self.trouble = str(error)
+                await asyncio.sleep(STORE_PAUSE)
+            else:
+                self.trouble = ""
+                self.counts.writes += 1
+                self._written[task.uid] = time.monotonic()
+                self._unwritten.discard(task.uid)
+                self._tasks[task.uid] = self._tasks[task.uid].with_status(step.status, version)
+                return True
+
+    async def _read_anew(self, task: Stored) -> None:
+        """Somebody else has written this status, or the task is gone: what the store has counts."""
+        try:
+            found = await self._store.get(task.namespace, task.name)
+        except AbsentError:
+            found = None
+        if found is None or found.uid != task.uid or not found.open:
+            self._let_go(task)
+            return
+        self._tasks[task.uid] = found
+        self._queue.add(task.uid)
+
+    def _let_go(self, task: Stored) -> None:
+        self._tell_dependants(task)
+        del self._tasks[task.uid]
+        self._names.pop((task.namespace, task.name), None)
+        for need in task.needs:
+            self._needed[task.namespace, need].discard(task.uid)
+            if not self._needed[task.namespace, need]:
+                del self._needed[task.namespace, need]
+        self._errors.pop(task.uid, None)
+        self._written.pop(task.uid, None)
+        self._unwritten.discard(task.uid)
+        self._queue.forget(task.uid)
+
+    def _count(self, old: TaskStatus, step: Step) -> None:
+        new = step.status
+        if new.phase != old.phase and new.code is not None:
+            self.counts.failures[new.kind or "", new.code] += 1
+        if new.attempt > old.attempt:
+            self.counts.retries[old.kind or ""] += 1
+        if not step.open and new.phase in OVER:
+            self.counts.ended[new.phase] += 1
+
+
+def _stage(status: TaskStatus) -> object:
+    return None if status.plugin_state is None else status.plugin_state.get("stage", "")

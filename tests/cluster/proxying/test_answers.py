@@ -1,0 +1,141 @@
+"""`--answer wait|error|quota` on a real API server: the bytes that a caller gets, and what client-go makes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.cluster.proxying.sidecar import proxy
+from tests.cluster.quotas.quota_room import Room, pod
+
+if TYPE_CHECKING:
+    import ssl
+    from pathlib import Path
+
+    from tests.cluster.control_plane.go_programs import GoPrograms
+    from tests.cluster.control_plane.servers import Server
+    from tests.cluster.talking import Api
+
+HOLD, HOLD_TOTAL = 1.0, 2.5
+HOLDS: Final = ("--hold", str(HOLD), "--hold-total", str(HOLD_TOTAL))
+CAUSES: Final = (
+    '"causes":[{"reason":"quota","message":"q","field":"quota"},'
+    '{"reason":"quota","message":"limits.memory","field":"resource"},'
+    '{"reason":"quota","message":"600Mi","field":"asked"},{"reason":"quota","message":"424Mi","field":"left"},'
+    '{"reason":"quota","message":"%d","field":"place"}],"retryAfterSeconds":1}'
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer as it came: its code, its headers by their lower-case names, and its body."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+async def _asked(url: str, token: str, namespace: str, body: Any, tls: ssl.SSLContext | None = None) -> Answer:
+    """Create a pod over a connection of its own."""
+    host, port = url.rpartition("/")[2].split(":")
+    reader, writer = await asyncio.open_connection(host, int(port), ssl=tls)
+    content = json.dumps(body).encode()
+    head = f"POST /api/v1/namespaces/{namespace}/pods HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\nConnection: close\r\n\r\n"
+    writer.write(head.encode() + content)
+    async with asyncio.timeout(60):
+        raw = await reader.read()
+    writer.close()
+    head, _, text = raw.decode().partition("\r\n\r\n")
+    status, *lines = head.split("\r\n")
+    headers = dict(line.split(": ", 1) for line in lines)
+    return Answer(int(status.split()[1]), {name.lower(): value for name, value in headers.items()}, text.encode())
+
+
+async def _full(room: Room) -> Any:
+    """Fill a quota in two of its three resources; return a pod that waits for both."""
+    await room.quota("q", {"limits.memory": "1Gi", "pods": "1", "requests.cpu": "4"})
+    amounts = {"limits": {"memory": "600Mi", "cpu": "1"}, "requests": {"cpu": "600m"}}
+    await room.create("pods", pod("first", **amounts))
+    return pod("second", **amounts)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("user", ["creator", "learner"])
+async def test_with_quota_the_refusal_is_that_of_the_server(
+    user: str, kubernetes: Server, real_api: Api, real_namespace: str, tmp_path: Path
+) -> None:
+    """Byte for byte. The creator's create was never sent; the learner's was, so that all headers are the server's."""
+    room = Room(real_api, real_namespace)
+    waiting, token = await _full(room), kubernetes.token(user)
+    direct = await _asked(kubernetes.url, token, real_namespace, waiting, kubernetes.ssl())
+    assert direct.status == 403
+    async with proxy(kubernetes.kubeconfig(user), tmp_path, *HOLDS, "--answer=quota") as running:
+        got = await _asked(running.url, token, real_namespace, waiting)
+        assert (got.status, got.body) == (direct.status, direct.body)
+        own = {"content-type", "cache-control", "content-length", "connection"}
+        same = own if user == "creator" else {*direct.headers}
+        assert {*got.headers} == same
+        varies = {"audit-id", "date", "connection"}
+        assert {name: got.headers[name] for name in same - varies} == {
+            name: direct.headers[name] for name in same - varies
+        }
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("answer", ["wait", "error"])
+async def test_otherwise_it_is_told_what_it_waits_for(
+    answer: str, kubernetes: Server, real_api: Api, real_namespace: str, tmp_path: Path
+) -> None:
+    """429, with ``Retry-After`` until the time for all its holds is over, or never."""
+    room = Room(real_api, real_namespace)
+    waiting, token = await _full(room), kubernetes.token("creator")
+    async with proxy(kubernetes.kubeconfig("creator"), tmp_path, *HOLDS, f"--answer={answer}") as running:
+        for again in (True, True, False):
+            got = await _asked(running.url, token, real_namespace, waiting)
+            status = json.loads(got.body)
+            assert (got.status, got.headers.get("retry-after")) == (429, "1" if answer == "wait" and again else None)
+            assert got.headers["content-type"] == "application/json"
+            assert (status["kind"], status["code"], status["reason"]) == ("Status", 429, "TooManyRequests")
+            assert re.fullmatch(
+                r'pods "second" was held for \d s and is not created: quota: asks limits.memory=600Mi, 424Mi left in '
+                r"quota q; place 1 in line; send it again",
+                status["message"],
+            )
+            assert got.body.endswith((CAUSES % 1 + ',"code":429}\n').encode())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("answer", ["wait", "error", "quota"])
+async def test_client_go_acts_on_each(
+    answer: str,
+    kubernetes: Server,
+    real_api: Api,
+    real_namespace: str,
+    creators: GoPrograms,
+    tmp_path: Path,
+) -> None:
+    """``wait``: one call comes again by itself until all holds are over. Else it returns after one hold."""
+    await _full(Room(real_api, real_namespace))
+    options = (*HOLDS, f"--answer={answer}", "--use-own-credentials")
+    async with proxy(kubernetes.kubeconfig("creator"), tmp_path, *options) as running:
+        program = await asyncio.create_subprocess_exec(
+            *(creators.path("creator"), "--kubeconfig", running.kubeconfig("unused"), "--namespace", real_namespace),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        out, _ = await program.communicate()
+    (failed,) = [said for line in out.splitlines() if (said := json.loads(line))["what"] == "failed"]
+    assert failed["code"] == (403 if answer == "quota" else 429)
+    if answer == "wait":
+        assert failed["took"] >= HOLD_TOTAL + 2, "two pauses as long as Retry-After"
+    else:
+        assert HOLD <= failed["took"] < HOLD_TOTAL
+    assert failed["reason"] == ("Forbidden" if answer == "quota" else "TooManyRequests")
+    assert failed.get("retry_after") == (None if answer == "quota" else 1)
+    assert ("exceeded quota: q, requested: pods=1" in failed["message"]) is (answer == "quota")

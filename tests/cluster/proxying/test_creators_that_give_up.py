@@ -1,0 +1,101 @@
+"""Creators that give up a request after a while and come again, on a real API server: their place waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+import pytest
+
+from tests.cluster.proxying.sidecar import proxy
+from tests.cluster.quotas.quota_room import Room, pod
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cluster.control_plane.servers import Server
+    from tests.cluster.talking import Api
+
+PATIENCE: Final = {"ten": 10.0, "short": 1.5, "long": 100.0}
+"""Seconds after which each creator gives up a request: fabric8 does so after 10."""
+_REFUSED: Final = re.compile(
+    r'^apiserver_request_total\{code="403",.*resource="pods",.*verb="POST".*\} (\d+)', re.MULTILINE
+)
+
+
+@dataclass
+class Creators:
+    """Creators that send their create anew as often as they give up."""
+
+    url: str
+    token: str
+    gave_up: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PATIENCE, 0))
+    order: list[str] = field(default_factory=list)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def create(self, name: str) -> None:
+        """Ask for a pod until it is there."""
+        headers, patience = {"Authorization": f"Bearer {self.token}"}, aiohttp.ClientTimeout(total=PATIENCE[name])
+        async with aiohttp.ClientSession(headers=headers, timeout=patience) as session:
+            while True:
+                try:
+                    async with session.post(self.url, json=pod("", generateName=f"{name}-")) as answer:
+                        assert answer.status == 201, await answer.text()
+                        break
+                except TimeoutError:
+                    self.gave_up[name] += 1
+                    self.news.set()
+        self.order.append(name)
+
+    async def until_given_up(self, name: str) -> None:
+        """Wait until a creator has given up once, and the next time begins."""
+        while not self.gave_up[name]:
+            self.news.clear()
+            await self.news.wait()
+
+
+@pytest.mark.long
+async def test_all_get_in_in_order_with_one_object_each(
+    kubernetes: Server, real_api: Api, real_namespace: str, tmp_path: Path
+) -> None:
+    """Whoever gives up after 10 s, or after 1.5, stands where it stood; the server refuses none of their requests."""
+    room = Room(real_api, real_namespace)
+    await room.quota("q", {"pods": "1"})
+    newest = (await room.create("pods", pod("first")))["metadata"]["name"]
+    refused = await _refusals(real_api)
+    async with proxy(kubernetes.kubeconfig("creator"), tmp_path, "--hold=60", "--hold-total=60") as running:
+        creators = Creators(f"{running.url}{room.path('pods')}", kubernetes.token("creator"))
+        tasks = []
+        for place, name in enumerate(PATIENCE):
+            tasks.append(asyncio.create_task(creators.create(name)))
+            await _lines(tmp_path / "proxy.log", place + 1)
+        await creators.until_given_up("ten")
+        for task in tasks:
+            await room.delete("pods", newest, gracePeriodSeconds="0")
+            await asyncio.wait_for(task, 60)
+            (newest,) = await _names(real_api, room)
+    assert creators.order == [*PATIENCE]
+    assert (creators.gave_up["ten"], creators.gave_up["long"]) == (1, 0)
+    assert creators.gave_up["short"] >= 6
+    assert await _refusals(real_api) == refused
+
+
+async def _names(api: Api, room: Room) -> list[str]:
+    """The pods that are there."""
+    listed: list[dict[str, Any]] = (await api.get(room.path("pods"))).json["items"]
+    return [each["metadata"]["name"] for each in listed]
+
+
+async def _refusals(api: Api) -> int:
+    """How many creates of pods the server has refused, as it counts them."""
+    return sum(map(int, _REFUSED.findall((await api.get("/metrics")).text)))
+
+
+async def _lines(log: Path, count: int) -> None:
+    """Wait until so many creates have begun to wait."""
+    async with asyncio.timeout(60):
+        while (await asyncio.to_thread(log.read_bytes)).count(b" waits (quota: ") < count:  # noqa: ASYNC110 - a file
+            await asyncio.sleep(0.02)

@@ -1,0 +1,167 @@
+"""``backoff-ctrl task run`` on the sandbox: to the end, left with Ctrl-C, killed and taken up again, aborted."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.serve.serving import until
+from tests.tasks.commanding.conftest import several
+from tests.tasks.tasks_written import NAMESPACE, manifest
+
+if TYPE_CHECKING:
+    from tests.tasks.commanding.conftest import Desk
+
+pytestmark = pytest.mark.long
+
+
+def uids(desk: Desk) -> Counter[str]:
+    """How many pods each task has."""
+    return Counter(pod.metadata.labels["backoff-ctrl.dev/task-uid"] for pod in desk.pods())
+
+
+def test_tasks_wait_for_quota_and_succeed(desk: Desk) -> None:
+    """Five tasks and a quota of two pods: a line for each change, all succeed, one pod each, none is refused."""
+    said = desk.task("run", "-f", desk.write(*several(4), manifest("last", needs=["t0"])))
+    assert said.endswith("5 tasks: 5 Success\n")
+    assert "WaitingForResources  quota q: pods asks 1, 0 of 2 left; place" in said
+    listed = desk.listed()
+    assert {each["phase"] for each in listed.values()} == {"Success"}
+    assert all(not each["unfinished"] and each["ended_at"] for each in listed.values())
+    assert uids(desk) == Counter(each["uid"] for each in listed.values())
+    shown = desk.task("show", "last", "-n", NAMESPACE)
+    assert "needs task t0" in shown
+    assert f"object     Pod last-{listed['last']['uid'][:8]}-0 (v1)" in shown
+    again = json.loads(desk.task("run", "-f", desk.write(*several(4)), "--json"))  # attaches: nothing is made again
+    assert {each["uid"] for each in again["items"]} <= {each["uid"] for each in listed.values()}
+    assert sum(uids(desk).values()) == 5
+    assert desk.task("run") == "nothing is unfinished: backoff-ctrl task run -f FILE runs more\n"
+
+
+def test_ctrl_c_leaves_and_the_next_run_goes_on(lasting: Desk) -> None:
+    """It says how to come back; the pods run on; another process lists and shows meanwhile; none is made twice."""
+    file = lasting.write(*several(3))
+    with lasting.running("-f", file) as process:
+        until(lambda: len(lasting.pods()) == 2)
+        until(lambda: Counter(each["phase"] for each in lasting.listed().values())["WaitingForResources"] == 1)
+        (waiting,) = (each for each in lasting.listed().values() if each["phase"] == "WaitingForResources")
+        assert (waiting["wait"]["quota"], waiting["wait"]["place"]) == ("q", 1)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+        assert process.returncode == 1, told
+        assert "3 tasks are unfinished; what runs in the cluster runs on." in told
+        assert f"Go on with: backoff-ctrl task run --store {lasting.store}" in told
+    before = {pod.metadata.uid for pod in lasting.pods()}
+    assert len(before) == 2
+    with lasting.running() as process:
+        until(lambda: all(each["phase"] != "NotReady" for each in lasting.listed().values()))
+        lasting.core.delete_namespaced_resource_quota("q", NAMESPACE)
+        until(lambda: len(lasting.pods()) == 3)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert before < {pod.metadata.uid for pod in lasting.pods()}
+    assert set(uids(lasting).values()) == {1}
+
+
+def test_a_killed_run_is_taken_up_again(desk: Desk) -> None:
+    """SIGKILL again and again on the way: every task succeeds in the end, and has one pod."""
+    file = desk.write(*several(12))
+    kills = 0
+    while kills < 4:
+        with desk.running("-f", file) as process:
+            until(lambda kills=kills: len(desk.pods()) > 2 * kills or process.poll() is not None)  # type: ignore[misc]
+            process.kill()
+            kills += 1
+    said = desk.task("run", "-f", file)
+    assert said.endswith("12 tasks: 12 Success\n")
+    listed = desk.listed()
+    assert uids(desk) == Counter(each["uid"] for each in listed.values())
+    assert {each["attempt"] for each in listed.values()} == {0}
+
+
+def test_an_abort_is_carried_out_by_whoever_can(lasting: Desk) -> None:
+    """By the manager that runs, else by the command itself; of a task that waits nothing is made."""
+    with lasting.running("-f", lasting.write(*several(3))) as process:
+        until(lambda: len(lasting.pods()) == 2)
+        (waiting,) = (name for name, each in lasting.listed().items() if each["object"] is None)
+        said = lasting.task("abort", waiting)
+        assert said == f"task {NAMESPACE}/{waiting} has ended: Aborted\n"
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    (first, second) = (name for name, each in lasting.listed().items() if each["unfinished"])
+    assert lasting.task("abort", first) == f"task {NAMESPACE}/{first} has ended: Aborted\n"
+    until(lambda: len([pod for pod in lasting.pods() if not pod.metadata.deletion_timestamp]) == 1)
+    assert lasting.listed()[second]["unfinished"]
+    assert "has not ended: abort it first" in failed(lasting, "delete", second)
+    assert lasting.task("delete", first) == f"task {NAMESPACE}/{first} is forgotten\n"
+    assert first not in lasting.listed()
+    assert "there is no task nobody" in failed(lasting, "abort", "nobody")
+
+
+def failed(desk: Desk, *words: str) -> str:
+    """What a command says that ends with code 1."""
+    import subprocess  # noqa: PLC0415
+
+    done = subprocess.run(desk.words(*words), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done
+    return done.stderr
+
+
+def test_abort_on_exit_takes_everything_along(lasting: Desk) -> None:
+    """Ctrl-C aborts all that was run, and waits for it."""
+    with lasting.running("-f", lasting.write(*several(3)), "--abort-on-exit") as process:
+        until(lambda: len(lasting.pods()) == 2)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+        assert process.returncode == 1, told
+    assert {each["phase"] for each in lasting.listed().values()} == {"Aborted"}
+    until(lambda: not lasting.pods())
+
+
+def test_two_runs_share_a_store(desk: Desk) -> None:
+    """The second carries nothing out itself, and ends with its own tasks; the first one does their work."""
+    with desk.running("-f", desk.write(*several(6))) as first:
+        until(lambda: desk.store.exists() and len(desk.pods()) >= 2)
+        said = desk.task("run", "-f", desk.write(manifest("mine")))
+        assert said.endswith("1 task: 1 Success\n")
+        out, err = first.communicate(timeout=60)
+        assert (first.returncode, out.endswith("6 tasks: 6 Success\n")) == (0, True), err
+    assert set(uids(desk).values()) == {1}
+    assert len(desk.pods()) == 7
+
+
+def test_what_is_refused_is_named_and_nothing_is_stored(desk: Desk) -> None:
+    """Unknown type, no image, a typo, a circle, another spec: exit code 2, and no task of the file."""
+    desk.task("run", "-f", desk.write(manifest("there")))
+    cases = {
+        "spec.container": manifest("x", container=None),
+        "spec.retries.usr: unknown; did you mean user?": manifest("x", retries={"usr": 1}),
+        "b -> c -> b": (manifest("b", needs=["c"]), manifest("c", needs=["b"])),
+        "task team/there exists with another spec (spec.priority is not set there": manifest("there", priority=5),
+        "apiVersion: this is v1 Pod": {"apiVersion": "v1", "kind": "Pod"},
+    }
+    for said, wrong in cases.items():
+        wrongs = wrong if isinstance(wrong, tuple) else (wrong,)
+        assert said in desk.task("run", "-f", desk.write(manifest("good"), *wrongs), code=2)
+    assert set(desk.listed()) == {"there"}
+    assert "cannot be read" in desk.task("run", "-f", "/nowhere.yaml", code=2)
+    desk.store.write_text("not a database, but long enough to be looked at" * 100)
+    assert "is damaged" in desk.task("list", code=2)
+
+
+def test_a_failed_task_is_exit_code_1(desk: Desk) -> None:
+    """With its reason in the list, for a pod that asks for more than the quota can ever give."""
+    desk.sandbox.create_quota(NAMESPACE, "cpu", {"requests.cpu": "1"})
+    large = {"image": "busybox", "resources": {"requests": {"cpu": "4"}}}
+    small = {"image": "busybox", "resources": {"requests": {"cpu": "100m"}}}
+    file = desk.write(manifest("large", container=large), manifest("small", container=small),
+                      manifest("after", container=small, needs=["large"]))  # fmt: skip
+    desk.task("run", "-f", file, code=1)
+    listed = desk.listed()
+    assert (listed["small"]["phase"], listed["large"]["phase"]) == ("Success", "PermanentFailure")
+    assert listed["after"]["code"] == "DependencyFailed"
+    assert len(desk.pods()) == 1

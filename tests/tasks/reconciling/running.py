@@ -1,0 +1,67 @@
+"""Runs a reconciler over a real store and the small cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
+from backoff_ctrl.k8s.tasks.reconciler import Reconciler
+from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
+from tests.tasks.reconciling.small_cluster import SmallCluster, SmallManager
+from tests.tasks.tasks_written import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+    from pathlib import Path
+    from typing import Any
+
+    from backoff_ctrl.k8s.tasks.store import Stored, Wish
+
+CONFIG = K8sPluginConfig()
+
+
+@asynccontextmanager
+async def reconciling(
+    store: SqliteStore, cluster: SmallCluster, *, clock: Callable[[], float] | None = None
+) -> AsyncIterator[Reconciler]:
+    """Carry out until the end of the block; each attempt is looked at again and again, as if there were news."""
+    more: dict[str, Any] = {} if clock is None else {"clock": clock}
+    reconciler = Reconciler(store, SmallManager(cluster), lambda: CONFIG, rng=random.Random(1), **more)
+    work = asyncio.create_task(reconciler.run())
+    news = asyncio.create_task(_news(reconciler))
+    try:
+        yield reconciler
+    finally:
+        for each in (work, news):
+            each.cancel()
+        with suppress(asyncio.CancelledError):
+            await work
+
+
+async def _news(reconciler: Reconciler) -> None:
+    while True:
+        for task in list(reconciler._tasks.values()):
+            if task.status.plugin_state is not None:
+                reconciler.wake((task.uid, task.status.attempt))
+        await asyncio.sleep(0.002)
+
+
+async def all_over(store: SqliteStore) -> list[Stored]:
+    """Wait until nothing is unfinished; return all tasks."""
+
+    async def over() -> bool:
+        return not await store.list(unfinished=True)
+
+    await until(over)
+    return await store.list(limit=100_000)
+
+
+async def carried_out(file: Path, cluster: SmallCluster, wishes: Sequence[Wish]) -> dict[str, Stored]:
+    """Create these tasks, and carry them out to their ends."""
+    async with SqliteStore(file) as store:
+        await store.create(wishes)
+        async with reconciling(store, cluster):
+            return {task.name: task for task in await all_over(store)}

@@ -1,0 +1,124 @@
+"""One manager per store: the lease, its end with its holder, and what a former holder may still do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from backoff_ctrl.k8s.tasks.model import TaskStatus
+from backoff_ctrl.k8s.tasks.sqlite.lease import HeldError, Lease
+from backoff_ctrl.k8s.tasks.sqlite.tables import Tables, Write
+from backoff_ctrl.k8s.tasks.store import LeaseLostError
+from tests.tasks.tasks_written import NAMESPACE, wish
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOLDING = """
+import sys, pathlib, time
+from backoff_ctrl.k8s.tasks.sqlite.tables import Tables
+from backoff_ctrl.k8s.tasks.sqlite.lease import Lease
+lease = Lease(Tables(pathlib.Path(sys.argv[1])), seconds=3600)
+lease.acquire()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    """A store."""
+    return Tables(tmp_path / "t.db")
+
+
+def lease_of(tables: Tables, clock: Clock, boot: str = "boot") -> Lease:
+    """A lease of a manager that does not take the lock on the file: it may be on another machine's kernel."""
+    lease = Lease(tables, seconds=10, clock=clock, boot=boot)
+    lease._lock_file = lambda: False  # type: ignore[method-assign]
+    return lease
+
+
+def test_one_has_it_until_it_lapses(tables: Tables) -> None:
+    """Renewed it holds on; not renewed, another takes it, and the former holder hears of it."""
+    clock = Clock()
+    one, other = lease_of(tables, clock), lease_of(tables, clock)
+    one.acquire()
+    with pytest.raises(HeldError) as held:
+        other.acquire()
+    assert f"process {os.getpid()}" in held.value.who
+    assert held.value.lapses_in == 10
+    clock.now += 9
+    one.renew()
+    clock.now += 9
+    with pytest.raises(HeldError):
+        other.acquire()
+    clock.now += 1
+    other.acquire()
+    with pytest.raises(LeaseLostError):
+        one.renew()
+    other.release()
+    one.acquire()
+
+
+def test_an_earlier_boot_holds_nothing(tables: Tables) -> None:
+    """Its processes are gone, whatever the clock of that boot said."""
+    clock = Clock()
+    lease_of(tables, clock, "before").acquire()
+    clock.now = 3.0
+    lease_of(tables, clock, "after").acquire()
+
+
+def test_a_lease_from_the_future_is_none(tables: Tables) -> None:
+    """A clock that was another: a lease can't hold for longer than it does."""
+    clock = Clock()
+    clock.now = 10_000.0
+    lease_of(tables, clock).acquire()
+    clock.now = 100.0
+    lease_of(tables, clock).acquire()
+
+
+def test_who_has_lost_it_writes_nothing_more(tables: Tables) -> None:
+    """A manager that was stopped for a minute and goes on would overwrite what the next one found out."""
+    clock = Clock()
+    one, other = lease_of(tables, clock), lease_of(tables, clock)
+    ((task, _),) = tables.create([wish()])
+    one.acquire()
+    assert list(tables.set_statuses([Write(task.uid, 0, TaskStatus(phase="Running"), True)], one.holder)) == [1]
+    clock.now += 11
+    other.acquire()
+    with pytest.raises(LeaseLostError, match="another manager has"):
+        tables.set_statuses([Write(task.uid, 1, TaskStatus(phase="Success"), False)], one.holder)
+    assert tables.get(NAMESPACE, "train").status.phase == "Running"
+
+
+@pytest.mark.long
+def test_a_killed_manager_is_followed_at_once(tables: Tables) -> None:
+    """Its lease would hold for an hour; but the kernel says that it is dead. One that only stands still is not."""
+    command = [sys.executable, "-c", HOLDING, str(tables.file)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        heir = Lease(tables, seconds=3600)
+        with pytest.raises(HeldError, match=str(holder.pid)):
+            heir.acquire()
+        holder.send_signal(signal.SIGSTOP)
+        with pytest.raises(HeldError):
+            heir.acquire()
+        holder.kill()
+        holder.wait(timeout=30)
+    heir.acquire()
+    heir.release()

@@ -1,0 +1,89 @@
+"""What is refused in a task, with the field's name and what would be right; and when two specs are one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
+from backoff_ctrl.k8s.tasks.model import schema, seconds_of
+from backoff_ctrl.k8s.tasks.reading import difference, read_task, spec_json
+from tests.tasks.tasks_written import manifest
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"retries": {"usr": 1}}, "spec.retries.usr: unknown; did you mean user?"),
+        ({"retries": {"user": "1"}}, 'spec.retries.user: "1" can\'t be used: write a whole number'),
+        ({"retries": {"user": -1}}, "spec.retries.user: "),
+        ({"typ": "pod"}, "spec.typ: unknown; did you mean type?"),
+        ({"zzz": 1}, "spec.zzz: unknown; here are: type, container, "),
+        ({"type": ""}, "spec.type: "),
+        ({"type": None}, "spec.type: "),
+        ({"interruptible": "yes"}, 'spec.interruptible: "yes" can\'t be used: write true or false'),
+        ({"priority": True}, "spec.priority: "),
+        ({"container": []}, 'spec.container: "[]" can\'t be used: write an object'),
+        ({"timeout": "5x"}, 'write a duration such as "90s"'),
+        ({"timeout": "0s"}, "would end the task at once"),
+        ({"timeout": 5}, "spec.timeout: "),
+        ({"needs": "other"}, "spec.needs: "),
+        ({"needs": ["Other"]}, "spec.needs[0]: "),
+        ({"needs": ["train"]}, "spec.needs: train would wait for itself"),
+        ({"needs": ["a", "a"]}, "spec.needs: a is named twice"),
+    ],
+)
+def test_a_wrong_field_is_named(spec: dict[str, Any], said: str) -> None:
+    """The path, what is wrong, what would be right."""
+    with pytest.raises(TaskSpecError) as caught:
+        read_task(manifest(**spec))
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"kind": "Job"}, "apiVersion: this is backoff-ctrl.dev/v1alpha1 Job"),
+        ({"apiVersion": "v1"}, "apiVersion: "),
+        ({"metadata": {"name": "Not A Name"}}, "metadata.name: "),
+        ({"metadata": {}}, "metadata.name: it has to be there"),
+        ({"metadata": {"name": "a", "namespace": "a.b"}}, "metadata.namespace: "),
+        ({"metadata": {"name": "a", "labels": {"a": 1}}}, "metadata.labels.a: "),
+        ({"status": {"phase": "Success"}}, "status: the manager alone writes it"),
+        ({"spec": None}, "spec: "),
+        ({"more": 1}, "more: unknown"),
+    ],
+)
+def test_so_is_one_outside_the_spec(change: dict[str, Any], said: str) -> None:
+    """Nothing is guessed, and nothing is left out in silence."""
+    with pytest.raises(TaskSpecError) as caught:
+        read_task({**manifest(), **change})
+    assert said in str(caught.value)
+
+
+def test_equal_specs_are_equal_however_they_are_written() -> None:
+    """Defaults may be written or left out; ``abort`` is a wish and no part of what is compared."""
+    plain = spec_json(read_task(manifest()))
+    spelt = spec_json(read_task(manifest(retries={"user": 0, "system": 3}, priority=0, needs=[], abort=True)))
+    assert plain == spelt
+    other = spec_json(read_task(manifest(retries={"user": 1})))
+    assert difference(plain, other) == "spec.retries is not set there and \"{'user': 1}\" here"
+
+
+def test_durations_are_read() -> None:
+    """As Kubernetes writes them, in whole seconds."""
+    assert [seconds_of(text) for text in ("90s", "15m", "1h30m", "2h0m5s")] == [90, 900, 5400, 7205]
+    for wrong in ("", "5", "1.5h", "m", "5m1h", "-1s"):
+        with pytest.raises(ValueError, match="write a duration"):
+            seconds_of(wrong)
+
+
+def test_the_schema_is_that_of_a_custom_resource() -> None:
+    """Names as in YAML, unknown keys refused, each part described."""
+    found = schema()
+    spec = found["$defs"]["TaskSpec"]
+    assert spec["additionalProperties"] is False
+    assert {"type", "podTemplate", "primaryContainer", "serviceAccount", "needs"} <= spec["properties"].keys()
+    assert spec["required"] == ["type"]
+    assert found["properties"]["apiVersion"]["const"] == "backoff-ctrl.dev/v1alpha1"
