@@ -67,6 +67,10 @@ chart: dashboards ## bring the chart in line: its copies of dashboards and rules
 	cp dashboards/backoff-ctrl-*.json dashboards/rules.yaml dashboards/alerts.yaml helm/backoff-ctrl/files/
 	$(BIN)/python docs/chart_page.py
 
+installer: $(STAMP) ## render the chart as one file, build/install.yaml, with the helm that the tests build
+	$(BIN)/python -m tests.cluster.shipping.helm build/bin
+	$(BIN)/python -m tools.installer --helm build/bin/helm $(ARGS)
+
 dashboards: $(STAMP) ## write the Grafana dashboards, the alerts and the recording rules anew, in dashboards/
 	$(BIN)/python -m dashboards $(ARGS)
 

@@ -61,7 +61,10 @@ spec:
       {{- end }}
       {{- with $pods.topologySpreadConstraints }}
       topologySpreadConstraints:
-        {{- toYaml . | nindent 8 }}
+        {{- $own := dict "labelSelector" (dict "matchLabels" (include "backoff-ctrl.selector" $ | fromYaml)) }}
+        {{- range . }}
+        - {{- toYaml (merge (deepCopy .) $own) | nindent 10 }}
+        {{- end }}
       {{- end }}
       {{- with $pods.securityContext }}
       securityContext:

@@ -129,7 +129,7 @@ async def running(api: Api, namespace: str, mode: str, folder: Path) -> AsyncIte
     mine = await account(api, namespace, spec["serviceAccountName"])
     (container,) = spec["containers"]
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-    args = container["args"]
+    args = [*container["args"], *([f"--namespace={namespace}"] if mode == "inject" else ())]  # a pod finds its own
     for volume in spec["volumes"]:
         if "secret" in volume:
             secret = await api.get(f"/api/v1/namespaces/{namespace}/secrets/{volume['secret']['secretName']}")

@@ -29,7 +29,7 @@ def sets() -> dict[str, JSON]:
 def helm(*words: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     """Run helm."""
     variables = {"PATH": "", "HOME": "/nonexistent", **environment}
-    command = [HELM.path("helm"), *words]
+    command = [str(HELM.path("helm")), *words]
     return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=120, env=variables)
 
 

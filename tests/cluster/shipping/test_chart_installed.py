@@ -47,6 +47,12 @@ def chart(bed: Bed, *words: str, values: JSON | None = None) -> str:
     return done.stdout
 
 
+def kubectl(bed: Bed, binaries: Binaries, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run kubectl on the bed."""
+    command = [str(binaries.kubectl), "--kubeconfig", str(bed.server.kubeconfig("admin")), *words]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=120)
+
+
 @pytest.fixture
 async def api(bed: Bed) -> AsyncIterator[Api]:
     """Plain HTTP to the bed."""
@@ -78,16 +84,13 @@ def _established(definition: JSON) -> bool:
 
 async def test_the_server_takes_every_manifest(bed: Bed, installed: Api, binaries: Binaries) -> None:
     """Each set of values, strictly: a field that the server does not know is an error."""
-    command = [binaries.kubectl, "--kubeconfig", bed.server.kubeconfig("admin"), "create", "--dry-run=server"]
+    words = ("create", "--dry-run=server", "--validate=strict", "-f", "-")
     for name, values in sets().items():
         manifests = yaml.safe_dump_all(rendered(values, MONITORING, namespace="dry"))
         assert bool(manifests) == (name != "nothing")
         if not manifests:
             continue
-        done = await asyncio.to_thread(
-            subprocess.run, [*command, "--validate=strict", "-f", "-"],
-            input=manifests, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = await asyncio.to_thread(kubectl, bed, binaries, *words, stdin=manifests)
         assert (done.returncode, done.stderr) == (0, ""), (name, done.stderr)
 
 
@@ -138,7 +141,7 @@ async def test_the_gateway_holds_a_create_and_makes_it(installed: Api, tmp_path:
         assert (await installed.delete(f"{base}/pods/first", {"gracePeriodSeconds": 0})).status == 200
         status, text = await second
         assert status == 201, text
-        status, text = await mode.ask("--listen", f"{base}/pods", body=pod("third"))
+        status, text = await mode.ask("--listen", f"{base}/pods")
         assert (status, "system:anonymous" in text) == (403, True)  # no token: the gateway lends none
 
 
@@ -275,7 +278,7 @@ async def test_an_upgrade_keeps_what_the_webhook_wrote_and_uninstall_leaves_noth
     kinds = "all,secrets,configmaps,leases,roles,rolebindings,serviceaccounts,poddisruptionbudgets,networkpolicies"
     whole = "clusterroles,clusterrolebindings,mutatingwebhookconfigurations"
     for asked in ((kinds, "--namespace=life", "-lapp.kubernetes.io/name=backoff-ctrl"), (whole, "-oname")):
-        command = [binaries.kubectl, "--kubeconfig", bed.server.kubeconfig("admin"), "get", *asked]
-        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
+        done = await asyncio.to_thread(kubectl, bed, binaries, "get", *asked)
         assert "backoff-ctrl-inject-life" not in done.stdout
+        assert done.returncode == 0
         assert asked[0] == whole or done.stdout == ""
