@@ -18,8 +18,21 @@ CHART: Final = Path(__file__).parents[1] / "helm" / "backoff-ctrl"
 NAMESPACE: Final = "backoff-ctrl"
 _RESTRICTED: Final = {"pod-security.kubernetes.io/enforce": "restricted"}
 _HELMS: Final = ("helm.sh/chart", "app.kubernetes.io/managed-by")
-_ORDER: Final = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Secret", "Lease",
-                 "ConfigMap", "Service", "Deployment", "PodDisruptionBudget", "MutatingWebhookConfiguration")  # fmt: skip
+_ORDER: Final = (
+    "Namespace",
+    "ServiceAccount",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Role",
+    "RoleBinding",
+    "Secret",
+    "Lease",
+    "ConfigMap",
+    "Service",
+    "Deployment",
+    "PodDisruptionBudget",
+    "MutatingWebhookConfiguration",
+)
 
 
 class InstallerError(Exception):
@@ -38,7 +51,7 @@ def installer(helm: str, *values: str) -> str:
         _without_helm(each)
     manifests.sort(key=lambda each: (_place(each["kind"]), each["kind"], each["metadata"]["name"]))
     version = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["version"]
-    head = f"# backoff-ctrl {version}: the injection webhook. Rendered from its Helm chart: kubectl apply -f install.yaml\n"
+    head = f"# backoff-ctrl {version}, rendered from its Helm chart: kubectl apply -f install.yaml\n"
     return head + yaml.safe_dump_all(manifests, sort_keys=False, width=120)
 
 

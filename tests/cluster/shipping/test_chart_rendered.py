@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -10,8 +12,11 @@ import pytest
 import yaml
 
 from tests.cluster.shipping.rendering import CHART, DATA, JSON, MONITORING, ROOT, by_name, goldens, helm, rendered, sets
+from tools.archives import chart_archive
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.cluster.control_plane.go_programs import GoPrograms
 
 EVERYTHING: JSON = {
@@ -154,3 +159,19 @@ def test_the_chart_has_the_version_of_the_package() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert f'version = "{chart["version"]}"' in text
     assert chart["appVersion"] == chart["version"]
+
+
+def test_the_chart_s_package_is_the_same_every_time(helm_program: GoPrograms, tmp_path: Path) -> None:
+    """From files of other dates; helm reads what comes out."""
+    packages = []
+    for name in ("one", "two"):
+        chart = tmp_path / name / "backoff-ctrl"
+        shutil.copytree(CHART, chart)
+        if name == "two":
+            for path in chart.rglob("*"):
+                os.utime(path, (1, 1))
+        packages.append(chart_archive(str(helm_program.path("helm")), tmp_path / name, 1_700_000_000, chart))
+    assert packages[0].read_bytes() == packages[1].read_bytes()
+    done = helm("template", "backoff-ctrl", str(packages[0]), "--namespace=gates")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == helm("template", "backoff-ctrl", str(CHART), "--namespace=gates").stdout
