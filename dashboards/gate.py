@@ -8,6 +8,7 @@ from . import queries as q
 from .boards import Board, Choice, Row
 from .panels import NONE_IS_GOOD, Column, Panel, Query
 from .queries import GATE, Scope, named
+from .tasks import TASKS
 
 ALL: Final = Scope(('cluster=~"$cluster"',))
 UP: Final = 'up{cluster=~"$cluster"}'
@@ -284,6 +285,7 @@ GATES: Final = Board(
         Row("Is it quick?", _QUICK),
         Row("Is it well informed?", _WATCH),
         Row("Is the API server overloaded?", _OVERLOAD),
+        Row("Tasks", TASKS),
         Row("Inside", _ITSELF),
     ),
     "/",

@@ -166,7 +166,7 @@ class _Life:
                     _logger.warning("%s; it is tried again", problem)
                 said = problem
             elif loop.time() > deadline or not server.may_come:
-                raise PlaceError(problem)
+                raise PlaceError(f"{problem}; start it, or correct --upstream or --kubeconfig")
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._over.wait(), _RETRY)
         return False

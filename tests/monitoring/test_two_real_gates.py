@@ -51,6 +51,11 @@ NOTHING_TO_SHOW = {
     "What could the watch not read?",
     "Do probes find room?",  # none was sent yet
     "Are people told?",  # no webhook is set up
+    "Which objects do tasks have?",  # no plugin manager runs
+    "How do tasks fare?",
+    "What should not happen to tasks?",
+    "Is the manager well informed?",
+    "What does following tasks cost?",
     "How many gangs wait, and how many are on their way?",  # single pods only
     "How much of the admitted gangs exists?",
 }

@@ -129,6 +129,10 @@ class Bench:
         except TimeoutError as error:
             raise AssertionError(f"still {self.seen[-1]} after {WITHIN:g} s") from error
 
+    async def tick(self) -> None:
+        """Let others go on for a moment; used where nothing tells when something has happened."""
+        await self.call("GET", "/version")
+
     def _stored(self, key: Key, handled: Handled) -> PhaseInfo:
         self.states[key] = handled.state
         self.seen.append(handled.info)

@@ -1,4 +1,4 @@
-"""How many objects of tasks there are, by kind, namespace and state; counted as they change: a look is cheap."""
+"""How many objects of tasks there are, by kind, namespace and state: counted as they change, so a look is cheap."""
 
 from __future__ import annotations
 

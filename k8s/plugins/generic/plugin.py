@@ -51,12 +51,14 @@ class GenericPlugin:
             raise TaskSpecError(
                 "spec.resources", f"a {self.kind.kind} makes pods of several kinds: write their resources into its spec"
             )
+        ready: set[int] = set()  # sections that are one, by an alias of YAML, get their defaults once
         for entry in self.config.pods_made:
-            if entry.defaults:
-                for template, place, _ in list(templates_of(entry, made)):
-                    ready = pod_template_at(template, joined(TEMPLATE, place), task)
+            for template, place, _ in list(templates_of(entry, made)) if entry.defaults else ():
+                if id(template) not in ready:
+                    whole = pod_template_at(template, joined(TEMPLATE, place), task)
                     template.clear()
-                    template.update(ready)
+                    template.update(whole)
+                    ready.add(id(template))
         gang_parts(self.config, self.kind.resource, made)  # what can't be read can't wait for room either
         return made
 

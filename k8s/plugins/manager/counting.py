@@ -22,5 +22,5 @@ class ManagerCounts:
     """Objects whose deletion was asked for, by plugin."""
     unexpected_deletions: Counter[str] = field(default_factory=Counter)
     """Objects that somebody else deleted before they had ended, by plugin."""
-    finalizer_failures: int = 0
-    """Finalizers of ours that could not be removed at the first go."""
+    finalizer_conflicts: int = 0
+    """Finalizers of ours whose object had been changed meanwhile: their removal was tried again."""

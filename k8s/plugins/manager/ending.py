@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_exponential, wait_random
 
 from backoff_ctrl.k8s.plugins.marks import FINALIZER, is_going, key_of, metadata_of
 from backoff_ctrl.k8s.plugins.phases import Phase, PhaseInfo, aborted
@@ -140,14 +140,14 @@ class Ender:
         first, tries = config.update_base_backoff_duration / 1000, config.update_backoff_retries
         retrying = AsyncRetrying(
             retry=retry_if_exception(lambda error: isinstance(error, ClusterError) and error.status == CONFLICT),
-            wait=wait_exponential_jitter(initial=first, max=LONGEST_PAUSE, jitter=first / 10),
+            wait=wait_exponential(multiplier=first, max=LONGEST_PAUSE) + wait_random(0, first / 10),
             stop=stop_after_attempt(max(1, tries)),
             reraise=True,
         )
         async for attempt in retrying:
             with attempt:
                 if attempt.retry_state.attempt_number > 1:
-                    self._counts.finalizer_failures += 1
+                    self._counts.finalizer_conflicts += 1
                     metadata = metadata_of(resource)
                     present = await self._objects.read(
                         plugin.kind, str(metadata.get("namespace")), str(metadata.get("name"))

@@ -23,6 +23,7 @@ from backoff_ctrl.k8s.sharing.process import Share
 from .checking import Checker
 from .counting import ManagerCounts
 from .ending import Ender
+from .figures import Figures
 from .handled import Handled
 from .launching import Launcher
 from .metadata import is_label_value
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from backoff_ctrl.k8s.gate.ledger import Ledger
     from backoff_ctrl.k8s.plugins.marks import Key
     from backoff_ctrl.k8s.plugins.phases import PhaseInfo
     from backoff_ctrl.k8s.plugins.protocol import JSON, Kind, TaskContext
@@ -46,6 +48,10 @@ __all__ = ["ClusterError", "Handled", "PluginManager"]
 
 def _utc_now() -> datetime:
     return datetime.now(UTC)
+
+
+def _unshow(ledger: Ledger, figures: Figures) -> None:
+    ledger.others = tuple(each for each in ledger.others if each is not figures)
 
 
 class PluginManager:
@@ -94,6 +100,9 @@ class PluginManager:
         host, given = self._configuration.host, (objects, self.watches, self.counts)
         self.launcher = Launcher(self.gate, host, self.store, self._wake, *given)
         self._stack.push_async_callback(self.launcher.aclose)
+        figures = Figures(self.counts, self.monitor, self.watches, self.launcher)
+        share.ledger.others = (*share.ledger.others, figures)
+        self._stack.callback(_unshow, share.ledger, figures)
         self._checker = Checker(self.launcher, self._now, *given)
         self._ender = Ender(self.launcher, *given)
         self._templates = PodTemplates(objects, self._now)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 
+from .checked import object_at, objects_at
 from .resources import ask, bounds_of, keep_within
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
     from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
 
@@ -60,7 +62,7 @@ def _set_environment(container: JSON, task: TaskContext, path: str, *, of_run: b
         variables[variable["name"]] = variable
     if variables:
         container["env"] = list(variables.values())
-    sources = list(container.get("envFrom") or [])
+    sources = objects_at(container, "envFrom", path)
     sources += [{"secretRef": {"name": name, "optional": True}} for name in config.default_env_from_secrets]
     sources += [{"configMapRef": {"name": name, "optional": True}} for name in config.default_env_from_configmaps]
     if sources:
@@ -69,15 +71,12 @@ def _set_environment(container: JSON, task: TaskContext, path: str, *, of_run: b
 
 def _variables(parent: Mapping[str, Any], path: str) -> list[JSON]:
     """Return a list of environment variables. Raises ``TaskSpecError`` for what is none."""
-    found = parent.get("env")
-    if found is None:
-        return []
-    if not isinstance(found, list):
-        raise TaskSpecError(f"{path}.env", "must be a list of {name, value}")
+    right = "must be an object with a name, and a value or valueFrom"
+    found = objects_at(parent, "env", path, right)
     for index, variable in enumerate(found):
-        if not isinstance(variable, Mapping) or not isinstance(variable.get("name"), str) or not variable["name"]:
-            raise TaskSpecError(f"{path}.env[{index}]", "must be an object with a name, and a value or valueFrom")
-    return [deepcopy(dict(each)) for each in found]
+        if not isinstance(variable.get("name"), str) or not variable["name"]:
+            raise TaskSpecError(f"{path}.env[{index}]", right)
+    return deepcopy(found)
 
 
 def _set_defaults(container: JSON, config: K8sPluginConfig, *, is_primary: bool) -> None:
@@ -87,13 +86,3 @@ def _set_defaults(container: JSON, config: K8sPluginConfig, *, is_primary: bool)
     if is_primary and config.default_security_context is not None:
         container.setdefault("securityContext", deepcopy(config.default_security_context))
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # why it failed is told with the phase
-
-
-def object_at(parent: Mapping[str, Any], key: str, path: str) -> JSON:
-    """Return an object field; empty if it is missing or null. Raises ``TaskSpecError`` for anything else."""
-    value = parent.get(key)
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise TaskSpecError(f"{path}.{key}", f"must be an object, not {type(value).__name__}")
-    return dict(value)

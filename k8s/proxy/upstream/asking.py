@@ -25,6 +25,8 @@ REPEATABLE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE"})
 ASKS_MAX: Final = 256
 """Whole requests on their way at a time; further ones wait. The gate sends no more creates than that."""
 ANSWER_MAX: Final = 3 * 2**20
+ANSWERS: Final = frozenset({200, 401, 403, 429})
+"""What an API server says to ``/version``, or an error of its own: it need not know the proxy's account."""
 
 
 class ApiServer:
@@ -86,11 +88,11 @@ class ApiServer:
                 connection = None
 
     async def answers(self) -> str:
-        """Return "" if the server answers at all, else why it does not."""
+        """Return "" if an API server answers, busy or not, else why none does."""
         request = Request(Head(b"GET", b"/version", [(b"Accept", b"application/json")]), b"")
         try:
             async with asyncio.timeout(10):
-                await self.ask_as_proxy(request)
+                answer = await self.ask_as_proxy(request)
         except TimeoutError:
             return "it does not answer within 10 s"
         except NotSent as error:
@@ -99,7 +101,19 @@ class ApiServer:
         except OutcomeUnknown as error:
             self.may_come = False
             return str(error)
-        return ""
+        why = self._is_none(answer)
+        self.may_come = not why
+        return why
+
+    def _is_none(self, answer: Response) -> str:
+        """Say by its answer why something is no API server that can be used; "" for one that refuses who asks."""
+        if answer.status == 401 and self.uses_own:
+            return "it does not accept the proxy's own credentials (401), which --use-own-credentials would add"
+        if answer.status == 400 and not self.place.tls and b"HTTPS" in answer.body:
+            return "it speaks TLS: its address begins with https://"
+        if answer.status in ANSWERS or answer.status >= 500:
+            return ""
+        return f"it is no API server, for it answers /version with {answer.status}"
 
     def close(self) -> None:
         """Close all connections at once."""

@@ -130,7 +130,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({error.verify_message.rstrip('.')})"
     if isinstance(error, ssl.SSLError):
-        return f"TLS failed ({error.reason or 'no reason given'}): is its address right?"
+        return f"TLS failed ({error.reason or 'no reason given'}): perhaps it speaks plain HTTP"
     if isinstance(error, socket.gaierror):
         return "its name can't be resolved"
     if isinstance(error, ConnectionResetError):

@@ -111,7 +111,12 @@ class Account:
         self._lines: tuple[bytes, ...] = ()
 
     def check(self) -> None:
-        """Raise ``PlaceError`` if the token can't be read, or can't be sent."""
+        """Raise ``PlaceError`` if the token can't be read, or can't be sent, or has to be asked of another program."""
+        if self._place.plugin:
+            raise PlaceError(
+                f"the kubeconfig's user gets credentials by {self._place.plugin}, which the proxy does not "
+                "run: give a kubeconfig with a token or a certificate for --use-own-credentials"
+            )
         try:
             lines = self._read()
         except OSError as error:

@@ -85,6 +85,8 @@ def _field_tests(kind: Kind, text: str) -> Iterator[tuple[str, str, bool]]:
         if found is None:
             raise bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
         path, operator, value = found.groups()
+        if kind.plural == "events":  # of events.k8s.io/v1: stored with the names of v1
+            path = re.sub(r"^regarding\.", "involvedObject.", path)
         own = FIELDS.get(kind.plural, ())
         if path not in {*_META, *own}:
             if own or not kind.strategic:

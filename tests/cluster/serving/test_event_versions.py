@@ -78,6 +78,17 @@ async def test_an_event_can_be_read_in_both_versions(api: Api, namespace: str) -
     assert sorted(each["note"] for each in listed["items"]) == ["hello", "it was tried"]
 
 
+async def test_events_are_selected_by_what_they_regard(api: Api, namespace: str) -> None:
+    """By the names of fields that the version has."""
+    made = await api.post(group(namespace), event(namespace))
+    assert made.status == 201, made.text
+    for path, field in ((group(namespace), "regarding"), (core(namespace), "involvedObject")):
+        for kind, count in (("ConfigMap", 1), ("Pod", 0)):
+            found = await api.get(path, params={"fieldSelector": f"{field}.kind={kind},{field}.name=c"})
+            assert found.status == 200, found.text
+            assert len(found.json["items"]) == count
+
+
 async def test_the_series_of_an_event_can_be_patched(api: Api, namespace: str) -> None:
     """Both versions show it; a watch of the group shows the group's field names."""
     await api.post(group(namespace), event(namespace))

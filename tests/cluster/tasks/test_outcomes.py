@@ -58,6 +58,7 @@ async def test_what_is_wrong_with_the_manifest_fails_for_good(
 
 @pytest.mark.only_kubernetes("the sandbox has no store with a limit of its own")
 async def test_what_the_store_finds_too_large_fails_for_good(bench: Bench, namespace: str) -> None:
+    """What the API server takes, and etcd does not: the answer is a 500, and trying again would never help."""
     spec = container(env=[{"name": "A", "value": "x" * 1_700_000}])
     assert await failure(bench, task(namespace=namespace, spec=spec)) == ("EntityTooLarge", ErrorKind.USER, False)
 
@@ -150,6 +151,7 @@ async def test_a_namespace_or_a_kind_that_is_missing_is_named(bench: Bench, name
 @pytest.mark.only_kubernetes("the sandbox lets everybody do everything")
 @pytest.mark.parametrize("user", ["nobody"])
 async def test_a_missing_right_is_the_platforms_to_give(bench: Bench, namespace: str) -> None:
+    """A 403 that no quota and no user is to blame for."""
     info = await bench.until(task(namespace=namespace), *FAILURES)
     assert info.error is not None
     assert (info.phase, info.error.code, info.error.kind) == (

@@ -165,6 +165,39 @@ def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path: Path, capsys: pytes
             assert sentence in said
 
 
+@pytest.mark.parametrize(
+    ("status", "body", "sentence"),
+    [
+        (400, b"Client sent an HTTP request to an HTTPS server.\n", "it speaks TLS: its address begins with https://"),
+        (404, b"nothing here", "it is no API server, for it answers /version with 404"),
+        (302, b"", "it is no API server"),
+        (401, b"{}", "it does not accept the proxy's own credentials (401)"),
+    ],
+)
+def test_a_wrong_upstream_is_noticed_at_the_start(
+    status: int, body: bytes, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not by the first creator, and at once: what answers so will go on to."""
+    with scripted_server(lambda _: (status, body)) as script:
+        account = write_kubeconfig(tmp_path / "c", script.url)
+        code = run(["proxy", "--listen=127.0.0.1:0", f"--kubeconfig={account}", "--use-own-credentials"])
+        said = capsys.readouterr().err
+        assert (code, said.count("\n"), len(script.seen)) == (2, 1, 1), said
+        assert sentence in said
+
+
+@pytest.mark.parametrize("user", [{"exec": {"command": "x"}}, {"auth-provider": {"name": "x"}}])
+def test_credentials_of_another_program_can_not_be_added(
+    user: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Kubeconfigs of clouds have no others: without a word, every request would be anonymous."""
+    account = write_kubeconfig(tmp_path / "c", "https://127.0.0.1:1", user)
+    code = run(["proxy", "--listen=127.0.0.1:0", f"--kubeconfig={account}", "--use-own-credentials"])
+    said = capsys.readouterr().err
+    assert (code, said.count("\n")) == (2, 1), said
+    assert f"gets credentials by {next(iter(user))}, which the proxy does not run" in said
+
+
 def cpu_of(program: str, argument: str, kept: Path, running: list[subprocess.Popen[bytes]]) -> float:
     """Run a program to its end; return the CPU seconds it took, with its bytecode kept as an installation keeps it."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}

@@ -1,0 +1,50 @@
+"""The manager's samples for the metrics of its ledger."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from backoff_ctrl.k8s.gate.telling.noting import Unheeding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from backoff_ctrl.k8s.plugins.following.monitor import Monitor
+    from backoff_ctrl.k8s.plugins.following.watches import Watches
+
+    from .counting import ManagerCounts
+    from .launching import Launcher
+
+
+class Figures(Unheeding):
+    """An observer that heeds nothing, and is asked for samples by whoever exposes the ledger's metrics."""
+
+    def __init__(self, counts: ManagerCounts, monitor: Monitor, watches: Watches, launcher: Launcher) -> None:
+        """Show these."""
+        self._counts = counts
+        self._monitor = monitor
+        self._watches = watches
+        self._launcher = launcher
+
+    def figures(self) -> Iterator[tuple[str, tuple[str, ...], float]]:
+        """Return samples: name without prefix, labels, value. Any thread may ask."""
+        for place, number in self._monitor.numbers():
+            yield "task_objects", place, number
+        yield "task_creates_under_way", (), len(self._launcher)
+        for kind, fed in self._watches.states():
+            yield "task_watch_healthy", (kind,), int(fed)
+        yield "task_watch_events_total", (), self._watches.book.counts.events
+        yield "task_watch_relists_total", (), self._watches.book.counts.relists
+        for launched, count in list(self._counts.launches.items()):
+            yield "task_creates_total", launched, count
+        for failed, count in list(self._counts.failures.items()):
+            yield "task_failures_total", failed, count
+        for raised, count in list(self._counts.plugin_errors.items()):
+            yield "task_plugin_errors_total", raised, count
+        for source, count in list(self._counts.reads.items()):
+            yield "task_object_reads_total", (source,), count
+        for plugin, count in list(self._counts.deletions.items()):
+            yield "task_object_deletions_total", (plugin,), count
+        for plugin, count in list(self._counts.unexpected_deletions.items()):
+            yield "task_object_losses_total", (plugin,), count
+        yield "task_finalizer_conflicts_total", (), self._counts.finalizer_conflicts

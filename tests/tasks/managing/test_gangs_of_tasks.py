@@ -1,0 +1,118 @@
+"""Objects of which others make pods: created when all of them fit, and reserved for again after a restart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from backoff_ctrl.k8s.creates.naming import GANG_LABEL
+from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase
+from tests.tasks.bench import Bench
+from tests.tasks.small_plugins import task
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
+    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+
+import pytest
+
+
+@pytest.fixture
+async def bench(sandbox: BackgroundSandbox) -> AsyncIterator[Bench]:
+    """A manager whose ledger watches quotas: gangs need that."""
+    async with Bench(sandbox.url, shared=True) as bench:
+        yield bench
+
+
+def job(name: str, pods: int, cpu: str = "1", **more: Any) -> TaskContext:
+    """A task that is a Job of so many pods at once."""
+    container = {"name": "main", "image": "busybox:1", "resources": {"requests": {"cpu": cpu}}}
+    template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+    spec = {"parallelism": pods, "completions": pods, "template": template}
+    return task(name, type="job", spec={"template": {"apiVersion": "batch/v1", "kind": "Job", "spec": spec}}, **more)
+
+
+async def make_pod(bench: Bench, stored: JSON, number: int) -> None:
+    """Make one of a Job's pods, as its controller does."""
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
+    metadata = stored["metadata"]
+    template = stored["spec"]["template"]
+    labels = {**template.get("metadata", {}).get("labels", {}), "job-name": metadata["name"]}
+    about = {
+        "name": f"{metadata['name']}-{number}",
+        "labels": labels,
+        "ownerReferences": [{**owner, "name": metadata["name"], "uid": metadata["uid"]}],
+    }
+    made = await bench.call("POST", "/api/v1/namespaces/team/pods", {"metadata": about, "spec": template["spec"]})
+    assert made["http"] == 201, made
+
+
+async def found(bench: Bench, name: str) -> JSON:
+    """A Job as it is stored."""
+    return await bench.call("GET", f"/apis/batch/v1/namespaces/team/jobs/{name}")
+
+
+async def test_a_job_is_created_when_all_its_pods_fit_and_its_pods_get_that_room(
+    bench: Bench, sandbox: BackgroundSandbox
+) -> None:
+    sandbox.create_quota("team", "cpus", {"requests.cpu": "4"})
+    one, two = job("one", 3), job("two", 2)
+    await bench.until(one, Phase.QUEUED)
+    stored = await found(bench, "one-0")
+    assert stored["spec"]["template"]["metadata"]["labels"][GANG_LABEL]
+    waits = await bench.until(two, Phase.WAITING_FOR_RESOURCES, holds=lambda info: info.wait and info.wait.quota)
+    assert waits.wait is not None
+    assert (waits.wait.resource, waits.wait.asked, waits.wait.left) == ("requests.cpu", "2", "1")
+    for number in range(3):
+        await make_pod(bench, stored, number)
+    info = await bench.until(one, Phase.RUNNING, holds=lambda info: info.reason == "3 pods")
+    assert info.error is None
+    for number in range(3):
+        await bench.set_phase(f"one-0-{number}", "Succeeded")
+    await bench.until(two, Phase.QUEUED)
+
+
+async def test_a_job_that_never_fits_as_a_whole_is_refused_though_one_pod_of_it_would_fit(
+    bench: Bench, sandbox: BackgroundSandbox
+) -> None:
+    sandbox.create_quota("team", "cpus", {"requests.cpu": "4"})
+    info = await bench.until(job("one", 5), Phase.PERMANENT_FAILURE)
+    assert info.error is not None
+    assert (info.error.code, info.error.kind) == ("ResourceRequestsExceedLimits", ErrorKind.USER)
+    assert "http" in (await found(bench, "one-0"))
+    assert (await found(bench, "one-0"))["http"] == 404
+
+
+async def test_after_a_restart_a_living_job_is_adopted_and_what_it_still_lacks_is_reserved_again(
+    bench: Bench, sandbox: BackgroundSandbox
+) -> None:
+    """The room of its missing pods is not given to others, though nothing in the cluster shows that it is needed."""
+    sandbox.create_quota("team", "cpus", {"requests.cpu": "4"})
+    one = job("one", 3)
+    await bench.until(one, Phase.QUEUED)
+    stored = await found(bench, "one-0")
+    await make_pod(bench, stored, 0)
+    bench.states.clear()
+    await bench.restart()
+    await bench.until(one, Phase.RUNNING)
+    snapshot = bench.manager.gate.ledger.snapshot().namespaces["team"]
+    while snapshot.quotas.get("cpus", {}).get("requests.cpu") is None or not snapshot.gangs:
+        await bench.tick()
+        snapshot = bench.manager.gate.ledger.snapshot().namespaces["team"]
+    two = job("two", 2)
+    info = await bench.until(two, Phase.WAITING_FOR_RESOURCES, holds=lambda info: info.wait and info.wait.quota)
+    assert info.error is None
+    assert (await found(bench, "two-0"))["http"] == 404
+
+
+async def test_a_gang_that_waits_is_aborted_and_leaves_nothing_reserved(
+    bench: Bench, sandbox: BackgroundSandbox
+) -> None:
+    sandbox.create_quota("team", "cpus", {"requests.cpu": "4"})
+    one, two, three = job("one", 3), job("two", 3), job("three", 1)
+    await bench.until(one, Phase.QUEUED)
+    await bench.until(two, Phase.WAITING_FOR_RESOURCES)
+    assert (await bench.abort(two)).phase is Phase.ABORTED
+    await bench.until(three, Phase.QUEUED)
+    assert (await found(bench, "two-0"))["http"] == 404

@@ -1,0 +1,65 @@
+"""Which plugin serves a task type, and what is refused at the start, with a sentence that names the setting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from backoff_ctrl.k8s.plugins.protocol import PluginEntry, PluginError, PluginProperties
+from backoff_ctrl.k8s.plugins.registry import Registry
+from tests.tasks.small_plugins import POD, PodPlugin, entry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PODS = entry(PodPlugin(), "container", "python-task", name="pod")
+TASKS = entry(PodPlugin(), "container", name="container")
+SIDECAR = entry(PodPlugin(), "sidecar")
+OTHERS = entry(PodPlugin(), "rest", default=True)
+
+
+def test_a_type_has_its_own_plugin_then_the_default_then_an_error_that_says_what_is_served() -> None:
+    registry = Registry([PODS, SIDECAR, OTHERS])
+    assert registry.resolve("container") is PODS
+    assert registry.resolve(" Python-Task ") is PODS
+    assert registry.resolve("anything") is OTHERS
+    with pytest.raises(PluginError, match=r"'anything'; served are: container, python-task, sidecar"):
+        Registry([PODS, SIDECAR]).resolve("anything")
+
+
+def test_names_are_trimmed_and_lower_cased_and_a_mixed_case_default_serves_two_types() -> None:
+    registry = Registry(
+        [PODS, TASKS, SIDECAR],
+        enabled=[" POD ", "Container"],
+        defaults={"Container": " Pod ", "PYTHON-TASK": "pod"},
+    )
+    assert [registry.resolve(each).id for each in ("container", "python-task")] == ["pod", "pod"]
+    assert [each.id for each in registry.entries()] == ["container", "pod"]
+    assert registry.get("sidecar") is None
+
+
+BAD: list[tuple[Callable[[], Any], str]] = [
+    (lambda: Registry([PODS, TASKS]), r"pod and container both serve task type 'container'.*default-for-task-types"),
+    (lambda: Registry([PODS, PODS]), "two plugins are called pod"),
+    (lambda: Registry([PODS], enabled=["pods"]), r"enabled-plugins names 'pods', which is no plugin; there are: pod"),
+    (lambda: Registry([PODS], enabled=["pod", "POD"]), "enabled-plugins names 'pod' twice"),
+    (lambda: Registry([PODS], enabled="pod"), "enabled-plugins is a list"),
+    (
+        lambda: Registry([PODS, SIDECAR], enabled=["pod"], defaults={"sidecar": "sidecar"}),
+        r"default-for-task-types gives task type 'sidecar' to 'sidecar', which enabled-plugins does not name",
+    ),
+    (lambda: Registry([PODS], defaults={"container": "ray"}), "to 'ray', which is no plugin"),
+    (lambda: Registry([PODS], defaults={"spark": "pod"}), "to 'pod', which serves only: container, python-task"),
+    (lambda: Registry([PODS], defaults={"container": "pod", " CONTAINER": "pod"}), "names task type 'container' twice"),
+    (lambda: Registry([OTHERS, entry(PodPlugin(), "x", default=True)]), "rest, x all serve whatever"),
+    (lambda: entry(PodPlugin(), "x", name=" "), "without an id"),
+    (lambda: PluginEntry("x", (), POD, PodPlugin()), "names no task types"),
+    (lambda: entry(PodPlugin(PluginProperties(generated_name_max_length=7)), "x"), "at most 7 characters: 8 to 253"),
+]
+
+
+@pytest.mark.parametrize(("make", "said"), BAD, ids=[each[1][:40] for each in BAD])
+def test_what_can_not_work_is_refused_at_the_start(make: Callable[[], Any], said: str) -> None:
+    with pytest.raises(PluginError, match=said):
+        make()
