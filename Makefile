@@ -66,7 +66,6 @@ check: $(STAMP) ## formatting, lint, types, import rules, licences of what is sh
 	$(BIN)/python -m tools.shipped --check
 
 chart: dashboards ## bring the chart in line: its copies of dashboards and rules, the table of values in its README
-	cp dashboards/backoff-ctrl-*.json dashboards/rules.yaml dashboards/alerts.yaml helm/backoff-ctrl/files/
 	$(BIN)/python docs/chart_page.py
 
 installer: $(STAMP) ## render the chart as one file, build/install.yaml, with the helm that the tests build
@@ -87,8 +86,9 @@ audit: $(STAMP) ## ask a public database for known vulnerabilities of what is sh
 	test -x build/audit/bin/pip-audit || { $(PYTHON) -m venv build/audit && build/audit/bin/pip install --quiet --disable-pip-version-check pip-audit==2.10.1; }
 	build/audit/bin/pip-audit --no-deps --disable-pip --vulnerability-service osv -r build/shipped.txt || { echo "make audit: see above. If osv.dev could not be reached, nothing was audited: run it where it can be." >&2; exit 1; }
 
-dashboards: $(STAMP) ## write the Grafana dashboards, the alerts and the recording rules anew, in dashboards/
+dashboards: $(STAMP) ## write the Grafana dashboards, the alerts and the recording rules anew, in dashboards/ and the chart's copies
 	$(BIN)/python -m dashboards $(ARGS)
+	cp dashboards/backoff-ctrl-*.json dashboards/rules.yaml dashboards/alerts.yaml helm/backoff-ctrl/files/
 
 throughput: $(STAMP) ## creates through the gate against the same client without it, on a real API server
 	$(BIN)/python benchmarks/gate_throughput.py $(ARGS)

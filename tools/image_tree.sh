@@ -16,7 +16,7 @@ export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-315532800}"
 "$made/builder/bin/pip" wheel --quiet --no-deps --no-build-isolation --wheel-dir "$made" .
 "$python" -m venv "$target"
 wheel=$(ls "$made"/backoff_ctrl-*.whl)
-"$target/bin/pip" install --quiet --no-compile --only-binary=:all: -c constraints.txt "$wheel[proxy,serve]"
+"$target/bin/pip" install --quiet --no-compile --only-binary=:all: -c constraints.txt "$wheel[proxy,serve,tasks]"
 
 # Bytecode that is trusted without a look at dates: the tree is read-only, and starts 0.3 s sooner with it.
 "$target/bin/python" -m compileall -q -j 0 --invalidation-mode unchecked-hash "$target/lib"

@@ -71,7 +71,7 @@ def wheels(python: str) -> Path:
         subprocess.run([python, "-m", "venv", f"{made}/venv"], check=True)
         command = [f"{made}/venv/bin/pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary=:all:",
                    "-c", str(ROOT / "constraints.txt"), "-d", f"{made}/wheels"]  # fmt: skip
-        subprocess.run([*command, "hatchling", f"{ROOT}[proxy,serve]"], check=True)
+        subprocess.run([*command, "hatchling", f"{ROOT}[proxy,serve,tasks]"], check=True)
         try:
             Path(made, "wheels").rename(cache)
         except OSError:  # another run was quicker

@@ -86,10 +86,10 @@ def test_what_needs_kinds_that_the_cluster_does_not_know_is_left_out(helm_progra
 
 
 def test_rules_and_boards_are_those_of_the_repository(helm_program: GoPrograms) -> None:
-    """The chart has copies, since helm reads nothing outside; `make chart` renews them."""
+    """The chart has copies, since helm reads nothing outside; `make dashboards` renews them."""
     boards = ROOT / "dashboards"
     for path in sorted([*boards.glob("*.json"), *boards.glob("*.yaml")]):
-        assert (CHART / "files" / path.name).read_bytes() == path.read_bytes(), f"{path.name}: run make chart"
+        assert (CHART / "files" / path.name).read_bytes() == path.read_bytes(), f"{path.name}: run make dashboards"
     manifests = rendered(EVERYTHING, MONITORING)
     (rules,) = [each for each in manifests if each["kind"] == "PrometheusRule"]
     written = [yaml.safe_load((boards / name).read_text()) for name in ("rules.yaml", "alerts.yaml")]
