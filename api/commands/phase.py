@@ -13,6 +13,8 @@ from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
 
+from .tasks.settings import SET
+
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.plugins.phases import PhaseInfo
     from backoff_ctrl.k8s.plugins.protocol import JSON, PluginEntry
@@ -25,11 +27,14 @@ if TYPE_CHECKING:
     "--task-type", metavar="TYPE", help="Ask the plugin of this task type; default: that of the object's kind."
 )
 @click.option("--config", metavar="FILE", help="The platform's settings, as YAML: plugins.k8s and plugins.generic.")
+@SET
 @click.option(
     "--at", "at", metavar="TIME", help="The time that grace periods are measured at (RFC 3339); default: now."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
-def command(source: str, task_type: str | None, config: str | None, at: str | None, as_json: bool) -> None:
+def command(
+    source: str, task_type: str | None, config: str | None, settings: tuple[str, ...], at: str | None, as_json: bool
+) -> None:
     """Say what a plugin makes of a Kubernetes object as it stands: its phase, the reason, and whose failure it is.
 
     The file may hold the object's pods as well, as a List or as several documents: an image that can't be pulled, or a
@@ -52,7 +57,7 @@ def command(source: str, task_type: str | None, config: str | None, at: str | No
         objects = load_manifests(read_source(source), where)
     except ManifestError as error:
         raise BadInput(str(error)) from None
-    platform = Platform(config)
+    platform = Platform(config, settings)
     try:
         resource, entry = _chosen(objects, platform.registry, task_type, where)
     except PluginError as error:

@@ -8,15 +8,20 @@ import re
 import runpy
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import textwrap
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from kubernetes import client
 
 from backoff_ctrl.__main__ import main
+from backoff_ctrl.k8s.plugins.protocol import PluginError
+from backoff_ctrl.k8s.plugins.registry import installed_entries
 from backoff_ctrl.k8s.sandbox import running_sandbox
 
 ROOT = Path(__file__).parents[2]
@@ -209,3 +214,74 @@ def test_the_module_runs_as_a_script(monkeypatch: pytest.MonkeyPatch, capsys: py
         runpy.run_path(str(ROOT / "backoff_ctrl" / "__main__.py"), run_name="__main__")
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("Usage: backoff-ctrl")
+
+
+@pytest.mark.long
+def test_a_plugin_of_another_package_is_found_in_a_fresh_environment_and_runs_a_task(
+    wheel: Path, tmp_path: Path
+) -> None:
+    """As docs/how-to/write-a-plugin.md says, word for word: built, installed beside the wheel, asked, run."""
+    page = (ROOT / "docs" / "how-to" / "write-a-plugin.md").read_text(encoding="utf-8")
+    files = re.findall(r"as `(\w+\.yaml)`:\n\n```yaml\n(.*?)```", page, re.DOTALL)
+    assert [name for name, _ in files] == ["web.yaml", "task.yaml"]
+    for name, text in files:
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    shown = "\n".join(re.findall(r"```bash\n(.*?)```", page, re.DOTALL))
+    build, install, phase, run_task = (line.split() for line in shown.splitlines() if line)
+    code = (ROOT / build[-1] / "backoff_ctrl_rollout" / "__init__.py").read_text(encoding="utf-8")
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        assert block in code or textwrap.indent(block, "    ") in code
+    offline = ["--no-index", "--no-deps", "--quiet", "--disable-pip-version-check"]
+    libraries = {**os.environ, "PYTHONPATH": sysconfig.get_path("purelib"), "XDG_STATE_HOME": str(tmp_path)}
+
+    def do(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, env=libraries, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    done = do(sys.executable, "-m", *build[:-1], "--quiet", "--disable-pip-version-check", str(ROOT / build[-1]))
+    assert done.returncode == 0, done.stderr
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "venv"], cwd=tmp_path, check=True)
+    python = str(tmp_path / "venv" / "bin" / "python")
+    for package in (str(wheel), install[-1]):
+        done = do(sys.executable, "-m", "pip", "--python", python, "install", *offline, package)
+        assert done.returncode == 0, done.stderr
+    program = str(tmp_path / "venv" / "bin" / phase[0])
+
+    done = do(program, *phase[1:], "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert (said["plugin"], said["phase"], said["reason"]) == ("rollout", "Running", "1 of 3 replicas serve")
+
+    with running_sandbox() as sandbox:
+        sandbox.create_namespace("team-a")
+        running = subprocess.Popen(
+            [program, *run_task[1:], "--upstream", sandbox.url, "--json"],
+            env=libraries, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        api = client.AppsV1Api(client.ApiClient(client.Configuration(host=sandbox.url)))
+        found: list[Any] = []
+        while not found and running.poll() is None:
+            found = api.list_namespaced_deployment("team-a").items
+        for deployment in found:
+            status = {"observedGeneration": 1, "replicas": 3, "updatedReplicas": 3, "availableReplicas": 3}
+            api.patch_namespaced_deployment_status(deployment.metadata.name, "team-a", {"status": status})
+        out, err = running.communicate(timeout=60)
+        assert running.returncode == 0, out + err
+        assert '"Success' in out or '"Succeeded' in out, out
+
+
+def test_a_plugin_that_can_not_be_loaded_is_a_sentence_that_names_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not a traceback: whoever runs the program can't mend the plugin, but can uninstall it."""
+    about = tmp_path / "broken_plugin-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-plugin\nVersion: 1.0\n")
+    (tmp_path / "gives_a_text.py").write_text("def entries():\n    return ['pod']\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for value, said in (
+        ("no_such_module:entry", r"of package broken-plugin \(no_such_module:entry\) can't be loaded: ModuleNotFound"),
+        ("gives_a_text:entries", "gives str instead of a PluginEntry"),
+    ):
+        (about / "entry_points.txt").write_text(f"[backoff_ctrl.plugins]\nbroken = {value}\n")
+        with pytest.raises(PluginError, match=said):
+            installed_entries()

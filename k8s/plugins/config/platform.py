@@ -32,7 +32,7 @@ class TaskPlugins(Settings):
     enabled_plugins: list[str] = Field(default_factory=list)
     """The ids of the plugins that there are; empty: all of them."""
     default_for_task_types: dict[str, str] = Field(default_factory=dict)
-    """The plugin of a task type: needed where several serve it, and for types that none serves by itself."""
+    """The plugin of a task type: needed where several serve it."""
 
 
 class Tasks(Settings):

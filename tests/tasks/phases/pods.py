@@ -182,8 +182,6 @@ ENDED = [
     ("oom of the only container while its node goes", failed(OOM, reason="Shutdown"), USER_OOM, ""),
     ("oom of another while its node goes", failed(ended(), SIDE_OOM, reason="Shutdown", primary="main"), INTERRUPTED, ""),
     ("oom with exit 0 of another", failed(ended(), ended("side", 0, "OOMKilled")), USER_OOM, ""),
-    ("an exit code that can't be read", failed(ended(code="1"), reason=""), "RetryableFailure USER UnknownError", "exit code (-1)"),
-    ("an exit code that is none", failed(ended(code=False), reason=""), "RetryableFailure USER UnknownError", "exit code (-1)"),
     ("killed, no primary", failed(ended(code=137)), "RetryableFailure USER Interrupted", ""),
     ("killed, as a byte", failed(ended(code=247)), "RetryableFailure USER Interrupted", ""),
     ("primary killed", failed(ended(code=137, reason="Error"), primary="main"), INTERRUPTED, ""),
@@ -195,6 +193,13 @@ ENDED = [
     ("failed, then another killed", failed(ended(code=1), SIDE_KILLED, primary="main"), "RetryableFailure USER UnknownError", ""),
     ("failed with a reason, then another killed", failed(ended(code=1), SIDE_KILLED, primary="main", reason="Why"), "RetryableFailure USER Why", ""),
 ]  # fmt: skip
+
+
+MALFORMED = [
+    ("an exit code that can't be read", failed(ended(code="1"), reason=""), "RetryableFailure USER UnknownError", "exit code (-1)"),
+    ("an exit code that is none", failed(ended(code=False), reason=""), "RetryableFailure USER UnknownError", "exit code (-1)"),
+]  # fmt: skip
+"""What no API server stores."""
 
 
 SPEC = {"containers": [{"name": "main"}, {"name": "side"}]}

@@ -12,6 +12,7 @@ from tests.tasks.phases.pods import (
     ENDED,
     GRACE,
     LATE,
+    MALFORMED,
     NOW,
     OLD,
     PENDING,
@@ -61,7 +62,11 @@ def test_grace_periods(status: Pod, config: Pod, said: str) -> None:
     assert told(phase_of(status, **config)) == said
 
 
-@pytest.mark.parametrize(("status", "said", "reason"), [row[1:] for row in ENDED], ids=[row[0] for row in ENDED])
+@pytest.mark.parametrize(
+    ("status", "said", "reason"),
+    [row[1:] for row in (*ENDED, *MALFORMED)],
+    ids=[row[0] for row in (*ENDED, *MALFORMED)],
+)
 def test_a_pod_that_has_ended(status: Pod, said: str, reason: str) -> None:
     """Whose failure it is follows from what tells most, not from what comes last."""
     info = phase_of(status)

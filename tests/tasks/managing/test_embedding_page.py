@@ -1,0 +1,61 @@
+"""docs/how-to/embed-the-manager.md: its program runs as it stands, and its table has every code."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from backoff_ctrl.k8s.plugins.manager import outcomes
+from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet, Server
+
+if TYPE_CHECKING:
+    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+
+PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "embed-the-manager.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.long
+async def test_the_program_waits_for_quota_runs_and_cleans_up(
+    sandbox: BackgroundSandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Word for word; a second start finds that all is done."""
+    sandbox.create_namespace("team-a")
+    sandbox.create_quota("team-a", "compute", {"requests.cpu": "1"})
+    cluster = {"name": "here", "cluster": {"server": sandbox.url}}
+    context = {"name": "here", "context": {"cluster": "here", "user": "me"}}
+    users = [{"name": "me", "user": {"token": "t"}}]
+    document = {"apiVersion": "v1", "kind": "Config", "current-context": "here", "users": users}
+    (tmp_path / "config").write_text(yaml.safe_dump({**document, "contexts": [context], "clusters": [cluster]}))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "program.py").write_text(program)
+
+    async def run() -> str:
+        done = await asyncio.to_thread(
+            subprocess.run, [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        return str(done.stdout)
+
+    async with Kubelet(Server(sandbox.url), finish_after=0.2):
+        printed = await run()
+        assert printed.splitlines()[-1].startswith("Success")
+        assert sandbox.used("team-a", "compute")["requests.cpu"] == "0"
+        assert (await run()).splitlines()[-1].startswith("Success")
+
+
+def test_the_table_of_failures_has_every_code_of_the_manager() -> None:
+    """And no other."""
+    table = PAGE.split("## Failures")[1]
+    told = {code for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for code in re.findall(r"`(\w+)`", row)}
+    known = {meaning.code for meaning in outcomes._BY_LANE.values()}
+    constants = {name: value for name, value in vars(outcomes).items() if name.isupper()}
+    known |= {value for value in constants.values() if isinstance(value, str)}
+    assert told == known
