@@ -121,10 +121,14 @@ class State(Section):
 
 
 class Started(Section):
-    """How long an operator may take to look at an object: then it is a failure of the system."""
+    """How long an operator may take to look at an object: then it is a failure of the system.
+
+    In the states ``not_in`` it has looked, and holds the object back: a resumed one needs no new creation time.
+    """
 
     path: Path
     within: Duration = timedelta(minutes=1)
+    not_in: list[Word] = Field(default_factory=list)
 
 
 class Pods(Section):

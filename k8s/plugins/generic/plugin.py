@@ -72,7 +72,7 @@ class GenericPlugin:
         if told.state == "" and self._is_suspended(resource):
             return self._with_facts(PhaseInfo(Phase.QUEUED, reason="Suspended"), resource)
         ruling = ruling_on(self.config, resource, told)
-        overdue = self._overdue(context, resource, ruling)
+        overdue = None if self._is_held(resource, told.state) else self._overdue(context, resource, ruling)
         if overdue is not None:
             return overdue
         pods = own_pods(context, self.pod_labels(resource)) if self.config.pods else []
@@ -115,10 +115,15 @@ class GenericPlugin:
     def _is_suspended(self, resource: JSON) -> bool:
         return self.config.suspended is not None and self.config.suspended.first(resource) is True
 
+    def _is_held(self, resource: JSON, state: str) -> bool:
+        """Whether the object is held back on purpose, or was until a moment ago."""
+        held = self.config.started.not_in if self.config.started else ()
+        return self._is_suspended(resource) or state in held
+
     def _overdue(self, context: PluginContext, resource: JSON, ruling: Ruling) -> PhaseInfo | None:
         """Return a failure where the operator has had its time, and hasn't looked at the object."""
         started = self.config.started
-        if started is None or not started.within or ruling.phase is not Phase.QUEUED or self._is_suspended(resource):
+        if started is None or not started.within or ruling.phase is not Phase.QUEUED:
             return None
         created = moment(mapping(resource.get("metadata")).get("creationTimestamp"))
         if started.path.first(resource) or created is None or context.now - created <= started.within:
