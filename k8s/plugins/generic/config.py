@@ -144,6 +144,8 @@ class PodsMade(Section):
     """Pods that the operator makes. ``template`` and ``replicas`` are paths within each ``section``.
 
     ``template: $`` says that the section is the template; ``defaults`` says whether the platform's defaults go into it.
+    A section that is no template, but has fields of a pod, names them in ``fields``: its own names, each with that in a
+    pod's spec or container. ``interruptible: false``: without these pods all that is computed would be lost.
     """
 
     section: Path = Field(default_factory=lambda: ObjectPath("$.spec"))
@@ -151,6 +153,8 @@ class PodsMade(Section):
     replicas: Path | None = None
     default_replicas: int = Field(default=1, ge=0)
     defaults: bool = True
+    fields: dict[str, str] = Field(default_factory=dict)
+    interruptible: bool = True
 
 
 class Resource(Section):

@@ -10,10 +10,10 @@ from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, PhaseInfo, failed
 from backoff_ctrl.k8s.plugins.pods.reading import mapping, moment
 from backoff_ctrl.k8s.plugins.protocol import Kind, PluginEntry, PluginProperties, TaskSpecError
 from backoff_ctrl.k8s.plugins.related import cause_of_failure, explained, never_starting, own_pods, still_starting
-from backoff_ctrl.k8s.plugins.templates import TEMPLATE, object_of, pod_template_at
+from backoff_ctrl.k8s.plugins.templates import object_of
 
-from .parts import gang_parts, templates_of
-from .paths import joined
+from .defaults import add_defaults
+from .parts import gang_parts
 from .states import ruling_on, said_by, told_by
 
 if TYPE_CHECKING:
@@ -51,14 +51,7 @@ class GenericPlugin:
             raise TaskSpecError(
                 "spec.resources", f"a {self.kind.kind} makes pods of several kinds: write their resources into its spec"
             )
-        ready: set[int] = set()  # sections that are one, by an alias of YAML, get their defaults once
-        for entry in self.config.pods_made:
-            for template, place, _ in list(templates_of(entry, made)) if entry.defaults else ():
-                if id(template) not in ready:
-                    whole = pod_template_at(template, joined(TEMPLATE, place), task)
-                    template.clear()
-                    template.update(whole)
-                    ready.add(id(template))
+        add_defaults(self.config, made, task)
         gang_parts(self.config, self.kind.resource, made)  # what can't be read can't wait for room either
         return made
 

@@ -24,7 +24,9 @@ async def test_all_succeed_and_none_is_made_twice(binaries: Binaries, tmp_path: 
     """40 tasks, two kills; what others make (Jobs' pods, an operator's) counts, too."""
     workload = make_workload(read_trace(), pods=40).faster(30)
     with Bed(binaries, kcm_qps=500) as bed:
-        out = await run_workload(bed.server, workload, tmp_path, kills=2)
+        out = await run_workload(bed, workload, tmp_path, kills=2)
     assert out.phases == {"Success": 40}, out
-    assert (out.made, out.attempts) == (made_for(workload), 0), out
+    most = made_for(workload)  # the server does not count answers that nobody took, since the manager was killed
+    assert all(most[kind] - 2 <= made <= most[kind] for kind, made in out.made.items()), out
+    assert out.attempts == 0, out
     assert out.refused_by.total() <= 2, out

@@ -58,6 +58,10 @@ class Outcome:
     """Objects that were created, by kind."""
     refused_by: Counter[str] = field(default_factory=Counter)
     """Refusals, by kind."""
+    refused_operator: int = 0
+    """Those of them that were the operator's."""
+    refused_jobs: int = 0
+    """Those of them that were the Job controller's."""
     attempts: int = 0
     kills: int = 0
     seconds: float = 0.0
@@ -69,7 +73,8 @@ class Outcome:
         return (
             f"{self.tasks} tasks, {self.kills} kills, {self.seconds:.0f} s: {dict(self.phases)}; {made} objects created, "
             f"{dict(self.made)}; {refused} refused ({1000 * refused / max(1, made):.1f} per 1,000), "
-            f"{dict(self.refused_by)}; {self.attempts} attempts beyond the first; the manager took "
+            f"{dict(self.refused_by)}, {self.refused_operator} of them the operator's and {self.refused_jobs} the Job "
+            f"controller's; {self.attempts} attempts beyond the first; the manager took "
             f"{self.cpu_seconds:.1f} s of CPU and {self.rss_mb:.0f} MB"
         )
 
@@ -124,7 +129,7 @@ async def run_workload(bed: Bed, workload: Workload, folder: Path, *, kills: int
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(Api(server, "admin"))
         await prepare(api, workload, bed.renew_controllers)
-        await stack.enter_async_context(FakeOperators(api))
+        operators = await stack.enter_async_context(FakeOperators(api))
         headers = {"Authorization": f"Bearer {server.token('admin')}"}
         await stack.enter_async_context(Kubelet(KubeletServer(server.url, headers, server.ssl())))
         store = await stack.enter_async_context(SqliteStore(folder / "tasks.db"))
@@ -139,6 +144,7 @@ async def run_workload(bed: Bed, workload: Workload, folder: Path, *, kills: int
         out.seconds = time.monotonic() - begun
         manager.stop(signal.SIGTERM)
         out.cpu_seconds, out.rss_mb = manager.cpu_seconds, manager.rss_mb
+        out.refused_operator = operators.refused
         await count(out, api, store, before)
     return out
 
@@ -203,11 +209,18 @@ async def count(out: Outcome, api: Api, store: SqliteStore, before: Counter[tupl
     tasks = await store.list(limit=100_000)
     out.phases = Counter(task.status.phase for task in tasks)
     out.attempts = sum(task.status.attempt for task in tasks)
+    out.refused_jobs = await refused_jobs(api)
     for (code, resource), number in (await calls(api) - before).items():
         if code == "201":
             out.made[resource] += number
         elif code == "403":
             out.refused_by[resource] += number
+
+
+async def refused_jobs(api: Api) -> int:
+    """Return how often the Job controller says that it could not make a pod."""
+    events = (await api.get("/api/v1/events")).json["items"]
+    return sum(each.get("count") or 1 for each in events if each["reason"] == "FailedCreate")
 
 
 async def calls(api: Api) -> Counter[tuple[str, str]]:
