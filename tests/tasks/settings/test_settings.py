@@ -196,6 +196,18 @@ def test_a_change_is_taken_over_and_logged(tmp_path: Path, caplog: pytest.LogCap
     assert live.poll() == []
 
 
+def test_changes_within_sections_and_of_objects(tmp_path: Path) -> None:
+    """A section's keys are told one by one, an object as a whole."""
+    path = written(tmp_path, "plugins: {k8s: {default-labels: {a: b}}}")
+    live = LiveSettings(path)
+    written(tmp_path, "plugins: {k8s: {default-labels: {a: c}, task-resources: {above-limits: refuse}}}")
+
+    assert live.poll() == [
+        "plugins.k8s.default-labels: {'a': 'b'} -> {'a': 'c'}",
+        "plugins.k8s.task-resources.above-limits: 'clamp' -> 'refuse'",
+    ]
+
+
 def test_a_file_that_breaks_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It is said once, and what is mended is taken over."""
     path = written(tmp_path, "plugins: {k8s: {default-cpus: 1}}")
