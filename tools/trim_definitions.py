@@ -46,7 +46,7 @@ def definition(paths: list[Path]) -> dict[str, Any]:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": first["metadata"]["name"]},
+        "metadata": {key: first["metadata"][key] for key in ("name", "annotations") if key in first["metadata"]},
         "spec": {**spec, "versions": versions},
     }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,8 +13,9 @@ from backoff_ctrl.api.exits import BadInput
 from backoff_ctrl.k8s.answers.printing import printable
 from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
 
+from .tasks.settings import SET
+
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
     from backoff_ctrl.k8s.plugins.phases import PhaseInfo
     from backoff_ctrl.k8s.plugins.protocol import JSON, PluginEntry
     from backoff_ctrl.k8s.plugins.registry import Registry
@@ -27,11 +27,14 @@ if TYPE_CHECKING:
     "--task-type", metavar="TYPE", help="Ask the plugin of this task type; default: that of the object's kind."
 )
 @click.option("--config", metavar="FILE", help="The platform's settings, as YAML: plugins.k8s and plugins.generic.")
+@SET
 @click.option(
     "--at", "at", metavar="TIME", help="The time that grace periods are measured at (RFC 3339); default: now."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
-def command(source: str, task_type: str | None, config: str | None, at: str | None, as_json: bool) -> None:
+def command(
+    source: str, task_type: str | None, config: str | None, settings: tuple[str, ...], at: str | None, as_json: bool
+) -> None:
     """Say what a plugin makes of a Kubernetes object as it stands: its phase, the reason, and whose failure it is.
 
     The file may hold the object's pods as well, as a List or as several documents: an image that can't be pulled, or a
@@ -46,19 +49,21 @@ def command(source: str, task_type: str | None, config: str | None, at: str | No
         raise BadInput("phase needs the plugin manager's packages: pip install 'backoff-ctrl[tasks]'")
     from backoff_ctrl.k8s.plugins.protocol import PluginContext, PluginError  # noqa: PLC0415 - slow to load
 
+    from .tasks.settings import Platform  # noqa: PLC0415 - likewise
+
     now = datetime.now(UTC) if at is None else _time(at)
     where = "stdin" if source == "-" else source
     try:
         objects = load_manifests(read_source(source), where)
     except ManifestError as error:
         raise BadInput(str(error)) from None
+    platform = Platform(config, settings)
     try:
-        settings, plugins = _settings(config)
-        resource, entry = _chosen(objects, plugins, task_type, where)
+        resource, entry = _chosen(objects, platform.registry, task_type, where)
     except PluginError as error:
         raise BadInput(str(error)) from None
     pods = tuple(each for each in objects if each is not resource and each.get("kind") == "Pod")
-    info = entry.plugin.get_task_phase(PluginContext(settings, now, pods), resource)
+    info = entry.plugin.get_task_phase(PluginContext(platform.config(), now, pods), resource)
     document = _document(info, entry, resource)
     click.echo(json.dumps(document, indent=2, default=str) if as_json else _page(document))
 
@@ -69,41 +74,6 @@ def _time(text: str) -> datetime:
     except ValueError:
         raise BadInput(f"--at: {text!r} is no time: write it as 2026-03-01T12:00:00Z") from None
     return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
-
-
-def _settings(config: str | None) -> tuple[K8sPluginConfig, Registry]:
-    """Return the platform's settings, and the plugins with the operators that they describe."""
-    from pydantic import ValidationError  # noqa: PLC0415 - slow to load
-
-    from backoff_ctrl.k8s.plugins.builtin import registry  # noqa: PLC0415 - loads pydantic
-    from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig  # noqa: PLC0415 - likewise
-    from backoff_ctrl.k8s.plugins.generic.config import OperatorConfigError, in_words  # noqa: PLC0415 - likewise
-    from backoff_ctrl.k8s.plugins.generic.loading import configured, generic_section  # noqa: PLC0415 - likewise
-    from backoff_ctrl.k8s.plugins.generic.plugin import entry_of  # noqa: PLC0415 - likewise
-
-    if config is None:
-        return K8sPluginConfig(), registry()
-    document = _configuration(config)
-    try:
-        operators = configured(generic_section(document), Path(config).parent, f"{config}: plugins.generic")
-        settings = K8sPluginConfig.model_validate((document.get("plugins") or {}).get("k8s") or {})
-    except OperatorConfigError as error:
-        raise BadInput(str(error)) from None
-    except ValidationError as error:
-        raise BadInput(in_words(error, f"{config}: plugins.k8s")) from None
-    return settings, registry(operators=[entry_of(each) for each in operators])
-
-
-def _configuration(config: str) -> JSON:
-    """Return the settings as they are written."""
-    try:
-        documents = load_manifests(read_source(config), config)
-    except ManifestError as error:
-        raise BadInput(str(error)) from None
-    plugins = documents[0].get("plugins")
-    if len(documents) > 1 or not isinstance(plugins, dict):
-        raise BadInput(f"{config}: must be one document with the key plugins, and below it k8s or generic")
-    return documents[0]
 
 
 def _chosen(objects: list[JSON], plugins: Registry, task_type: str | None, where: str) -> tuple[JSON, PluginEntry]:

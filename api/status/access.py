@@ -130,8 +130,8 @@ class Tokens:
         return {**user, "digest": digest}
 
     def _allowed(self, user: Mapping[str, Any], namespace: str, right: tuple[str, str]) -> bool:
-        verb, resource = right
-        attributes = {"verb": verb, "resource": resource, "namespace": namespace}
+        verb, (resource, _, group) = right[0], right[1].partition(".")
+        attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}
         spec = {
             "user": user.get("username", ""),
             "uid": user.get("uid", ""),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+import time
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +30,8 @@ from .endpoints import Endpoints
 from .overview import Overview, SeenNamespace
 from .page import Page, add_page
 from .shapes import SeenCeiling, SeenGate, SeenOverload, SeenPage, SeenPolicy
+from .tasks.endpoints import TaskEndpoints
+from .tasks.urls import add_tasks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Sequence
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 
     from .access import Access
     from .observing import Cluster
+    from .tasks.served import ServedTasks
 
 PAGING: Final = ("limit", "after")
 TEXT: Final[dict[int | str, dict[str, Any]]] = {
@@ -55,8 +59,8 @@ class Connecting:
     ways: Ways = field(default_factory=Ways)
 
 
-def make_app(cluster: Cluster, connecting: Connecting, access: Access) -> FastAPI:
-    """Return the application for a cluster and its gates. It runs them while it runs."""
+def make_app(cluster: Cluster, connecting: Connecting, access: Access, tasks: ServedTasks | None = None) -> FastAPI:
+    """Return the application for a cluster, its gates and its tasks. It runs them while it runs."""
     merged = Merged()
     gates = Gates(connecting.urls, merged, connecting.ways, cluster.watches)
     finder = Finder(cluster.reach, connecting.namespaces, gates)
@@ -64,7 +68,7 @@ def make_app(cluster: Cluster, connecting: Connecting, access: Access) -> FastAP
     @asynccontextmanager
     async def running(_: FastAPI) -> AsyncIterator[None]:
         cluster.start()
-        async with gates, _beside(finder.run()):
+        async with gates, _beside(finder.run()), tasks.running() if tasks is not None else nullcontext():
             yield
 
     app = FastAPI(
@@ -82,6 +86,7 @@ def make_app(cluster: Cluster, connecting: Connecting, access: Access) -> FastAP
     overview = Overview(cluster.source, gates, unwatched)
     answers = Endpoints(cluster, gates, merged, overview, access)
     _add_documents(app, answers, Acting(cluster, gates, merged, overview, access))
+    add_tasks(app, TaskEndpoints(tasks, access, time.time))
     _add_probes(app, cluster, answers)
     add_page(app, Page(cluster, gates, merged, overview, access, finder=finder), access)
     return app

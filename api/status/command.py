@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .access import Access
     from .app import Connecting
     from .observing import Cluster
+    from .tasks.served import ServedTasks
 
 
 @click.command("serve")
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
 @click.option(
     "--server", metavar="URL", help="The URL of an API server that needs no credentials, such as the sandbox."
 )
+@click.option(
+    "--store", metavar="FILE", help="Carry out the tasks of this store, and take more at /v1/tasks; default: no tasks."
+)
+@click.option("--config", metavar="FILE", help="With --store: the platform's settings, as YAML: plugins.k8s and so on.")
 @click.option("--tls-cert", metavar="FILE", help="The certificate to serve with, as PEM; needed beyond this machine.")
 @click.option("--tls-key", metavar="FILE", help="Its private key, as PEM.")
 def command(  # noqa: PLR0913, PLR0917 - each is an option
@@ -53,6 +58,8 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     kubeconfig: str | None,
     context: str | None,
     server: str | None,
+    store: str | None,
+    config: str | None,
     tls_cert: str | None,
     tls_key: str | None,
 ) -> int:
@@ -93,7 +100,8 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     bound = bind(host, port)
     cluster = _cluster(server, kubeconfig, context, namespaces)
     try:
-        serve(make_app(cluster, connecting, _access(host, cluster)), bound, tls)
+        tasks = None if store is None else _tasks(store, config, cluster, bound.getsockname()[1])
+        serve(make_app(cluster, connecting, _access(host, cluster), tasks), bound, tls)
     finally:
         cluster.close()
     return DONE
@@ -160,6 +168,26 @@ def _cluster(server: str | None, kubeconfig: str | None, context: str | None, na
     except ReachError as error:
         raise BadInput(str(error)) from error
     return cluster
+
+
+def _tasks(store: str, config: str | None, cluster: Cluster, port: int) -> ServedTasks:
+    """Return the tasks of a store, which can be opened. Raises ``BadInput``."""
+    from backoff_ctrl.api.commands.tasks.options import needs_packages, store_file  # noqa: PLC0415
+    from backoff_ctrl.api.commands.tasks.settings import Platform  # noqa: PLC0415
+
+    needs_packages()
+    from backoff_ctrl.k8s.acting.token import Token  # noqa: PLC0415
+    from backoff_ctrl.k8s.tasks.sqlite.tables import Tables  # noqa: PLC0415
+    from backoff_ctrl.k8s.tasks.store import StoreError  # noqa: PLC0415
+
+    from .tasks.served import ServedTasks  # noqa: PLC0415
+
+    file, platform = store_file(store, None), Platform(config)
+    try:
+        Tables(file).close()
+    except StoreError as error:
+        raise BadInput(f"--store: {error}") from None
+    return ServedTasks(file, platform, cluster.place.configuration, Token(port))
 
 
 def _access(host: str, cluster: Cluster) -> Access:

@@ -45,16 +45,14 @@ class Explaining:
         elsewhere = {key: hold.amount for key, hold in (holds or {}).items()}
         whole = await run_in_threadpool(self._by_quotas, manifest, namespace, elsewhere)
         found = document_of(whole, time.time())
-        told = [
-            (gate.url, each)
-            for gate, answer in await self._gates.explained(namespace, dict(whole.filled))
-            if (each := _explained(answer)) is not None
-        ]
+        asked = await self._gates.explained(namespace, dict(whole.filled))
+        told = [(gate.url, each) for gate, answer in asked if (each := _explained(answer)) is not None]
         notes = [found.note] if found.note else []
+        heard = {url for url, _ in told}
         if not self._gates.gates:
             notes.append(NO_GATE)
-        elif missing := self._gates.unreachable():
-            notes.append(SILENT.format(", ".join(each["gate"] for each in missing)))
+        elif silent := [gate.url for gate in self._gates.gates if gate.url not in heard]:
+            notes.append(SILENT.format(", ".join(silent)))
         if longer := merge(found, told):
             notes.append(IN_LINE.format(", ".join(longer)))
         if found.verdict == "never":

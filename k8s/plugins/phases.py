@@ -19,7 +19,7 @@ UNKNOWN_CODE: Final = "Unknown"
 
 
 class Phase(IntEnum):
-    """Where a task is. The numbers are stored: they stay."""
+    """Where a task is. The numbers are stored: they stay. A plugin that says ``UNDEFINED`` has no news."""
 
     UNDEFINED = 0
     NOT_READY = 1

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from backoff_ctrl.k8s.charges.parts import Part
+
     from .config.settings import K8sPluginConfig
     from .phases import PhaseInfo
 
@@ -160,6 +162,17 @@ class RelatedPods(Protocol):
 
     def pod_labels(self, resource: JSON) -> Mapping[str, str]:
         """Return labels that exactly the object's own pods carry. Empty: there are none yet."""
+
+
+@runtime_checkable
+class MakesPods(Protocol):
+    """A plugin that knows which pods others will make of its object: they are admitted with it, as a gang.
+
+    Where a plugin doesn't say, that is known for the kinds that ``footprint`` knows, and for no others.
+    """
+
+    def parts(self, resource: JSON) -> tuple[Part, ...]:
+        """Return what others will make of the object. Raises ``TaskSpecError`` for one that can't be read."""
 
 
 @dataclass(frozen=True, slots=True)

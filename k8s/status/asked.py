@@ -22,6 +22,7 @@ CURSORS: Final[dict[str, list[type]]] = {
     "waiting": [int, str, float, int],
     "namespaces": [int, str],
     "merged": [int, str],
+    "tasks": [int],
 }
 """What a cursor of each list holds: the gate's number, then the place of the last item."""
 _TITLES: Final = {

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .store import Stored
 
 
-@dataclass(slots=True)
+@dataclass
 class TaskObject:
     """The object of the present attempt."""
 
@@ -21,7 +21,7 @@ class TaskObject:
     uid: str
 
 
-@dataclass(slots=True)
+@dataclass
 class TaskWait:
     """What a task in ``WaitingForResources`` waits for."""
 
@@ -36,7 +36,7 @@ class TaskWait:
     estimated_at: str | None
 
 
-@dataclass(slots=True)
+@dataclass
 class TaskItem:
     """One task of a list."""
 
@@ -66,7 +66,7 @@ class TaskItem:
     """Whether a manager has still something to do for it."""
 
 
-@dataclass(slots=True)
+@dataclass
 class TaskEvent:
     """One phase that a task came into."""
 
@@ -78,7 +78,7 @@ class TaskEvent:
     kind: str | None
 
 
-@dataclass(slots=True)
+@dataclass
 class TaskLink:
     """Where a log is found."""
 
@@ -86,7 +86,7 @@ class TaskLink:
     uri: str
 
 
-@dataclass(slots=True)
+@dataclass
 class TaskTold:
     """One thing that the cluster told of the object."""
 
@@ -94,7 +94,7 @@ class TaskTold:
     at: str
 
 
-@dataclass(slots=True)
+@dataclass
 class TaskDocument(TaskItem):
     """One task whole."""
 

@@ -74,6 +74,9 @@ class TaskSpec(Shape):
     template: JSON | None = Field(default=None, description="The object itself: a Job, a JobSet, any custom resource.")
     resources: JSON | None = Field(default=None, description="requests and limits, in place of those of the container.")
     env: list[JSON] | None = Field(default=None, description="Variables added to the container's own.")
+    accelerator: JSON | None = Field(
+        default=None, description="The GPU that it runs on: device, and partitionSize or unpartitioned."
+    )
     retries: Retries = Retries()
     interruptible: bool = Field(default=False, description="Whether it may run on nodes that are taken away.")
     priority: int = Field(

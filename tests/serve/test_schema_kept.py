@@ -40,6 +40,8 @@ DRAWN = settings(
     suppress_health_check=list(HealthCheck),
     phases=[Phase.generate],
 )
+ANY_TEXT = ("/v1/requests/{id}", "/v1/tasks/{namespace}/{name}", "/v1/tasks/{namespace}/{name}/abort")
+"""Where every text is an id or a name: there is no wrong one to draw."""
 NAMES = {"namespace": ["team", "other", "nowhere"], "quota": ["q"], "resource": ["pods"], "limit": ["1", "2"]}
 """Values that are there: drawn ones hardly ever are."""
 
@@ -61,7 +63,7 @@ def asked(schema: Any, url: str) -> dict[tuple[str, str], set[int]]:
             continue
         seen[operation.path, "good"] = sent(operation, url, GenerationMode.POSITIVE)
         may_be_wrong = any(operation.iter_parameters()) or operation.body
-        if may_be_wrong and operation.path != "/v1/requests/{id}":  # every text is an id
+        if may_be_wrong and operation.path not in ANY_TEXT:
             seen[operation.path, "bad"] = sent(operation, url, GenerationMode.NEGATIVE)
     return seen
 

@@ -156,6 +156,8 @@ def test_estimates_are_those_of_the_gates(sandbox: BackgroundSandbox) -> None:
             found = explain(url)
             assert (found["verdict"], found["estimated_at"]) == (verdict, estimated_at), told
             assert ("others wait already" in (found["note"] or "")) == (verdict == "wait"), told
+            silent = told[0] is None or "no" in told[0]
+            assert ("gates that do not answer are left out" in (found["note"] or "")) == silent, told
 
 
 def test_what_is_no_gate_is_named_and_harms_nothing(sandbox: BackgroundSandbox) -> None:

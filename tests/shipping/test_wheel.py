@@ -83,6 +83,17 @@ def test_the_installed_wheel_classifies_outside_the_checkout(site: Path, tmp_pat
     assert run(site, [script, "--version"], tmp_path).stdout.startswith("backoff-ctrl 0.")
 
 
+@pytest.mark.long
+def test_the_installed_wheel_knows_the_operators_that_ship(site: Path, tmp_path: Path) -> None:
+    """Their descriptions are data of the package."""
+    job = {"apiVersion": "ray.io/v1", "kind": "RayJob", "status": {"jobDeploymentStatus": "Suspended"}}
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    done = run(site, [str(site / "bin" / "backoff-ctrl"), "phase", "-f", "job.json", "--json"], tmp_path)
+    assert (done.stderr, done.returncode) == ("", 0)
+    told = json.loads(done.stdout)
+    assert (told["plugin"], told["phase"]) == ("ray", "Queued")
+
+
 def test_the_wheel_holds_one_package_and_nothing_else(wheel: Path) -> None:
     """It has every module of the rooms, the type marker and the licence; no tests, benchmarks or generators."""
     names = zipfile.ZipFile(wheel).namelist()

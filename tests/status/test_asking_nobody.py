@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from backoff_ctrl.api.main import run
+from tests.proxying.passing.certificates import make_pair
 from tests.scripted_server import scripted_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.status.asking import Crowd
 
@@ -133,6 +136,38 @@ def test_who_answers_otherwise_is_no_instance(
     assert line.startswith(f"backoff-ctrl: {script.url} is not the status API of a gate (")
     assert words in line
     assert line.endswith("): check --server")
+
+
+def test_a_certificate_is_trusted_by_its_authority_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sentence names the variable; with that it is asked."""
+    pair = make_pair(tmp_path)
+
+    class Answering(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps({"as_of": AS_OF, "items": [CEILING], "next": None}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
+        server.socket = pair.server().wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        url = f"https://localhost:{server.server_port}"
+        line = refusal(capsys, "ceilings", "--server", url)
+        assert line.startswith(f"backoff-ctrl: {url} has a certificate that is not trusted (self")
+        assert line.endswith("name the file of its authority with SSL_CERT_FILE")
+        monkeypatch.setenv("SSL_CERT_FILE", str(pair.certificate))
+        assert run(["ceilings", "--server", url]) == 0
+        server.shutdown()
+        thread.join()
 
 
 @pytest.fixture

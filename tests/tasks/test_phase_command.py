@@ -135,7 +135,7 @@ BAD: dict[str, tuple[Any, tuple[str, ...], str]] = {
     "no kind": ({"a": 1}, (), "no plugin runs an object without a kind of no apiVersion"),
     "another kind": (JOB, ("--task-type", "spark"), "holds no SparkApplication of sparkoperator.k8s.io"),
     "a time": (JOB, ("--at", "noon"), "--at: 'noon' is no time"),
-    "no file of settings": (JOB, ("--config", "absent.yaml"), "absent.yaml: cannot be read"),
+    "no file of settings": (JOB, ("--config", "absent.yaml"), "absent.yaml can't be read"),
     "two objects": ({"kind": "List", "items": [JOB, row("ray", "running")]}, (), "2 objects to ask about (Job train, RayJob train)"),
     "no object": ("text", (), "must be an object"),
 }  # fmt: skip
@@ -158,10 +158,10 @@ def test_bad_input_is_a_sentence(
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"k8s": {}}, "must be one document with the key plugins"),
+        (["k8s"], "must be an object with the sections plugins and tasks"),
         (
             {"plugins": {"k8s": {"pod-pending-timeout": "soon"}}},
-            "plugins.k8s: pod-pending-timeout: 'soon' is no duration",
+            "plugins.k8s.pod-pending-timeout: 'soon' is no duration",
         ),
         ({"plugins": {"generic": {"id": "x"}}}, "plugins.generic: must be a list of operators"),
         ({"plugins": {"generic": ["absent.yaml"]}}, "absent.yaml: cannot be read"),

@@ -141,6 +141,12 @@ class Instance:
             ) from None
         except ConnectionRefusedError:
             raise BadInput(self._nobody()) from None
+        except ssl.SSLCertVerificationError as error:
+            words = printable(error.verify_message or str(error))
+            raise BadInput(
+                f"{url} has a certificate that is not trusted ({words}): check --server, or name the file of its "
+                "authority with SSL_CERT_FILE"
+            ) from None
         except ssl.SSLError as error:
             words = error.reason or str(error)
             raise BadInput(f"{url} can't be asked over TLS ({printable(words)}): check --server") from None

@@ -76,7 +76,7 @@ def run(files: tuple[str, ...], namespace: str | None, abort_on_exit: bool, as_j
     from .settings import Platform  # noqa: PLC0415
 
     _log()
-    platform = Platform(given["config"])
+    platform = Platform(given["config"], given["settings"])
     cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
     wishes = wishes_in(files, namespace or cluster.namespace, platform)
     file = store_file(given["store"], None)
@@ -185,7 +185,7 @@ def abort(name: str, namespace: str | None, seconds: float, as_json: bool, **giv
         where = namespace or _namespace_of(name, _items(None, given))
         _log()
         cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
-        running = Run(store_file(given["store"], None), cluster, Platform(given["config"]))
+        running = Run(store_file(given["store"], None), cluster, Platform(given["config"], given["settings"]))
         _heeding(lambda: asyncio.run(running.abort(where, name, Silent(), seconds)))
         items = running.items
     (task,) = items.values()
@@ -231,10 +231,10 @@ def _run_there(
     from .there import There  # noqa: PLC0415 - loads pydantic
 
     if abort_on_exit or any(
-        given[name] is not None for name in ("store", "upstream", "kubeconfig", "context", "config")
+        given[name] for name in ("store", "upstream", "kubeconfig", "context", "config", "settings")
     ):
         raise BadInput(
-            "with --server the manager is there: leave out --store, --abort-on-exit and what names a cluster"
+            "with --server the manager is there: leave out --store, --abort-on-exit, settings and what names a cluster"
         )
     there = There(given["server"], given["token_file"])
     made = there.create(files, namespace or "default") if files else there.items(namespace)

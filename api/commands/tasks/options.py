@@ -9,6 +9,8 @@ import click
 
 from backoff_ctrl.api.exits import BadInput
 
+from .settings import SET
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -40,8 +42,9 @@ def place_options(command: F) -> F:
 
 
 def cluster_options(command: F) -> F:
-    """Add what a manager needs: ``--upstream``, ``--kubeconfig``, ``--context`` and ``--config``."""
+    """Add what a manager needs: ``--upstream``, ``--kubeconfig``, ``--context``, ``--config`` and ``--set``."""
     for option in (
+        SET,
         click.option("--config", metavar="FILE", help="The platform's settings, as YAML: plugins.k8s and the like."),
         click.option("--context", help="The context in the kubeconfig; default: the current one."),
         click.option(

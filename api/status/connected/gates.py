@@ -172,14 +172,16 @@ class Gates:
         raise ProblemError(404, "no gate that answers knows a create with this id", "#/path/id")
 
     async def explained(self, namespace: str, manifest: Any) -> list[tuple[Gate, Any]]:
-        """Return what each gate says would happen to a manifest; those that do not answer are left out."""
+        """Return what each gate says would happen to a manifest; None of one that does not say."""
         assert self._session is not None
         path = f"/v1/explain?namespace={quote(namespace, safe='')}"
         gates = self.answering
         told = await asyncio.gather(
             *(self._ways.ask(self._session, gate, path, body=manifest) for gate in gates), return_exceptions=True
         )
-        return [(gate, each) for gate, each in zip(gates, told, strict=True) if not isinstance(each, BaseException)]
+        return [
+            (gate, None if isinstance(each, BaseException) else each) for gate, each in zip(gates, told, strict=True)
+        ]
 
     # -- what they hold ---------
 

@@ -14,9 +14,12 @@ from backoff_ctrl.k8s.charges.resource_names import resource_of
 from backoff_ctrl.k8s.creates.creation import Creation, OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from backoff_ctrl.engine.demand import Demand
+    from backoff_ctrl.k8s.charges.parts import Part
+
+    Makes = Callable[[Mapping[str, Any], str], Iterable[Part]]
 
 
 _PART: Final = re.compile(r"\bpart (?P<number>\d+)")
@@ -73,9 +76,10 @@ class GangAsked:
 class _Members:
     """Collects members; those of equal charge are one part."""
 
-    def __init__(self, namespace: str, resource: str) -> None:
+    def __init__(self, namespace: str, resource: str, makes: Makes) -> None:
         self.namespace = namespace
         self.resource = resource
+        self._makes = makes
         self.counts: dict[tuple[str, bool], tuple[Demand, int]] = {}  # by demand, and whether others make them
         self.titles: dict[tuple[str, bool], str] = {}
         self.templates: dict[str, frozenset[str]] = {}
@@ -93,7 +97,7 @@ class _Members:
             resource = resource_of(manifest) if manifest.get("kind") and manifest.get("apiVersion") else self.resource
             title = _title(manifest, resource)
             self._put(footprint(manifest, resource=resource), count, title, made=False)
-            made = [part for part in parts_of(manifest, resource=resource) if not part.suspended]
+            made = [part for part in self._makes(manifest, resource) if not part.suspended]
         except (FootprintError, AttributeError) as error:
             raise GangError(f"part {number} can't be read: {error}") from error
         for part in made:
@@ -110,6 +114,10 @@ class _Members:
             count += known[1]
         self.counts[demand.key, made] = (demand, count)
         self.titles.setdefault((demand.key, made), title)
+
+
+def _makes(manifest: Mapping[str, Any], resource: str) -> Iterable[Part]:
+    return parts_of(manifest, resource=resource)
 
 
 def _title(manifest: Mapping[str, Any], resource: str) -> str:
@@ -136,19 +144,21 @@ def gang_of(  # noqa: PLR0913 - each is an option of its own
     limit: float | None = None,
     standing: bool = False,
     made_from: Mapping[str, Any] | None = None,
+    makes: Makes = _makes,
 ) -> GangAsked:
     """Describe a gang by (manifest, number of them). Members of equal charge are one part.
 
     What a manifest's controller makes of it (the pods of a Job) belongs to the gang. ``resource`` is that of manifests
     without a kind. ``name`` is what people know the gang by. ``standing``: what lives of it already lacks these
     members, after a restart: it does not wait. ``made_from``: the object, as it is stored, that others make the members
-    from; they are known by it, and what is reserved for them outlasts the gang's block. Raises ``OptionError`` for an
+    from; they are known by it, and what is reserved for them outlasts the gang's block. ``makes`` says
+    what is made of a manifest, where the caller knows more than we do. Raises ``OptionError`` for an
     option that is wrong, and ``GangError``, which is a ``ValueError``, for members that can't be read, are of several
     namespaces, or make no gang.
     """
     if limit is not None and not _is_limit(limit):
         raise OptionError(f"limit must be a number of seconds above 0, not {limit!r}")
-    found = _Members(namespace, resource)
+    found = _Members(namespace, resource, makes)
     for number, (manifest, count) in enumerate(members, 1):
         if not is_count(count):
             raise GangError(f"part {number} has 1 to {MEMBERS_MAX} members, as a whole number, not {count!r}")

@@ -10,7 +10,7 @@ from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, re
 from .config import OperatorConfig, OperatorConfigError, read_config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -46,12 +46,6 @@ def configured(section: Any, folder: Path, where: str = "plugins.generic") -> li
             raise OperatorConfigError(f"{place}: there are two operators with the id {config.id}: choose another")
         found.append(config)
     return found
-
-
-def generic_section(document: Mapping[str, Any]) -> Any:
-    """Return the section ``plugins.generic`` of a whole configuration; None if it has none."""
-    plugins = document.get("plugins")
-    return plugins.get("generic") if isinstance(plugins, dict) else None
 
 
 def _read(content: bytes, name: str) -> OperatorConfig:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backoff_ctrl.k8s.plugins.marks import is_going, metadata_of
+from backoff_ctrl.k8s.plugins.phases import Phase
 from backoff_ctrl.k8s.plugins.protocol import PluginContext
 
 from .metadata import key_of_task
@@ -57,6 +58,8 @@ class Checker:
         key = key_of_task(task.metadata)
         context = PluginContext(task.config, self._now(), await self._pods(plugin, resource, key))
         info = plugin.phase(context, resource)
+        if info.phase is Phase.UNDEFINED:  # nothing can be said of it now: its node does not answer, say
+            info = known.holding(info.reason or known.reason)
         if task.config.send_object_events:
             known, info = self._with_events(known, info, plugin, key, str(metadata_of(resource).get("uid")))
         if info.phase.is_terminal:

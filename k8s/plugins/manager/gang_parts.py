@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.engine.parts import Parts
-from backoff_ctrl.k8s.charges.footprint import FootprintError
-from backoff_ctrl.k8s.charges.parts import parts_of
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.gate.gangs.asked import GangAsked, gang_of
 
@@ -20,9 +18,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def gang_to_create(creation: Creation) -> GangAsked | None:
-    """Describe a create as a gang; None: nothing is made of its object, or only the cluster knows how much."""
-    if not _made(creation.body, creation.resource):
+def gang_to_create(creation: Creation, parts: tuple[Part, ...]) -> GangAsked | None:
+    """Describe a create as a gang; None: no pods are made of its object, or only the cluster knows how much."""
+    if not _pods(parts):
         return None
     try:
         return gang_of(
@@ -34,6 +32,7 @@ def gang_to_create(creation: Creation) -> GangAsked | None:
             credential=creation.credential,
             priority=creation.priority,
             timeout=creation.timeout,
+            makes=lambda _manifest, _resource: parts,
         )
     except GangError as error:
         log.warning("%s is not admitted as a whole: %s", creation.label, error)
@@ -41,20 +40,26 @@ def gang_to_create(creation: Creation) -> GangAsked | None:
 
 
 def gang_that_stands(
-    namespace: str, resource: str, stored: Mapping[str, Any], *, server: str, priority: int
+    namespace: str,
+    resource: str,
+    stored: Mapping[str, Any],
+    made_of_it: tuple[Part, ...],
+    *,
+    server: str,
+    priority: int,
 ) -> GangAsked | None:
     """Describe what others may still make of a living object, after a restart; None: nothing."""
-    made = _made(stored, resource)
+    made = _pods(made_of_it)
     if not made:
         return None
     try:
-        parts = Parts((part.demand, part.count or 1) for part in made)
+        asked = Parts((part.demand, part.count or 1) for part in made)
     except GangError as error:
         log.warning("nothing is reserved for what is still made of %s in %s: %s", resource, namespace, error)
         return None
     return GangAsked(
         Creation(server, "", namespace, resource, dict(stored), priority),
-        parts,
+        asked,
         standing=True,
         pods_made=frozenset(range(len(made))),
         titles=tuple(f"the {part.kind}s of {part.made_by}" for part in made),
@@ -62,10 +67,7 @@ def gang_that_stands(
     )
 
 
-def _made(manifest: Mapping[str, Any], resource: str) -> list[Part]:
-    """Return the pods that others make of a manifest; none where their number is not known."""
-    try:
-        made = [part for part in parts_of(manifest, resource=resource) if not part.suspended and part.kind == "Pod"]
-    except (FootprintError, AttributeError):
-        return []  # the server will say what is wrong with it
+def _pods(parts: tuple[Part, ...]) -> list[Part]:
+    """Return the pods that others make; none where their number is not known."""
+    made = [part for part in parts if not part.suspended and part.kind == "Pod"]
     return [] if any(part.count is None for part in made) else made

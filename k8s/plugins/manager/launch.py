@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
+    from backoff_ctrl.k8s.charges.parts import Part
     from backoff_ctrl.k8s.creates.wait import Wait
     from backoff_ctrl.k8s.gate.aio import AsyncGate, LoopDriver
     from backoff_ctrl.k8s.gate.gangs.asked import GangAsked
@@ -70,6 +71,8 @@ class Asked:
     namespace: str
     priority: int = 0
     timeout: float | None = None
+    parts: tuple[Part, ...] = ()
+    """What others will make of it."""
     known: bool = False
     """Whether a watch would have told of an object of this key: then its name need not be looked up first."""
 
@@ -243,7 +246,7 @@ class Launch:
     async def _once(self) -> Answer:
         """Wait in line and send, once; what is in the way of a gang is looked at before."""
         creation = self._creation()
-        gang = gang_to_create(creation)
+        gang = gang_to_create(creation, self.asked.parts)
         if gang is None:
             return await self._create(creation)
         if not (self.asked.known or self._looked) or self.in_doubt:

@@ -129,6 +129,7 @@ class Launcher:
             task.metadata.namespace,
             plugin.kind.resource,
             resource,
+            plugin.parts(resource),
             server=self._server,
             priority=task.metadata.priority,
         )
@@ -200,6 +201,7 @@ class Launcher:
             about.namespace,
             about.priority,
             about.timeout,
+            plugin.parts(built),
             known=self._watches.fed(plugin.kind, about.namespace),
         )
         wake = partial(self._wake, key)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from backoff_ctrl.k8s.plugins.protocol import PluginAbortOverride, RelatedPods, TaskSpecError
+from backoff_ctrl.k8s.charges.footprint import FootprintError
+from backoff_ctrl.k8s.charges.parts import parts_of
+from backoff_ctrl.k8s.plugins.protocol import MakesPods, PluginAbortOverride, RelatedPods, TaskSpecError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from backoff_ctrl.k8s.charges.parts import Part
     from backoff_ctrl.k8s.plugins.phases import PhaseInfo
     from backoff_ctrl.k8s.plugins.protocol import (
         JSON,
@@ -76,6 +79,17 @@ class PluginCalls:
         if not isinstance(self._plugin, RelatedPods):
             return {}
         return self._call("pod_labels", self._plugin.pod_labels, resource) or {}
+
+    def parts(self, resource: JSON) -> tuple[Part, ...]:
+        """Return what others make of an object; nothing of one that can't be read: the server says what is wrong."""
+        try:
+            if isinstance(self._plugin, MakesPods):
+                return self._plugin.parts(resource)
+            return parts_of(resource, resource=self.kind.resource)
+        except (FootprintError, TaskSpecError, AttributeError):
+            return ()
+        except Exception as error:
+            raise self._bug("parts", error) from error
 
     def on_abort(self, task: TaskMetadata, resource: JSON) -> AbortBehavior | None:
         """Return how the object is ended; None: it is deleted."""

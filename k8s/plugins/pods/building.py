@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 
-from .containers import finish_containers, object_at
+from .checked import object_at, objects_at, text_at
+from .containers import finish_containers
 from .scheduling import schedule
 from .status import ADJUSTED, PRIMARY_CONTAINER
 from .template import on_template
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
 
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -59,15 +61,13 @@ def pod_of_template(task: TaskContext, *, needs_primary: bool) -> JSON:
 def _checked_names(spec: JSON, path: str) -> list[str]:
     """Return the containers' names. Raises ``TaskSpecError`` for a spec that makes no pod."""
     for key in ("initContainers", "containers"):
-        containers = spec.get(key)
-        if containers is None and key == "initContainers":
-            continue
-        if not isinstance(containers, list) or (key == "containers" and not containers):
-            raise TaskSpecError(f"{path}.{key}", "a pod needs a list of at least one container")
-        for index, container in enumerate(containers):
-            if not isinstance(container, Mapping):
-                raise TaskSpecError(f"{path}.{key}[{index}]", "must be an object with a name and an image")
+        spec[key] = objects_at(spec, key, path, "must be an object with a name and an image")
+        for index, container in enumerate(spec[key]):
             _check_container(container, f"{path}.{key}[{index}]")
+    if not spec["containers"]:
+        raise TaskSpecError(f"{path}.containers", "a pod needs at least one container")
+    if not spec["initContainers"]:
+        del spec["initContainers"]
     return [container["name"] for container in spec["containers"]]
 
 
@@ -80,12 +80,12 @@ def _check_container(container: Mapping[str, Any], path: str) -> None:
 
 def _primary(task: TaskContext, names: list[str], *, needs_primary: bool) -> str:
     """Return the container whose end is the task's; empty: all have to succeed."""
-    named = task.spec.get("primaryContainer") or ""
+    named = text_at(task.spec, "primaryContainer", "spec")
     if named and named not in names:
         raise TaskSpecError("spec.primaryContainer", f"there is no container {named}: choose of {', '.join(names)}")
     if not named and needs_primary and len(names) > 1:
         raise TaskSpecError("spec.primaryContainer", f"say whose end is the task's: choose of {', '.join(names)}")
-    return str(named) or (names[0] if len(names) == 1 else "")
+    return named or (names[0] if len(names) == 1 else "")
 
 
 def _pod(spec: JSON, metadata: JSON, primary: str, task: TaskContext, path: str) -> JSON:
@@ -96,7 +96,7 @@ def _pod(spec: JSON, metadata: JSON, primary: str, task: TaskContext, path: str)
     lowered = finish_containers(spec, primary, task, path)
     if lowered:
         metadata["annotations"][ADJUSTED] = "; ".join(lowered)
-    schedule(spec, config, task.spec.get("accelerator"), interruptible=task.metadata.interruptible)
+    schedule(spec, task, path)
     spec.setdefault("restartPolicy", "Never")
     if task.metadata.service_account and not spec.get("serviceAccountName"):
         spec["serviceAccountName"] = task.metadata.service_account

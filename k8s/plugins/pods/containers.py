@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 
-from .resources import ask, bounds_of, keep_within
+from .checked import object_at, objects_at
+from .resources import Bounds, ask, bounds_of, keep_within
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
     from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
 
@@ -24,7 +26,7 @@ def finish_containers(spec: JSON, primary: str, task: TaskContext, path: str) ->
     run = object_at(task.spec, "resources", "spec")
     if run and not primary:
         raise TaskSpecError("spec.resources", "no container is the primary one: write them to the pod template's own")
-    lowered = []
+    lowered = _whole_pod(spec, bounds, path)
     for key in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(key) or []):
             at = _path(path, key, index)
@@ -38,6 +40,16 @@ def finish_containers(spec: JSON, primary: str, task: TaskContext, path: str) ->
             _set_environment(container, task, at, of_run=is_primary or (key == "containers" and not primary))
             _set_defaults(container, task.config, is_primary=is_primary)
     return lowered
+
+
+def _whole_pod(spec: JSON, bounds: Bounds, path: str) -> list[str]:
+    """Keep a pod's own resources, which its containers share, within the limits as well."""
+    own = object_at(spec, "resources", path)
+    if not own:
+        return []
+    asked = keep_within(own, bounds, f"{path}.resources")
+    spec["resources"] = {**own, **asked.manifest}
+    return [f"the pod: {each}" for each in asked.lowered]
 
 
 def _path(path: str, key: str, index: int) -> str:
@@ -60,7 +72,7 @@ def _set_environment(container: JSON, task: TaskContext, path: str, *, of_run: b
         variables[variable["name"]] = variable
     if variables:
         container["env"] = list(variables.values())
-    sources = list(container.get("envFrom") or [])
+    sources = objects_at(container, "envFrom", path)
     sources += [{"secretRef": {"name": name, "optional": True}} for name in config.default_env_from_secrets]
     sources += [{"configMapRef": {"name": name, "optional": True}} for name in config.default_env_from_configmaps]
     if sources:
@@ -69,15 +81,12 @@ def _set_environment(container: JSON, task: TaskContext, path: str, *, of_run: b
 
 def _variables(parent: Mapping[str, Any], path: str) -> list[JSON]:
     """Return a list of environment variables. Raises ``TaskSpecError`` for what is none."""
-    found = parent.get("env")
-    if found is None:
-        return []
-    if not isinstance(found, list):
-        raise TaskSpecError(f"{path}.env", "must be a list of {name, value}")
+    right = "must be an object with a name, and a value or valueFrom"
+    found = objects_at(parent, "env", path, right)
     for index, variable in enumerate(found):
-        if not isinstance(variable, Mapping) or not isinstance(variable.get("name"), str) or not variable["name"]:
-            raise TaskSpecError(f"{path}.env[{index}]", "must be an object with a name, and a value or valueFrom")
-    return [deepcopy(dict(each)) for each in found]
+        if not isinstance(variable.get("name"), str) or not variable["name"]:
+            raise TaskSpecError(f"{path}.env[{index}]", right)
+    return deepcopy(found)
 
 
 def _set_defaults(container: JSON, config: K8sPluginConfig, *, is_primary: bool) -> None:
@@ -87,13 +96,3 @@ def _set_defaults(container: JSON, config: K8sPluginConfig, *, is_primary: bool)
     if is_primary and config.default_security_context is not None:
         container.setdefault("securityContext", deepcopy(config.default_security_context))
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # why it failed is told with the phase
-
-
-def object_at(parent: Mapping[str, Any], key: str, path: str) -> JSON:
-    """Return an object field; empty if it is missing or null. Raises ``TaskSpecError`` for anything else."""
-    value = parent.get(key)
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise TaskSpecError(f"{path}.{key}", f"must be an object, not {type(value).__name__}")
-    return dict(value)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 
+from .checked import object_at, objects_at, text_at
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
-    from backoff_ctrl.k8s.plugins.protocol import JSON
+    from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
 
 
-def schedule(spec: JSON, config: K8sPluginConfig, accelerator: Any, *, interruptible: bool) -> None:
-    """Set, in place, where a pod of this spec may run. What the spec says itself is kept."""
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def schedule(spec: JSON, task: TaskContext, path: str) -> None:
+    """Set, in place, where a pod of this spec may run. What the spec says itself is kept. Raises ``TaskSpecError``."""
+    config, interruptible = task.config, task.metadata.interruptible
+    _check(spec, path)
     names = sorted({name for container in _all(spec) for name in _resources(container)})
     tolerations = [each for name in names for each in config.resource_tolerations.get(name, [])]
     if interruptible:
@@ -27,19 +35,30 @@ def schedule(spec: JSON, config: K8sPluginConfig, accelerator: Any, *, interrupt
         selector |= config.interruptible_node_selector
     if spec.get("affinity") is None and config.default_affinity is not None:
         spec["affinity"] = deepcopy(config.default_affinity)
-    requirement = (
-        config.interruptible_node_selector_requirement
-        if interruptible
-        else config.non_interruptible_node_selector_requirement
+    required, others = (
+        config.interruptible_node_selector_requirement,
+        config.non_interruptible_node_selector_requirement,
     )
-    _require(spec, requirement)
-    tolerations += _accelerate(spec, config, accelerator)
+    _require(spec, required if interruptible else others)
+    if task.spec.get("accelerator") is not None:
+        tolerations += _accelerate(spec, config, object_at(task.spec, "accelerator", "spec"))
     if tolerations:
         spec["tolerations"] = [
             deepcopy(each) for index, each in enumerate(tolerations) if each not in tolerations[:index]
         ]
     if selector:
         spec["nodeSelector"] = selector
+
+
+def _check(spec: JSON, path: str) -> None:
+    """Raise ``TaskSpecError`` for fields that can't be added to."""
+    objects_at(spec, "tolerations", path)
+    object_at(spec, "nodeSelector", path)
+    at = f"{path}.affinity.nodeAffinity.{_REQUIRED}"
+    node = object_at(object_at(spec, "affinity", path), "nodeAffinity", f"{path}.affinity")
+    required = object_at(node, _REQUIRED, f"{path}.affinity.nodeAffinity")
+    for index, term in enumerate(objects_at(required, "nodeSelectorTerms", at)):
+        objects_at(term, "matchExpressions", f"{at}.nodeSelectorTerms[{index}]")
 
 
 def _all(spec: JSON) -> list[JSON]:
@@ -66,9 +85,8 @@ def _require(spec: JSON, requirement: Mapping[str, Any] | None) -> None:
         return
     affinity = spec["affinity"] = dict(spec.get("affinity") or {})
     node = affinity["nodeAffinity"] = dict(affinity.get("nodeAffinity") or {})
-    key = "requiredDuringSchedulingIgnoredDuringExecution"
-    terms = (node.get(key) or {}).get("nodeSelectorTerms") or [{}]
-    node[key] = {
+    terms = (node.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
+    node[_REQUIRED] = {
         "nodeSelectorTerms": [
             {**term, "matchExpressions": [*(term.get("matchExpressions") or []), deepcopy(dict(requirement))]}
             for term in terms
@@ -76,28 +94,24 @@ def _require(spec: JSON, requirement: Mapping[str, Any] | None) -> None:
     }
 
 
-def _accelerate(spec: JSON, config: K8sPluginConfig, accelerator: Any) -> list[JSON]:
+def _accelerate(spec: JSON, config: K8sPluginConfig, accelerator: JSON) -> list[JSON]:
     """Choose nodes by the GPU that a task asks for, and return the tolerations that they need.
 
     ``accelerator``: ``device``, and of a GPU that can be divided ``partitionSize`` or ``unpartitioned: true``.
     """
-    if accelerator is None:
-        return []
-    if not isinstance(accelerator, Mapping) or not isinstance(accelerator.get("device", ""), str):
-        raise TaskSpecError("spec.accelerator", "must name a device, such as {device: nvidia-tesla-a100}")
+    device, size = (text_at(accelerator, key, "spec.accelerator") for key in ("device", "partitionSize"))
     if not any(config.gpu_resource_name in _resources(container) for container in spec["containers"]):
-        raise TaskSpecError(
-            "spec.accelerator", f"no container asks for a GPU: set its limit of {config.gpu_resource_name}"
-        )
+        what = f"no container asks for a GPU: set its limit of {config.gpu_resource_name}"
+        raise TaskSpecError("spec.accelerator", what)
     tolerations = []
-    if device := accelerator.get("device"):
+    if device:
         tolerations.append(_of_label(spec, config.gpu_device_node_label, device))
     if accelerator.get("unpartitioned") is True:
         absent = {"key": config.gpu_partition_size_node_label, "operator": "DoesNotExist"}
         _require(spec, config.gpu_unpartitioned_node_selector_requirement or absent)
         if config.gpu_unpartitioned_toleration is not None:
             tolerations.append(config.gpu_unpartitioned_toleration)
-    elif size := accelerator.get("partitionSize"):
+    elif size:
         tolerations.append(_of_label(spec, config.gpu_partition_size_node_label, size))
     return tolerations
 

@@ -6,10 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.proxy.gathering import Outbox
 from backoff_ctrl.k8s.proxy.http.answers import WholeBody
 from backoff_ctrl.k8s.proxy.http.fields import HOP_BY_HOP
 from backoff_ctrl.k8s.proxy.http.heads import whole_request
-from backoff_ctrl.k8s.proxy.messages import Head, Request, Response, first
+from backoff_ctrl.k8s.proxy.messages import Head, Request, Response
 
 from .pool import Pool, Unreachable
 from .trust import Account, Trust
@@ -25,6 +26,8 @@ REPEATABLE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE"})
 ASKS_MAX: Final = 256
 """Whole requests on their way at a time; further ones wait. The gate sends no more creates than that."""
 ANSWER_MAX: Final = 3 * 2**20
+ANSWERS: Final = frozenset({200, 401, 403, 429})
+"""What an API server says to ``/version``, or an error of its own: it need not know the proxy's account."""
 
 
 class ApiServer:
@@ -36,9 +39,11 @@ class ApiServer:
         self.host = place.netloc
         self.prefix = place.prefix.encode()
         self.uses_own = use_own
-        self._callers = Pool(place, Trust(place, own=False))
+        self.outbox = Outbox()
         self._account = Account(place)
-        self._mine = Pool(place, Trust(place, own=True)) if place.certificate and place.tls else self._callers
+        self._callers = self._mine = Pool(place, Trust(place, own=False), self.outbox)
+        if place.certificate and place.tls:
+            self._mine = Pool(place, Trust(place, own=True), self.outbox)
         self._asks = asyncio.Semaphore(ASKS_MAX)
         self.may_come = True
         """Whether an API server that did not answer may do so soon: nothing in its address or certificate is wrong."""
@@ -58,7 +63,7 @@ class ApiServer:
 
     async def ask(self, request: Request, limit: int = ANSWER_MAX) -> Response:
         """Send a caller's request and read the whole answer: see ``messages.Upstream``."""
-        has_credentials = first(request.head.headers, b"authorization") is not None
+        has_credentials = request.head.get(b"authorization") is not None
         pool, lines = self.way(has_credentials=has_credentials)
         return await self._ask(request, pool, lines, limit)
 
@@ -86,11 +91,11 @@ class ApiServer:
                 connection = None
 
     async def answers(self) -> str:
-        """Return "" if the server answers at all, else why it does not."""
+        """Return "" if an API server answers, busy or not, else why none does."""
         request = Request(Head(b"GET", b"/version", [(b"Accept", b"application/json")]), b"")
         try:
             async with asyncio.timeout(10):
-                await self.ask_as_proxy(request)
+                answer = await self.ask_as_proxy(request)
         except TimeoutError:
             return "it does not answer within 10 s"
         except NotSent as error:
@@ -99,7 +104,19 @@ class ApiServer:
         except OutcomeUnknown as error:
             self.may_come = False
             return str(error)
-        return ""
+        why = self._is_none(answer)
+        self.may_come = not why
+        return why
+
+    def _is_none(self, answer: Response) -> str:
+        """Say by its answer why something is no API server that can be used; "" for one that refuses who asks."""
+        if answer.status == 401 and self.uses_own:
+            return "it does not accept the proxy's own credentials (401), which --use-own-credentials would add"
+        if answer.status == 400 and not self.place.tls and b"HTTPS" in answer.body:
+            return "it speaks TLS: its address begins with https://"
+        if answer.status in ANSWERS or answer.status >= 500:
+            return ""
+        return f"it is no API server, for it answers /version with {answer.status}"
 
     def close(self) -> None:
         """Close all connections at once."""

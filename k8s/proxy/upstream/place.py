@@ -63,6 +63,8 @@ class Place:
     key: Material = NOTHING
     token: Material = NOTHING
     basic: bytes = b""
+    plugin: str = ""
+    """By what the user's credentials are had, where only another program can tell them."""
 
     @property
     def url(self) -> str:
@@ -120,6 +122,7 @@ def _rest(place: Place) -> tuple[Any, ...]:
         place.key,
         place.token,
         place.basic,
+        place.plugin,
     )
 
 
@@ -177,6 +180,7 @@ def _place_in(document: Any, context: str | None, folder: Path, named: str) -> P
         key=_material(user, "client-key", folder),
         token=_token(user, folder),
         basic=basic,
+        plugin=_plugin(user),
     )
 
 
@@ -195,6 +199,15 @@ def _material(section: dict[str, Any], key: str, folder: Path) -> Material:
         return Material(data=base64.b64decode(data, validate=True))
     path = section.get(key)
     return Material(folder / str(path)) if path else NOTHING
+
+
+def _plugin(user: dict[str, Any]) -> str:
+    """Return what a user's credentials must be asked of; nothing where the kubeconfig itself has some."""
+    if user.get("token") or user.get("tokenFile") or user.get("username") or user.get("client-certificate"):
+        return ""
+    if user.get("client-certificate-data"):
+        return ""
+    return next((key for key in ("exec", "auth-provider") if user.get(key)), "")
 
 
 def _token(user: dict[str, Any], folder: Path) -> Material:

@@ -71,6 +71,7 @@ class Trust:
         else:
             context = ssl.create_default_context()
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # as Go: home-made authorities lack extensions
+        context.options |= ssl.OP_NO_RENEGOTIATION  # a write never waits for a read
         context.set_alpn_protocols(["http/1.1"])
         if place.unverified:
             context.check_hostname = False
@@ -111,7 +112,12 @@ class Account:
         self._lines: tuple[bytes, ...] = ()
 
     def check(self) -> None:
-        """Raise ``PlaceError`` if the token can't be read, or can't be sent."""
+        """Raise ``PlaceError`` if the token can't be read, or can't be sent, or has to be asked of another program."""
+        if self._place.plugin:
+            raise PlaceError(
+                f"the kubeconfig's user gets credentials by {self._place.plugin}, which the proxy does not "
+                "run: give a kubeconfig with a token or a certificate for --use-own-credentials"
+            )
         try:
             lines = self._read()
         except OSError as error:

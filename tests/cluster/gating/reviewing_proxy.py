@@ -71,7 +71,7 @@ class Passing(BaseHTTPRequestHandler):
         told = self.reach.ask("POST", "/apis/authentication.k8s.io/v1/tokenreviews", asked)[1]["status"]
         if not told.get("authenticated"):
             return 401
-        attributes = {"path": path, "verb": {"GET": "get", "POST": "post"}[self.command]}
+        attributes = {"path": path, "verb": {"GET": "get", "POST": "create"}[self.command]}
         who = {"user": told["user"]["username"], "groups": told["user"]["groups"]}
         asked = {"spec": {**who, "nonResourceAttributes": attributes}}
         told = self.reach.ask("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", asked)[1]["status"]

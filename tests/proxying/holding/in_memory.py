@@ -226,6 +226,13 @@ def in_virtual_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[
     return run
 
 
+async def hang_up(task: asyncio.Task[Response]) -> None:
+    """Close the connection of a request."""
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
+
+
 async def held(proxy: Proxied, *tasks: asyncio.Task[Response]) -> None:
     """Wait until so many creates stand in line."""
     await asyncio.sleep(0.1)

@@ -14,10 +14,10 @@ from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from tests.proxying.holding.in_memory import (
     PODS,
     answered,
+    hang_up,
     header,
     in_virtual_time,
     name_of,
-    now,
     pod,
     proxied,
     status_in,
@@ -25,19 +25,12 @@ from tests.proxying.holding.in_memory import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.proxy.messages import Response
     from tests.proxying.holding.in_memory import Proxied
 
 FORBIDDEN = (
     b'{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"pods is '
     b'forbidden: User \\"ann\\" cannot get resource \\"pods\\" in API group \\"\\" in the namespace \\"team\\""}'
 )
-
-
-async def hang_up(task: asyncio.Task[Response]) -> None:
-    task.cancel()
-    await asyncio.wait({task})
-    assert task.cancelled()
 
 
 def seats(proxy: Proxied) -> int:
@@ -143,69 +136,6 @@ def test_a_caller_is_known_by_its_account_and_what_it_asks_for(again: dict[str, 
     run_virtual(check())
 
 
-@in_virtual_time
-async def test_short_time_outs_meet_no_more_refusals_than_long_ones() -> None:
-    """Law 20: with its place kept, a caller that gives up after 2 s gets in when one that stays would."""
-    async with proxied(4, HoldSettings(hold=8)) as proxy:
-        names = await proxy.fill(4)
-        proxy.watch()
-        loop, got_in = asyncio.get_running_loop(), {}
-
-        async def creator(name: str, patience: float) -> None:
-            while True:
-                task = proxy.post(pod(name), token=name)
-                done, _ = await asyncio.wait({task}, timeout=patience)
-                if done and task.result().status == 201:
-                    got_in[name] = now()
-                    return
-                if not done:
-                    await hang_up(task)
-                await asyncio.sleep(0.01)
-
-        tasks = []
-        for number in range(4):
-            tasks.append(loop.create_task(creator(f"{'short' if number % 2 else 'long'}-{number}", 2.0 - number % 2)))
-            await asyncio.sleep(0.05)
-        for name in names:
-            await asyncio.sleep(7.5)
-            await proxy.delete(name)
-        await asyncio.wait(tasks)
-        assert list(got_in) == ["long-0", "short-1", "long-2", "short-3"]
-        assert len(proxy.server.posts()) == 4, "and none was refused"
-
-
-def test_short_time_outs_ask_the_server_no_more_often_where_only_refusals_teach() -> None:
-    """Four creators and a quota of one pod that is free every 5 s: who comes again each second probes no more."""
-    sent = {}
-    for patience in (1.0, 100.0):
-
-        async def check(patience: float = patience) -> None:
-            async with proxied(1, HoldSettings(hold=100, hold_total=100)) as proxy:
-                (newest,) = await proxy.fill(1)
-
-                async def creator(name: str) -> None:
-                    while True:
-                        task = proxy.post(pod(name), token=name)
-                        done, _ = await asyncio.wait({task}, timeout=patience)
-                        if done and task.result().status == 201:
-                            return
-                        if not done:
-                            await hang_up(task)
-
-                tasks = [asyncio.create_task(creator(f"c-{number}")) for number in range(4)]
-                for _ in tasks:
-                    await asyncio.sleep(5)
-                    await proxy.delete(newest)
-                    while not proxy.server.pods():  # noqa: ASYNC110 - time is virtual
-                        await asyncio.sleep(0.1)
-                    (newest,) = proxy.server.pods()
-                await asyncio.wait(tasks)
-                sent[patience] = len(proxy.server.posts())
-
-        run_virtual(check())
-    assert 4 <= sent[1.0] <= sent[100.0], sent
-
-
 # -- after it was sent ---------
 
 
@@ -245,37 +175,6 @@ async def test_the_answer_is_for_the_very_same_credential_alone() -> None:
         assert forged.status == 409
         assert proxy.server.posts()[-1].head.get(b"authorization") == f"Bearer {token('ann', 'forged')}".encode()
         assert (await proxy.post(pod("web"), token=token("ann"))).status == 201
-
-
-@in_virtual_time
-async def test_the_answer_is_for_the_very_same_request_alone() -> None:
-    """Another body, or the same token on behalf of somebody else, is another create."""
-    async with proxied(5) as proxy:
-        task = proxy.post(pod())
-        await asyncio.sleep(0.001)
-        await hang_up(task)
-        await asyncio.sleep(1)
-        other = pod()
-        other["metadata"]["labels"] = {"a": "b"}
-        assert json.loads((await proxy.post(other)).body)["metadata"]["labels"] == {"a": "b"}
-        assert len(proxy.server.pods()) == 2
-        assert (await proxy.post(pod(), headers=[(b"Impersonate-User", b"root")])).status == 201
-        assert len(proxy.server.pods()) == 3
-        assert (await proxy.post(pod())).status == 201
-        assert len(proxy.server.pods()) == 3
-
-
-@in_virtual_time
-async def test_what_was_sent_is_kept_for_a_while_alone() -> None:
-    """Ten seconds after its end it is a create of its own again."""
-    async with proxied(2) as proxy:
-        task = proxy.post(pod())
-        await asyncio.sleep(0.001)
-        await hang_up(task)
-        await asyncio.sleep(10.1)
-        assert (await proxy.post(pod())).status == 201
-        assert len(proxy.server.pods()) == 2
-        assert len(proxy.holding._shared.kept) == 0
 
 
 @in_virtual_time
@@ -336,22 +235,6 @@ async def test_an_outcome_that_stays_unknown_is_cleared_up_by_the_repeat() -> No
         assert [name_of(again)] == proxy.server.pods()
         assert len(proxy.server.posts()) == 1
         assert proxy.server.asked[-1].head.get(b"impersonate-user") == b"bob"
-
-
-@in_virtual_time
-async def test_an_answer_that_was_not_read_is_found_by_the_next_request_alone() -> None:
-    """A connection broke while the 201 was written: the repeat makes no second object, the request after it does."""
-    async with proxied(5) as proxy:
-        first = await proxy.post(pod())
-        assert first.if_unread is not None
-        first.if_unread()
-        again = await proxy.post(pod())
-        assert name_of(again) == name_of(first)
-        assert again.if_unread is not None
-        again.if_unread()
-        assert name_of(await proxy.post(pod())) == name_of(first)
-        assert name_of(await proxy.post(pod())) != name_of(first)
-        assert len(proxy.server.pods()) == len(proxy.server.posts()) == 2
 
 
 @in_virtual_time

@@ -12,10 +12,11 @@ from backoff_ctrl.k8s.answers.rejections import read_rejection, rejection_of
 from backoff_ctrl.k8s.charges.footprint import footprint
 from backoff_ctrl.k8s.proxy.holding.forms import READ_MAX, lean, manifest_in, readable
 from backoff_ctrl.k8s.proxy.holding.sending import received
+from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.proxy.holding.status_message import status_message
 from backoff_ctrl.k8s.proxy.messages import Head, Request, Response
 from tests.charged import cases
-from tests.proxying.holding.in_memory import PODS, PROTOBUF
+from tests.proxying.holding.in_memory import PODS, PROTOBUF, in_virtual_time, pod, proxied
 
 
 @pytest.mark.parametrize("encoding", [b"gzip", b"deflate", None])
@@ -110,3 +111,19 @@ def test_a_compressed_body_is_not_read() -> None:
     """No API server takes one."""
     request = Request(Head(b"POST", PODS, [(b"Content-Encoding", b"gzip")]), b"{}")
     assert manifest_in(request, "pods") is None
+
+
+@in_virtual_time
+async def test_a_refusal_that_is_written_here_has_the_servers_bytes() -> None:
+    """With all resources of the quota that lack room, in its order."""
+    async with proxied(None, HoldSettings(answer="quota", hold=1)) as proxy:
+        await proxy.fill(1)
+        proxy.server.sandbox.create_quota("team", "q", {"pods": "1", "count/pods": "1", "services": "1"})
+        proxy.watch()
+        head = Head(b"POST", PODS, [(b"Content-Type", b"application/json")])
+        direct = await proxy.server.ask(Request(head, json.dumps(pod("web")).encode()))
+        proxy.server.asked.clear()
+        written = await proxy.post(pod("web"))
+        assert b"requested: count/pods=1,pods=1, used: count/pods=1,pods=1" in direct.body
+        assert (written.status, written.body.rstrip(), proxy.server.posts()) == (403, direct.body.rstrip(), [])
+        assert written.body.endswith(b"}\n")

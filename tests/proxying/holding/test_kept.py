@@ -33,6 +33,21 @@ def large(number: int) -> dict[str, Any]:
     return pod() | {"metadata": {"generateName": f"web-{number}-", "annotations": {"a": "x" * 60_000}}}
 
 
+@in_virtual_time
+async def test_the_answer_is_for_the_very_same_request_alone() -> None:
+    """Another body, or the same token on behalf of somebody else, is another create."""
+    async with proxied(5) as proxy:
+        await sent_and_left(proxy, pod())
+        other = pod()
+        other["metadata"]["labels"] = {"a": "b"}
+        assert json.loads((await proxy.post(other)).body)["metadata"]["labels"] == {"a": "b"}
+        assert len(proxy.server.pods()) == 2
+        assert (await proxy.post(pod(), headers=[(b"Impersonate-User", b"root")])).status == 201
+        assert len(proxy.server.pods()) == 3
+        assert (await proxy.post(pod())).status == 201
+        assert len(proxy.server.pods()) == 3
+
+
 @pytest.mark.parametrize(
     "otherwise",
     [
@@ -90,3 +105,30 @@ async def test_without_names_the_oldest_answers_are_not_kept() -> None:
         assert len(proxy.server.pods()) == MANY, "the newest is found"
         assert (await proxy.post(large(0))).status == 201
         assert len(proxy.server.pods()) == MANY + 1
+
+
+@in_virtual_time
+async def test_what_was_sent_is_kept_for_a_while_alone() -> None:
+    """Ten seconds after its end it is a create of its own again."""
+    async with proxied(2) as proxy:
+        await sent_and_left(proxy, pod())
+        await asyncio.sleep(10.1)
+        assert (await proxy.post(pod())).status == 201
+        assert len(proxy.server.pods()) == 2
+        assert len(proxy.holding._shared.kept) == 0
+
+
+@in_virtual_time
+async def test_an_answer_that_was_not_read_is_found_by_the_next_request_alone() -> None:
+    """A connection broke while the 201 was written: the repeat makes no second object, the request after it does."""
+    async with proxied(5) as proxy:
+        first = await proxy.post(pod())
+        assert first.if_unread is not None
+        first.if_unread()
+        again = await proxy.post(pod())
+        assert name_of(again) == name_of(first)
+        assert again.if_unread is not None
+        again.if_unread()
+        assert name_of(await proxy.post(pod())) == name_of(first)
+        assert name_of(await proxy.post(pod())) != name_of(first)
+        assert len(proxy.server.pods()) == len(proxy.server.posts()) == 2

@@ -143,6 +143,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path: Path, capsys: pytes
     with scripted_server(lambda _: (200, {})) as script:
         port = script.url.rpartition(":")[2]
         here = ["--listen", "127.0.0.1:0", "--upstream"]
+        given = ["--tls-cert", str(tmp_path / "none.crt"), "--tls-key", str(tmp_path / "none.key")]
         for arguments, sentence in (
             (["--listen", "0.0.0.0:0", "--upstream", script.url], "without TLS they would read its tokens"),
             (["--listen", "0.0.0.0:0", "--upstream", script.url, "--use-own-credentials"], "act as the proxy"),
@@ -155,10 +156,46 @@ def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path: Path, capsys: pytes
             ([*here, script.url, "--admin", "0.0.0.0:0"], "on this machine alone"),
             ([*here, script.url, "--hold", "nan"], "--hold must be a number of seconds"),
             ([*here, script.url, "--tls-account", str(tmp_path)], "TLS mode needs --tls-authority"),
+            ([*here, script.url, "--tls-cert", str(tmp_path / "c")], "--tls-cert and --tls-key belong together"),
+            ([*here, script.url, *given, "--tls-name", "n"], "--tls-cert brings a certificate, --tls-name makes one"),
+            ([*here, script.url, *given], "No such file"),
         ):
             code, said = run(["proxy", *arguments]), capsys.readouterr().err
             assert (code, said.count("\n")) == (2, 1), said
             assert sentence in said
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "sentence"),
+    [
+        (400, b"Client sent an HTTP request to an HTTPS server.\n", "it speaks TLS: its address begins with https://"),
+        (404, b"nothing here", "it is no API server, for it answers /version with 404"),
+        (302, b"", "it is no API server"),
+        (401, b"{}", "it does not accept the proxy's own credentials (401)"),
+    ],
+)
+def test_a_wrong_upstream_is_noticed_at_the_start(
+    status: int, body: bytes, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not by the first creator, and at once: what answers so will go on to."""
+    with scripted_server(lambda _: (status, body)) as script:
+        account = write_kubeconfig(tmp_path / "c", script.url)
+        code = run(["proxy", "--listen=127.0.0.1:0", f"--kubeconfig={account}", "--use-own-credentials"])
+        said = capsys.readouterr().err
+        assert (code, said.count("\n"), len(script.seen)) == (2, 1, 1), said
+        assert sentence in said
+
+
+@pytest.mark.parametrize("user", [{"exec": {"command": "x"}}, {"auth-provider": {"name": "x"}}])
+def test_credentials_of_another_program_can_not_be_added(
+    user: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Kubeconfigs of clouds have no others: without a word, every request would be anonymous."""
+    account = write_kubeconfig(tmp_path / "c", "https://127.0.0.1:1", user)
+    code = run(["proxy", "--listen=127.0.0.1:0", f"--kubeconfig={account}", "--use-own-credentials"])
+    said = capsys.readouterr().err
+    assert (code, said.count("\n")) == (2, 1), said
+    assert f"gets credentials by {next(iter(user))}, which the proxy does not run" in said
 
 
 def cpu_of(program: str, argument: str, kept: Path, running: list[subprocess.Popen[bytes]]) -> float:

@@ -341,7 +341,7 @@ BAD = [
     ("pod", {"podTemplate": TWO, "primaryContainer": "gone"}, "spec.primaryContainer", "there is no container gone: choose of main, side"),
     ("sidecar", {"podTemplate": TWO}, "spec.primaryContainer", "say whose end is the task's: choose of main, side"),
     ("container", {"container": IMAGE, "accelerator": {"device": "a100"}}, "spec.accelerator", "no container asks for a GPU"),
-    ("container", {"container": IMAGE, "accelerator": "a100"}, "spec.accelerator", "must name a device"),
+    ("container", {"container": IMAGE, "accelerator": "a100"}, "spec.accelerator", "must be an object, not str"),
 ]  # fmt: skip
 
 

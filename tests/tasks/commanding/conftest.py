@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
 import sys
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +16,8 @@ from kubernetes import client
 
 from backoff_ctrl.k8s.sandbox import running_sandbox
 from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet, Server
+from backoff_ctrl.k8s.tasks.documents import item
+from backoff_ctrl.k8s.tasks.sqlite.tables import Tables
 from tests.tasks.tasks_written import NAMESPACE, manifest
 
 if TYPE_CHECKING:
@@ -70,8 +71,12 @@ class Desk:
                 process.kill()
 
     def listed(self) -> dict[str, dict[str, Any]]:
-        """All tasks by name, as ``list --json`` tells them."""
-        return {each["name"]: each for each in json.loads(self.task("list", "--json"))["items"]}
+        """All tasks by name, as ``list --json`` tells them; read from the store, which is quicker than a process."""
+        tables = Tables(self.store)
+        try:
+            return {task.name: asdict(item(task)) for task in tables.list()}
+        finally:
+            tables.close()
 
     def pods(self) -> list[Any]:
         """The pods that there are."""

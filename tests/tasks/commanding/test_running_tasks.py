@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,12 +24,18 @@ def uids(desk: Desk) -> Counter[str]:
     return Counter(pod.metadata.labels["backoff-ctrl.dev/task-uid"] for pod in desk.pods())
 
 
+def in_line(desk: Desk) -> dict[str, dict[str, Any]]:
+    """The tasks that wait for quota."""
+    return {name: each for name, each in desk.listed().items() if each["wait"] is not None}
+
+
 def test_tasks_wait_for_quota_and_succeed(desk: Desk) -> None:
     """Five tasks and a quota of two pods: a line for each change, all succeed, one pod each, none is refused."""
     said = desk.task("run", "-f", desk.write(*several(4), manifest("last", needs=["t0"])))
     assert said.endswith("5 tasks: 5 Success\n")
     assert "WaitingForResources  quota q: pods asks 1, 0 of 2 left; place" in said
     listed = desk.listed()
+    assert {each["name"]: each for each in json.loads(desk.task("list", "--json"))["items"]} == listed
     assert {each["phase"] for each in listed.values()} == {"Success"}
     assert all(not each["unfinished"] and each["ended_at"] for each in listed.values())
     assert uids(desk) == Counter(each["uid"] for each in listed.values())
@@ -47,8 +53,8 @@ def test_ctrl_c_leaves_and_the_next_run_goes_on(lasting: Desk) -> None:
     file = lasting.write(*several(3))
     with lasting.running("-f", file) as process:
         until(lambda: len(lasting.pods()) == 2)
-        until(lambda: Counter(each["phase"] for each in lasting.listed().values())["WaitingForResources"] == 1)
-        (waiting,) = (each for each in lasting.listed().values() if each["phase"] == "WaitingForResources")
+        until(lambda: len(in_line(lasting)) == 1)
+        (waiting,) = in_line(lasting).values()
         assert (waiting["wait"]["quota"], waiting["wait"]["place"]) == ("q", 1)
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=60)
@@ -87,7 +93,8 @@ def test_an_abort_is_carried_out_by_whoever_can(lasting: Desk) -> None:
     """By the manager that runs, else by the command itself; of a task that waits nothing is made."""
     with lasting.running("-f", lasting.write(*several(3))) as process:
         until(lambda: len(lasting.pods()) == 2)
-        (waiting,) = (name for name, each in lasting.listed().items() if each["object"] is None)
+        until(lambda: len(in_line(lasting)) == 1)
+        (waiting,) = in_line(lasting)
         said = lasting.task("abort", waiting)
         assert said == f"task {NAMESPACE}/{waiting} has ended: Aborted\n"
         process.send_signal(signal.SIGINT)

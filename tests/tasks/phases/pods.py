@@ -23,7 +23,7 @@ def ago(**span: int) -> str:
     return (NOW - timedelta(**span)).isoformat().replace("+00:00", "Z")
 
 
-def pod(phase: str, *, primary: str = "", spec: Any = None, created: str | None = None, **status: Any) -> Pod:
+def pod(phase: str, *, primary: str = "", spec: Any = None, created: Any = None, **status: Any) -> Pod:
     """Return a pod with this status."""
     metadata: Pod = {"name": "p", "namespace": "n"}
     if primary:
@@ -46,7 +46,7 @@ def waiting(reason: str, message: str = "m", name: str = "main") -> Pod:
     return {"name": name, "ready": False, "state": {"waiting": {"reason": reason, "message": message}}}
 
 
-def ended(name: str = "main", code: int = 0, reason: str = "", message: str = "", *, last: bool = False) -> Pod:
+def ended(name: str = "main", code: Any = 0, reason: str = "", message: str = "", *, last: bool = False) -> Pod:
     """Return the status of a container that has ended, or has ended and was started again."""
     how = {"terminated": {"exitCode": code, "reason": reason, "message": message, "finishedAt": ago(seconds=5)}}
     return {"name": name, "lastState": how, "state": {}} if last else {"name": name, "state": how}
@@ -87,6 +87,8 @@ PENDING = [
     ("first condition decides", pod("Pending", conditions=[condition("PodScheduled"), condition("Ready")], containerStatuses=[waiting("InvalidImageName")]), "Queued", "R:M"),
     ("scheduled, nothing else", pod("Pending", conditions=[condition("PodScheduled", "True")]), "Queued", "Demistify Pending"),
     ("no conditions", pod("Pending"), "Queued", "Demistify Pending"),
+    ("another condition", pod("Pending", conditions=[condition("Initialized")], containerStatuses=[waiting("InvalidImageName")]), "Queued", "Demistify Pending"),
+    ("ready", pod("Pending", conditions=[condition("Ready", "True")], containerStatuses=[waiting("InvalidImageName")]), "Queued", "Demistify Pending"),
     ("not ready, none waits", not_ready(SECOND, runs()), "Queued", "Demistify Pending"),
     ("pull failed once", not_ready(GRACE, waiting("ErrImagePull")), "Initializing", "[ContainersNotReady|ErrImagePull]: unready|m"),
     ("being made", not_ready(GRACE, waiting("ContainerCreating", "")), "Initializing", "[ContainersNotReady|ContainerCreating]: unready|"),
@@ -157,6 +159,7 @@ def failed(*containers: Pod, primary: str = "", **status: Any) -> Pod:
 ENDED = [
     ("success", pod("Succeeded", containerStatuses=[ended()]), "Success", ""),
     ("success without statuses", pod("Succeeded"), "Success", ""),
+    ("success, one status to come", pod("Succeeded", containerStatuses=[{"name": "main"}]), "Success", ""),
     ("success despite oom", pod("Succeeded", containerStatuses=[ended(reason="OOMKilled")]), USER_OOM, "Pod reported success despite being OOMKilled"),
     ("success, init oom", pod("Succeeded", initContainerStatuses=[ended("i", reason="OOMKilled")], containerStatuses=[ended()]), USER_OOM, "Pod reported success despite being OOMKilled"),
     ("success, ephemeral oom", pod("Succeeded", ephemeralContainerStatuses=[ended("e", reason="OOMKilled")]), USER_OOM, "Pod reported success despite being OOMKilled"),
@@ -168,8 +171,9 @@ ENDED = [
     ("evicted", pod("Failed", reason="Evicted", message="The node was low on resource"), "RetryableFailure USER Evicted", "The node was low on resource"),
     ("deadline", failed(ended(code=143), reason="DeadlineExceeded"), "RetryableFailure USER DeadlineExceeded", "exit code (143)"),
     *[(f"reason {reason}", failed(ended(code=143), reason=reason), INTERRUPTED, "exit code (143)") for reason in ("Shutdown", "Terminated", "NodeShutdown", "NodeAffinity", "Preempting")],
-    ("preempted", failed(ended(code=1), conditions=[condition("DisruptionTarget", "True", reason="PreemptionByScheduler")]), INTERRUPTED, "exit code (1)"),
+    *[(reason, failed(ended(code=1), conditions=[condition("DisruptionTarget", "True", reason=reason)]), INTERRUPTED, "exit code (1)") for reason in ("PreemptionByScheduler", "DeletionByTaintManager", "EvictionByEvictionAPI", "DeletionByPodGC")],
     ("node pressure", failed(ended(code=137), reason="Evicted", conditions=[condition("DisruptionTarget", "True", reason="TerminationByKubelet")]), "RetryableFailure USER Interrupted", ""),
+    ("another condition", failed(ended(code=1), conditions=[condition("Ready", "True", reason="PreemptionByScheduler")]), "RetryableFailure USER UnknownError", ""),
     ("no disruption", failed(ended(code=1), conditions=[condition("DisruptionTarget", "False", reason="PreemptionByScheduler")]), "RetryableFailure USER UnknownError", ""),
     ("oom", failed(OOM), USER_OOM, "Reason [OOMKilled]"),
     ("oom before a restart", failed(ended(code=137, reason="OOMKilled", last=True)), USER_OOM, "Reason [OOMKilled]"),
@@ -177,6 +181,7 @@ ENDED = [
     ("oom of the primary while its node goes", failed(OOM, reason="Shutdown", primary="main"), USER_OOM, ""),
     ("oom of the only container while its node goes", failed(OOM, reason="Shutdown"), USER_OOM, ""),
     ("oom of another while its node goes", failed(ended(), SIDE_OOM, reason="Shutdown", primary="main"), INTERRUPTED, ""),
+    ("oom with exit 0 of another", failed(ended(), ended("side", 0, "OOMKilled")), USER_OOM, ""),
     ("killed, no primary", failed(ended(code=137)), "RetryableFailure USER Interrupted", ""),
     ("killed, as a byte", failed(ended(code=247)), "RetryableFailure USER Interrupted", ""),
     ("primary killed", failed(ended(code=137, reason="Error"), primary="main"), INTERRUPTED, ""),
@@ -190,8 +195,23 @@ ENDED = [
 ]  # fmt: skip
 
 
+MALFORMED = [
+    ("an exit code that can't be read", failed(ended(code="1"), reason=""), "RetryableFailure USER UnknownError", "exit code (-1)"),
+    ("an exit code that is none", failed(ended(code=False), reason=""), "RetryableFailure USER UnknownError", "exit code (-1)"),
+]  # fmt: skip
+"""What no API server stores."""
+
+
 SPEC = {"containers": [{"name": "main"}, {"name": "side"}]}
 LOST = "PermanentFailure USER PrimaryContainerNotFound"
+
+OTHERS = [("runs", runs()), ("waits", waiting("CrashLoopBackOff"))]
+
+
+def two_states(one: Pod, other: Pod) -> Pod:
+    """Return a status that no kubelet writes: a container in two states at once."""
+    return {"name": "main", "state": {**one["state"], **other["state"]}}
+
 
 RUNNING = [
     ("runs", pod("Running", spec=SPEC, containerStatuses=[runs()]), "Running", 1),
@@ -210,6 +230,10 @@ RUNNING = [
     ("primary oom with exit 0", pod("Running", primary="main", containerStatuses=[ended(reason="OOMKilled")]), USER_OOM, 0),
     ("primary killed", pod("Running", primary="main", containerStatuses=[ended(code=137, reason="Error")]), "RetryableFailure SYSTEM Error", 0),
     ("primary killed, as a byte", pod("Running", primary="main", containerStatuses=[ended(code=247, reason="Killed")]), "RetryableFailure SYSTEM Killed", 0),
+    ("primary runs again", pod("Running", primary="main", containerStatuses=[{**ended(code=1, last=True), **runs()}]), "Running", 0),
+    *[(f"primary ended, and {other}", pod("Running", primary="main", containerStatuses=[two_states(ended(code=1), state)]), "Running", 0) for other, state in OTHERS],
+    *[(f"all are done, and one {other}", pod("Running", containerStatuses=[two_states(ended(), state)]), "Running", 0) for other, state in OTHERS],
+    ("primary without a state", pod("Running", primary="main", containerStatuses=[{"name": "main"}]), "Running", 0),
     ("primary absent", pod("Running", primary="gone", containerStatuses=[runs()]), LOST, 0),
     ("primary still to come", pod("Running", spec=SPEC, primary="main", containerStatuses=[runs("side")]), "Running", 0),
     ("unschedulable", pod("Unschedulable"), "Queued", 0),

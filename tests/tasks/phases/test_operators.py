@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from backoff_ctrl.k8s.plugins.builtin import registry
 from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
@@ -61,7 +65,10 @@ def test_a_training_job_that_no_operator_looks_at_is_the_platforms_failure(task_
     resource["spec"]["runPolicy"] = {"suspend": True}
     assert told(task_type, resource).phase.title == "Queued"
     held = condition("Suspended", "JobSuspended")
-    assert told(task_type, {**resource, "status": kubeflow("Job", held, startTime=None)}).phase.title == "Queued"
+    suspended = {**resource, "status": kubeflow("Job", held, startTime=None)}
+    assert told(task_type, suspended).phase.title == "Queued"
+    suspended["spec"]["runPolicy"] = {"suspend": False}  # resumed: its operator will see that in a moment
+    assert told(task_type, suspended).phase.title == "Queued"
 
 
 LABELS = {
@@ -160,6 +167,8 @@ def test_a_job_set_fails_with_its_job_once_no_restart_is_left() -> None:
     resource["spec"]["failurePolicy"] = {"maxRestarts": 1}
     pod = ended(labels, reason="OOMKilled", code=137)
     assert summary(told("jobset", resource, pod)) == ("RetryableFailure", "OOMKilled", "USER", True)
+    resource["spec"]["failurePolicy"]["rules"] = [{"action": "RestartJobSetAndIgnoreMaxRestarts"}]
+    assert told("jobset", resource, pod).phase.title == "Running"
     resource["spec"]["failurePolicy"] = {"maxRestarts": 2}
     assert told("jobset", resource, pod).phase.title == "Running"
     resource["spec"]["failurePolicy"] = {"maxRestarts": 1}
@@ -174,3 +183,26 @@ def test_a_status_that_nobody_writes_is_no_error(task_type: str, status: Any) ->
     resource = {**manifest(task_type), "status": status}
     assert not told(task_type, resource).phase.is_terminal
     assert not PLUGINS.resolve(task_type).plugin.is_terminal(resource)
+
+
+WORDS = sorted({word for case in CASES for word in re.findall(r"[A-Za-z]+", json.dumps([case.status, case.spec]))})
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(WORDS) | st.just(ago(seconds=3)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=5),
+    max_leaves=20,
+)
+OBJECTS = st.fixed_dictionaries({}, optional=dict.fromkeys(("metadata", "spec", "status"), VALUES))
+
+
+@pytest.mark.long
+@given(OBJECTS, st.lists(OBJECTS, max_size=2), st.sampled_from(sorted(LABELS)))
+def test_whatever_an_object_and_its_pods_say_a_plugin_has_an_answer(
+    resource: JSON, pods: list[JSON], task_type: str
+) -> None:
+    """The operators' own words, in any place and of any type: no error, and one story in all that is told."""
+    plugin = PLUGINS.resolve(task_type).plugin
+    info = told(task_type, resource, *pods)
+    assert (info.error is not None) is info.phase.is_failure
+    assert plugin.get_completion_time(resource) is None or plugin.is_terminal(resource)
+    assert plugin.is_terminal(resource) <= info.phase.is_terminal
+    assert all(plugin.pod_labels(resource).values())  # type: ignore[attr-defined]

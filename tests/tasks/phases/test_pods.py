@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from datetime import date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +12,7 @@ from tests.tasks.phases.pods import (
     ENDED,
     GRACE,
     LATE,
+    MALFORMED,
     NOW,
     OLD,
     PENDING,
@@ -30,6 +31,11 @@ from tests.tasks.phases.pods import (
 
 if TYPE_CHECKING:
     from tests.tasks.phases.pods import Pod
+
+
+def before(**span: int) -> datetime:
+    """Return a time before now."""
+    return NOW - timedelta(**span)
 
 
 @pytest.mark.parametrize(("status", "said", "reason"), [row[1:] for row in PENDING], ids=[row[0] for row in PENDING])
@@ -56,7 +62,11 @@ def test_grace_periods(status: Pod, config: Pod, said: str) -> None:
     assert told(phase_of(status, **config)) == said
 
 
-@pytest.mark.parametrize(("status", "said", "reason"), [row[1:] for row in ENDED], ids=[row[0] for row in ENDED])
+@pytest.mark.parametrize(
+    ("status", "said", "reason"),
+    [row[1:] for row in (*ENDED, *MALFORMED)],
+    ids=[row[0] for row in (*ENDED, *MALFORMED)],
+)
 def test_a_pod_that_has_ended(status: Pod, said: str, reason: str) -> None:
     """Whose failure it is follows from what tells most, not from what comes last."""
     info = phase_of(status)
@@ -87,17 +97,61 @@ def test_the_words_of_a_primary_container() -> None:
 
 def test_when_it_happened() -> None:
     """Each phase has the time that the cluster gives it, and a pod that has ended that of its last container."""
-    done = pod(
-        "Succeeded",
-        created=OLD,
-        containerStatuses=[
-            ended(),
-            {**ended("b"), "state": {"terminated": {"exitCode": 0, "finishedAt": ago(seconds=2)}}},
-        ],
-    )
+    later = {"name": "b", "state": {"terminated": {"exitCode": 0, "finishedAt": ago(seconds=2)}}}
+    init = {"name": "i", "state": {"terminated": {"exitCode": 1, "finishedAt": ago(seconds=1)}}}
+    done = pod("Succeeded", created=OLD, containerStatuses=[ended(), later])
 
-    assert phase_of(not_ready(YOUNG, PULL)).occurred_at == NOW - timedelta(minutes=2, seconds=59)
-    assert phase_of(pod("Running", containerStatuses=[runs()])).occurred_at == NOW - timedelta(seconds=30)
-    assert phase_of(done).occurred_at == PLUGIN.get_completion_time(done) == NOW - timedelta(seconds=2)
-    assert PLUGIN.get_completion_time(pod("Failed", startTime=GRACE, created=OLD)) == NOW - timedelta(minutes=3)
+    assert phase_of(not_ready(YOUNG, PULL)).occurred_at == before(minutes=2, seconds=59)
+    assert phase_of(not_ready(GRACE, PULL)).occurred_at == before(minutes=3)
+    assert phase_of(pod("Running", containerStatuses=[runs()])).occurred_at == before(seconds=30)
+    assert phase_of(
+        pod("Running", containerStatuses=[{"name": "a"}], initContainerStatuses=[init])
+    ).occurred_at == before(seconds=1)
+    assert phase_of(done).occurred_at == PLUGIN.get_completion_time(done) == before(seconds=2)
+    assert PLUGIN.get_completion_time(pod("Failed", initContainerStatuses=[init])) == before(seconds=1)
+    assert (
+        PLUGIN.get_completion_time(pod("Failed", containerStatuses=[{"name": "a", "state": {"terminated": {}}}]))
+        is None
+    )
     assert PLUGIN.get_completion_time(pod("Running", created=OLD)) is None
+
+
+def test_when_it_ended_if_no_container_says_so() -> None:
+    """When it was deleted, else when it started, else when it was created."""
+    known = pod("Failed", created=OLD, startTime=GRACE)
+    gone = {**known, "metadata": {**known["metadata"], "deletionTimestamp": YOUNG}}
+
+    ends = [PLUGIN.get_completion_time(each) for each in (gone, known, pod("Failed", created=OLD))]
+
+    assert ends == [before(minutes=2, seconds=59), before(minutes=3), before(minutes=10)]
+
+
+@pytest.mark.parametrize(
+    "time", [before(minutes=10), "2026-05-04T11:50:00", before(minutes=10).replace(tzinfo=None), "2026-05-04T13:50:00.000000001+02:00"]
+)  # fmt: skip
+def test_times_as_yaml_and_servers_write_them(time: Any) -> None:
+    """YAML makes objects of times that are not quoted; without a zone they are UTC."""
+    assert phase_of(pod("Pending", created=time)).occurred_at == before(minutes=10)
+    assert phase_of(pod("Pending", created=date(2026, 5, 4))).occurred_at == before(hours=12)
+    assert phase_of(pod("Pending", created="yesterday")).occurred_at is None
+
+
+def test_where_logs_are_found() -> None:
+    """A command per container, once something has run."""
+    spec = {"containers": [{"name": "main"}, {"name": "side"}]}
+    commands = ["kubectl logs --namespace n p --container main", "kubectl logs --namespace n p --container side"]
+
+    for status in ("Running", "Succeeded", "Failed"):
+        assert [each.uri for each in phase_of(pod(status, spec=spec)).logs] == commands
+    assert phase_of(pod("Pending", spec=spec)).logs == ()
+    assert (
+        phase_of({"metadata": {"name": "p"}, "spec": spec, "status": {"phase": "Running"}})
+        .logs[0]
+        .uri.startswith("kubectl logs --namespace default p ")
+    )
+    assert phase_of({"spec": spec, "status": {"phase": "Running"}}).logs == ()
+
+
+def test_a_node_that_does_not_answer() -> None:
+    """Its message says so."""
+    assert phase_of(pod("Unknown", message="Node n1 is unresponsive")).reason == "Node n1 is unresponsive"

@@ -1,4 +1,4 @@
-"""``default-pod-template-name``: the pods of a namespace are built on a PodTemplate of the cluster."""
+"""Pods of tasks through the manager: what they are built on, and a node that does not answer."""
 
 from __future__ import annotations
 
@@ -62,3 +62,20 @@ async def test_a_template_is_believed_for_a_while(bench: Bench) -> None:
     await template(bench, "team", "new", "PUT")
     assert (await built(bench, "b", timedelta(hours=1)))["hostname"] == "old"
     assert (await built(bench, "c"))["hostname"] == "new"
+
+
+async def test_a_pod_whose_node_does_not_answer_stays_in_its_phase(bench: Bench) -> None:
+    """Nobody knows; when the node answers again, or the pod is given up, there is news."""
+    config = K8sPluginConfig()
+    metadata = TaskMetadata("team", "a", "uid-a", 0, "a", store="s1")
+    one = TaskContext(metadata, "container", {"container": {"image": "i"}}, config)
+    await bench.until(one, Phase.QUEUED)
+    await bench.set_phase("a", "Running")
+    await bench.until(one, Phase.RUNNING)
+    path = "/api/v1/namespaces/team/pods/a/status"
+    lost = {"status": {"phase": "Unknown", "message": "Node n1 which was running pod a is unresponsive"}}
+    await bench.call("PATCH", path, lost, "application/merge-patch+json")
+    info = await bench.until(one, Phase.RUNNING, holds=lambda info: info.reason)
+    assert info.reason == "Node n1 which was running pod a is unresponsive"
+    await bench.set_phase("a", "Succeeded")
+    await bench.until(one, Phase.SUCCESS)

@@ -1,0 +1,160 @@
+"""What ``serve`` answers below ``/v1/tasks``. It writes wishes alone; the manager writes how they go.
+
+The manager's account may create more than who asks it. So whoever creates a task has to be allowed to create that kind
+of object in that namespace, and whoever aborts one to delete it there: the API server says so. To see tasks one needs
+the right to list pods. On this machine nobody is known: there the token that the server draws is needed to change
+anything, since any local user, and any page in a browser, reaches loopback.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Final
+
+from fastapi import Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from backoff_ctrl.api.status.access import HOLDERS, token_of
+from backoff_ctrl.api.status.answers import answer, asked_of, read_body
+from backoff_ctrl.k8s.plugins.protocol import PluginError, TaskSpecError
+from backoff_ctrl.k8s.status.asked import ProblemError, cursor, wanted
+from backoff_ctrl.k8s.status.explaining.bodies import checked_name, read_manifest
+from backoff_ctrl.k8s.tasks.documents import document, item
+from backoff_ctrl.k8s.tasks.reading import metadata_json, read_task, spec_json
+from backoff_ctrl.k8s.tasks.store import AbsentError, ExistsError, NeedsError, StoreError, Wish
+from backoff_ctrl.k8s.tasks.times import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from backoff_ctrl.api.status.access import Access
+    from backoff_ctrl.k8s.plugins.protocol import PluginEntry
+    from backoff_ctrl.k8s.tasks.store import Stored
+
+    from .served import ServedTasks
+
+audit = logging.getLogger("backoff_ctrl.audit")
+WITHOUT: Final = "this server has no store of tasks: begin it with --store FILE (backoff-ctrl serve --store tasks.db)"
+_LOCAL: Final = "send the token of this server: Authorization: Bearer TOKEN, found in {}"
+
+
+class TaskEndpoints:
+    """Answers about the tasks of one store; None: ``serve`` has none."""
+
+    def __init__(self, tasks: ServedTasks | None, access: Access, clock: Callable[[], float]) -> None:
+        """Answer whom ``access`` lets in; ``clock`` returns Unix time."""
+        self._tasks = tasks
+        self._access = access
+        self._clock = clock
+
+    async def list(self, request: Request) -> Response:
+        """A page of tasks, in the order of their creation."""
+        asked = asked_of(request, "namespace", "limit", "after")
+        namespace, limit, after = wanted(asked.query, "namespace"), asked.limit(), asked.after("tasks")
+        await self._permit(request, namespace, HOLDERS)
+        found = await self._there.store.list(after[0] if after else 0, limit + 1, namespace=namespace)
+        following = cursor("tasks", [found[limit - 1].number]) if len(found) > limit else None
+        items = [item(task) for task in found[:limit]]
+        return answer(request, {"as_of": shown(self._clock()), "items": items, "next": following})
+
+    async def show(self, request: Request) -> Response:
+        """One task whole."""
+        asked_of(request)
+        namespace, name = _named(request)
+        await self._permit(request, namespace, HOLDERS)
+        return answer(request, vars(document(await self._one(namespace, name), self._clock())))
+
+    async def create(self, request: Request) -> Response:
+        """Create the task in the body: 201 if it is new, 200 if an equal one is there already."""
+        asked_of(request)
+        tasks = self._there
+        self._check_local(request)
+        body = await read_body(request)
+        manifest = await run_in_threadpool(read_manifest, body, request.headers.get("content-type", ""))
+        try:
+            task = read_task(manifest)
+            assert task.metadata.namespace is not None
+            metadata, spec = metadata_json(task), spec_json(task)
+            wish = Wish(task.metadata.namespace, task.metadata.name, metadata, spec, task.spec.abort)
+            entry = await run_in_threadpool(tasks.check, wish)
+        except TaskSpecError as error:
+            raise ProblemError(422, str(error), _pointer(error.path)) from None
+        await self._permit(request, wish.namespace, ("create", entry.resource_to_watch.resource))
+        try:
+            ((made, new),) = await tasks.store.create([wish])
+        except ExistsError as error:
+            raise ProblemError(409, str(error), "#/body/metadata/name") from None
+        except NeedsError as error:
+            raise ProblemError(422, str(error), "#/body/spec/needs") from None
+        except StoreError as error:
+            raise ProblemError(503, str(error)) from None
+        await self._note(request, "created" if new else "asked for again", made)
+        response = answer(request, vars(document(made, self._clock())))
+        response.status_code = 201 if new else 200
+        return response
+
+    async def abort(self, request: Request) -> Response:
+        """Write the wish that a task ends; the answer is the task as it is."""
+        asked_of(request)
+        self._check_local(request)
+        namespace, name = _named(request)
+        await self._permit(request, namespace, HOLDERS)
+        task = await self._one(namespace, name)
+        await self._permit(request, namespace, ("delete", self._entry(task).resource_to_watch.resource))
+        try:
+            task = await self._there.store.request_abort(namespace, name)
+        except StoreError as error:
+            raise ProblemError(404 if isinstance(error, AbsentError) else 503, str(error)) from None
+        await self._note(request, "asked to end", task)
+        return answer(request, vars(document(task, self._clock())))
+
+    @property
+    def _there(self) -> ServedTasks:
+        """The tasks. Raises ``ProblemError`` where there are none."""
+        if self._tasks is None:
+            raise ProblemError(404, WITHOUT, "#/path")
+        if self._tasks.trouble:
+            raise ProblemError(503, self._tasks.trouble)
+        return self._tasks
+
+    async def _one(self, namespace: str, name: str) -> Stored:
+        try:
+            return await self._there.store.get(namespace, name)
+        except AbsentError:
+            raise ProblemError(404, f"there is no task {name} in namespace {namespace}", "#/path/name") from None
+        except StoreError as error:
+            raise ProblemError(503, str(error)) from None
+
+    def _entry(self, task: Stored) -> PluginEntry:
+        try:
+            return self._there.entry(task)
+        except PluginError as error:
+            raise ProblemError(409, str(error)) from None
+
+    async def _permit(self, request: Request, namespace: str | None, right: tuple[str, str]) -> None:
+        token = token_of(request.headers, request.cookies)
+        await run_in_threadpool(self._access.may, token, namespace, right)
+
+    def _check_local(self, request: Request) -> None:
+        """Raise ``ProblemError`` on this machine for who has not the server's token."""
+        token = self._there.token
+        if not self._access.asks_for_token and not token.allows(request.headers.get("authorization", "")):
+            raise ProblemError(401, _LOCAL.format(token.where), "#/headers/Authorization")
+
+    async def _note(self, request: Request, what: str, task: Stored) -> None:
+        who = await run_in_threadpool(self._access.name, token_of(request.headers, request.cookies))
+        audit.info("task %s/%s (%s) was %s by %s", task.namespace, task.name, task.uid, what, who or "this machine")
+
+
+def _named(request: Request) -> tuple[str, str]:
+    namespace, name = str(request.path_params["namespace"]), str(request.path_params["name"])
+    checked_name(namespace, "#/path/namespace")
+    return namespace, name
+
+
+def _pointer(path: str) -> str:
+    """Return a JSON Pointer to a field of the body: ``spec.needs[0]`` is ``#/body/spec/needs/0``."""
+    steps = re.split(r"[.\[]", path.replace("]", ""))
+    return "/".join(["#/body", *(step.replace("~", "~0").replace("/", "~1") for step in steps if step)])

@@ -1,0 +1,71 @@
+"""The tasks of one store, carried out by ``serve`` while it runs, unless another process does so."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from backoff_ctrl.k8s.tasks.managing import Manager
+from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
+from backoff_ctrl.k8s.tasks.store import StoreError
+from backoff_ctrl.k8s.tasks.through_plugins import check, cluster_of, through_plugins
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from backoff_ctrl.api.commands.tasks.settings import Platform
+    from backoff_ctrl.k8s.acting.token import Token
+    from backoff_ctrl.k8s.plugins.protocol import PluginEntry
+    from backoff_ctrl.k8s.tasks.store import Stored, Wish
+
+log = logging.getLogger(__name__)
+
+
+class ServedTasks:
+    """A store, and its manager beside the application."""
+
+    def __init__(self, file: Path, platform: Platform, configuration: Any, token: Token) -> None:
+        """``token`` is asked of who creates or aborts where nobody is known by a Kubernetes token."""
+        self.token = token
+        self.trouble = ""
+        """Why nothing is carried out any more; empty while that is not so."""
+        self._file = file
+        self._platform = platform
+        self._configuration = configuration
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Open the store and carry its tasks out, until the end of the block. Raises ``StoreError``."""
+        async with SqliteStore(self._file) as self.store:
+            work = [asyncio.create_task(self._manage()), asyncio.create_task(self._platform.follow())]
+            try:
+                yield
+            finally:
+                for each in work:
+                    each.cancel()
+                await asyncio.gather(*work, return_exceptions=True)
+                self.token.close()
+
+    def check(self, wish: Wish) -> PluginEntry:
+        """Return the plugin of a task, after it has tried to build the object. Raises ``TaskSpecError``."""
+        return check(wish, self._platform.registry, self._platform.config())
+
+    def entry(self, task: Stored) -> PluginEntry:
+        """Return the plugin of a task that is stored. Raises ``PluginError``."""
+        return self._platform.registry.resolve(task.spec["type"])
+
+    async def _manage(self) -> None:
+        manager = Manager(
+            self.store,
+            through_plugins(self._platform.registry, self._configuration),
+            self._platform.config,
+            cluster=await cluster_of(self._configuration),
+        )
+        try:
+            await manager.run()
+        except StoreError as error:
+            self.trouble = str(error)
+            log.error("no task is carried out any more: %s", error)  # noqa: TRY400 - a sentence for people

@@ -1,0 +1,85 @@
+"""The pages for creators: their configuration can be read, and names what there is."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from backoff_ctrl.api.injection.counting import LABEL
+from backoff_ctrl.api.injection.mutation import OPTIONS, inject, with_account
+from backoff_ctrl.api.injection.sidecar import NAME, PORT, SidecarSettings
+from backoff_ctrl.api.main import COMMANDS
+
+PAGES = Path(__file__).parents[2] / "docs" / "how-to"
+CREATORS = ("airflow", "spark", "dask", "jupyterhub", "jenkins", "go-operator", "gitlab-runner")
+OURS = re.compile(r"backoff-ctrl\.dev/[a-z-]+")
+
+
+def blocks(page: str, kind: str) -> list[str]:
+    """Return the code blocks of a kind, without the indent of a list that they stand in."""
+    text = (PAGES / f"{page}.md").read_text()
+    found = re.findall(rf"^( *)```{kind}\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE)
+    return ["\n".join(line.removeprefix(indent) for line in block.split("\n")) for indent, block in found]
+
+
+def test_the_first_page_leads_to_each_creator() -> None:
+    """And each creator leads back."""
+    first = (PAGES / "inject-the-sidecar.md").read_text()
+    for page in CREATORS:
+        assert f"({page}.md)" in first
+    assert set(re.findall(r"`backoff-ctrl ([a-z]+)", first)) <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("page", [*CREATORS, "inject-the-sidecar"])
+def test_labels_and_annotations_are_those_that_the_webhook_knows(page: str) -> None:
+    """A page that says another one would be of no use."""
+    text = (PAGES / f"{page}.md").read_text()
+    assert LABEL in text
+    assert set(OURS.findall(text)) <= {LABEL, *OPTIONS}
+    assert set(re.findall(r"https://127\.0\.0\.1:(\d+)", text)) <= {str(PORT)}
+
+
+@pytest.mark.parametrize("page", [*CREATORS, "inject-the-sidecar"])
+def test_each_block_can_be_read_and_its_annotations_are_texts(page: str) -> None:
+    """Kubernetes takes no numbers there, and a sidecar warns of what says nothing."""
+    for text in blocks(page, "yaml"):
+        for names, value in leaves(yaml.safe_load(text)):
+            if names[-1].startswith("backoff-ctrl.dev/"):
+                assert isinstance(value, str), names
+                assert inject(labelled(names[-1], value), SidecarSettings()).warnings == ()
+            if names[-1] == "config" and isinstance(value, str):
+                assert tomllib.loads(value)["runners"][0]["executor"] == "kubernetes"
+    for text in blocks(page, "properties"):
+        parser = configparser.ConfigParser(delimiters=("=",))
+        parser.read_string(f"[spark]\n{text}")
+        assert parser["spark"]["spark.kubernetes.driver.master"].endswith(f":{PORT}")
+
+
+def test_the_operator_of_its_page_gets_the_sidecar() -> None:
+    """Its pod template, as its Deployment makes pods of it."""
+    (deployment,) = map(yaml.safe_load, blocks("go-operator", "yaml"))
+    what = inject(with_account(deployment["spec"]["template"]), SidecarSettings())
+    assert what.pod is not None
+    assert what.pod["spec"]["initContainers"][0]["name"] == NAME
+    assert "--hold-total=10" in what.pod["spec"]["initContainers"][0]["args"]
+
+
+def labelled(annotation: str, value: str) -> dict[str, Any]:
+    """Return a pod with one annotation."""
+    spec = {"containers": [{"name": "main", "image": "i"}]}
+    return with_account({"metadata": {"annotations": {annotation: value}}, "spec": spec})
+
+
+def leaves(found: Any, names: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
+    """Return all plain values of a document, each with the names that lead to it."""
+    if isinstance(found, dict):
+        return [leaf for name, value in found.items() for leaf in leaves(value, (*names, str(name)))]
+    if isinstance(found, list):
+        return [leaf for value in found for leaf in leaves(value, names)]
+    return [(names, found)]

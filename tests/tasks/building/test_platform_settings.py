@@ -1,0 +1,198 @@
+"""What the platform sets for all pods: where a pod says nothing, and where it says something itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.kinds import container, sidecar
+from backoff_ctrl.k8s.plugins.protocol import PluginEntry, TaskContext, TaskMetadata, TaskSpecError
+
+JSON = dict[str, Any]
+
+CONFIG = K8sPluginConfig.model_validate(
+    {
+        "default-env-from-secrets": ["s"],
+        "default-tolerations": [{"key": "team", "operator": "Exists"}],
+        "default-node-selector": {"pool": "tasks"},
+        "default-affinity": {"podAntiAffinity": {}},
+        "scheduler-name": "theirs",
+        "add-tolerations-for-extended-resources": ["example.com/fpga"],
+        "image-pull-policy": "Always",
+        "default-pod-security-context": {"runAsUser": 1},
+        "default-security-context": {"privileged": False},
+        "default-pod-dns-config": {"searches": ["theirs"]},
+        "enable-host-networking-pod": False,
+    }
+)
+NODE = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def built(entry: PluginEntry, spec: JSON, config: K8sPluginConfig = CONFIG) -> JSON:
+    """Return the spec of a task's pod."""
+    task = TaskMetadata("team", "t", "uid", 0, "t-0", service_account="runner")
+    found: JSON = entry.plugin.build_resource(TaskContext(task, entry.id, spec, config))["spec"]
+    return found
+
+
+def test_where_a_pod_says_nothing() -> None:
+    """Everything comes from the platform; security only for the primary container, and nothing more."""
+    fpga = {"example.com/fpga": 1}
+    spec = {
+        "podTemplate": {
+            "spec": {
+                "initContainers": [{"name": "init", "resources": {"limits": fpga, "claims": []}}],
+                "containers": [{"name": "main", "resources": {"limits": {"cpu": 1, "memory": 1}}}, {"name": "side"}],
+            }
+        },
+        "primaryContainer": "main",
+    }
+    added = {
+        "imagePullPolicy": "Always",
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "envFrom": [{"secretRef": {"name": "s", "optional": True}}],
+    }
+    amounts = {"cpu": 1, "memory": 1}
+
+    assert built(sidecar.entry, spec) == {
+        "initContainers": [{"name": "init", "resources": {"limits": fpga, "claims": []}, **added}],
+        "containers": [
+            {
+                "name": "main",
+                "resources": {"requests": amounts, "limits": amounts},
+                "securityContext": {"privileged": False},
+                **added,
+            },
+            {"name": "side", **added},
+        ],
+        "tolerations": [
+            {"key": "team", "operator": "Exists"},
+            {"key": "example.com/fpga", "operator": "Exists", "effect": "NoSchedule"},
+        ],
+        "nodeSelector": {"pool": "tasks"},
+        "affinity": {"podAntiAffinity": {}},
+        "schedulerName": "theirs",
+        "serviceAccountName": "runner",
+        "restartPolicy": "Never",
+        "securityContext": {"runAsUser": 1},
+        "dnsConfig": {"searches": ["theirs"]},
+        "hostNetwork": False,
+    }
+
+
+def test_where_a_pod_says_something_itself() -> None:
+    """That is kept; only whether pods use the host's network is the platform's to say."""
+    main = {
+        "name": "main",
+        "imagePullPolicy": "Never",
+        "securityContext": {"privileged": True},
+        "terminationMessagePolicy": "File",
+    }
+    own = {
+        "containers": [main],
+        "nodeSelector": {"pool": "mine"},
+        "affinity": {"podAffinity": {}},
+        "schedulerName": "mine",
+        "serviceAccountName": "mine",
+        "restartPolicy": "OnFailure",
+        "securityContext": {},
+        "dnsConfig": {"searches": ["mine"]},
+        "hostNetwork": True,
+    }
+    made = built(sidecar.entry, {"podTemplate": {"spec": own}})
+
+    assert {key: made[key] for key in own if key not in ("containers", "hostNetwork")} == {
+        key: value for key, value in own.items() if key not in ("containers", "hostNetwork")
+    }
+    assert made["hostNetwork"] is False
+    assert main.items() <= made["containers"][0].items()
+
+
+def test_where_neither_says_anything() -> None:
+    """The API server's defaults hold: no field is sent that nobody asked for."""
+    template = {"spec": {"containers": [{"name": "main", "resources": {"limits": {"cpu": 1, "memory": 1}}}]}}
+
+    assert set(built(sidecar.entry, {"podTemplate": template}, K8sPluginConfig())) == {
+        "containers",
+        "restartPolicy",
+        "serviceAccountName",
+    }
+
+
+def test_accelerators_as_the_platform_labels_them() -> None:
+    """Labels and taints of its own, and what a whole GPU means there."""
+    config = K8sPluginConfig.model_validate(
+        {
+            "gpu-device-node-label": "gpu",
+            "gpu-partition-size-node-label": "part",
+            "gpu-unpartitioned-node-selector-requirement": {"key": "whole", "operator": "Exists"},
+            "gpu-unpartitioned-toleration": {"key": "whole"},
+        }
+    )
+    one = {"image": "i", "resources": {"requests": {"gpu": 1}}}
+    part = built(container.entry, {"container": one, "accelerator": {"device": "a", "partitionSize": "b"}}, config)
+    whole = built(container.entry, {"container": one, "accelerator": {"unpartitioned": True}}, config)
+
+    assert part["tolerations"] == [
+        {"key": "gpu", "operator": "Equal", "value": "a", "effect": "NoSchedule"},
+        {"key": "part", "operator": "Equal", "value": "b", "effect": "NoSchedule"},
+    ]
+    assert whole["tolerations"] == [{"key": "whole"}]
+    assert whole["affinity"]["nodeAffinity"][NODE]["nodeSelectorTerms"] == [
+        {"matchExpressions": [{"key": "whole", "operator": "Exists"}]}
+    ]
+
+
+def test_what_a_pods_containers_share_is_kept_within_limits_too() -> None:
+    """Resources of the pod itself are no way around them."""
+    config = K8sPluginConfig.model_validate({"task-resources": {"limits": {"cpu": 2}}})
+    spec = {"containers": [{"name": "main"}], "resources": {"limits": {"cpu": 64, "memory": "1Gi"}}}
+    task = TaskContext(TaskMetadata("team", "t", "uid", 0, "t-0"), "pod", {"podTemplate": {"spec": spec}}, config)
+    made = sidecar.entry.plugin.build_resource(task)
+
+    assert made["spec"]["resources"] == {"limits": {"cpu": "2", "memory": "1Gi"}}
+    assert made["metadata"]["annotations"]["backoff-ctrl.dev/adjusted-resources"] == (
+        "the pod: limits.cpu lowered from 64 to 2, the platform's limit"
+    )
+
+
+WRONG = [
+    ("resources", 1, "spec.podTemplate.spec.resources", "must be an object, not int"),
+    ("resources", {"limits": {"cpu": "x"}}, "spec.podTemplate.spec.resources.limits.cpu", "not a quantity"),
+    ("tolerations", "x", "spec.podTemplate.spec.tolerations", "must be a list, not str"),
+    ("tolerations", ["x"], "spec.podTemplate.spec.tolerations[0]", "must be an object"),
+    ("nodeSelector", [], "spec.podTemplate.spec.nodeSelector", "must be an object, not list"),
+    ("affinity", "x", "spec.podTemplate.spec.affinity", "must be an object, not str"),
+    ("affinity", {"nodeAffinity": 1}, "spec.podTemplate.spec.affinity.nodeAffinity", "must be an object, not int"),
+    ("affinity", {"nodeAffinity": {NODE: []}}, f"spec.podTemplate.spec.affinity.nodeAffinity.{NODE}", "must be an object"),
+    ("affinity", {"nodeAffinity": {NODE: {"nodeSelectorTerms": {}}}}, f"spec.podTemplate.spec.affinity.nodeAffinity.{NODE}.nodeSelectorTerms", "must be a list"),
+    ("affinity", {"nodeAffinity": {NODE: {"nodeSelectorTerms": [{"matchExpressions": 1}]}}}, f"spec.podTemplate.spec.affinity.nodeAffinity.{NODE}.nodeSelectorTerms[0].matchExpressions", "must be a list"),
+    ("initContainers", [{"name": "i", "env": [{"name": 1}]}], "spec.podTemplate.spec.initContainers[0].env[0]", "must be an object with a name"),
+    ("initContainers", [{"name": "i", "env": [{"name": ""}]}], "spec.podTemplate.spec.initContainers[0].env[0]", "must be an object with a name"),
+    ("initContainers", [{"name": "i", "resources": 1}], "spec.podTemplate.spec.initContainers[0].resources", "must be an object, not int"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value", "path", "message"), WRONG)
+def test_a_field_that_cant_be_added_to(key: str, value: Any, path: str, message: str) -> None:
+    """It is refused by its path before anything is sent."""
+    with pytest.raises(TaskSpecError) as caught:
+        built(sidecar.entry, {"podTemplate": {"spec": {"containers": [{"name": "main"}], key: value}}})
+
+    assert (caught.value.path, message in str(caught.value)) == (path, True)
+
+
+def test_parts_of_a_task_that_are_no_objects() -> None:
+    """Each is named from the top of the task."""
+    for spec, path in (
+        ({"podTemplate": 1}, "spec.podTemplate"),
+        ({"podTemplate": {"spec": 1}}, "spec.podTemplate.spec"),
+        ({"podTemplate": {"metadata": 1, "spec": {"containers": [{"name": "a"}]}}}, "spec.podTemplate.metadata"),
+        ({"podTemplate": {"spec": {"containers": [{"name": "a"}]}}, "resources": 1}, "spec.resources"),
+        ({"podTemplate": {"spec": {"containers": [{"name": "a"}]}}, "primaryContainer": 1}, "spec.primaryContainer"),
+    ):
+        with pytest.raises(TaskSpecError) as caught:
+            built(sidecar.entry, spec)
+        assert caught.value.path == path

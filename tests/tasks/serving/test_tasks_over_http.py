@@ -1,0 +1,137 @@
+"""Tasks over HTTP: created, listed page by page, shown, ended; by whom, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from backoff_ctrl.k8s.acting.token import read_token
+from backoff_ctrl.k8s.sandbox import running_sandbox
+from tests.serve.serving import serving, until
+from tests.status.asking import ask
+from tests.tasks.commanding.conftest import COMMAND, kubelet
+from tests.tasks.tasks_written import NAMESPACE, manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.long
+JSON = "application/json"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """``serve --store`` before a sandbox with a quota of two pods, which end after a moment."""
+    store = tmp_path_factory.mktemp("served") / "tasks.db"
+    with running_sandbox() as sandbox, kubelet(sandbox.url, 0.3):
+        sandbox.create_namespace(NAMESPACE)
+        sandbox.create_quota(NAMESPACE, "q", {"pods": "2"})
+        with serving("--server", sandbox.url, "--store", str(store)) as url:
+            yield url
+
+
+def token(url: str) -> str:
+    """The token of the server, as this user finds it."""
+    return read_token(urlsplit(url).port or 0)
+
+
+def post(url: str, task: Any, path: str = "/v1/tasks", **headers: str) -> Any:
+    """POST a task."""
+    given = {"Content_Type": JSON, "Authorization": f"Bearer {token(url)}", **headers}
+    return ask(url, path, method="POST", body=json.dumps(task).encode(), **given)
+
+
+def test_a_task_is_created_followed_and_listed(served: str) -> None:
+    """201 once, 200 for an equal one, 409 for another spec; the ETag spares unchanged answers."""
+    made = post(served, manifest("one"))
+    assert (made.status, made.json["phase"], made.json["unfinished"]) == (201, "NotReady", True)
+    again = post(served, manifest("one", retries={"user": 0}))
+    assert (again.status, again.json["uid"]) == (200, made.json["uid"])
+    other = post(served, manifest("one", priority=1))
+    assert (other.status, other.json["errors"][0]["pointer"]) == (409, "#/body/metadata/name")
+    for name in ("two", "three", "four"):
+        assert post(served, manifest(name)).status == 201
+    names = ("one", "two", "three", "four")
+    until(lambda: all(not ask(served, f"/v1/tasks/{NAMESPACE}/{name}").json["unfinished"] for name in names))
+    page = ask(served, f"/v1/tasks?namespace={NAMESPACE}&limit=3")
+    rest = ask(served, f"/v1/tasks?after={page.json['next']}")
+    assert rest.json["next"] is None
+    listed = [(each["name"], each["phase"]) for each in [*page.json["items"], *rest.json["items"]]]
+    own = [each for each in listed if each[0] in names]  # others may test here too
+    assert own == [("one", "Success"), ("two", "Success"), ("three", "Success"), ("four", "Success")]
+    assert len(page.json["items"]) == 3
+    headers = {name.lower(): value for name, value in rest.headers.items()}
+    assert ask(served, f"/v1/tasks?after={page.json['next']}", If_None_Match=headers["etag"]).status == 304
+    shown = ask(served, f"/v1/tasks/{NAMESPACE}/four").json
+    assert (shown["object"]["kind"], shown["history"][-1]["phase"], shown["spec"]["type"]) == (
+        "Pod",
+        "Success",
+        "container",
+    )
+    assert ask(served, "/v1/tasks?namespace=nowhere").json["items"] == []
+
+
+def test_what_is_wrong_is_pointed_to(served: str) -> None:
+    """A pointer into the body, and nothing is stored."""
+    for task, pointer in (
+        (manifest("x", retries={"usr": 1}), "#/body/spec/retries/usr"),
+        (manifest("x", container=None), "#/body/spec/container"),
+        ({**manifest("x"), "kind": "Job"}, "#/body/apiVersion"),
+        (manifest("x", needs=["x"]), "#/body/spec/needs"),
+    ):
+        found = post(served, task)
+        assert (found.status, found.json["errors"][0]["pointer"]) == (422, pointer), found
+    assert ask(served, f"/v1/tasks/{NAMESPACE}/x").status == 404
+
+
+def test_on_this_machine_the_token_of_the_server_is_needed(served: str) -> None:
+    """Any local user, and any page in a browser, reaches loopback: they may look, as everywhere here, but not create."""
+    body = json.dumps(manifest("theirs")).encode()
+    for headers in ({}, {"Authorization": "Bearer guessed-guessed-guessed"}):
+        found = ask(served, "/v1/tasks", method="POST", body=body, Content_Type=JSON, **headers)
+        assert (found.status, "send the token of this server" in found.json["detail"]) == (401, True)
+        assert ask(served, f"/v1/tasks/{NAMESPACE}/x/abort", method="POST", body=b"", **headers).status == 401
+    assert post(served, manifest("theirs"), Origin="https://evil.example").status == 403
+    assert ask(served, f"/v1/tasks/{NAMESPACE}/theirs").status == 404
+
+
+def test_the_command_asks_there(served: str, tmp_path: Path) -> None:
+    """``task run --server`` follows to the end; list, show and abort ask the same place."""
+    file = tmp_path / "task.json"
+    file.write_text(json.dumps(manifest("mine")))
+
+    def task(*words: str, code: int = 0) -> str:
+        done = subprocess.run(
+            [*COMMAND, *words, "--server", served], capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == code, done
+        return done.stdout or done.stderr
+
+    assert task("run", "-f", str(file)).endswith("1 task: 1 Success\n")
+    assert "mine" in task("list")
+    assert f"Task {NAMESPACE}/mine" in task("show", "mine")
+    assert "there is no task nobody" in task("abort", "nobody", code=1)
+    post(served, manifest("needy", needs=["never"]))
+    until(lambda: "does not exist yet" in ask(served, f"/v1/tasks/{NAMESPACE}/needy").json["reason"])
+    assert "is to end" in task("abort", "needy")
+    until(lambda: ask(served, f"/v1/tasks/{NAMESPACE}/needy").json["phase"] == "Aborted")
+
+
+def test_without_a_store_it_says_how_to_have_one() -> None:
+    """404 with what to do; and a store that can't be used is one sentence at the start."""
+    with running_sandbox() as sandbox:
+        with serving("--server", sandbox.url) as url:
+            found = ask(url, "/v1/tasks")
+            assert (found.status, "--store FILE" in found.json["detail"]) == (404, True)
+        done = subprocess.run(
+            [sys.executable, "-m", "backoff_ctrl", "serve", "--listen", "127.0.0.1:0", "--server", sandbox.url,
+             "--store", "/"],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert (done.returncode, "--store: / can't be opened" in done.stderr) == (2, True), done

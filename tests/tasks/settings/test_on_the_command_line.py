@@ -1,0 +1,72 @@
+"""Settings as commands take them: ``--config``, the environment, ``--set``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from backoff_ctrl.api.main import run
+from tests.tasks.phases.pods import NOW, ago, condition, pod
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+UNSCHEDULED = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    **pod("Pending", conditions=[condition("PodScheduled", since=ago(minutes=10))]),
+}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    """The command that asks about a pod that has been pending for ten minutes, with a time-out of an hour in a file."""
+    (tmp_path / "pod.json").write_text(json.dumps(UNSCHEDULED))
+    (tmp_path / "config.yaml").write_text("plugins: {k8s: {pod-pending-timeout: 1h}}")
+    return [
+        "phase",
+        "-f",
+        str(tmp_path / "pod.json"),
+        "--config",
+        str(tmp_path / "config.yaml"),
+        "--at",
+        NOW.isoformat(),
+    ]
+
+
+def test_each_source_wins_over_the_one_below(
+    files: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file, then the environment, then flags."""
+
+    def phase(*options: str) -> Any:
+        assert run([*files, *options, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)["phase"]
+
+    assert phase() == "Queued"
+    monkeypatch.setenv("BACKOFF_CTRL_PLUGINS__K8S__POD_PENDING_TIMEOUT", "10m")
+    assert phase() == "RetryableFailure"
+    assert phase("--set", "plugins.k8s.pod-pending-timeout=11m") == "Queued"
+    assert phase("--set", "plugins.k8s.pod-pending-timeout=11m", "--set", "plugins.k8s.default-cpus=2") == "Queued"
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("plugins.k8s.pod-pending-timeout=soon", "flag: plugins.k8s.pod-pending-timeout: 'soon' is no duration"),
+        ("plugins.k8s.nonsense=1", "unrecognized arguments: --plugins.k8s.nonsense=1: write KEY=VALUE"),
+        ("tasks.task-plugins.enabled-plugins=[nobody]", "nobody"),
+    ],
+)
+def test_a_wrong_flag(files: list[str], capsys: pytest.CaptureFixture[str], flag: str, message: str) -> None:
+    """Exit code 2, and what would be right."""
+    assert run([*files, "--set", flag]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_settings_belong_to_the_manager(capsys: pytest.CaptureFixture[str]) -> None:
+    """One that runs elsewhere has its own."""
+    assert run(["task", "run", "--server", "http://127.0.0.1:9", "--set", "plugins.k8s.default-cpus=2"]) == 2
+    assert "leave out --store, --abort-on-exit, settings" in capsys.readouterr().err
