@@ -17,7 +17,7 @@ SIDE_BY_SIDE := -n $(shell echo $$(( 2 * $$(nproc 2>/dev/null || getconf _NPROCE
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/bytecode
 
-.PHONY: help install demo run test test-quick test-oldest test-clients test-programs cluster fix check hooks dashboards bench throughput proxy proxied held processes wake looking faults soak figures clean
+.PHONY: help install demo run test test-quick test-oldest test-clients test-programs cluster fix check hooks dashboards bench throughput proxy proxied held processes tasks wake looking faults soak figures clean
 .PHONY: chart installer audit archives image-tree
 
 help: ## show the targets
@@ -104,6 +104,9 @@ held: $(STAMP) ## 1,000 creates held by the sidecar: their memory and order, and
 
 processes: $(STAMP) ## four processes and one quota: refusals and fairness of plain retries, gates, and one sidecar between them
 	$(BIN)/python -m benchmarks.processes $(ARGS)
+
+tasks: $(STAMP) ## the trace as tasks of four types on a real API server, the manager killed five times; what 1,000 in flight cost
+	$(BIN)/python -m benchmarks.task_load $(ARGS)
 
 bench: $(STAMP) ## measure decisions per second and bytes per waiter; writes build/bench.json
 	$(BIN)/python benchmarks/bench.py $(ARGS)

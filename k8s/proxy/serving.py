@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import logging
 import signal
 import sys
@@ -134,6 +135,7 @@ class _Life:
                 await self._open(listener, probes)
             self._note_ready()
             probes.ready = True
+            gc.freeze()  # what is loaded by now stays: each full collection would look at all of it, for 10 ms or more
             ends.callback(setattr, probes, "ready", False)
             if not settings.listen_first:
                 self._say(f"listening on {url}")

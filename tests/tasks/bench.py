@@ -34,6 +34,7 @@ class Bench:
         url: str,
         *entries: PluginEntry,
         shared: bool = False,
+        store: str = "s1",
         token: str = "",
         tls: ssl.SSLContext | None = None,
         authority: str | None = None,
@@ -49,6 +50,7 @@ class Bench:
         self.woken: list[Key] = []
         self._news = asyncio.Event()
         self._shared = shared
+        self._store = store
         self._token = token
         self._tls = tls
         self._authority = authority
@@ -64,7 +66,7 @@ class Bench:
         return PluginManager(
             Registry(self.entries),
             configuration,
-            store="s1",
+            store=self._store,
             wake=self._wake,
             gate=None if self._shared else AsyncGate(),
         )

@@ -21,7 +21,17 @@ from backoff_ctrl.k8s.plugins.marks import is_going, key_of, metadata_of
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, PhaseInfo, failed, not_ready, waiting
 
 from .gang_parts import gang_to_create
-from .outcomes import NEVER_FITS, PLUGIN_FAILED, TIMED_OUT, UNREADABLE, Meaning, failure, failure_of, taken
+from .outcomes import (
+    NEVER_FITS,
+    PLUGIN_FAILED,
+    TIMED_OUT,
+    UNREADABLE,
+    Meaning,
+    failure,
+    failure_of,
+    system_failure,
+    taken,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -179,7 +189,7 @@ class Launch:
                 raise
         except Exception as error:
             log.exception("%s: an internal error ended the create", self.asked.label)
-            self.failure = failed(PLUGIN_FAILED, f"an internal error of the manager: {error!r}", kind=ErrorKind.SYSTEM)
+            self.failure = system_failure(PLUGIN_FAILED, f"an internal error of the manager: {error!r}")
         finally:
             self._note_doubt()
             self._wake()
