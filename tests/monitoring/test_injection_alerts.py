@@ -42,7 +42,7 @@ def test_they_fire_and_resolve(programs: GoPrograms, tmp_path: Path) -> None:
     case = {"interval": "1m", "input_series": series, "alert_rule_test": tests}
     asked = tmp_path / "test.yaml"
     asked.write_text(yaml.safe_dump({"rule_files": [str(FILE)], "evaluation_interval": "1m", "tests": [case]}))
-    command = [programs.path("promtool"), "test", "rules", str(asked)]
+    command = [str(programs.path("promtool")), "test", "rules", str(asked)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

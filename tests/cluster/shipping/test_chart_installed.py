@@ -130,7 +130,9 @@ async def test_the_gateway_holds_a_create_and_makes_it(installed: Api, tmp_path:
     assert made.status == 201, made.text
     await installed.until(f"{base}/resourcequotas/q", lambda seen: seen.get("status", {}).get("used"))
     token = installed.server.token("tester")
+    told = (await installed.get(f"{base}/configmaps/backoff-ctrl-gateway-ca")).json["data"]["ca.crt"]
     async with running(installed, "gates", "gateway", tmp_path) as mode:
+        assert (tmp_path / "ca.crt").read_text() == told  # whom creators are to trust, by the Service's name
         await mode.until("--probe-listen", "/readyz", lambda status, _: status == 200)
         status, text = await mode.ask("--listen", f"{base}/pods", token=token, body=pod("first"))
         assert status == 201, text
