@@ -92,7 +92,8 @@ def test_rules_and_boards_are_those_of_the_repository(helm_program: GoPrograms) 
         assert (CHART / "files" / path.name).read_bytes() == path.read_bytes(), f"{path.name}: run make dashboards"
     manifests = rendered(EVERYTHING, MONITORING)
     (rules,) = [each for each in manifests if each["kind"] == "PrometheusRule"]
-    written = [yaml.safe_load((boards / name).read_text()) for name in ("rules.yaml", "alerts.yaml")]
+    names = ("rules.yaml", "alerts.yaml", "injection.yaml")
+    written = [yaml.safe_load((CHART / "files" / name).read_text()) for name in names]
     assert rules["spec"]["groups"] == [group for each in written for group in each["groups"]]
     shown = [each for each in manifests if "grafana_dashboard" in each["metadata"].get("labels", {})]
     assert len(shown) == 3
