@@ -95,9 +95,10 @@ class Bench:
         more = entry(JobPlugin(), task_type, kind=Kind(api_version, kind, plural))
         self.manager.registry = Registry((*self.entries, more))
 
-    async def restart(self) -> None:
-        """Start another manager, which knows only what was stored."""
+    async def restart(self, url: str = "") -> None:
+        """Start another manager, which knows only what was stored; at another ``url`` it has another ledger, too."""
         await self.manager.__aexit__(None, None, None)
+        self.url = url or self.url
         self.manager = self._made()
         await self.manager.__aenter__()
 

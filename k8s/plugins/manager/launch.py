@@ -104,6 +104,8 @@ class Launch:
         self.asked = asked
         self.made: JSON | None = None
         self.failure: PhaseInfo | None = None
+        self.created = False
+        """Whether this create made the object; else an earlier one did."""
         self.in_doubt = False
         """Whether a send was not answered: the object may be stored although the create has failed."""
         self.told: object = None
@@ -197,7 +199,7 @@ class Launch:
     def _take_late_answer(self) -> None:
         answer = None if self._driver is None else self._driver.answer
         if self.made is None and answer is not None and answer.ok:
-            self.made = answer.json()
+            self.made, self.created = answer.json(), not answer.made_here
 
     def _note_doubt(self) -> None:
         self.in_doubt = self.in_doubt or (self._driver is not None and self._driver.in_doubt)
@@ -233,6 +235,7 @@ class Launch:
         """Take an answer; return the seconds that it asks to wait, if it is not final."""
         if answer.ok:
             self.made, self._trouble = answer.json() or {}, ""
+            self.created = not answer.made_here
             return 0.0
         if not (answer.made_here and answer.status == 429):
             self.failure = failure_of(answer, self.asked.label)

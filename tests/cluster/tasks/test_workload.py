@@ -29,4 +29,4 @@ async def test_all_succeed_and_none_is_made_twice(binaries: Binaries, tmp_path: 
     most = made_for(workload)  # the server does not count answers that nobody took, since the manager was killed
     assert all(most[kind] - 2 <= made <= most[kind] for kind, made in out.made.items()), out
     assert out.attempts == 0, out
-    assert out.refused_by.total() <= 2, out
+    assert out.refused_by.total() - out.refused_operator - out.refused_jobs <= 2, out  # the manager's own

@@ -228,3 +228,22 @@ def test_the_pods_of_a_known_kind_are_those_of_its_footprint(task_type: str) -> 
     assert isinstance(plugin, GenericPlugin)
     assert plugin.parts(template) == parts_of(template)
     assert sum(part.count or 0 for part in plugin.parts(template) if part.kind == "Pod") >= 2
+
+
+def test_a_config_says_what_gets_no_defaults_and_what_can_not_be_counted() -> None:
+    """A template that is left as it is makes pods; a section of fields says too little of its own."""
+    made = [
+        {"section": "$.spec.plain", "defaults": False},
+        {"section": "$.spec.flat", "fields": {"nodes": "nodeSelector"}},
+    ]
+    plugin = GenericPlugin(read_config({**THING, "pods-made": made}, "here"))
+    flat = {"template": of_cpu("2"), "nodes": {"disk": "ssd"}}
+    template = {
+        "apiVersion": "example.com/v1",
+        "kind": "Thing",
+        "spec": {"plain": {"template": of_cpu("1")}, "flat": flat},
+    }
+    spec = plugin.build_resource(task("thing", template))["spec"]
+    assert spec["plain"] == {"template": of_cpu("1")}
+    assert spec["flat"] == {**flat, "nodes": {"disk": "ssd", "pool": "batch"}}
+    assert [part.template for part in plugin.parts({"spec": spec})] == ["spec.plain.template"]

@@ -13,6 +13,7 @@ from collections import Counter
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
@@ -37,7 +38,6 @@ from tests.tasks.workload.four_types import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
-    from pathlib import Path
 
     from backoff_ctrl.k8s.replay.workload import Workload
     from tests.cluster.control_plane.bed import Bed
@@ -103,7 +103,7 @@ class ManagerProcess:
         """Note what it uses."""
         assert self._process is not None
         assert self._process.poll() is None, self._log.read_text()[-3000:]
-        stat = open(f"/proc/{self._process.pid}/stat").read().rpartition(")")[2].split()  # noqa: SIM115, PTH123
+        stat = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         self._cpu = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
         self.rss_mb = max(self.rss_mb, int(stat[21]) * os.sysconf("SC_PAGE_SIZE") / 2**20)
 
