@@ -126,10 +126,10 @@ BAD = [
     ("plugins: {k8s: {default-cpu: 1}}", "plugins.k8s.default-cpu: there is no such key: mend or remove it"),
     ("plugins: {k8s: {pod-pending-timeout: soon}}", "plugins.k8s.pod-pending-timeout: 'soon' is no duration: write 30s"),
     ("plugins: {k8s: {image-pull-policy: Often}}", "plugins.k8s.image-pull-policy: Input should be ''"),
-    ("plugins: {k8s: {default-tolerations: [{}, x]}}", "plugins.k8s.default-tolerations[1]: Input should be a valid dict"),
+    ("plugins: {k8s: {default-tolerations: [{}, x]}}", "plugins.k8s.default-tolerations[1]: must be an object with keys, not str"),
     ("plugins: {k8s: {task-resources: {projects: [{domain: d}]}}}", "plugins.k8s.task-resources.projects[0].project: Field required"),
     ("plugins: {k8s: {task-resources: {limits: {cpu: many}}}}", "plugins.k8s.task-resources.limits.cpu: "),
-    ("plugins: []", "plugins: Input should be"),
+    ("plugins: []", "plugins: must be an object with keys, not list"),
     ("- plugins", "must be an object with the sections plugins and tasks, not list"),
     ("plugins: {k8s", "is no YAML: while parsing a flow mapping"),
 ]  # fmt: skip
