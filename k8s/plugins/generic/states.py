@@ -60,6 +60,14 @@ def told_by(config: OperatorConfig, resource: Mapping[str, Any]) -> Told:
     return Told(found.type, words or said, found.reason, found.since, found.message)
 
 
+def last_ended(config: OperatorConfig, resource: Mapping[str, Any]) -> datetime | None:
+    """Return when one of its conditions last ceased to be True, as a suspension does; None: it doesn't tell."""
+    if config.state.conditions is None:
+        return None
+    conditions = conditions_of({"conditions": config.state.conditions.first(resource)})
+    return max((each.since for each in conditions if each.since and each.status == "False"), default=None)
+
+
 def ruling_on(config: OperatorConfig, resource: Mapping[str, Any], told: Told) -> Ruling:
     """Return what the state means, by its first case that fits."""
     meaning = config.states.get(told.state, config.other)
