@@ -220,6 +220,8 @@ ENDED = [
 
 
 MALFORMED = [
+    ("a condition that is a truth value", pod("Failed", conditions=[{**disrupted("PreemptionByScheduler"), "status": True}]), INTERRUPTED, "PreemptionByScheduler: M"),
+    ("a condition that is the other truth value", failed(ended(code=1), conditions=[{**disrupted("PreemptionByScheduler"), "status": False}]), "RetryableFailure USER UnknownError", ""),
     ("an exit code that can't be read", failed(ended(code="1"), reason=""), "RetryableFailure USER UnknownError", "exit code (-1)"),
     ("an exit code that is none", failed(ended(code=False), reason=""), "RetryableFailure USER UnknownError", "exit code (-1)"),
 ]  # fmt: skip
