@@ -162,7 +162,7 @@ def test_wrong_values_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyP
         load_settings(path)
     monkeypatch.delenv("BACKOFF_CTRL_PLUGINS__K8S__DEFAULT_CPUS")
     monkeypatch.setenv("BACKOFF_CTRL_PLUGINS__K8S", "[]")
-    with pytest.raises(ConfigError, match=r"^environment: plugins\.k8s: Input should be"):
+    with pytest.raises(ConfigError, match=r"^environment: plugins\.k8s: must be an object with keys"):
         load_settings(path)
     monkeypatch.setenv("BACKOFF_CTRL_PLUGINS__K8S", "{")
     with pytest.raises(ConfigError, match=r"^environment, variables that begin with BACKOFF_CTRL_: .*: Expecting"):
