@@ -1,0 +1,29 @@
+"""The trace as tasks of four types at once, on a real API server, with a manager that is killed on the way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from backoff_ctrl.k8s.replay.trace import read_trace
+from backoff_ctrl.k8s.replay.workload import make_workload
+from tests.cluster.control_plane.bed import Bed
+from tests.tasks.workload.running import run_workload
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cluster.control_plane.binaries import Binaries
+
+pytestmark = pytest.mark.long
+
+
+async def test_all_succeed_and_none_is_made_twice(binaries: Binaries, tmp_path: Path) -> None:
+    """40 tasks, two kills; what others make (Jobs' pods, an operator's) counts, too."""
+    workload = make_workload(read_trace(), pods=40).faster(30)
+    with Bed(binaries, kcm_qps=500) as bed:
+        out = await run_workload(bed.server, workload, tmp_path, kills=2)
+    assert out.phases == {"Success": 40}, out
+    assert (out.doubled, out.unmade, out.attempts) == ({}, 0, 0), out
+    assert out.refused <= 2, out

@@ -1,0 +1,235 @@
+"""Runs the workload as tasks on a real API server, its manager in a process of its own that may be killed on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from backoff_ctrl.k8s.plugins.marks import ATTEMPT, TASK_UID
+from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet
+from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Server as KubeletServer
+from backoff_ctrl.k8s.tasks.reading import read_task
+from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
+from tests.cluster.talking import Api
+from tests.tasks.tasks_written import wish_of
+from tests.tasks.workload.fake_operators import FakeOperators
+from tests.tasks.workload.four_types import (
+    AT_ONCE,
+    CLUSTERS,
+    COUNTED,
+    GROUP,
+    SETTINGS,
+    SIMULATIONS,
+    definitions,
+    tasks_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from pathlib import Path
+
+    from backoff_ctrl.k8s.replay.workload import Workload
+    from tests.cluster.control_plane.bed import Bed
+    from tests.cluster.control_plane.servers import Server
+
+_CALLS: Final = re.compile(r"^apiserver_request_total\{([^}]*)\} (\d+)$", re.MULTILINE)
+_LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
+OBJECTS: Final = (
+    "/api/v1/pods",
+    "/apis/batch/v1/jobs",
+    *(f"/apis/{GROUP}/v1/{each}" for each in (SIMULATIONS, CLUSTERS)),
+)
+
+
+@dataclass
+class Outcome:
+    """How it went."""
+
+    tasks: int = 0
+    phases: Counter[str] = field(default_factory=Counter)
+    creates: int = 0
+    refused: int = 0
+    doubled: dict[Any, int] = field(default_factory=dict)
+    unmade: int = 0
+    attempts: int = 0
+    kills: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    steps: int = 0
+    rss_mb: float = 0.0
+
+    def __str__(self) -> str:
+        per = 1000 * self.refused / max(1, self.creates)
+        return (
+            f"{self.tasks} tasks, {self.kills} kills, {self.seconds:.0f} s: {dict(self.phases)}; {self.creates} objects "
+            f"created, {self.refused} refused ({per:.1f} per 1,000), {len(self.doubled)} made twice, {self.unmade} never "
+            f"made, {self.attempts} attempts beyond the first; the manager: {self.cpu_seconds:.1f} s of CPU, "
+            f"{self.rss_mb:.0f} MB"
+        )
+
+
+class ManagerProcess:
+    """``backoff-ctrl serve --store`` as the manager; it may be killed and started again."""
+
+    def __init__(self, server: Server, store: Path, folder: Path) -> None:
+        settings = folder / "settings.yaml"
+        settings.write_text(yaml.safe_dump(SETTINGS))
+        self._command = [
+            sys.executable, "-m", "backoff_ctrl", "serve", "--listen", "127.0.0.1:0", "--kubeconfig",
+            str(server.kubeconfig("tester")), "--store", str(store), "--config", str(settings),
+        ]  # fmt: skip
+        self._log = folder / "manager.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.cpu_seconds = 0.0
+        self.rss_mb = 0.0
+
+    def start(self) -> None:
+        """Start it."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+
+    def look(self) -> None:
+        """Note what it uses."""
+        assert self._process is not None
+        assert self._process.poll() is None, self._log.read_text()[-3000:]
+        stat = open(f"/proc/{self._process.pid}/stat").read().rpartition(")")[2].split()  # noqa: SIM115, PTH123
+        self._cpu = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+        self.rss_mb = max(self.rss_mb, int(stat[21]) * os.sysconf("SC_PAGE_SIZE") / 2**20)
+
+    def stop(self, how: signal.Signals) -> None:
+        """End it."""
+        assert self._process is not None
+        self.look()
+        self.cpu_seconds += self._cpu
+        self._process.send_signal(how)
+        self._process.wait(timeout=60)
+        self._process = None
+
+    def close(self) -> None:
+        """End it if it still runs."""
+        if self._process is not None:
+            self.stop(signal.SIGKILL)
+
+
+async def run_workload(bed: Bed, workload: Workload, folder: Path, *, kills: int = 0, within: float = 600) -> Outcome:
+    """Create each task at its arrival, kill the manager so often on the way, and wait until all have ended."""
+    server = bed.server
+    out = Outcome(tasks=len(workload.pods), kills=kills)
+    async with AsyncExitStack() as stack:
+        api = await stack.enter_async_context(Api(server, "admin"))
+        await prepare(api, workload, bed.renew_controllers)
+        await stack.enter_async_context(FakeOperators(api))
+        headers = {"Authorization": f"Bearer {server.token('admin')}"}
+        await stack.enter_async_context(Kubelet(KubeletServer(server.url, headers, server.ssl())))
+        store = await stack.enter_async_context(SqliteStore(folder / "tasks.db"))
+        manager = ManagerProcess(server, folder / "tasks.db", folder)
+        stack.callback(manager.close)
+        before = await calls(api)
+        manager.start()
+        begun = time.monotonic()
+        arriving = asyncio.create_task(arrive(store, workload))
+        await over(store, manager, workload, arriving, kills, within)
+        await arriving
+        out.seconds = time.monotonic() - begun
+        manager.stop(signal.SIGTERM)
+        out.cpu_seconds, out.rss_mb = manager.cpu_seconds, manager.rss_mb
+        await count(out, api, store, before)
+    return out
+
+
+async def over(
+    store: SqliteStore, manager: ManagerProcess, workload: Workload, arriving: asyncio.Task[None], kills: int,
+    within: float,
+) -> None:  # fmt: skip
+    """Wait until all tasks have ended; the manager is killed each time that as many more have."""
+    total, killed = len(workload.pods), 0
+    async with asyncio.timeout(within):
+        while True:
+            unfinished = len(await store.list(limit=100_000, unfinished=True))
+            listed = await store.revision()
+            done = 0 if not listed else len(await store.list(limit=100_000)) - unfinished
+            if arriving.done() and done == total:
+                return
+            if killed < kills and done >= (killed + 1) * total // (kills + 2):
+                manager.stop(signal.SIGKILL)
+                manager.start()
+                killed += 1
+            manager.look()
+            await asyncio.sleep(0.5)  # the manager is another process
+
+
+async def prepare(api: Api, workload: Workload, renew: Callable[[], object]) -> None:
+    """Make the kinds, the namespaces and their quotas, and wait until each counts.
+
+    ``renew`` starts the controllers anew: the one of quotas looks for new kinds every half minute only.
+    """
+    for each in definitions():
+        answer = await api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", each)
+        assert answer.status in (201, 409), answer.text
+    for plural in (SIMULATIONS, CLUSTERS):
+        await api.until(f"/apis/{GROUP}/v1/{plural}", lambda found: "items" in found)
+    renew()
+    for namespace in workload.quotas:
+        answer = await api.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        assert answer.status == 201, answer.text
+        base = f"/api/v1/namespaces/{namespace}/resourcequotas"
+        for name, hard in (("team", workload.hard(namespace)), ("simulations", {COUNTED: str(AT_ONCE)})):
+            answer = await api.post(base, {"metadata": {"name": name}, "spec": {"hard": hard}})
+            assert answer.status == 201, answer.text
+            await api.until(f"{base}/{name}", partial(counts, hard))
+
+
+def counts(hard: Collection[str], quota: dict[str, Any]) -> bool:
+    """Whether a quota says of each resource how much is used."""
+    return set(hard) <= (quota.get("status", {}).get("used") or {}).keys()
+
+
+async def arrive(store: SqliteStore, workload: Workload) -> None:
+    """Create each task when its pod arrived in the trace."""
+    begun = time.monotonic()
+    for pod, manifest in zip(workload.pods, tasks_of(workload), strict=True):
+        await asyncio.sleep(max(0.0, begun + pod.arrival - time.monotonic()))
+        await store.create([wish_of(read_task(manifest))])
+
+
+async def count(out: Outcome, api: Api, store: SqliteStore, before: Counter[str]) -> None:
+    """Count what the server has, and what it refused."""
+    tasks = await store.list(limit=100_000)
+    out.phases = Counter(task.status.phase for task in tasks)
+    out.attempts = sum(task.status.attempt for task in tasks)
+    keys: Counter[Any] = Counter()
+    for path in OBJECTS:
+        found = (await api.get(path)).json["items"]
+        for each in found:
+            labels = each["metadata"].get("labels") or {}
+            if TASK_UID in labels and not each["metadata"].get("ownerReferences"):
+                keys[labels[TASK_UID], labels[ATTEMPT]] += 1
+    out.doubled = {key: number for key, number in keys.items() if number > 1}
+    out.unmade = sum((task.uid, "0") not in keys for task in tasks)
+    after = await calls(api)
+    out.creates = after["201"] - before["201"]
+    out.refused = after["403"] - before["403"]
+
+
+async def calls(api: Api) -> Counter[str]:
+    """Return how many creates of pods, Jobs and custom objects the server has answered, by status."""
+    text = (await api.get("/metrics", accept="text/plain")).text
+    found: Counter[str] = Counter()
+    for labels, number in _CALLS.findall(text):
+        named = dict(_LABEL.findall(labels))
+        counted = named.get("resource") in {"pods", "jobs", SIMULATIONS, CLUSTERS} and not named.get("subresource")
+        if named["verb"] == "POST" and counted:
+            found[named["code"]] += int(number)
+    return found
