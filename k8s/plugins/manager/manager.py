@@ -220,5 +220,5 @@ class PluginManager:
             return
         self.monitor.changed(kind, resource, gone)
         if not gone:
-            self.launcher.seen(key, resource)
+            self.launcher.seen(key, kind, resource)
         self._wake(key)
