@@ -74,7 +74,7 @@ class Run:
             store,
             through_plugins(self._platform.registry, self._cluster.configuration),
             self._platform.config,
-            cluster=await cluster_of(self._cluster.configuration),
+            cluster=cluster_of(self._cluster.configuration),
             only=only,
         )
         ends = asyncio.Event()

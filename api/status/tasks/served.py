@@ -62,7 +62,7 @@ class ServedTasks:
             self.store,
             through_plugins(self._platform.registry, self._configuration),
             self._platform.config,
-            cluster=await cluster_of(self._configuration),
+            cluster=cluster_of(self._configuration),
         )
         try:
             await manager.run()
