@@ -17,7 +17,8 @@ SIDE_BY_SIDE := -n $(shell echo $$(( 2 * $$(nproc 2>/dev/null || getconf _NPROCE
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/bytecode
 
-.PHONY: help install demo run test test-quick test-oldest test-clients test-programs cluster fix check hooks dashboards bench throughput proxy proxied held processes wake looking faults soak figures clean
+.PHONY: help install demo run test test-quick test-oldest test-clients test-programs cluster fix check hooks dashboards bench throughput proxy proxied held processes tasks wake looking faults soak figures clean
+.PHONY: chart installer audit archives image-tree
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -56,14 +57,38 @@ fix: $(STAMP) ## format the code, and mend what the linter can mend
 hooks: $(STAMP) ## run `make check` before each commit
 	$(BIN)/pre-commit install
 
-check: $(STAMP) ## formatting, lint, types, import rules
+check: $(STAMP) ## formatting, lint, types, import rules, licences of what is shipped, generated pages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python docs/chart_page.py --check
+	$(BIN)/python -m tools.shipped --check
 
-dashboards: $(STAMP) ## write the Grafana dashboards, the alerts and the recording rules anew, in dashboards/
+chart: dashboards ## bring the chart in line: its copies of dashboards and rules, the table of values in its README
+	$(BIN)/python docs/chart_page.py
+
+installer: $(STAMP) ## render the chart as one file, build/install.yaml, with the helm that the tests build
+	$(BIN)/python -m tests.cluster.shipping.helm build/bin
+	$(BIN)/python -m tools.installer --helm build/bin/helm $(ARGS)
+
+archives: $(STAMP) ## all of a release but the image, in dist/: wheel, sdist, chart, install.yaml, SBOM; the same commit makes the same bytes
+	$(BIN)/python -m tests.cluster.shipping.helm build/bin
+	$(BIN)/python -m tools.archives --helm build/bin/helm
+
+image-tree: $(STAMP) ## what the image contains, as a folder: build/image
+	rm -rf build/image
+	sh tools/image_tree.sh build/image
+	@du -sm build/image
+
+audit: $(STAMP) ## ask a public database for known vulnerabilities of what is shipped; needs the network
+	$(BIN)/python -m tools.shipped --check --pins build/shipped.txt
+	test -x build/audit/bin/pip-audit || { $(PYTHON) -m venv build/audit && build/audit/bin/pip install --quiet --disable-pip-version-check pip-audit==2.10.1; }
+	build/audit/bin/pip-audit --no-deps --disable-pip --vulnerability-service osv -r build/shipped.txt || { echo "make audit: see above. If osv.dev could not be reached, nothing was audited: run it where it can be." >&2; exit 1; }
+
+dashboards: $(STAMP) ## write the Grafana dashboards, the alerts and the recording rules anew, in dashboards/ and the chart's copies
 	$(BIN)/python -m dashboards $(ARGS)
+	cp dashboards/backoff-ctrl-*.json dashboards/rules.yaml dashboards/alerts.yaml helm/backoff-ctrl/files/
 
 throughput: $(STAMP) ## creates through the gate against the same client without it, on a real API server
 	$(BIN)/python benchmarks/gate_throughput.py $(ARGS)
@@ -79,6 +104,9 @@ held: $(STAMP) ## 1,000 creates held by the sidecar: their memory and order, and
 
 processes: $(STAMP) ## four processes and one quota: refusals and fairness of plain retries, gates, and one sidecar between them
 	$(BIN)/python -m benchmarks.processes $(ARGS)
+
+tasks: $(STAMP) ## the trace as tasks of four types on a real API server, the manager killed five times; what 1,000 in flight cost
+	$(BIN)/python -m benchmarks.task_load $(ARGS)
 
 bench: $(STAMP) ## measure decisions per second and bytes per waiter; writes build/bench.json
 	$(BIN)/python benchmarks/bench.py $(ARGS)

@@ -192,6 +192,16 @@ ALERTS: Final = (
         "How many gates answer?",
     ),
     Alert(
+        "BackoffCtrlPodsWithoutSidecar",
+        q.by("max", q.NAMESPACE, EVERYTHING.series("backoff_ctrl_injection_pods_without_sidecar")) + " > 0",
+        "5m",
+        "warning",
+        f"{{{{ $value }}}} labelled pods in {_HERE} have no sidecar",
+        "They were created while the injection webhook did not answer, or can't have one. They create ungated.",
+        GATES,
+        "Which labelled pods have no sidecar?",
+    ),
+    Alert(
         "BackoffCtrlTooManySeries",
         q.by("max", q.GATE, EVERYTHING.series("backoff_ctrl_series_left_out")) + " > 0",
         "15m",

@@ -6,6 +6,7 @@ from typing import Final
 
 from . import queries as q
 from .boards import Board, Choice, Row
+from .injection import INJECTION
 from .panels import NONE_IS_GOOD, Column, Panel, Query
 from .queries import GATE, Scope, named
 from .tasks import TASKS
@@ -285,6 +286,7 @@ GATES: Final = Board(
         Row("Is it quick?", _QUICK),
         Row("Is it well informed?", _WATCH),
         Row("Is the API server overloaded?", _OVERLOAD),
+        Row("Sidecars", INJECTION),
         Row("Tasks", TASKS),
         Row("Inside", _ITSELF),
     ),

@@ -13,10 +13,11 @@ from backoff_ctrl.k8s.creates.creation import OptionError
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.proxy.binding import Address
-    from backoff_ctrl.k8s.proxy.certificates.serving import Serving
     from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
+    from backoff_ctrl.k8s.proxy.serving import Certificates
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
+_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command("proxy")
@@ -90,6 +91,8 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
     help="TLS mode: where the creator mounts the projected volume with its real token and namespace.",
 )
 @click.option("--tls-name", multiple=True, metavar="NAME", help="TLS mode: one more name by which creators call it.")
+@click.option("--tls-cert", type=_FILE, metavar="FILE", help="A certificate that others issue and renew, as PEM.")
+@click.option("--tls-key", type=_FILE, metavar="FILE", help="Its private key, as PEM.")
 @click.option(
     "--probe-listen",
     metavar="HOST:PORT",
@@ -172,8 +175,10 @@ def _holds(given: dict[str, Any]) -> HoldSettings:
     return HoldSettings(given["hold"], given["hold_total"], given["answer"], mark=not given["no_mark"])
 
 
-def _tls(given: dict[str, Any]) -> Serving | None:
-    """Return the certificates of TLS mode; None: plain HTTP. Raises ``BadInput``."""
+def _tls(given: dict[str, Any]) -> Certificates | None:
+    """Return the certificates to serve with; None: plain HTTP. Raises ``BadInput``."""
+    if given["tls_cert"] is not None or given["tls_key"] is not None:
+        return _given_certificate(given)
     folders = {
         f"--tls-{name}": given[f"tls_{name.replace('-', '_')}"] for name in ("authority", "account", "token-volume")
     }
@@ -194,6 +199,24 @@ def _tls(given: dict[str, Any]) -> Serving | None:
         raise BadInput(str(error)) from None
 
 
+def _given_certificate(given: dict[str, Any]) -> Certificates:
+    """Return the certificate of ``--tls-cert``. Raises ``BadInput``."""
+    if given["tls_cert"] is None or given["tls_key"] is None:
+        raise BadInput("--tls-cert and --tls-key belong together: give both")
+    own = [name for name in ("tls_authority", "tls_account", "tls_token_volume", "tls_name") if given[name]]
+    if own:
+        raise BadInput(
+            f"--tls-cert brings a certificate, --{own[0].replace('_', '-')} makes one: give only one of them"
+        )
+    from backoff_ctrl.k8s.proxy.certificates.files import CertificatesError  # noqa: PLC0415
+    from backoff_ctrl.k8s.proxy.certificates.given import GivenCertificate  # noqa: PLC0415
+
+    try:
+        return GivenCertificate(given["tls_cert"], given["tls_key"])
+    except CertificatesError as error:
+        raise BadInput(str(error)) from None
+
+
 def _check_reach(address: Address, use_own: bool, *, tls: bool) -> None:
     """Raise ``BadInput`` for a listener that others can reach though they must not."""
     if address.of_this_machine:
@@ -206,5 +229,5 @@ def _check_reach(address: Address, use_own: bool, *, tls: bool) -> None:
         return
     raise BadInput(
         f"--listen {address} can be reached from other machines, and without TLS they would read its tokens: "
-        "listen on 127.0.0.1 or unix:/path, or in TLS mode"
+        "listen on 127.0.0.1 or unix:/path, or in TLS mode, or give --tls-cert and --tls-key"
     )

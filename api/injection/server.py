@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 LOOK_EVERY: Final = 10.0
 """Seconds between looks at the certificates."""
-COUNT_EVERY: Final = 30.0
+COUNT_EVERY: Final = 15.0
 """Seconds between counts of labelled pods."""
 BODY_MAX: Final = 8 << 20
 """Bytes of a review: a pod of 1.5 MiB, the old one beside it, and what JSON adds."""

@@ -87,7 +87,7 @@ def make_app(cluster: Cluster, connecting: Connecting, access: Access, tasks: Se
     answers = Endpoints(cluster, gates, merged, overview, access)
     _add_documents(app, answers, Acting(cluster, gates, merged, overview, access))
     add_tasks(app, TaskEndpoints(tasks, access, time.time))
-    _add_probes(app, cluster, answers)
+    _add_probes(app, cluster, answers, tasks)
     add_page(app, Page(cluster, gates, merged, overview, access, finder=finder), access)
     return app
 
@@ -160,7 +160,7 @@ def _add_documents(app: FastAPI, answers: Endpoints, acting: Acting) -> None:
     app.openapi = lambda: described(app, Decision)  # type: ignore[method-assign]  # as FastAPI documents it
 
 
-def _add_probes(app: FastAPI, cluster: Cluster, answers: Endpoints) -> None:
+def _add_probes(app: FastAPI, cluster: Cluster, answers: Endpoints, tasks: ServedTasks | None) -> None:
     @app.get("/livez", response_class=Response, responses={**TEXT, **PROBLEMS})
     async def livez() -> Response:
         """Whether the program runs."""
@@ -185,7 +185,8 @@ def _add_probes(app: FastAPI, cluster: Cluster, answers: Endpoints) -> None:
 
         await answers.permit(request, None)
         pieces = await run_in_threadpool(exposition, cluster.documents, None, series_max(), _of_cluster)
-        return Response(b"".join(pieces), media_type=CONTENT_TYPE)
+        told = b"" if tasks is None else tasks.metrics()
+        return Response(b"".join([*pieces, told]), media_type=CONTENT_TYPE)
 
     app.add_api_route("/metrics", metrics, response_class=Response, responses={**TEXT, **PROBLEMS})
 

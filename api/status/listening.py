@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -21,6 +22,7 @@ GOODBYE: Final = 2
 """Seconds for answers under way to end: streams never do by themselves."""
 CONNECTIONS_MAX: Final = 1000
 BACKLOG: Final = 128
+RENEWAL_TICKS: Final = 600
 STALLED: Final = 10.0
 """Seconds that whoever is answered may take nothing of what was sent; then the connection is closed."""
 
@@ -83,6 +85,14 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._end_streams()
         await super().shutdown(sockets)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second; once a minute the certificate is read again, since somebody may renew it."""
+        config = self.config
+        if counter % RENEWAL_TICKS == 0 and config.ssl is not None and config.ssl_certfile is not None:
+            with suppress(OSError, ValueError):  # half replaced: again a minute later
+                config.ssl.load_cert_chain(config.ssl_certfile, config.ssl_keyfile, password="")
+        return await super().on_tick(counter)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

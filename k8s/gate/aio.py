@@ -130,9 +130,10 @@ class LoopDriver(Driver):
 
     def __init__(self, gate: AsyncGate, creation: Creation, transport: AsyncTransport) -> None:
         """Prepare; ``run`` starts it."""
-        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         hands = _LoopHands(transport, gate._in_flight)  # noqa: SLF001 - its own driver
-        super().__init__(gate, gate.ledger, creation, hands, self._stop, gate._names)  # noqa: SLF001
+        self._ended = hands.ended = asyncio.get_running_loop().create_future()
+        # The end is the hands' own: driver and method would hold each other until a collection.
+        super().__init__(gate, gate.ledger, creation, hands, hands.end, gate._names)  # noqa: SLF001
         self.thread = hands.thread
 
     async def run(self) -> None:
@@ -144,15 +145,11 @@ class LoopDriver(Driver):
             self.cancel(stop)
             raise
 
-    def _stop(self) -> None:
-        if not self._ended.done() and not self._ended.get_loop().is_closed():  # cancelled
-            self._ended.set_result(None)
-
 
 class _LoopHands:
     """Steps run in the loop. Each call of the transport is a task of its own, so that no cancellation reaches it."""
 
-    __slots__ = ("_in_flight", "_loop", "_transport", "lists_quotas", "thread")
+    __slots__ = ("_in_flight", "_loop", "_transport", "ended", "lists_quotas", "thread")
 
     def __init__(self, transport: AsyncTransport, in_flight: set[asyncio.Task[None]]) -> None:
         self.lists_quotas = hasattr(transport, "list_quotas")  # a runtime-checkable protocol would take 3.5 us
@@ -160,6 +157,11 @@ class _LoopHands:
         self._in_flight = in_flight
         self._loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
+        self.ended: asyncio.Future[None] | None = None  # of the create, for whoever waits for it
+
+    def end(self) -> None:
+        if self.ended is not None and not self.ended.done() and not self._loop.is_closed():  # cancelled
+            self.ended.set_result(None)
 
     def post(self, step: Callable[[], object]) -> None:
         if self._loop.is_closed():

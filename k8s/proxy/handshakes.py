@@ -7,6 +7,8 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from .tls import accepted
+
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
@@ -90,7 +92,7 @@ class Handshakes:
     async def _shake(self, near: socket.socket) -> None:
         limit = self._shared.limits.head_s
         try:
-            await self._loop.connect_accepted_socket(self._make, near, ssl=self._tls, ssl_handshake_timeout=limit)
+            await accepted(self._tls, self._make(), near, limit)
         except OSError:  # it speaks no TLS, trusts another authority, took too long, or is gone: it was never served
             near.close()
 

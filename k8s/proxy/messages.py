@@ -19,10 +19,13 @@ class Head:
     method: bytes
     target: bytes
     headers: Headers
+    _found: dict[bytes, bytes] | None = field(default=None, init=False, repr=False, compare=False)
 
     def get(self, name: bytes) -> bytes | None:
-        """Return the first value of a header; ``name`` in lower case."""
-        return first(self.headers, name)
+        """Return the first value of a header; ``name`` in lower case. What was asked once is not searched again."""
+        if self._found is None:
+            self._found = {key.lower(): value for key, value in reversed(self.headers)}
+        return self._found.get(name)
 
 
 @dataclass(slots=True)

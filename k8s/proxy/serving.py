@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import logging
 import signal
 import sys
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from .binding import BindError, bind, url_of
 from .listener import Listener, descriptors_for
@@ -21,11 +22,11 @@ from .upstream.place import PlaceError
 from .upstream.pool import IDLE_CONNECTIONS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import ssl
+    from collections.abc import Callable, Coroutine
     from pathlib import Path
 
     from .binding import Address
-    from .certificates.serving import Serving
     from .upstream.place import Place
     from .wiring import Wiring
 
@@ -36,6 +37,15 @@ _KEPT_MEMORY: Final = 16 * 2**20
 _logger = logging.getLogger("backoff_ctrl")
 
 
+class Certificates(Protocol):
+    """What a listener with TLS needs: made by the proxy itself, or given."""
+
+    context: ssl.SSLContext
+
+    def keep_fresh(self) -> Coroutine[Any, Any, None]:
+        """Replace the certificate in time, until cancelled."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What the command line says of the data path."""
@@ -43,7 +53,7 @@ class Settings:
     listen: Address
     place: Place
     use_own: bool = False
-    tls: Serving | None = None
+    tls: Certificates | None = None
     probes: Address | None = None
     ready_file: Path | None = None
     drain: float = 10.0
@@ -125,6 +135,7 @@ class _Life:
                 await self._open(listener, probes)
             self._note_ready()
             probes.ready = True
+            gc.freeze()  # what is loaded by now stays: each full collection would look at all of it, for 10 ms or more
             ends.callback(setattr, probes, "ready", False)
             if not settings.listen_first:
                 self._say(f"listening on {url}")

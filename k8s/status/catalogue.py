@@ -191,6 +191,22 @@ METRICS: Final = (
     ),
     Metric("backoff_ctrl_task_watch_events_total", "counter", "Changes of tasks' objects that were seen.", "events"),
     Metric("backoff_ctrl_task_watch_relists_total", "counter", "Complete lists of tasks' objects.", "lists"),
+    # -- the injection webhook, where one runs ---------
+    Metric(
+        "backoff_ctrl_injection_reviews_total",
+        "counter",
+        "Pods that the webhook was asked about, by what became of them: injected, present, or why not.",
+        "pods",
+        ("namespace", "outcome"),
+    ),
+    Metric("backoff_ctrl_injection_malformed_total", "counter", "Requests that were no AdmissionReview.", "requests"),
+    Metric(
+        "backoff_ctrl_injection_pods_without_sidecar",
+        "gauge",
+        "Labelled pods that live and have no sidecar.",
+        "pods",
+        ("namespace",),
+    ),
     # -- by namespace ---------
     Metric(
         "backoff_ctrl_mode",

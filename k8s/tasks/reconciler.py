@@ -82,6 +82,10 @@ class Reconciler:
         """Return how many unfinished tasks are in each phase."""
         return Counter(task.status.phase for task in self._tasks.values())
 
+    def tasks(self) -> list[Stored]:
+        """Return the tasks that it has in hand, as they are now."""
+        return list(self._tasks.values())
+
     @property
     def unfinished(self) -> int:
         """How many tasks it has in hand."""

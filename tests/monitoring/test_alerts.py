@@ -164,6 +164,17 @@ CASES = {
         "40m",
         {},
     ),
+    "BackoffCtrlPodsWithoutSidecar": Case(
+        {
+            f'backoff_ctrl_injection_pods_without_sidecar{{{A}, namespace="team"}}': "0x5 3x20 0x20",
+            f'backoff_ctrl_injection_pods_without_sidecar{{{B}, namespace="team"}}': "0x5 2x20 0x20",
+        },
+        "9m",
+        "12m",
+        "40m",
+        {"namespace": "team"},
+        {"{{ $value }}": "3"},
+    ),
     "BackoffCtrlTooManySeries": Case(
         {f"backoff_ctrl_series_left_out{{{A}}}": "0x5 12x30 0x20", f"backoff_ctrl_series_left_out{{{B}}}": "0x60"},
         "20m",

@@ -12,12 +12,15 @@ import re
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from socket import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from backoff_ctrl.k8s.proxy.certificates.issuing import new_authority
 from backoff_ctrl.k8s.sandbox import running_sandbox
 from dashboards.alerts import ALERTS, SEEN_WITHIN, STALE_AFTER, WAITS_TOO_LONG
 from tests.gated_creates import pod
@@ -42,7 +45,7 @@ LEARNING = {"base": 1, "cap": 2, "idle_ttl": 4, "waiters_max": 1}  # it forgets 
 PATIENT = {"on_never_fits": "wait"}
 AT_ONCE = {
     "WaitingTooLong", "NeverFits", "Declined", "QuotaAlmostFullWithWaiters", "StaleCeilings", "WatchLost", "Overload",
-    "FailedOpen",
+    "FailedOpen", "PodsWithoutSidecar",
 }  # fmt: skip
 """The alerts whose faults are made at the same time; the others are those of gates that are killed."""
 
@@ -148,12 +151,37 @@ class Alerts:
             raise AssertionError(f"{self.firing()} did not resolve") from None
 
 
-def raise_quota(sandbox: BackgroundSandbox, namespace: str, hard: dict[str, str]) -> None:
-    """Give a quota other limits, as kubectl would."""
+@contextmanager
+def injecting(server: str, folder: Path) -> Iterator[str]:
+    """Run the injection webhook; yield where its metrics are. No API server calls it: the sandbox has no webhooks."""
+    authority = new_authority(datetime.now(UTC))
+    (folder / "tls.pem").write_bytes(authority.issue(["localhost"], datetime.now(UTC), timedelta(days=1)).pem)
+    with socket() as free:
+        free.bind(("127.0.0.1", 0))
+        probes = f"127.0.0.1:{free.getsockname()[1]}"
+    command = [
+        sys.executable, "-m", "backoff_ctrl", "inject", "--listen=127.0.0.1:0", f"--probe-listen={probes}",
+        f"--tls-cert={folder / 'tls.pem'}", f"--tls-key={folder / 'tls.pem'}", f"--server={server}",
+    ]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("listening on https://")
+            yield probes
+        finally:
+            process.terminate()
+
+
+def pods_of(sandbox: BackgroundSandbox) -> Any:
+    """Return the official client for the sandbox."""
     from kubernetes import client  # noqa: PLC0415
 
-    core: Any = client.CoreV1Api(client.ApiClient(client.Configuration(host=sandbox.url)))
-    core.patch_namespaced_resource_quota("q", namespace, {"spec": {"hard": hard}})
+    return client.CoreV1Api(client.ApiClient(client.Configuration(host=sandbox.url)))
+
+
+def raise_quota(sandbox: BackgroundSandbox, namespace: str, hard: dict[str, str]) -> None:
+    """Give a quota other limits, as kubectl would."""
+    pods_of(sandbox).patch_namespaced_resource_quota("q", namespace, {"spec": {"hard": hard}})
 
 
 async def test_each_alert_fires_by_a_fault_and_resolves_when_it_is_mended(programs: GoPrograms, tmp_path: Path) -> None:
@@ -171,11 +199,13 @@ async def test_each_alert_fires_by_a_fault_and_resolves_when_it_is_mended(progra
         a = stack.enter_context(gate("a", server=sandbox.url, policy=LEARNING, watch=False))
         b = stack.enter_context(gate("b", server=relay.url, policy=PATIENT, watch=True))
         page = stack.enter_context(serving("--server", sandbox.url)).removeprefix("http://")
-        targets = {name: f"{address}/metrics" for name, address in (("a", a.address), ("b", b.address), ("page", page))}
+        hooks = stack.enter_context(injecting(sandbox.url, tmp_path))
+        listed = (("a", a.address), ("b", b.address), ("page", page), ("hooks", hooks))
+        targets = {name: f"{address}/metrics" for name, address in listed}
         url = stack.enter_context(running(programs, tmp_path, targets, files, EVERY))
         prometheus = Prometheus(url, None)
         alerts = Alerts(prometheus)
-        await until(lambda: _reads(prometheus, 3), every=POLL)
+        await until(lambda: _reads(prometheus, 4), every=POLL)
 
         await _break_everything(sandbox, relay, a, b, alerts)
         await alerts.fire(AT_ONCE)
@@ -197,6 +227,8 @@ async def test_each_alert_fires_by_a_fault_and_resolves_when_it_is_mended(progra
 async def _break_everything(sandbox: BackgroundSandbox, relay: Relay, a: Program, b: Program, alerts: Alerts) -> None:
     """Make all faults whose alerts do not exclude each other."""
     prometheus = alerts.prometheus
+    bare = {**pod("bare"), "metadata": {"name": "bare", "labels": {"backoff-ctrl.dev/inject": "true"}}}
+    pods_of(sandbox).create_namespaced_pod("roomy", bare)
     for name in ("first", "second"):  # the quota of two pods is full
         a.create("team", name)
     await until(lambda: sandbox.used("team", "q") == {"pods": "2"}, every=POLL)
@@ -219,6 +251,7 @@ def _mend(sandbox: BackgroundSandbox, relay: Relay) -> None:
     """Mend all of them."""
     sandbox.faults.clear()
     relay.mend()
+    pods_of(sandbox).delete_namespaced_pod("bare", "roomy", grace_period_seconds=0)
     raise_quota(sandbox, "team", {"pods": "9"})
     raise_quota(sandbox, "small", {"requests.cpu": "9"})
 

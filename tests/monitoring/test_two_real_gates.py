@@ -51,6 +51,8 @@ NOTHING_TO_SHOW = {
     "What could the watch not read?",
     "Do probes find room?",  # none was sent yet
     "Are people told?",  # no webhook is set up
+    "What became of labelled pods?",  # no webhook runs
+    "Which labelled pods have no sidecar?",
     "Which objects do tasks have?",  # no plugin manager runs
     "How do tasks fare?",
     "What should not happen to tasks?",

@@ -34,6 +34,7 @@ class Bench:
         url: str,
         *entries: PluginEntry,
         shared: bool = False,
+        store: str = "s1",
         token: str = "",
         tls: ssl.SSLContext | None = None,
         authority: str | None = None,
@@ -49,6 +50,7 @@ class Bench:
         self.woken: list[Key] = []
         self._news = asyncio.Event()
         self._shared = shared
+        self._store = store
         self._token = token
         self._tls = tls
         self._authority = authority
@@ -64,7 +66,7 @@ class Bench:
         return PluginManager(
             Registry(self.entries),
             configuration,
-            store="s1",
+            store=self._store,
             wake=self._wake,
             gate=None if self._shared else AsyncGate(),
         )
@@ -93,9 +95,10 @@ class Bench:
         more = entry(JobPlugin(), task_type, kind=Kind(api_version, kind, plural))
         self.manager.registry = Registry((*self.entries, more))
 
-    async def restart(self) -> None:
-        """Start another manager, which knows only what was stored."""
+    async def restart(self, url: str = "") -> None:
+        """Start another manager, which knows only what was stored; at another ``url`` it has another ledger, too."""
         await self.manager.__aexit__(None, None, None)
+        self.url = url or self.url
         self.manager = self._made()
         await self.manager.__aenter__()
 

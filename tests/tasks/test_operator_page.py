@@ -16,6 +16,7 @@ from backoff_ctrl.k8s.plugins.generic.config import (
     OperatorConfig,
     OperatorConfigError,
     PodsMade,
+    Started,
     StateMeaning,
     read_config,
 )
@@ -73,7 +74,9 @@ def test_the_errors_of_the_page_are_those_that_are_told(old: str, new: str) -> N
     assert str(raised.value) in PRINTED[-1].splitlines()
 
 
-@pytest.mark.parametrize("model", [OperatorConfig, StateMeaning, Case, PodsMade], ids=lambda model: model.__name__)
+@pytest.mark.parametrize(
+    "model", [OperatorConfig, StateMeaning, Case, PodsMade, Started], ids=lambda model: model.__name__
+)
 def test_the_page_names_every_key(model: type[BaseModel]) -> None:
     """Each in code marks."""
     keys = {name.replace("_", "-") for name in model.model_fields}

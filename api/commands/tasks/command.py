@@ -53,11 +53,14 @@ def command() -> None:
 @command.command("run")
 @click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="Tasks, as YAML or JSON; - is stdin.")
 @click.option("-n", "--namespace", metavar="NAME", help="For tasks that name none; default: that of the context.")
+@click.option("--admin", metavar="HOST:PORT", help="Serve the status API of the gate there, on this machine alone.")
 @click.option("--abort-on-exit", is_flag=True, help="Ctrl-C aborts the tasks, and waits until they have ended.")
 @AS_JSON
 @place_options
 @cluster_options
-def run(files: tuple[str, ...], namespace: str | None, abort_on_exit: bool, as_json: bool, **given: Any) -> int:
+def run(
+    files: tuple[str, ...], namespace: str | None, admin: str | None, abort_on_exit: bool, as_json: bool, **given: Any
+) -> int:
     """Run tasks, and follow them until all have ended. Without a file: all unfinished tasks of the store.
 
     A task that is in the store already, with the same spec, is followed; with another spec it is refused. Ctrl-C
@@ -76,6 +79,7 @@ def run(files: tuple[str, ...], namespace: str | None, abort_on_exit: bool, as_j
     from .settings import Platform  # noqa: PLC0415
 
     _log()
+    _serve(admin)
     platform = Platform(given["config"], given["settings"])
     cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
     wishes = wishes_in(files, namespace or cluster.namespace, platform)
@@ -341,6 +345,20 @@ def _json(found: Any) -> str:
     from dataclasses import asdict  # noqa: PLC0415
 
     return json.dumps(found, default=asdict, indent=2)
+
+
+def _serve(admin: str | None) -> None:
+    """Serve the status of the gate, if that is wanted. Raises ``BadInput``."""
+    if admin is None:
+        return
+    from backoff_ctrl.k8s.sharing.showing import serve_status  # noqa: PLC0415 - costs nothing where it is not wanted
+
+    try:
+        serve_status(listen=admin, exact=True)
+    except ValueError as error:
+        raise BadInput(f"--admin: {error}") from None
+    except OSError as error:
+        raise BadInput(f"--admin: can't listen on {admin} ({error.strerror or error}): choose another") from None
 
 
 def _log() -> None:

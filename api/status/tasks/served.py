@@ -12,6 +12,8 @@ from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
 from backoff_ctrl.k8s.tasks.store import StoreError
 from backoff_ctrl.k8s.tasks.through_plugins import check, cluster_of, through_plugins
 
+from .metrics import exposition
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
@@ -35,6 +37,11 @@ class ServedTasks:
         self._file = file
         self._platform = platform
         self._configuration = configuration
+        self._manager: Manager | None = None
+
+    def metrics(self) -> bytes:
+        """Return how the tasks go, as text for Prometheus."""
+        return exposition(None if self._manager is None else self._manager.reconciler)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -58,7 +65,7 @@ class ServedTasks:
         return self._platform.registry.resolve(task.spec["type"])
 
     async def _manage(self) -> None:
-        manager = Manager(
+        manager = self._manager = Manager(
             self.store,
             through_plugins(self._platform.registry, self._configuration),
             self._platform.config,

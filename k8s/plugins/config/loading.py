@@ -146,14 +146,11 @@ def _sentence(error: Any, layers: Mapping[str, Values]) -> str:
 
 
 def _has(values: Any, path: tuple[Any, ...]) -> bool:
-    """Whether a source has something at this path, or wherever the path leaves its values."""
+    """Whether a source has something at this path, or stops being objects on the way there: lists are not merged."""
     for step in path:
-        if isinstance(values, dict):
-            if step not in values:
-                return False
-            values = values[step]
-        elif isinstance(values, list) and isinstance(step, int) and step < len(values):
-            values = values[step]
-        else:
+        if not isinstance(values, dict):
             return True
+        if step not in values:
+            return False
+        values = values[step]
     return True

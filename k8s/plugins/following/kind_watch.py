@@ -76,6 +76,10 @@ class KindWatch:
         """Say whether that holds for every namespace that was asked for."""
         return all(self.fed(namespace) for namespace in list(self._needed))
 
+    def why(self, namespace: str) -> str:
+        """Say why not all objects of this namespace are known; empty: they are."""
+        return "; ".join(dict.fromkeys(cache.why for cache in self._of(namespace) if cache.why))
+
     def find(self, namespace: str, name: str) -> JSON | None:
         """Return the object of this name, as it was seen last."""
         for cache in self._of(namespace):

@@ -121,10 +121,14 @@ class State(Section):
 
 
 class Started(Section):
-    """How long an operator may take to look at an object: then it is a failure of the system."""
+    """How long an operator may take to look at an object: then it is a failure of the system.
+
+    In the states ``not_in`` it has looked, and holds the object back: a resumed one needs no new creation time.
+    """
 
     path: Path
     within: Duration = timedelta(minutes=1)
+    not_in: list[Word] = Field(default_factory=list)
 
 
 class Pods(Section):
@@ -140,6 +144,8 @@ class PodsMade(Section):
     """Pods that the operator makes. ``template`` and ``replicas`` are paths within each ``section``.
 
     ``template: $`` says that the section is the template; ``defaults`` says whether the platform's defaults go into it.
+    A section that is no template, but has fields of a pod, names them in ``fields``: its own names, each with that in a
+    pod's spec or container. ``interruptible: false``: without these pods all that is computed would be lost.
     """
 
     section: Path = Field(default_factory=lambda: ObjectPath("$.spec"))
@@ -147,6 +153,8 @@ class PodsMade(Section):
     replicas: Path | None = None
     default_replicas: int = Field(default=1, ge=0)
     defaults: bool = True
+    fields: dict[str, str] = Field(default_factory=dict)
+    interruptible: bool = True
 
 
 class Resource(Section):

@@ -24,7 +24,8 @@ def gang_parts(config: OperatorConfig, resource_name: str, manifest: Mapping[str
         if makes_others(resource_name):
             return parts_of(manifest, resource=resource_name)
         suspended = config.suspended is not None and config.suspended.first(manifest) is True
-        found = [part for made in config.pods_made for part in _parts(config, made, manifest, suspended=suspended)]
+        described = [each for each in config.pods_made if not each.fields]
+        found = [part for made in described for part in _parts(config, made, manifest, suspended=suspended)]
     except FootprintError as error:
         raise TaskSpecError("spec.template", str(error)) from None
     return tuple(found)

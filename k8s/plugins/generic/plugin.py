@@ -10,10 +10,10 @@ from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, PhaseInfo, failed
 from backoff_ctrl.k8s.plugins.pods.reading import mapping, moment
 from backoff_ctrl.k8s.plugins.protocol import Kind, PluginEntry, PluginProperties, TaskSpecError
 from backoff_ctrl.k8s.plugins.related import cause_of_failure, explained, never_starting, own_pods, still_starting
-from backoff_ctrl.k8s.plugins.templates import TEMPLATE, object_of, pod_template_at
+from backoff_ctrl.k8s.plugins.templates import object_of
 
-from .parts import gang_parts, templates_of
-from .paths import joined
+from .defaults import add_defaults
+from .parts import gang_parts
 from .states import ruling_on, said_by, told_by
 
 if TYPE_CHECKING:
@@ -51,14 +51,7 @@ class GenericPlugin:
             raise TaskSpecError(
                 "spec.resources", f"a {self.kind.kind} makes pods of several kinds: write their resources into its spec"
             )
-        ready: set[int] = set()  # sections that are one, by an alias of YAML, get their defaults once
-        for entry in self.config.pods_made:
-            for template, place, _ in list(templates_of(entry, made)) if entry.defaults else ():
-                if id(template) not in ready:
-                    whole = pod_template_at(template, joined(TEMPLATE, place), task)
-                    template.clear()
-                    template.update(whole)
-                    ready.add(id(template))
+        add_defaults(self.config, made, task)
         gang_parts(self.config, self.kind.resource, made)  # what can't be read can't wait for room either
         return made
 
@@ -72,7 +65,7 @@ class GenericPlugin:
         if told.state == "" and self._is_suspended(resource):
             return self._with_facts(PhaseInfo(Phase.QUEUED, reason="Suspended"), resource)
         ruling = ruling_on(self.config, resource, told)
-        overdue = self._overdue(context, resource, ruling)
+        overdue = None if self._is_held(resource, told.state) else self._overdue(context, resource, ruling)
         if overdue is not None:
             return overdue
         pods = own_pods(context, self.pod_labels(resource)) if self.config.pods else []
@@ -115,10 +108,15 @@ class GenericPlugin:
     def _is_suspended(self, resource: JSON) -> bool:
         return self.config.suspended is not None and self.config.suspended.first(resource) is True
 
+    def _is_held(self, resource: JSON, state: str) -> bool:
+        """Whether the object is held back on purpose, or was until a moment ago."""
+        held = self.config.started.not_in if self.config.started else ()
+        return self._is_suspended(resource) or state in held
+
     def _overdue(self, context: PluginContext, resource: JSON, ruling: Ruling) -> PhaseInfo | None:
         """Return a failure where the operator has had its time, and hasn't looked at the object."""
         started = self.config.started
-        if started is None or not started.within or ruling.phase is not Phase.QUEUED or self._is_suspended(resource):
+        if started is None or not started.within or ruling.phase is not Phase.QUEUED:
             return None
         created = moment(mapping(resource.get("metadata")).get("creationTimestamp"))
         if started.path.first(resource) or created is None or context.now - created <= started.within:

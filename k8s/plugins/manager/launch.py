@@ -21,7 +21,17 @@ from backoff_ctrl.k8s.plugins.marks import is_going, key_of, metadata_of
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, PhaseInfo, failed, not_ready, waiting
 
 from .gang_parts import gang_to_create
-from .outcomes import NEVER_FITS, PLUGIN_FAILED, TIMED_OUT, UNREADABLE, Meaning, failure, failure_of, taken
+from .outcomes import (
+    NEVER_FITS,
+    PLUGIN_FAILED,
+    TIMED_OUT,
+    UNREADABLE,
+    Meaning,
+    failure,
+    failure_of,
+    system_failure,
+    taken,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,6 +109,8 @@ class Launch:
         self.asked = asked
         self.made: JSON | None = None
         self.failure: PhaseInfo | None = None
+        self.created = False
+        """Whether this create made the object; else an earlier one did."""
         self.in_doubt = False
         """Whether a send was not answered: the object may be stored although the create has failed."""
         self.told: object = None
@@ -184,7 +196,7 @@ class Launch:
                 raise
         except Exception as error:
             log.exception("%s: an internal error ended the create", self.asked.label)
-            self.failure = failed(PLUGIN_FAILED, f"an internal error of the manager: {error!r}", kind=ErrorKind.SYSTEM)
+            self.failure = system_failure(PLUGIN_FAILED, f"an internal error of the manager: {error!r}")
         finally:
             self._note_doubt()
             self._wake()
@@ -192,7 +204,7 @@ class Launch:
     def _take_late_answer(self) -> None:
         answer = None if self._driver is None else self._driver.answer
         if self.made is None and answer is not None and answer.ok:
-            self.made = answer.json()
+            self.made, self.created = answer.json(), not answer.made_here
 
     def _note_doubt(self) -> None:
         self.in_doubt = self.in_doubt or (self._driver is not None and self._driver.in_doubt)
@@ -228,6 +240,7 @@ class Launch:
         """Take an answer; return the seconds that it asks to wait, if it is not final."""
         if answer.ok:
             self.made, self._trouble = answer.json() or {}, ""
+            self.created = not answer.made_here
             return 0.0
         if not (answer.made_here and answer.status == 429):
             self.failure = failure_of(answer, self.asked.label)

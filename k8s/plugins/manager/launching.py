@@ -94,13 +94,14 @@ class Launcher:
                 self._counts.launches[plugin.id, "adopted"] += 1
                 return self._started(known, plugin, found), queued("its object exists already")
             launch = self._launches[key] = self._begin(key, task, plugin)
-            self._met.add(key)
         known = replace(known, plugin=plugin.id)
         if launch.made is not None:
             self._launches.pop(key)
-            self._counts.launches[plugin.id, "created"] += 1
+            self._counts.launches[plugin.id, "created" if launch.created else "adopted"] += 1
+            if launch.created:
+                self._met.add(key)  # its gang has reserved what others make of it
             self._watches.note(plugin.kind, launch.made)
-            return self._started(known, plugin, launch.made), queued(f"{launch.asked.label} was created")
+            return self._started(known, plugin, launch.made), queued(f"{launch.asked.label} exists")
         if launch.failure is not None:
             self._launches.pop(key)
             self._counts.launches[plugin.id, "failed"] += 1

@@ -6,6 +6,7 @@ A step is quick: a create that waits for room goes on in the background, and ``w
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
@@ -89,6 +90,14 @@ class PluginManager:
     async def __aenter__(self) -> Self:
         """Open the connections and join the ledger."""
         self._stack = AsyncExitStack()
+        try:
+            await self._open()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def _open(self) -> None:
         session = await self._stack.enter_async_context(ClusterSession(self._configuration))
         share = Share(self._configuration, self._given_gate)
         self._stack.callback(share.release)
@@ -109,7 +118,6 @@ class PluginManager:
         self._checker = Checker(self.launcher, self._now, *given)
         self._ender = Ender(self.launcher, *given)
         self._templates = PodTemplates(objects, self._now)
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -164,6 +172,8 @@ class PluginManager:
             info = await self._ender.abort(task, plugin, known)
         except ClusterError as error:
             info = known.holding(f"the abort goes on: {error}")
+        except PluginBugError as error:
+            info = known.holding(f"the abort goes on once the plugin is mended: {error}")
         return self._said(known, info, plugin.id)
 
     async def finalize(self, task: TaskContext, state: JSON | None) -> None:
@@ -191,7 +201,12 @@ class PluginManager:
             known, info = self.launcher.step(task, plugin, known, self._now())
             if known.stage is not Stage.STARTED:
                 return known, info
-        return await self._checker.step(task, plugin, known)
+        try:
+            return await self._checker.step(task, plugin, known)
+        except PluginBugError as error:  # the object lives, and nobody can say how it is: the next attempt replaces it
+            return known, replace(system_failure(PLUGIN_FAILED, str(error)), cleanup_on_failure=True)
+        except ClusterError as error:
+            return known, known.holding(f"{error}; it is tried again")
 
     def _plugin(self, task: TaskContext, known: State) -> PluginCalls:
         """Return the plugin that built the task's object, else the one that its type resolves to."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 
 from .checked import object_at, objects_at
-from .resources import ask, bounds_of, keep_within
+from .resources import Bounds, ask, bounds_of, keep_within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,7 @@ def finish_containers(spec: JSON, primary: str, task: TaskContext, path: str) ->
     run = object_at(task.spec, "resources", "spec")
     if run and not primary:
         raise TaskSpecError("spec.resources", "no container is the primary one: write them to the pod template's own")
-    lowered = []
+    lowered = _whole_pod(spec, bounds, path)
     for key in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(key) or []):
             at = _path(path, key, index)
@@ -40,6 +40,16 @@ def finish_containers(spec: JSON, primary: str, task: TaskContext, path: str) ->
             _set_environment(container, task, at, of_run=is_primary or (key == "containers" and not primary))
             _set_defaults(container, task.config, is_primary=is_primary)
     return lowered
+
+
+def _whole_pod(spec: JSON, bounds: Bounds, path: str) -> list[str]:
+    """Keep a pod's own resources, which its containers share, within the limits as well."""
+    own = object_at(spec, "resources", path)
+    if not own:
+        return []
+    asked = keep_within(own, bounds, f"{path}.resources")
+    spec["resources"] = {**own, **asked.manifest}
+    return [f"the pod: {each}" for each in asked.lowered]
 
 
 def _path(path: str, key: str, index: int) -> str:

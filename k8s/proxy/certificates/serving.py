@@ -62,6 +62,7 @@ class Serving:
         self._names = tuple(dict.fromkeys((*NAMES, *files.names)))
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.context.options |= ssl.OP_NO_RENEGOTIATION  # a write never waits for a read
         self.context.set_alpn_protocols(["http/1.1"])
         now = now or _clock()
         make_folder(files.authority, 0o700)

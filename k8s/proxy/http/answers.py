@@ -207,28 +207,42 @@ class AnswerReader:
         self._complete = True
 
 
-class WholeBody:
-    """Takes the framing off a raw answer's body."""
+class _Pieces:
+    """What the parser calls: it is not whoever holds the parser, for both would wait for a collection of cycles."""
 
-    __slots__ = ("_complete", "_parser", "pieces", "size")
+    __slots__ = ("pieces", "size")
 
-    def __init__(self, raw_head: bytes) -> None:
-        """Begin with the head as it was received."""
+    def __init__(self) -> None:
         self.pieces: list[bytes] = []
         self.size = 0
-        self._parser = httptools.HttpResponseParser(self)
-        self._parser.feed_data(raw_head)
-
-    def feed(self, data: bytes) -> None:
-        """Take raw bytes that an ``AnswerReader`` has passed."""
-        self._parser.feed_data(data)
 
     def on_body(self, piece: bytes) -> None:
         """Take a piece of the body."""
         self.pieces.append(piece)
         self.size += len(piece)
 
+
+class WholeBody:
+    """Takes the framing off a raw answer's body."""
+
+    __slots__ = ("_parser", "_taken")
+
+    def __init__(self, raw_head: bytes) -> None:
+        """Begin with the head as it was received."""
+        self._taken = _Pieces()
+        self._parser = httptools.HttpResponseParser(self._taken)
+        self._parser.feed_data(raw_head)
+
+    def feed(self, data: bytes) -> None:
+        """Take raw bytes that an ``AnswerReader`` has passed."""
+        self._parser.feed_data(data)
+
+    @property
+    def size(self) -> int:
+        """The length of the body so far."""
+        return self._taken.size
+
     @property
     def body(self) -> bytes:
         """All of the body so far."""
-        return b"".join(self.pieces)
+        return b"".join(self._taken.pieces)

@@ -7,6 +7,7 @@ import logging
 from socket import SO_ERROR, SOL_SOCKET
 from typing import TYPE_CHECKING, Final
 
+from backoff_ctrl.k8s.proxy.gathering import Gathering
 from backoff_ctrl.k8s.proxy.http.refusals import RefusedError, refusal
 from backoff_ctrl.k8s.proxy.http.requests import Asked, Part, RequestReader
 from backoff_ctrl.k8s.proxy.upstream.connection import BUFFER
@@ -55,7 +56,7 @@ class Caller(asyncio.Protocol):
         """Expect a connection."""
         self.shared = shared
         self.loop = loop
-        self.transport: asyncio.Transport
+        self.transport: Gathering
         self.reader = RequestReader()
         self.heard = loop.time()
         self.sends_no_more = False
@@ -74,14 +75,14 @@ class Caller(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # it is one of a stream
         """Take the connection, or turn it away where there are too many."""
-        self.transport = transport
+        self.transport = Gathering(transport, self.shared.server.outbox)
         shared = self.shared
         if len(shared.callers) >= shared.limits.connections:
             shared.counts.turned_away += 1
-            transport.write(
+            self.transport.write(
                 refusal(503, "too many connections to the proxy: try again soon", close=True, retry_after=1)
             )
-            transport.close()
+            self.transport.close()
             return
         transport.set_write_buffer_limits(BUFFER)
         shared.callers.add(self)
@@ -106,6 +107,7 @@ class Caller(asyncio.Protocol):
         """Go on for those who wait for an answer with their half closed; whatever else they had begun ends."""
         self.sends_no_more = True
         self.heard = self.loop.time()
+        self.transport.flush()  # it may be closed now
         current = self._current
         if self._tunnel is not None:
             return self._tunnel.caller_ended()
@@ -127,6 +129,7 @@ class Caller(asyncio.Protocol):
 
         It may have broken already. An end without a break says nothing: callers that have read all end so, too.
         """
+        self.transport.flush()
         self._unread = None if if_unread is None else (self.loop.time(), if_unread)
         if self.transport.is_closing():
             self._was_unread()

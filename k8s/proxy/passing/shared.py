@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    import asyncio
-
+    from backoff_ctrl.k8s.proxy.gathering import Gathering
     from backoff_ctrl.k8s.proxy.messages import Creates
     from backoff_ctrl.k8s.proxy.upstream.asking import ApiServer
 
@@ -37,7 +36,7 @@ class Limits:
 class Connected(Protocol):
     """A connection, as its listener sees it."""
 
-    transport: asyncio.Transport
+    transport: Gathering
 
     def look(self, now: float) -> None:
         """End what takes too long; called every now and then."""

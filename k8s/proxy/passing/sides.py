@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+    from backoff_ctrl.k8s.proxy.gathering import Gathering
     from backoff_ctrl.k8s.proxy.http.requests import Asked, RequestReader
 
     from .shared import Shared
@@ -64,7 +65,7 @@ class Tunnel(Protocol):
 class Waiting(Protocol):
     """A caller, as its present request sees it."""
 
-    transport: asyncio.Transport
+    transport: Gathering
     loop: asyncio.AbstractEventLoop
     shared: Shared
     reader: RequestReader

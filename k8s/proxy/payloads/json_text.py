@@ -11,7 +11,11 @@ from .payload import LARGEST, PayloadError
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-_BLANKS: Final = re.compile(r"[ \t\n\r]*")
+_BLANK: Final = " \t\n\r"
+_BEGIN: Final = re.compile(r"\{[ \t\n\r]*")
+_COLON: Final = re.compile(r"[ \t\n\r]*:[ \t\n\r]*")
+_NEXT: Final = re.compile(r"[ \t\n\r]*,[ \t\n\r]*")
+_END: Final = re.compile(r"[ \t\n\r]*\}")
 
 
 class _Member(NamedTuple):
@@ -63,8 +67,8 @@ def mark_json(body: bytes, name: str, annotations: Mapping[str, str], dropped: C
     None if its metadata is of a form that the API server refuses, which says it better.
     """
     text = _text(body)
-    whole = _object(text, _blank(text, 0))
-    if _blank(text, whole.stop) != len(text):
+    whole = _object(text, len(text) - len(text.lstrip(_BLANK)))
+    if text[whole.stop :].strip(_BLANK):
         raise PayloadError("the body is not valid JSON: something follows the object")
     fields = {"name": json.dumps(name)} if name else {}
     metadata = whole.members.get("metadata", _Member(None, 0, 0))
@@ -104,35 +108,31 @@ def _object(text: str, at: int) -> _Object:
 
 def _scan(text: str, start: int) -> _Object:
     members: dict[str, _Member] = {}
-    at = _past(text, start, "{")
+    read = _DECODER.raw_decode
+    at = _past(text, start, _BEGIN, "{")
     if text.startswith("}", at):
         return _Object(start, at + 1, members)
     while True:
         if not text.startswith('"', at):
             raise PayloadError("the body is not valid JSON: a name is missing")
-        key, at = _DECODER.raw_decode(text, at)
-        at = _past(text, _blank(text, at), ":")
-        value, stop = _DECODER.raw_decode(text, at)
+        key, at = read(text, at)
+        at = _past(text, at, _COLON, ":")
+        value, stop = read(text, at)
         if key in members:
             raise PayloadError("the body has a field twice")
         members[key] = _Member(value, at, stop)
-        at = _blank(text, stop)
-        if text.startswith("}", at):
-            return _Object(start, at + 1, members)
-        at = _past(text, at, ",")
+        found = _NEXT.match(text, stop)
+        if found is None:
+            return _Object(start, _past(text, stop, _END, "}"), members)
+        at = found.end()
 
 
-def _blank(text: str, at: int) -> int:
-    """Return where the blanks that begin here end."""
-    found = _BLANKS.match(text, at)
-    return found.end() if found else at
-
-
-def _past(text: str, at: int, mark: str) -> int:
+def _past(text: str, at: int, mark: re.Pattern[str], sign: str) -> int:
     """Return where the text goes on after this mark. Raises ``PayloadError`` if it is not there."""
-    if not text.startswith(mark, at):
-        raise PayloadError(f"the body is not valid JSON: {mark} is missing")
-    return _blank(text, at + 1)
+    found = mark.match(text, at)
+    if found is None:
+        raise PayloadError(f"the body is not valid JSON: {sign} is missing")
+    return found.end()
 
 
 def _edited(text: str, place: _Object, fields: Mapping[str, str]) -> str:

@@ -6,10 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.proxy.gathering import Outbox
 from backoff_ctrl.k8s.proxy.http.answers import WholeBody
 from backoff_ctrl.k8s.proxy.http.fields import HOP_BY_HOP
 from backoff_ctrl.k8s.proxy.http.heads import whole_request
-from backoff_ctrl.k8s.proxy.messages import Head, Request, Response, first
+from backoff_ctrl.k8s.proxy.messages import Head, Request, Response
 
 from .pool import Pool, Unreachable
 from .trust import Account, Trust
@@ -38,9 +39,11 @@ class ApiServer:
         self.host = place.netloc
         self.prefix = place.prefix.encode()
         self.uses_own = use_own
-        self._callers = Pool(place, Trust(place, own=False))
+        self.outbox = Outbox()
         self._account = Account(place)
-        self._mine = Pool(place, Trust(place, own=True)) if place.certificate and place.tls else self._callers
+        self._callers = self._mine = Pool(place, Trust(place, own=False), self.outbox)
+        if place.certificate and place.tls:
+            self._mine = Pool(place, Trust(place, own=True), self.outbox)
         self._asks = asyncio.Semaphore(ASKS_MAX)
         self.may_come = True
         """Whether an API server that did not answer may do so soon: nothing in its address or certificate is wrong."""
@@ -60,7 +63,7 @@ class ApiServer:
 
     async def ask(self, request: Request, limit: int = ANSWER_MAX) -> Response:
         """Send a caller's request and read the whole answer: see ``messages.Upstream``."""
-        has_credentials = first(request.head.headers, b"authorization") is not None
+        has_credentials = request.head.get(b"authorization") is not None
         pool, lines = self.way(has_credentials=has_credentials)
         return await self._ask(request, pool, lines, limit)
 

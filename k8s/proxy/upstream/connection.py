@@ -6,6 +6,7 @@ import asyncio
 import select
 from typing import TYPE_CHECKING, Final, Protocol
 
+from backoff_ctrl.k8s.proxy.gathering import Gathering, Outbox
 from backoff_ctrl.k8s.proxy.http.answers import AnswerHead, AnswerReader, BrokenAnswerError, Framing
 
 if TYPE_CHECKING:
@@ -43,15 +44,16 @@ class Taker(Protocol):
 class UpstreamConnection(asyncio.Protocol):
     """A connection of a pool. ``taker`` is who uses it, None while it is idle."""
 
-    __slots__ = ("_closed", "_held", "_reader", "begun", "idle_since", "taker", "transport", "used")
+    __slots__ = ("_closed", "_held", "_outbox", "_reader", "begun", "idle_since", "taker", "transport", "used")
 
-    def __init__(self, closed: Callable[[UpstreamConnection], None]) -> None:
+    def __init__(self, closed: Callable[[UpstreamConnection], None], outbox: Outbox) -> None:
         """``closed`` is called when it is lost."""
         self._closed = closed
+        self._outbox = outbox
         self._reader = AnswerReader()
         self._held = False
         self.taker: Taker | None = None
-        self.transport: asyncio.Transport | None = None
+        self.transport: Gathering | None = None
         self.begun = False
         """Whether anything of the present answer has come."""
         self.used = False
@@ -61,7 +63,7 @@ class UpstreamConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # it is one of a stream
         """Keep the transport."""
         transport.set_write_buffer_limits(BUFFER)
-        self.transport = transport
+        self.transport = Gathering(transport, self._outbox)
 
     @property
     def alive(self) -> bool:

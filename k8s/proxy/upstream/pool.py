@@ -7,11 +7,15 @@ import os
 import socket
 import ssl
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from backoff_ctrl.k8s.proxy.tls import connect
 
 from .connection import UpstreamConnection
 
 if TYPE_CHECKING:
+    from backoff_ctrl.k8s.proxy.gathering import Outbox
+
     from .place import Place
     from .trust import Trust
 
@@ -40,10 +44,11 @@ class Unreachable(Exception):  # noqa: N818 - the state, in the words of its sen
 class Pool:
     """Connections to one place with one kind of credentials."""
 
-    def __init__(self, place: Place, trust: Trust) -> None:
+    def __init__(self, place: Place, trust: Trust, outbox: Outbox) -> None:
         """Connect to nothing yet."""
         self.place = place
         self._trust = trust
+        self._outbox = outbox
         self._idle: list[UpstreamConnection] = []
         self._open: set[UpstreamConnection] = set()
         self._looked_at = 0.0
@@ -85,18 +90,20 @@ class Pool:
         """Make a connection. Raises ``Unreachable``."""
         self._look(time.monotonic())
         loop = asyncio.get_running_loop()
+        connection = UpstreamConnection(self._gone, self._outbox)
         context = self._trust.context
-        options: dict[str, Any] = {"ssl": context, "server_hostname": self._trust.server_name} if context else {}
         try:
             async with asyncio.timeout(CONNECT_MAX):
-                transport, connection = await loop.create_connection(
-                    lambda: UpstreamConnection(self._gone), self.place.host, self.place.port, **options
-                )
+                if context is None:
+                    await loop.create_connection(lambda: connection, self.place.host, self.place.port)
+                else:
+                    await connect(context, self._trust.server_name or "", connection, self.place.host, self.place.port)
         except TimeoutError:
             raise Unreachable(f"no connection within {CONNECT_MAX:g} s") from None
         except (OSError, ssl.CertificateError, UnicodeError) as error:
             raise Unreachable(_reason(error), may_come=not isinstance(error, ssl.SSLError | UnicodeError)) from error
-        bound = transport.get_extra_info("socket")
+        assert connection.transport is not None
+        bound = connection.transport.get_extra_info("socket")
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._open.add(connection)
         return connection

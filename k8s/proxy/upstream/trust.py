@@ -71,6 +71,7 @@ class Trust:
         else:
             context = ssl.create_default_context()
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # as Go: home-made authorities lack extensions
+        context.options |= ssl.OP_NO_RENEGOTIATION  # a write never waits for a read
         context.set_alpn_protocols(["http/1.1"])
         if place.unverified:
             context.check_hostname = False

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]
 FOLDER = Path(__file__).parents[2] / "data" / "definitions"
 PLUGINS = registry()
-TEMPLATES = {"spark": 0, "ray": 2, "dask": 3, "job": 1, "jobset": 1}  # Spark's driver and executors are no templates
+TEMPLATES = {"spark": 2, "ray": 2, "dask": 3, "job": 1, "jobset": 1}
 TEMPLATES |= dict.fromkeys(("pytorch", "tensorflow", "mpi", "mpi-v2beta1"), 2)
 BY_TYPE = {task_type: list(cases) for task_type, cases in groupby(CASES, key=lambda case: case.type)}
 

@@ -12,6 +12,7 @@ import pytest
 
 from backoff_ctrl.engine import Policy
 from backoff_ctrl.k8s.answers.answer import GateClosed
+from backoff_ctrl.k8s.gate.aio import LoopDriver
 from backoff_ctrl.k8s.proxy.holding.settings import BODY_MAX, HoldSettings
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.sandbox.verbs.requests import target_of
@@ -192,3 +193,18 @@ def long_pod(name: str) -> dict[str, Any]:
     manifest["spec"]["containers"][0]["env"] = [{"name": f"E{number}", "value": "x" * 20} for number in range(30)]
     manifest["spec"]["volumes"] = [{"name": f"v{number}", "emptyDir": {}} for number in range(5)]
     return manifest
+
+
+@in_virtual_time
+async def test_a_create_that_has_ended_is_gone_at_once() -> None:
+    """It holds itself by no cycle: to find those in a full process takes a fifth of the time of a create."""
+    gc.collect()
+    gc.disable()
+    try:
+        async with proxied(3) as proxy:
+            for _ in range(3):
+                assert (await proxy.post(pod())).status == 201
+            await asyncio.sleep(60)
+            assert not any(isinstance(each, LoopDriver) for each in gc.get_objects())
+    finally:
+        gc.enable()

@@ -143,6 +143,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path: Path, capsys: pytes
     with scripted_server(lambda _: (200, {})) as script:
         port = script.url.rpartition(":")[2]
         here = ["--listen", "127.0.0.1:0", "--upstream"]
+        given = ["--tls-cert", str(tmp_path / "none.crt"), "--tls-key", str(tmp_path / "none.key")]
         for arguments, sentence in (
             (["--listen", "0.0.0.0:0", "--upstream", script.url], "without TLS they would read its tokens"),
             (["--listen", "0.0.0.0:0", "--upstream", script.url, "--use-own-credentials"], "act as the proxy"),
@@ -155,6 +156,9 @@ def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path: Path, capsys: pytes
             ([*here, script.url, "--admin", "0.0.0.0:0"], "on this machine alone"),
             ([*here, script.url, "--hold", "nan"], "--hold must be a number of seconds"),
             ([*here, script.url, "--tls-account", str(tmp_path)], "TLS mode needs --tls-authority"),
+            ([*here, script.url, "--tls-cert", str(tmp_path / "c")], "--tls-cert and --tls-key belong together"),
+            ([*here, script.url, *given, "--tls-name", "n"], "--tls-cert brings a certificate, --tls-name makes one"),
+            ([*here, script.url, *given], "No such file"),
         ):
             code, said = run(["proxy", *arguments]), capsys.readouterr().err
             assert (code, said.count("\n")) == (2, 1), said

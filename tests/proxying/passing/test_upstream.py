@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import TYPE_CHECKING
 
 import pytest
 
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.proxy.http.answers import WholeBody
 from backoff_ctrl.k8s.proxy.messages import Head, Request
 from tests.proxying.passing.wire import GET, OK, Proxied, proxied, until
 
@@ -249,3 +251,19 @@ async def test_whole_requests_survive_a_closed_connection() -> None:
         await server.head()
         server.send(OK)
         assert (await asked).body == b"ok"
+
+
+async def test_an_answer_that_was_read_is_gone_at_once() -> None:
+    """Parser and reader hold each other in no cycle, which would wait for a collection."""
+    async with proxied() as proxy:
+        gc.collect()
+        gc.disable()
+        try:
+            asked = asyncio.create_task(proxy.shared.server.ask(LIST))
+            server = await proxy.upstream.connection()
+            await server.head()
+            server.send(OK)
+            assert (await asked).body == b"ok"
+            assert not any(isinstance(each, WholeBody) for each in gc.get_objects())
+        finally:
+            gc.enable()

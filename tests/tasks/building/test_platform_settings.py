@@ -145,7 +145,22 @@ def test_accelerators_as_the_platform_labels_them() -> None:
     ]
 
 
+def test_what_a_pods_containers_share_is_kept_within_limits_too() -> None:
+    """Resources of the pod itself are no way around them."""
+    config = K8sPluginConfig.model_validate({"task-resources": {"limits": {"cpu": 2}}})
+    spec = {"containers": [{"name": "main"}], "resources": {"limits": {"cpu": 64, "memory": "1Gi"}}}
+    task = TaskContext(TaskMetadata("team", "t", "uid", 0, "t-0"), "pod", {"podTemplate": {"spec": spec}}, config)
+    made = sidecar.entry.plugin.build_resource(task)
+
+    assert made["spec"]["resources"] == {"limits": {"cpu": "2", "memory": "1Gi"}}
+    assert made["metadata"]["annotations"]["backoff-ctrl.dev/adjusted-resources"] == (
+        "the pod: limits.cpu lowered from 64 to 2, the platform's limit"
+    )
+
+
 WRONG = [
+    ("resources", 1, "spec.podTemplate.spec.resources", "must be an object, not int"),
+    ("resources", {"limits": {"cpu": "x"}}, "spec.podTemplate.spec.resources.limits.cpu", "not a quantity"),
     ("tolerations", "x", "spec.podTemplate.spec.tolerations", "must be a list, not str"),
     ("tolerations", ["x"], "spec.podTemplate.spec.tolerations[0]", "must be an object"),
     ("nodeSelector", [], "spec.podTemplate.spec.nodeSelector", "must be an object, not list"),

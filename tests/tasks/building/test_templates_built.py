@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -71,6 +72,42 @@ def test_the_template_is_copied_and_its_pods_get_the_platforms_defaults(task_typ
         assert spec["tolerations"] == [{"key": "team", "operator": "Exists"}]
         assert container["resources"]["requests"]["cpu"] == "2"
         assert spec.get("restartPolicy") == ("Never" if task_type in {"job", "jobset"} else None)
+
+
+def test_what_is_no_template_gets_the_fields_that_it_has() -> None:
+    """Spark's driver and executors: under their own names, the user's words first, and no resources."""
+    template = manifest("spark")
+    template["spec"]["driver"] |= {"serviceAccount": "mine", "env": [{"name": "A", "value": "own"}]}
+    spec = built("spark", template)["spec"]
+    for section in (spec["driver"], spec["executor"]):
+        assert section["nodeSelector"] == {"pool": "batch"}
+        assert section["tolerations"] == [{"key": "team", "operator": "Exists"}]
+        assert section["envFrom"] == [{"configMapRef": {"name": "shared", "optional": True}}]
+        assert not {"resources", "containers", "name", "image", "affinity"} & set(section)
+    assert (spec["driver"]["serviceAccount"], spec["executor"]["serviceAccount"]) == ("mine", "robot")
+    assert spec["driver"]["env"] == [{"name": "A", "value": "own"}]
+    assert spec["driver"]["memory"] == "512m"
+
+
+@pytest.mark.parametrize(
+    ("task_type", "steady", "passing"),
+    [
+        ("spark", ["driver"], ["executor"]),
+        ("dask", ["job.spec", "cluster.spec.scheduler.spec"], ["cluster.spec.worker.spec"]),
+    ],
+)
+def test_a_driver_is_not_put_where_it_may_be_interrupted(task_type: str, steady: list[str], passing: list[str]) -> None:
+    """An interruptible task is: with its driver or scheduler, all that was computed would be lost."""
+    config = K8sPluginConfig(interruptible_tolerations=[{"key": "spot"}])
+    one = task(task_type, json.loads(json.dumps(manifest(task_type))))
+    one = replace(one, config=config, metadata=replace(one.metadata, interruptible=True))
+    spec = PLUGINS.resolve(task_type).plugin.build_resource(one)["spec"]
+    for paths, expected in ((steady, []), (passing, [{"key": "spot"}])):
+        for path in paths:
+            section = spec
+            for key in path.split("."):
+                section = section[key]
+            assert section.get("tolerations", []) == expected, path
 
 
 def test_a_job_gets_a_restart_policy_and_the_resources_of_the_run() -> None:
@@ -191,3 +228,22 @@ def test_the_pods_of_a_known_kind_are_those_of_its_footprint(task_type: str) -> 
     assert isinstance(plugin, GenericPlugin)
     assert plugin.parts(template) == parts_of(template)
     assert sum(part.count or 0 for part in plugin.parts(template) if part.kind == "Pod") >= 2
+
+
+def test_a_config_says_what_gets_no_defaults_and_what_can_not_be_counted() -> None:
+    """A template that is left as it is makes pods; a section of fields says too little of its own."""
+    made = [
+        {"section": "$.spec.plain", "defaults": False},
+        {"section": "$.spec.flat", "fields": {"nodes": "nodeSelector"}},
+    ]
+    plugin = GenericPlugin(read_config({**THING, "pods-made": made}, "here"))
+    flat = {"template": of_cpu("2"), "nodes": {"disk": "ssd"}}
+    template = {
+        "apiVersion": "example.com/v1",
+        "kind": "Thing",
+        "spec": {"plain": {"template": of_cpu("1")}, "flat": flat},
+    }
+    spec = plugin.build_resource(task("thing", template))["spec"]
+    assert spec["plain"] == {"template": of_cpu("1")}
+    assert spec["flat"] == {**flat, "nodes": {"disk": "ssd", "pool": "batch"}}
+    assert [part.template for part in plugin.parts({"spec": spec})] == ["spec.plain.template"]

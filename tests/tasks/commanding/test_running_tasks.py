@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.serve.serving import until
+from tests.status.asking import ask
 from tests.tasks.commanding.conftest import several
 from tests.tasks.tasks_written import NAMESPACE, manifest
 
@@ -172,3 +174,15 @@ def test_a_failed_task_is_exit_code_1(desk: Desk) -> None:
     assert (listed["small"]["phase"], listed["large"]["phase"]) == ("Success", "PermanentFailure")
     assert listed["after"]["code"] == "DependencyFailed"
     assert len(desk.pods()) == 1
+
+
+def test_the_gate_of_a_run_can_be_asked(lasting: Desk) -> None:
+    """``--admin``: who waits, at an address of this machine alone."""
+    assert "--admin" in lasting.task("run", "--admin", "0.0.0.0:9095", code=2)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with lasting.running("-f", lasting.write(*several(3)), "--admin", f"127.0.0.1:{port}"):
+        until(lambda: len(in_line(lasting)) == 1)
+        (waiting,) = in_line(lasting)
+        (told,) = ask(f"http://127.0.0.1:{port}", f"/v1/waiting?namespace={NAMESPACE}").json["items"]
+        assert told["name"].startswith(f"{waiting}-")

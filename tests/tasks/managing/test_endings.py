@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 from urllib.request import Request, urlopen
 
 import pytest
+from aiohttp import ClientSession, web
+from aiohttp.test_utils import TestServer
 
 from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.marks import FINALIZER
@@ -59,6 +62,35 @@ async def test_a_create_that_was_sent_is_answered_first_and_its_object_then_dele
     assert (await bench.abort(one)).phase is Phase.ABORTED
     assert await bench.pods() == []
     assert (await bench.step(one)).phase is Phase.ABORTED
+
+
+async def test_a_create_that_the_server_has_not_stored_yet_is_not_forgotten(sandbox: BackgroundSandbox) -> None:
+    """The abort ends when the create is answered: else the object would appear behind it."""
+    arrived, release = asyncio.Event(), asyncio.Event()
+
+    async def pass_on(request: web.Request) -> web.Response:
+        if request.method == "POST":
+            arrived.set()
+            await release.wait()
+        if request.path.endswith("/pods") and request.method == "GET":
+            return web.json_response({"kind": "Status", "code": 403}, status=403)  # no watch: each step reads
+        async with http.request(request.method, request.path_qs, data=await request.read()) as answer:
+            return web.Response(status=answer.status, body=await answer.read(), content_type="application/json")
+
+    slow = web.Application()
+    slow.router.add_route("*", "/{path:.*}", pass_on)
+    async with ClientSession(sandbox.url, headers={"Content-Type": "application/json"}) as http, TestServer(slow) as at:
+        async with Bench(str(at.make_url("")).rstrip("/")) as bench:
+            await bench.step(task())
+            await arrived.wait()
+            aborting = asyncio.create_task(bench.abort(task()))
+            for _ in range(3):
+                await bench.tick()
+            assert not aborting.done()
+            release.set()
+            assert (await aborting).phase is Phase.ABORTED
+        async with http.get("/api/v1/namespaces/team/pods") as answer:
+            assert (await answer.json())["items"] == []
 
 
 async def test_what_runs_is_deleted_and_the_abort_of_a_past_attempt_touches_no_later_one(bench: Bench) -> None:

@@ -84,8 +84,15 @@ async def test_a_job_that_never_fits_as_a_whole_is_refused_though_one_pod_of_it_
     assert (await found(bench, "one-0"))["http"] == 404
 
 
-async def test_after_a_restart_a_living_job_is_adopted_and_what_it_still_lacks_is_reserved_again(
-    bench: Bench, sandbox: BackgroundSandbox
+def _reserved(bench: Bench) -> bool:
+    """Whether the manager's ledger has a gang, and knows the quota."""
+    known = bench.manager.gate.ledger.snapshot().namespaces.get("team")
+    return known is not None and bool(known.gangs) and "cpus" in known.quotas
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["with its state", "with its state lost"])
+async def test_after_a_restart_a_living_job_is_followed_and_what_it_still_lacks_is_reserved_again(
+    bench: Bench, sandbox: BackgroundSandbox, lost: bool
 ) -> None:
     """The room of its missing pods is not given to others, though nothing in the cluster shows that it is needed."""
     sandbox.create_quota("team", "cpus", {"requests.cpu": "4"})
@@ -93,13 +100,13 @@ async def test_after_a_restart_a_living_job_is_adopted_and_what_it_still_lacks_i
     await bench.until(one, Phase.QUEUED)
     stored = await found(bench, "one-0")
     await make_pod(bench, stored, 0)
-    bench.states.clear()
-    await bench.restart()
+    if lost:
+        bench.states.clear()
+    await bench.restart(bench.url.replace("127.0.0.1", "localhost"))
     await bench.until(one, Phase.RUNNING)
-    snapshot = bench.manager.gate.ledger.snapshot().namespaces["team"]
-    while snapshot.quotas.get("cpus", {}).get("requests.cpu") is None or not snapshot.gangs:
+    assert bench.manager.counts.launches.get(("job", "created")) is None
+    while not _reserved(bench):
         await bench.tick()
-        snapshot = bench.manager.gate.ledger.snapshot().namespaces["team"]
     two = job("two", 2)
     info = await bench.until(two, Phase.WAITING_FOR_RESOURCES, holds=lambda info: info.wait and info.wait.quota)
     assert info.error is None

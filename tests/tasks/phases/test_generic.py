@@ -99,6 +99,8 @@ def test_conditions_give_a_failure_its_code_and_its_words() -> None:
     assert told(resource(("Waits", "True", 1), ("Works", "True", 2)), **config).phase.title == "Running"
     assert told(resource(("Works", "True", 2), ("Waits", "True", 2)), **config).phase.title == "Queued"
     assert told(resource(("Done", "False", 3), ("Waits", "Unknown", 4)), **config).phase.title == "Running"
+    reasoned = {**STATES, "Waits": {"phase": "Queued", "reason": "in line"}}
+    assert told(resource(("Waits", "True", 1)), **config, states=reasoned).reason == "in line"
     named = told(resource(("Broken", "True", 1)), **config, code="Mine", message="$.status.conditions[0].type")
     assert (named.error and named.error.code, named.reason) == ("Mine", "Broken")
 
@@ -107,6 +109,16 @@ def test_an_operators_words_are_cut() -> None:
     """A stack trace of a megabyte is no reason."""
     info = told(in_state("Broken", words="x" * 1_000_000), message="$.status.words")
     assert len(info.reason) == 2_000
+
+
+def test_pods_say_nothing_where_the_config_names_none() -> None:
+    """An operator may make pods that fail, and try again."""
+    pod = {"kind": "Pod", "metadata": {"name": "p"}, "status": {"phase": "Failed", "reason": "NodeShutdown"}}
+    for pods, kind in (({}, "USER"), ({"pods": {"labels": {"a": "b"}}}, "SYSTEM")):
+        plugin = entry_of(read_config({**LEAST, **pods}, "here")).plugin
+        info = plugin.get_task_phase(PluginContext(K8sPluginConfig(), NOW, (pod,)), in_state("Broken"))
+        assert info.error is not None
+        assert info.error.kind == kind
 
 
 def test_labels_that_the_object_does_not_tell_yet_select_nothing() -> None:

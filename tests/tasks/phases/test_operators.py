@@ -65,7 +65,10 @@ def test_a_training_job_that_no_operator_looks_at_is_the_platforms_failure(task_
     resource["spec"]["runPolicy"] = {"suspend": True}
     assert told(task_type, resource).phase.title == "Queued"
     held = condition("Suspended", "JobSuspended")
-    assert told(task_type, {**resource, "status": kubeflow("Job", held, startTime=None)}).phase.title == "Queued"
+    suspended = {**resource, "status": kubeflow("Job", held, startTime=None)}
+    assert told(task_type, suspended).phase.title == "Queued"
+    suspended["spec"]["runPolicy"] = {"suspend": False}  # resumed: its operator will see that in a moment
+    assert told(task_type, suspended).phase.title == "Queued"
 
 
 LABELS = {
@@ -164,6 +167,8 @@ def test_a_job_set_fails_with_its_job_once_no_restart_is_left() -> None:
     resource["spec"]["failurePolicy"] = {"maxRestarts": 1}
     pod = ended(labels, reason="OOMKilled", code=137)
     assert summary(told("jobset", resource, pod)) == ("RetryableFailure", "OOMKilled", "USER", True)
+    resource["spec"]["failurePolicy"]["rules"] = [{"action": "RestartJobSetAndIgnoreMaxRestarts"}]
+    assert told("jobset", resource, pod).phase.title == "Running"
     resource["spec"]["failurePolicy"] = {"maxRestarts": 2}
     assert told("jobset", resource, pod).phase.title == "Running"
     resource["spec"]["failurePolicy"] = {"maxRestarts": 1}

@@ -43,7 +43,7 @@ async def reconciling(
 
 async def _news(reconciler: Reconciler) -> None:
     while True:
-        for task in list(reconciler._tasks.values()):
+        for task in reconciler.tasks():
             if task.status.plugin_state is not None:
                 reconciler.wake((task.uid, task.status.attempt))
         await asyncio.sleep(0.002)

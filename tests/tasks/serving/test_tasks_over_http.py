@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -75,6 +76,15 @@ def test_a_task_is_created_followed_and_listed(served: str) -> None:
         "container",
     )
     assert ask(served, "/v1/tasks?namespace=nowhere").json["items"] == []
+    told = ask(served, "/metrics").body.decode()
+    ended = re.search(r'^backoff_ctrl_tasks_ended_total\{phase="Success"\} (\d+)$', told, re.MULTILINE)
+    assert ended is not None
+    assert int(ended[1]) >= 4
+    steps, counted = (re.search(rf"^{name} (\d+)$", told, re.MULTILINE)
+                      for name in ("backoff_ctrl_task_steps_total", "backoff_ctrl_task_step_seconds_count"))  # fmt: skip
+    assert steps is not None
+    assert counted is not None
+    assert steps[1] == counted[1]
 
 
 def test_what_is_wrong_is_pointed_to(served: str) -> None:

@@ -160,8 +160,12 @@ def test_wrong_values_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("BACKOFF_CTRL_PLUGINS__K8S__DEFAULT_CPUS", "y")
     with pytest.raises(ConfigError, match=r"^environment: plugins\.k8s\.default-cpus: "):
         load_settings(path)
+    monkeypatch.delenv("BACKOFF_CTRL_PLUGINS__K8S__DEFAULT_CPUS")
+    monkeypatch.setenv("BACKOFF_CTRL_PLUGINS__K8S", "[]")
+    with pytest.raises(ConfigError, match=r"^environment: plugins\.k8s: Input should be"):
+        load_settings(path)
     monkeypatch.setenv("BACKOFF_CTRL_PLUGINS__K8S", "{")
-    with pytest.raises(ConfigError, match=r"^environment, variables that begin with BACKOFF_CTRL_: "):
+    with pytest.raises(ConfigError, match=r"^environment, variables that begin with BACKOFF_CTRL_: .*: Expecting"):
         load_settings(path)
 
 
@@ -194,6 +198,18 @@ def test_a_change_is_taken_over_and_logged(tmp_path: Path, caplog: pytest.LogCap
     assert "plugins.k8s.default-cpus: '1' -> '2'" in caplog.text
     assert "secret" not in caplog.text
     assert live.poll() == []
+
+
+def test_changes_within_sections_and_of_objects(tmp_path: Path) -> None:
+    """A section's keys are told one by one, an object as a whole."""
+    path = written(tmp_path, "plugins: {k8s: {default-labels: {a: b}}}")
+    live = LiveSettings(path)
+    written(tmp_path, "plugins: {k8s: {default-labels: {a: c}, task-resources: {above-limits: refuse}}}")
+
+    assert live.poll() == [
+        "plugins.k8s.default-labels: {'a': 'b'} -> {'a': 'c'}",
+        "plugins.k8s.task-resources.above-limits: 'clamp' -> 'refuse'",
+    ]
 
 
 def test_a_file_that_breaks_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -240,7 +256,7 @@ def test_durations(value: Any, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["", "s", "1d", "3m 2s", "-3m", -1, True, None, 1.5, [], "1e3s", "9999999h", "9" * 70]
+    "value", ["", "s", "1d", "3m 2s", "-3m", -1, True, None, 1.5, [], "1e3s", "9999999h", "9" * 70, 10**30]
 )
 def test_no_durations(value: Any) -> None:
     """The error says how one is written."""

@@ -30,6 +30,8 @@ class FakeOperators:
         self._api = api
         self._begun: dict[str, float] = {}
         self._made: set[str] = set()
+        self.refused = 0
+        """Pods of clusters that the quota refused."""
 
     async def __aenter__(self) -> Self:
         self._work = asyncio.create_task(self._run())
@@ -92,7 +94,9 @@ class FakeOperators:
         }
         answer = await self._api.post(f"/api/v1/namespaces/{metadata['namespace']}/pods", body)
         assert answer.status in (201, 403, 409), answer.text
-        if answer.status != 403:
+        if answer.status == 403:
+            self.refused += 1
+        else:
             self._made.add(name)
 
     async def _set(self, plural: str, found: JSON, to: str) -> None:

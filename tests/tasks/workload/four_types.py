@@ -23,6 +23,7 @@ AT_ONCE: Final = 4
 _STATES: Final = {"": {"phase": "Queued"}, "Running": {"phase": "Running"}, "Succeeded": {"phase": "Success"}}
 SETTINGS: Final[JSON] = {
     "plugins": {
+        "k8s": {"delete-resource-on-finalize": True},  # a quota of objects counts those that have ended, too
         "generic": [
             {
                 "id": "simulation",
@@ -42,7 +43,7 @@ SETTINGS: Final[JSON] = {
                     {"section": "$.spec.workers", "replicas": "$.replicas", "defaults": False},
                 ],
             },
-        ]
+        ],
     }
 }
 """What the platform tells the generic plugin of the two operators."""
@@ -69,6 +70,12 @@ def definitions() -> list[JSON]:
         }
         for plural, kind in ((SIMULATIONS, "Simulation"), (CLUSTERS, "Cluster"))
     ]
+
+
+def made_for(workload: Workload) -> dict[str, int]:
+    """Return how many objects of each kind are made if each is made once: by the manager, and by others for it."""
+    count = [len(workload.pods[number::4]) for number in range(4)]
+    return {"pods": count[0] + count[1] + 2 * count[3], "jobs": count[1], SIMULATIONS: count[2], CLUSTERS: count[3]}
 
 
 def tasks_of(workload: Workload) -> list[JSON]:

@@ -13,11 +13,11 @@ from collections import Counter
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from backoff_ctrl.k8s.plugins.marks import ATTEMPT, TASK_UID
 from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet
 from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Server as KubeletServer
 from backoff_ctrl.k8s.tasks.reading import read_task
@@ -38,7 +38,6 @@ from tests.tasks.workload.four_types import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
-    from pathlib import Path
 
     from backoff_ctrl.k8s.replay.workload import Workload
     from tests.cluster.control_plane.bed import Bed
@@ -46,11 +45,7 @@ if TYPE_CHECKING:
 
 _CALLS: Final = re.compile(r"^apiserver_request_total\{([^}]*)\} (\d+)$", re.MULTILINE)
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
-OBJECTS: Final = (
-    "/api/v1/pods",
-    "/apis/batch/v1/jobs",
-    *(f"/apis/{GROUP}/v1/{each}" for each in (SIMULATIONS, CLUSTERS)),
-)
+KINDS: Final = ("pods", "jobs", SIMULATIONS, CLUSTERS)
 
 
 @dataclass
@@ -59,24 +54,28 @@ class Outcome:
 
     tasks: int = 0
     phases: Counter[str] = field(default_factory=Counter)
-    creates: int = 0
-    refused: int = 0
-    doubled: dict[Any, int] = field(default_factory=dict)
-    unmade: int = 0
+    made: Counter[str] = field(default_factory=Counter)
+    """Objects that were created, by kind."""
+    refused_by: Counter[str] = field(default_factory=Counter)
+    """Refusals, by kind."""
+    refused_operator: int = 0
+    """Those of them that were the operator's."""
+    refused_jobs: int = 0
+    """Those of them that were the Job controller's."""
     attempts: int = 0
     kills: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
-    steps: int = 0
     rss_mb: float = 0.0
 
     def __str__(self) -> str:
-        per = 1000 * self.refused / max(1, self.creates)
+        made, refused = self.made.total(), self.refused_by.total()
         return (
-            f"{self.tasks} tasks, {self.kills} kills, {self.seconds:.0f} s: {dict(self.phases)}; {self.creates} objects "
-            f"created, {self.refused} refused ({per:.1f} per 1,000), {len(self.doubled)} made twice, {self.unmade} never "
-            f"made, {self.attempts} attempts beyond the first; the manager: {self.cpu_seconds:.1f} s of CPU, "
-            f"{self.rss_mb:.0f} MB"
+            f"{self.tasks} tasks, {self.kills} kills, {self.seconds:.0f} s: {dict(self.phases)}; {made} objects created, "
+            f"{dict(self.made)}; {refused} refused ({1000 * refused / max(1, made):.1f} per 1,000), "
+            f"{dict(self.refused_by)}, {self.refused_operator} of them the operator's and {self.refused_jobs} the Job "
+            f"controller's; {self.attempts} attempts beyond the first; the manager took "
+            f"{self.cpu_seconds:.1f} s of CPU and {self.rss_mb:.0f} MB"
         )
 
 
@@ -104,7 +103,7 @@ class ManagerProcess:
         """Note what it uses."""
         assert self._process is not None
         assert self._process.poll() is None, self._log.read_text()[-3000:]
-        stat = open(f"/proc/{self._process.pid}/stat").read().rpartition(")")[2].split()  # noqa: SIM115, PTH123
+        stat = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         self._cpu = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
         self.rss_mb = max(self.rss_mb, int(stat[21]) * os.sysconf("SC_PAGE_SIZE") / 2**20)
 
@@ -130,7 +129,7 @@ async def run_workload(bed: Bed, workload: Workload, folder: Path, *, kills: int
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(Api(server, "admin"))
         await prepare(api, workload, bed.renew_controllers)
-        await stack.enter_async_context(FakeOperators(api))
+        operators = await stack.enter_async_context(FakeOperators(api))
         headers = {"Authorization": f"Bearer {server.token('admin')}"}
         await stack.enter_async_context(Kubelet(KubeletServer(server.url, headers, server.ssl())))
         store = await stack.enter_async_context(SqliteStore(folder / "tasks.db"))
@@ -145,6 +144,7 @@ async def run_workload(bed: Bed, workload: Workload, folder: Path, *, kills: int
         out.seconds = time.monotonic() - begun
         manager.stop(signal.SIGTERM)
         out.cpu_seconds, out.rss_mb = manager.cpu_seconds, manager.rss_mb
+        out.refused_operator = operators.refused
         await count(out, api, store, before)
     return out
 
@@ -204,32 +204,32 @@ async def arrive(store: SqliteStore, workload: Workload) -> None:
         await store.create([wish_of(read_task(manifest))])
 
 
-async def count(out: Outcome, api: Api, store: SqliteStore, before: Counter[str]) -> None:
-    """Count what the server has, and what it refused."""
+async def count(out: Outcome, api: Api, store: SqliteStore, before: Counter[tuple[str, str]]) -> None:
+    """Count what the server has stored and refused, and how the tasks ended."""
     tasks = await store.list(limit=100_000)
     out.phases = Counter(task.status.phase for task in tasks)
     out.attempts = sum(task.status.attempt for task in tasks)
-    keys: Counter[Any] = Counter()
-    for path in OBJECTS:
-        found = (await api.get(path)).json["items"]
-        for each in found:
-            labels = each["metadata"].get("labels") or {}
-            if TASK_UID in labels and not each["metadata"].get("ownerReferences"):
-                keys[labels[TASK_UID], labels[ATTEMPT]] += 1
-    out.doubled = {key: number for key, number in keys.items() if number > 1}
-    out.unmade = sum((task.uid, "0") not in keys for task in tasks)
-    after = await calls(api)
-    out.creates = after["201"] - before["201"]
-    out.refused = after["403"] - before["403"]
+    out.refused_jobs = await refused_jobs(api)
+    for (code, resource), number in (await calls(api) - before).items():
+        if code == "201":
+            out.made[resource] += number
+        elif code == "403":
+            out.refused_by[resource] += number
 
 
-async def calls(api: Api) -> Counter[str]:
-    """Return how many creates of pods, Jobs and custom objects the server has answered, by status."""
+async def refused_jobs(api: Api) -> int:
+    """Return how often the Job controller says that it could not make a pod."""
+    events = (await api.get("/api/v1/events")).json["items"]
+    return sum(each.get("count") or 1 for each in events if each["reason"] == "FailedCreate")
+
+
+async def calls(api: Api) -> Counter[tuple[str, str]]:
+    """Return how many creates the server has answered: by status, and pods, Jobs or custom objects."""
     text = (await api.get("/metrics", accept="text/plain")).text
-    found: Counter[str] = Counter()
+    found: Counter[tuple[str, str]] = Counter()
     for labels, number in _CALLS.findall(text):
         named = dict(_LABEL.findall(labels))
-        counted = named.get("resource") in {"pods", "jobs", SIMULATIONS, CLUSTERS} and not named.get("subresource")
-        if named["verb"] == "POST" and counted:
-            found[named["code"]] += int(number)
+        resource = named.get("resource", "")
+        if named["verb"] == "POST" and resource in KINDS and not named.get("subresource"):
+            found[named["code"], resource] += int(number)
     return found

@@ -1,0 +1,74 @@
+{{/* The name of the objects: the release's, or what fullnameOverride says. A mode's name is added to it. */}}
+{{- define "backoff-ctrl.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 43 | trimSuffix "-" -}}
+{{- else if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 43 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 43 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The objects of a mode. Takes root and mode. */}}
+{{- define "backoff-ctrl.name" -}}
+{{- $short := dict "injection" "inject" "gateway" "gateway" "serve" "serve" -}}
+{{- printf "%s-%s" (include "backoff-ctrl.fullname" .root) (get $short .mode) -}}
+{{- end -}}
+
+{{/* The name of objects that belong to no namespace: two releases of one name may be in one cluster. */}}
+{{- define "backoff-ctrl.clusterName" -}}
+{{- printf "%s-%s" (include "backoff-ctrl.name" .) .root.Release.Namespace | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "backoff-ctrl.account" -}}
+{{- $given := get .root.Values .mode -}}
+{{- default (include "backoff-ctrl.name" .) $given.serviceAccount.name -}}
+{{- end -}}
+
+{{- define "backoff-ctrl.selector" -}}
+app.kubernetes.io/name: backoff-ctrl
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .mode }}
+{{- end -}}
+
+{{- define "backoff-ctrl.labels" -}}
+{{ include "backoff-ctrl.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace "+" "_") }}
+{{- end -}}
+
+{{- define "backoff-ctrl.metadata" -}}
+name: {{ include "backoff-ctrl.name" . }}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  {{- include "backoff-ctrl.labels" . | nindent 2 }}
+{{- end -}}
+
+{{- define "backoff-ctrl.image" -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The modes that are on, separated by commas. */}}
+{{- define "backoff-ctrl.modes" -}}
+{{- $modes := list -}}
+{{- range list "injection" "gateway" "serve" -}}
+{{- if (get $.Values .).enabled -}}{{- $modes = append $modes . -}}{{- end -}}
+{{- end -}}
+{{- join "," $modes -}}
+{{- end -}}
+
+{{/* The Secret with a mode's certificate. */}}
+{{- define "backoff-ctrl.tlsSecret" -}}
+{{- $tls := (get .root.Values .mode).tls -}}
+{{- default (printf "%s-tls" (include "backoff-ctrl.name" .)) $tls.existingSecret -}}
+{{- end -}}
+
+{{/* Whether the cluster knows the kinds of the Prometheus operator, and they are wanted; empty: no. */}}
+{{- define "backoff-ctrl.monitored" -}}
+{{- if and .Values.monitoring.enabled (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1") -}}yes{{- end -}}
+{{- end -}}

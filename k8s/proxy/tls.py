@@ -1,0 +1,305 @@
+"""TLS between a socket's transport and a protocol: OpenSSL encrypts in memory, whole messages at a time.
+
+The event loop's own layer costs several times what OpenSSL itself does for the small messages of an API server, and
+keeps 256 KiB for each connection (docs/decisions/sidecar-speed.md). This one has less to do: no connection changes
+to TLS midway, and what was read is never kept back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+RECORD: Final = 16 * 1024
+"""Bytes of the longest record. Whoever reads so many at a time leaves nothing behind in OpenSSL."""
+HANDSHAKE_MAX: Final = 10.0
+"""Seconds that a handshake may take."""
+END_MAX: Final = 30.0
+"""Seconds in which the other side takes what was written last, and ends the connection, too."""
+
+
+class TlsTransport(asyncio.Transport, asyncio.Protocol):
+    """The protocol of a socket's transport, and the transport of ``protocol`` once the handshake has succeeded.
+
+    As in any TLS, no side can end its half alone.
+    """
+
+    __slots__ = (
+        "_encrypt",
+        "_incoming",
+        "_is_client",
+        "_loop",
+        "_open",
+        "_outgoing",
+        "_paused",
+        "_protocol",
+        "_read",
+        "_settled",
+        "_shaking",
+        "_socket",
+        "_timer",
+        "_tls",
+        "_why",
+        "_within",
+    )
+
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        protocol: asyncio.Protocol,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        server_name: str | None = None,
+        within: float = HANDSHAKE_MAX,
+        settled: Callable[[Exception | None], object] | None = None,
+    ) -> None:
+        """Expect a connection: to ``server_name``; if there is none, of a client.
+
+        ``within``: seconds for the handshake. ``settled`` is told whether it has succeeded. Raises ``ValueError`` for a
+        name that is none.
+        """
+        super().__init__()
+        self._protocol = protocol
+        self._loop = loop
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=server_name is None, server_hostname=server_name
+        )
+        self._read, self._encrypt = self._tls.read, self._tls.write
+        self._is_client = server_name is not None
+        self._within = within
+        self._settled = settled
+        self._socket: asyncio.Transport
+        self._timer: asyncio.TimerHandle | None = None
+        self._shaking = True
+        self._open = False
+        self._paused = False
+        self._why: Exception | None = None
+
+    # What the socket's transport calls.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # it is one of a stream
+        """Begin the handshake."""
+        self._socket = transport
+        self._timer = self._loop.call_later(self._within, self._too_slow)
+        self._shake()
+
+    def data_received(self, data: bytes) -> None:
+        """Decrypt what has come; at the end nobody wants it."""
+        if self._open:
+            self._incoming.write(data)
+            self._deliver()
+        elif self._shaking:
+            self._incoming.write(data)
+            self._shake()
+
+    def eof_received(self) -> bool:
+        """Close. A server that has not said that it ends may have been cut short by others."""
+        if self._is_client and self._open:
+            self._why = ConnectionResetError("it ended without saying so")
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell whom it concerns."""
+        self._end_timer()
+        self._open = False
+        why = self._why or exc
+        if not self._shaking:
+            self._protocol.connection_lost(why)
+        elif self._settled is not None:
+            self._settled(why or ConnectionResetError())
+
+    def pause_writing(self) -> None:
+        """Slow the protocol down: the other side reads slowly."""
+        if self._open:
+            self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Let the protocol go on."""
+        if self._open:
+            self._protocol.resume_writing()
+
+    # The handshake.
+
+    def _shake(self) -> None:
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+        except ssl.SSLError as error:
+            self._why = error
+            self._flush()  # the alert that says why
+            self._socket.close()
+        else:
+            self._flush()
+            self._end_timer()
+            self._shaking = False
+            self._open = True
+            self._protocol.connection_made(self)
+            if self._settled is not None:
+                self._settled(None)
+            if self._open and self._incoming.pending:
+                self._deliver()
+
+    def _too_slow(self) -> None:
+        """Give up the handshake, or the wait for the other side's end."""
+        self._why = TimeoutError("the TLS handshake takes too long") if self._shaking else None
+        self._socket.abort()
+
+    def _end_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # What comes, and what goes.
+
+    def _deliver(self) -> None:
+        """Hand on all that can be decrypted, in one piece."""
+        read, incoming = self._read, self._incoming
+        pieces: list[bytes] = []
+        ended = False
+        try:
+            while True:
+                piece = read(RECORD)
+                if not piece:
+                    ended = True
+                    break
+                pieces.append(piece)
+                if not incoming.pending:
+                    break
+        except ssl.SSLWantReadError:
+            pass  # the beginning of a record
+        except ssl.SSLError as error:
+            self._break(error)
+            return
+        if self._outgoing.pending:
+            self._flush()  # OpenSSL has something to say of its own: new keys
+        if pieces:
+            self._protocol.data_received(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        if ended and self._open:
+            self._protocol.eof_received()
+            self.close()
+
+    def _flush(self) -> None:
+        self._socket.write(self._outgoing.read())
+
+    def _break(self, error: Exception) -> None:
+        self._why = error
+        self._open = False
+        self._socket.abort()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Encrypt and send, record by record: OpenSSL's memory grows slowly."""
+        if not data or self.is_closing():
+            return
+        try:
+            if len(data) <= RECORD:
+                self._encrypt(data)
+                self._socket.write(self._outgoing.read())
+                return
+            view = memoryview(data)
+            for start in range(0, len(view), RECORD):
+                self._encrypt(view[start : start + RECORD])
+                self._socket.write(self._outgoing.read())
+        except ssl.SSLError as error:
+            self._break(error)
+
+    # The end.
+
+    def close(self) -> None:
+        """Say that it ends, and wait until the other side has read it: what it still sends is thrown away."""
+        if self.is_closing():
+            return
+        self._open = False
+        with suppress(ssl.SSLError):  # the other side has not said so yet
+            self._tls.unwrap()
+        self._flush()
+        if self._paused:
+            self._socket.resume_reading()
+        self._timer = self._loop.call_later(END_MAX, self._too_slow)
+        self._socket.write_eof()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._open = False
+        self._socket.abort()
+
+    def is_closing(self) -> bool:
+        """Whether nothing more can be written."""
+        return not self._open or self._socket.is_closing()
+
+    def can_write_eof(self) -> bool:
+        """Say no: TLS knows no half."""
+        return False
+
+    # What the socket's transport does for it.
+
+    def pause_reading(self) -> None:
+        """Take nothing in for now."""
+        if self._open:
+            self._paused = True
+            self._socket.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Go on."""
+        if self._open:
+            self._paused = False
+            self._socket.resume_reading()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Say how many encrypted bytes may wait."""
+        self._socket.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many encrypted bytes wait."""
+        return self._socket.get_write_buffer_size()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return what is known of the socket."""
+        return self._socket.get_extra_info(name, default)
+
+
+async def connect(context: ssl.SSLContext, server_name: str, protocol: asyncio.Protocol, host: str, port: int) -> None:
+    """Connect ``protocol`` to a server that proves to be ``server_name``. Raises ``OSError``, ``ValueError``."""
+    loop = asyncio.get_running_loop()
+    shaken = _Shaken(loop)
+    tls = TlsTransport(context, protocol, loop, server_name=server_name, settled=shaken.settle)
+    await loop.create_connection(lambda: tls, host, port)
+    await shaken.wait(tls)
+
+
+async def accepted(context: ssl.SSLContext, protocol: asyncio.Protocol, near: socket.socket, within: float) -> None:
+    """Connect ``protocol`` to a client that was accepted; so many seconds for its handshake. Raises ``OSError``."""
+    loop = asyncio.get_running_loop()
+    shaken = _Shaken(loop)
+    tls = TlsTransport(context, protocol, loop, within=within, settled=shaken.settle)
+    await loop.connect_accepted_socket(lambda: tls, near)
+    await shaken.wait(tls)
+
+
+class _Shaken:
+    """Whether a handshake has succeeded, for who waits for it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._future: asyncio.Future[None] = loop.create_future()
+
+    def settle(self, error: Exception | None) -> None:
+        if self._future.done():
+            return
+        if error is None:
+            self._future.set_result(None)
+        else:
+            self._future.set_exception(error)
+
+    async def wait(self, tls: TlsTransport) -> None:
+        try:
+            await self._future
+        except BaseException:
+            tls.abort()
+            raise

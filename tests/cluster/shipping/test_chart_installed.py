@@ -1,0 +1,285 @@
+"""The chart on a real Kubernetes: every manifest is taken, and its modes work with its rights, and no others."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.cluster.objects import pod
+from tests.cluster.shipping.installed import account, running
+from tests.cluster.shipping.rendering import CHART, DATA, JSON, MONITORING, helm, rendered, sets
+from tests.cluster.talking import Api
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.cluster.control_plane.bed import Bed
+    from tests.cluster.control_plane.binaries import Binaries
+    from tests.cluster.control_plane.go_programs import GoPrograms
+
+VALUES: JSON = {
+    "gateway": {"enabled": True},
+    "serve": {"enabled": True, "gatesIn": ["platform"], "tls": {"names": ["localhost"]}},
+    "monitoring": {"enabled": True},
+    "dashboards": {"enabled": True},
+}
+NAMESPACES = ("gates", "dry", "team-a", "team-b", "platform", "life")
+HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+pytestmark = pytest.mark.long
+
+
+def chart(bed: Bed, *words: str, values: JSON | None = None) -> str:
+    """Run helm on the bed; return what it says."""
+    folder = bed.server.folder
+    places = {name: str(folder / name) for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
+    given = ("--values=-",) if values is not None else ()
+    done = helm(*words, *given, stdin=yaml.safe_dump(values), KUBECONFIG=str(bed.server.kubeconfig("admin")), **places)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def kubectl(bed: Bed, binaries: Binaries, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run kubectl on the bed."""
+    command = [str(binaries.kubectl), "--kubeconfig", str(bed.server.kubeconfig("admin")), *words]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.fixture
+async def api(bed: Bed) -> AsyncIterator[Api]:
+    """Plain HTTP to the bed."""
+    async with Api(bed.server) as made:
+        yield made
+
+
+@pytest.fixture
+async def installed(bed: Bed, api: Api, helm_program: GoPrograms) -> Api:
+    """The chart, in namespace gates, once for the module: with the kinds that others bring."""
+    if (await api.get("/api/v1/namespaces/gates")).status == 200:
+        return api
+    for name in NAMESPACES:
+        assert (await api.post("/api/v1/namespaces", {"metadata": {"name": name}})).status == 201
+    for path in sorted((DATA / "definitions").iterdir()):
+        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        made = await api.post(definitions, json.loads(path.read_text()))
+        assert made.status == 201, made.text
+        await api.until(f"{definitions}/{path.stem}", _established)
+    said = chart(bed, "install", "backoff-ctrl", str(CHART), "--namespace=gates", values=VALUES)
+    assert "STATUS: deployed" in said
+    return api
+
+
+def _established(definition: JSON) -> bool:
+    conditions = definition.get("status", {}).get("conditions") or ()
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
+
+async def test_the_server_takes_every_manifest(bed: Bed, installed: Api, binaries: Binaries) -> None:
+    """Each set of values, strictly: a field that the server does not know is an error."""
+    words = ("create", "--dry-run=server", "--validate=strict", "-f", "-")
+    for name, values in sets().items():
+        manifests = yaml.safe_dump_all(rendered(values, MONITORING, namespace="dry"))
+        assert bool(manifests) == (name != "nothing")
+        if not manifests:
+            continue
+        done = await asyncio.to_thread(kubectl, bed, binaries, *words, stdin=manifests)
+        assert (done.returncode, done.stderr) == (0, ""), (name, done.stderr)
+
+
+async def test_injection_keeps_its_certificates_answers_and_counts(installed: Api, tmp_path: Path) -> None:
+    """With the rights of its account alone."""
+    labelled = pod("bare", labels={"backoff-ctrl.dev/inject": "true"})
+    made = await installed.post("/api/v1/namespaces/team-b/pods", labelled)
+    assert made.status == 201, made.text  # the webhook can't be reached: pods are created all the same
+    async with running(installed, "gates", "inject", tmp_path) as mode:
+        await mode.until("--probe-listen", "/readyz", lambda status, _: status == 200)
+        await _trust(installed, "backoff-ctrl-inject-gates", tmp_path)
+        given = pod("p")
+        given["spec"]["containers"][0]["volumeMounts"] = [
+            {"name": "t", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}
+        ]
+        given["spec"]["volumes"] = [{"name": "t", "emptyDir": {}}]
+        request = {"uid": "u", "operation": "CREATE", "resource": {"resource": "pods"}, "object": given}
+        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+        status, text = await mode.ask("--listen", "/inject", body=review)
+        assert (status, json.loads(text)["response"]["patchType"]) == (200, "JSONPatch")
+        wanted = 'backoff_ctrl_injection_pods_without_sidecar{namespace="team-b"} 1'
+        text = await mode.until("--probe-listen", "/metrics", lambda _, text: wanted in text)
+    assert 'backoff_ctrl_injection_reviews_total{namespace="",outcome="injected"} 1' in text
+
+
+async def _trust(api: Api, webhook: str, folder: Path) -> str:
+    """Write what the API server is to trust where callers look; return it as it stands in the configuration."""
+    bundle: str = (await api.get(f"{HOOKS}/{webhook}")).json["webhooks"][0]["clientConfig"]["caBundle"]
+    await asyncio.to_thread((folder / "ca.crt").write_bytes, base64.b64decode(bundle))
+    return bundle
+
+
+async def test_the_gateway_holds_a_create_and_makes_it(installed: Api, tmp_path: Path) -> None:
+    """A creator's own token creates; the gateway's account watches the quota and creates nothing."""
+    base = "/api/v1/namespaces/gates"
+    made = await installed.post(f"{base}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}})
+    assert made.status == 201, made.text
+    await installed.until(f"{base}/resourcequotas/q", lambda seen: seen.get("status", {}).get("used"))
+    token = installed.server.token("tester")
+    told = (await installed.get(f"{base}/configmaps/backoff-ctrl-gateway-ca")).json["data"]["ca.crt"]
+    async with running(installed, "gates", "gateway", tmp_path) as mode:
+        assert (tmp_path / "ca.crt").read_text() == told  # whom creators are to trust, by the Service's name
+        await mode.until("--probe-listen", "/readyz", lambda status, _: status == 200)
+        status, text = await mode.ask("--listen", f"{base}/pods", token=token, body=pod("first"))
+        assert status == 201, text
+        second = asyncio.create_task(mode.ask("--listen", f"{base}/pods", token=token, body=pod("second")))
+        watched = 'backoff_ctrl_watch_healthy{namespace="gates"} 1'
+        text = await mode.until("--probe-listen", "/metrics", lambda _, text: watched in text and _waits(text))
+        assert not second.done()
+        assert (await installed.delete(f"{base}/pods/first", {"gracePeriodSeconds": 0})).status == 200
+        status, text = await second
+        assert status == 201, text
+        status, text = await mode.ask("--listen", f"{base}/pods")
+        assert (status, "system:anonymous" in text) == (403, True)  # no token: the gateway lends none
+
+
+def _waits(metrics: str) -> bool:
+    """Say whether the metrics have a create that waits."""
+    return any(
+        line.startswith("backoff_ctrl_waiting{") and not line.endswith((" 0", " 0.0")) for line in metrics.splitlines()
+    )
+
+
+async def test_serve_observes_explains_and_asks_who_may_see(installed: Api, tmp_path: Path) -> None:
+    """Everything of the page with the chart's ClusterRole, for people with rights of their own."""
+    base = "/api/v1/namespaces/team-a"
+    quota = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1", "count/deployments.apps": "3"}}}
+    assert (await installed.post(f"{base}/resourcequotas", quota)).status == 201
+    assert (await installed.post(f"{base}/pods", pod("holder"))).status == 201
+    viewer, nobody = (installed.server.token(user) for user in ("creator", "nobody"))
+    async with running(installed, "gates", "serve", tmp_path) as mode:
+
+        async def asked(path: str, token: str = viewer, body: JSON | None = None) -> Any:
+            status, text = await mode.ask("--listen", path, token=token, body=body)
+            assert status == 200, text
+            return json.loads(text)
+
+        await mode.until("--listen", "/readyz", lambda status, _: status == 200)
+        where = "namespace=team-a"
+        full = await mode.until("--listen", f"/v1/ceilings?{where}", lambda _, text: '"used":"1"' in text, viewer)
+        assert {each["resource"] for each in json.loads(full)["items"]} == {"pods", "count/deployments.apps"}
+        holders = await asked(f"/v1/holders?{where}")
+        assert (holders["unread"], "holder" in json.dumps(holders["quotas"])) == ({}, True)
+        explained = await asked(f"/v1/explain?{where}", body=pod("another"))
+        assert explained["verdict"] == "wait"
+        assert "backoff_ctrl_ceiling_used{" in (await mode.ask("--listen", "/metrics", token=viewer))[1]
+        assert (await mode.ask("--listen", f"/v1/ceilings?{where}", token=nobody))[0] == 403
+        assert (await mode.ask("--listen", f"/v1/ceilings?{where}", token="unknown"))[0] == 401
+
+
+POD, QUOTA = {"metadata": {"name": "x"}}, {"metadata": {"name": "x"}, "spec": {"hard": {"pods": "1"}}}
+FORBIDDEN: list[tuple[str, str, str, JSON | None]] = [
+    ("inject", "POST", "/api/v1/namespaces/gates/pods", pod("x")),
+    ("inject", "GET", "/api/v1/namespaces/gates/secrets", None),
+    ("inject", "GET", "/api/v1/namespaces/gates/secrets/backoff-ctrl-gateway-tls", None),
+    ("inject", "POST", "/api/v1/namespaces/gates/secrets", POD),
+    ("inject", "GET", HOOKS, None),
+    ("inject", "DELETE", f"{HOOKS}/backoff-ctrl-inject-gates", None),
+    ("inject", "PUT", "/apis/coordination.k8s.io/v1/namespaces/gates/leases/another", POD),
+    ("gateway", "POST", "/api/v1/namespaces/gates/pods", pod("x")),
+    ("gateway", "GET", "/api/v1/namespaces/gates/secrets/backoff-ctrl-gateway-tls", None),
+    ("gateway", "GET", "/api/v1/namespaces/team-a/resourcequotas", None),
+    ("gateway", "GET", "/api/v1/resourcequotas", None),
+    ("gateway", "DELETE", "/api/v1/namespaces/gates/pods/second", None),
+    ("serve", "POST", "/api/v1/namespaces/team-a/pods", pod("x")),
+    ("serve", "GET", "/api/v1/namespaces/team-a/secrets", None),
+    ("serve", "POST", "/api/v1/namespaces/team-a/resourcequotas", QUOTA),
+    ("serve", "GET", "/api/v1/namespaces/team-a/pods/holder/log", None),
+    ("serve", "GET", "/api/v1/nodes", None),
+]
+
+
+async def test_what_no_mode_needs_is_refused(installed: Api) -> None:
+    """Each of these, by the API server."""
+    accounts = {
+        name: await account(installed, "gates", f"backoff-ctrl-{name}") for name in ("inject", "gateway", "serve")
+    }
+    for who, method, path, body in FORBIDDEN:
+        answer = await accounts[who].ask(method, path, body)
+        assert (answer.status, answer.json["reason"]) == (403, "Forbidden"), (who, method, path, answer.text)
+        assert f"system:serviceaccount:gates:backoff-ctrl-{who}" in answer.json["message"]
+
+
+async def test_the_helm_test_asks_each_mode(bed: Bed, installed: Api, tmp_path: Path) -> None:
+    """The command of its pod, as a process: it prints what is ready, and fails while a mode is not."""
+    (hook,) = yaml.safe_load_all(chart(bed, "get", "hooks", "backoff-ctrl", "--namespace=gates"))
+    python, *command = hook["spec"]["containers"][0]["command"]
+    assert python == "python"
+    for mode in ("inject", "gateway", "serve"):
+        (tmp_path / mode).mkdir()
+    async with (
+        running(installed, "gates", "inject", tmp_path / "inject") as inject,
+        running(installed, "gates", "gateway", tmp_path / "gateway") as gateway,
+        running(installed, "gates", "serve", tmp_path / "serve") as serve,
+    ):
+        here = {
+            "http://backoff-ctrl-inject.gates.svc:9096": inject.urls["--probe-listen"],
+            "http://backoff-ctrl-gateway.gates.svc:9096": gateway.urls["--probe-listen"],
+            "https://backoff-ctrl-serve.gates.svc": serve.urls["--listen"].replace("127.0.0.1", "localhost"),
+        }
+        words = [here.get(each.removesuffix("/readyz"), each.removesuffix("/readyz")) for each in command[2:]]
+        assert sorted(words) == sorted(here.values())
+        variables = {**os.environ, "SSL_CERT_FILE": str(tmp_path / "serve" / "ca.crt")}
+
+        async def asked(*urls: str) -> tuple[int | None, str]:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, *command[:2], *urls, stdout=asyncio.subprocess.PIPE, env=variables
+            )
+            out, _ = await process.communicate()
+            return process.returncode, out.decode()
+
+        code, said = await asked(*(f"{each}/readyz" for each in words))
+        assert (code, said.count("ok  ")) == (0, 3), said
+
+
+async def test_an_upgrade_keeps_what_the_webhook_wrote_and_uninstall_leaves_nothing(
+    bed: Bed, installed: Api, binaries: Binaries, tmp_path: Path
+) -> None:
+    """Install, upgrade, rollback, uninstall: caBundle and certificates stay, the rest follows the values."""
+    values: JSON = {"gateway": {"enabled": True}}
+    here = ("backoff-ctrl", "--namespace=life")
+    chart(bed, "install", *here, str(CHART), values=values)
+    async with running(installed, "life", "inject", tmp_path) as mode:
+        await mode.until("--probe-listen", "/readyz", lambda status, _: status == 200)
+
+    async def kept() -> list[Any]:
+        secrets = [
+            (await installed.get(f"/api/v1/namespaces/life/secrets/backoff-ctrl-{name}")).json["data"]
+            for name in ("inject", "gateway-tls")
+        ]
+        return [*secrets, await _trust(installed, "backoff-ctrl-inject-life", tmp_path)]
+
+    async def timeout() -> int:
+        found: int = (await installed.get(f"{HOOKS}/backoff-ctrl-inject-life")).json["webhooks"][0]["timeoutSeconds"]
+        return found
+
+    before = await kept()
+    assert all(before)
+    assert await timeout() == 2
+    changed = {**values, "injection": {"timeoutSeconds": 7, "replicas": 3}}
+    chart(bed, "upgrade", *here, str(CHART), values=changed)
+    assert (await timeout(), await kept() == before) == (7, True)
+    chart(bed, "rollback", *here, "1")
+    assert (await timeout(), await kept() == before) == (2, True)
+    chart(bed, "uninstall", *here)
+    kinds = "all,secrets,configmaps,leases,roles,rolebindings,serviceaccounts,poddisruptionbudgets,networkpolicies"
+    whole = "clusterroles,clusterrolebindings,mutatingwebhookconfigurations"
+    for asked in ((kinds, "--namespace=life", "-lapp.kubernetes.io/name=backoff-ctrl"), (whole, "-oname")):
+        done = await asyncio.to_thread(kubectl, bed, binaries, "get", *asked)
+        assert "backoff-ctrl-inject-life" not in done.stdout
+        assert done.returncode == 0
+        assert asked[0] == whole or done.stdout == ""

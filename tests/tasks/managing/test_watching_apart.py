@@ -1,0 +1,139 @@
+"""One watch for all namespaces; where that is forbidden, one for each; where that is too, steps have to read."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any
+
+from backoff_ctrl.k8s.plugins.following.kind_watch import KindWatch
+from backoff_ctrl.k8s.watching.reading import Kind, WatchBrokenError, WatchForbiddenError
+from backoff_ctrl.k8s.watching.status import WatchBook
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+PODS = Kind("/api/v1", "pods", frozenset({"Pod"}), labels="ours")
+
+
+def pod(name: str, version: int, namespace: str = "team") -> dict[str, Any]:
+    """A pod."""
+    about = {"name": name, "namespace": namespace, "uid": name, "resourceVersion": str(version), "managedFields": [{}]}
+    return {"metadata": about}
+
+
+class Server:
+    """An API server that lets some places be listed, and whose streams a test writes and breaks."""
+
+    def __init__(self, *allowed: str | None) -> None:
+        self.allowed = set(allowed)
+        self.pods = [pod("a", 1), pod("b", 2, "other")]
+        self.lists: list[str | None] = []
+        self.stream: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def is_served(self, group: str) -> bool:
+        return True
+
+    async def pages(self, kind: Kind, namespace: str | None) -> AsyncIterator[Mapping[str, Any]]:
+        self.lists.append(namespace)
+        if namespace not in self.allowed:
+            raise WatchForbiddenError("403: no")
+        items = [each for each in self.pods if namespace in (None, each["metadata"]["namespace"])]
+        yield {"metadata": {"resourceVersion": "10"}, "items": items}
+
+    async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncIterator[object]:
+        while True:
+            event = await self.stream.get()
+            if isinstance(event, Exception):
+                raise event
+            yield event
+
+
+class Watched:
+    """A watch of a server, and what it told."""
+
+    def __init__(self, server: Server) -> None:
+        self.told: list[tuple[str, bool]] = []
+        self._news = asyncio.Event()
+        made = ("v1", "Pod")
+        self.watch = KindWatch(server, PODS, made, self._changed, WatchBook(), random.Random(1))
+
+    def _changed(self, resource: dict[str, Any], gone: bool) -> None:
+        self.told.append((resource["metadata"]["name"], gone))
+        self._news.set()
+
+    async def until_told(self, *expected: tuple[str, bool]) -> None:
+        async with asyncio.timeout(20):
+            while self.told != list(expected):
+                self._news.clear()
+                await self._news.wait()
+
+
+async def turns(holds: Callable[[], bool]) -> None:
+    """Let the watch take its turns until this holds: all that it waits for is there."""
+    for _ in range(1000):
+        if holds():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it did not come about")
+
+
+async def test_one_watch_serves_all_namespaces_and_tells_each_change_once() -> None:
+    server = Server(None)
+    watched = Watched(server)
+    watched.watch.need("team")
+    watched.watch.need("other")
+    assert not watched.watch.fed("team")
+    await watched.until_told(("a", False), ("b", False))
+    await turns(watched.watch.is_fed)
+    found = watched.watch.find("team", "a")
+    assert found is not None
+    assert (found["kind"], "managedFields" in found["metadata"]) == ("Pod", False)
+    server.stream.put_nowait({"type": "MODIFIED", "object": {"kind": "Pod", **pod("a", 12)}})
+    server.stream.put_nowait({"type": "MODIFIED", "object": {"kind": "Pod", **pod("a", 11)}})  # late
+    server.stream.put_nowait({"type": "DELETED", "object": {"kind": "Pod", **pod("b", 13, "other")}})
+    await watched.until_told(("a", False), ("b", False), ("a", False), ("b", True))
+    assert watched.watch.find("other", "b") is None
+    assert server.lists == [None]
+    await watched.watch.aclose()
+
+
+async def test_a_lost_watch_shows_nothing_until_it_has_listed_again() -> None:
+    """What was seen may be wrong by now: who asks has to read."""
+    server = Server(None)
+    watched = Watched(server)
+    watched.watch.need("team")
+    await watched.until_told(("a", False), ("b", False))
+    server.allowed.clear()
+    server.stream.put_nowait(WatchBrokenError("the connection broke"))
+    await turns(lambda: not watched.watch.fed("team"))
+    assert watched.watch.find("team", "a") is None
+    server.pods = [pod("a", 20)]
+    server.allowed.add(None)
+    await watched.until_told(("a", False), ("b", False), ("a", False), ("b", True))
+    assert watched.watch.find("team", "a") is not None
+    await watched.watch.aclose()
+
+
+async def test_where_all_together_are_forbidden_each_namespace_in_use_is_watched() -> None:
+    server = Server("team")
+    watched = Watched(server)
+    watched.watch.need("team")
+    watched.watch.need("other")
+    await watched.until_told(("a", False))
+    await turns(lambda: watched.watch.fed("team"))
+    assert not watched.watch.fed("other")
+    assert "403" in watched.watch.why("other")
+    assert not watched.watch.is_fed()
+    await watched.watch.aclose()
+
+
+async def test_what_an_answer_showed_outlives_a_list_that_is_older() -> None:
+    server = Server(None)
+    watched = Watched(server)
+    watched.watch.need("team")
+    watched.watch.note("team", pod("made", 30))
+    await watched.until_told(("made", False), ("a", False), ("b", False))
+    await turns(lambda: watched.watch.fed("team"))
+    assert watched.watch.find("team", "made") is not None
+    await watched.watch.aclose()

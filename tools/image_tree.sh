@@ -1,0 +1,25 @@
+#!/bin/sh
+# Makes what the image contains: a virtual environment with backoff-ctrl and what proxy, inject and serve need.
+# Usage, in the project's folder: sh tools/image_tree.sh FOLDER. PYTHON chooses the interpreter.
+# pip's own variables count: PIP_NO_INDEX and PIP_FIND_LINKS let it work from a folder of wheels.
+set -eu
+target=$1
+python=${PYTHON:-python3}
+made=$(mktemp -d)
+trap 'rm -rf "$made"' EXIT
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PYTHONDONTWRITEBYTECODE=1
+export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-315532800}"
+
+# Wheels only: whatever would have to be compiled, or would run code of its own to be built, is an error.
+"$python" -m venv "$made/builder"
+"$made/builder/bin/pip" install --quiet --only-binary=:all: -c constraints.txt hatchling
+"$made/builder/bin/pip" wheel --quiet --no-deps --no-build-isolation --wheel-dir "$made" .
+"$python" -m venv "$target"
+wheel=$(ls "$made"/backoff_ctrl-*.whl)
+"$target/bin/pip" install --quiet --no-compile --only-binary=:all: -c constraints.txt "$wheel[proxy,serve,tasks]"
+
+# Bytecode that is trusted without a look at dates: the tree is read-only, and starts 0.3 s sooner with it.
+"$target/bin/python" -m compileall -q -j 0 --invalidation-mode unchecked-hash "$target/lib"
+"$target/bin/pip" uninstall --quiet --yes pip setuptools 2>/dev/null || "$target/bin/pip" uninstall --quiet --yes pip
+find "$target" -name 'tests' -type d -path '*/site-packages/*' -prune -exec rm -rf {} +
+rm -f "$target"/bin/Activate.ps1 "$target"/bin/activate*
