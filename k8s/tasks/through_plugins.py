@@ -72,7 +72,7 @@ def cluster_of(configuration: Any) -> Callable[[], Awaitable[str]]:
                 async with answer:
                     status, body = answer.status, await answer.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise StoreError(f"{_WAITS.format(configuration.host)} ({error or type(error).__name__})") from None
+            raise StoreError(f"{_WAITS.format(configuration.host)} ({str(error) or type(error).__name__})") from None
         if status == 429 or status >= 500:
             raise StoreError(f"{_WAITS.format(configuration.host)} (it answers {status})")
         try:

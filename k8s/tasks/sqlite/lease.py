@@ -61,7 +61,7 @@ class Lease:
 
     @property
     def certain(self) -> bool:
-        """Whether nobody else can have it yet, by the clock alone: a process that was stopped for long finds out here."""
+        """Whether nobody else can have it yet, by the clock alone: who was stopped for long finds out here."""
         return self._clock() < self._until
 
     def acquire(self) -> None:

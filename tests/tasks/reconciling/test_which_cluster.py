@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from kubernetes import client
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from backoff_ctrl.k8s.tasks.executing import Executor
+
 
 def manager(store: SqliteStore, *answers: str | StoreError) -> Manager:
     """A manager of a cluster that tells of itself in this way, the last one for good."""
@@ -34,7 +36,7 @@ def manager(store: SqliteStore, *answers: str | StoreError) -> Manager:
         return said
 
     @asynccontextmanager
-    async def make(*_: Any) -> AsyncIterator[SmallManager]:
+    async def make(store: str, wake: object, may_create: object) -> AsyncIterator[Executor]:
         yield SmallManager(SmallCluster())
 
     return Manager(store, make, lambda: CONFIG, cluster=cluster)
