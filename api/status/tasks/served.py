@@ -76,3 +76,6 @@ class ServedTasks:
         except StoreError as error:
             self.trouble = str(error)
             log.error("no task is carried out any more: %s", error)  # noqa: TRY400 - a sentence for people
+        except Exception as error:
+            self.trouble = f"no task is carried out any more, after an internal error: {error!r}"
+            log.exception("no task is carried out any more, after an internal error")
