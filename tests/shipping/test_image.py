@@ -88,7 +88,8 @@ def tree() -> Iterator[Path]:
     source, target = folder / "src", folder / "opt"
     source.mkdir()
     environment = {**os.environ, "PYTHON": python, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels(python))}
-    environment.pop("PYTHONPATH", None)
+    for name in ("PYTHONPATH", "PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE"):  # of the tests
+        environment.pop(name, None)
     try:
         for word, value in stages()[0]:
             if word == "COPY":
