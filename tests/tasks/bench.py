@@ -48,7 +48,7 @@ class Bench:
         self.states: dict[Key, JSON | None] = {}
         self.seen: list[PhaseInfo] = []
         self.woken: list[Key] = []
-        self._news = asyncio.Event()
+        self._listening: set[asyncio.Event] = set()  # one for each that waits: they must not clear each other's
         self._shared = shared
         self._store = store
         self._token = token
@@ -73,7 +73,8 @@ class Bench:
 
     def _wake(self, key: Key) -> None:
         self.woken.append(key)
-        self._news.set()
+        for each in self._listening:
+            each.set()
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -120,17 +121,21 @@ class Bench:
 
     async def until(self, task: TaskContext, *phases: Phase, holds: Callable[[PhaseInfo], Any] = bool) -> PhaseInfo:
         """Step whenever there is news, until the phase is one of these and ``holds``."""
+        news = asyncio.Event()
+        self._listening.add(news)
         try:
             async with asyncio.timeout(WITHIN):
                 while True:
-                    self._news.clear()
+                    news.clear()
                     info = await self.step(task)
                     if info.phase in phases and holds(info):
                         return info
                     assert not info.phase.is_terminal, info
-                    await self._news.wait()
+                    await news.wait()
         except TimeoutError as error:
             raise AssertionError(f"still {self.seen[-1]} after {WITHIN:g} s") from error
+        finally:
+            self._listening.discard(news)
 
     async def tick(self) -> None:
         """Let others go on for a moment; used where nothing tells when something has happened."""

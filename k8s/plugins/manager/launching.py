@@ -128,6 +128,8 @@ class Launcher:
         if key in self._met:
             return
         self._met.add(key)
+        if self._gate.ledger.label_of(str(metadata_of(resource).get("uid"))) is not None:
+            return  # an earlier manager of this process created it: what it reserved in this ledger still holds
         gang = gang_that_stands(
             task.metadata.namespace,
             plugin.kind.resource,

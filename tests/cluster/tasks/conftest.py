@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cluster.faults.storm import hung_up
 from tests.tasks.bench import Bench
 
 if TYPE_CHECKING:
@@ -26,3 +27,4 @@ async def bench(server: Server, user: str) -> AsyncIterator[Bench]:
     authority = str(server.certificate) if server.certificate else None
     async with Bench(server.url, shared=True, token=server.token(user), tls=server.ssl(), authority=authority) as bench:
         yield bench
+    await hung_up()

@@ -12,6 +12,7 @@ from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.phases import Phase
 from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet
 from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Server as KubeletServer
+from tests.cluster.faults.storm import hung_up
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import task
 
@@ -38,6 +39,7 @@ async def bench(server: Server) -> AsyncIterator[Bench]:
         server.url, *jobs, shared=True, token=token, tls=server.ssl(), authority=authority, store="jobs"
     ) as bench:
         yield bench
+    await hung_up()
 
 
 def job(name: str, namespace: str) -> TaskContext:

@@ -13,8 +13,9 @@ from backoff_ctrl.k8s.tasks.model import TaskStatus
 from backoff_ctrl.k8s.tasks.progress import RETRY_CAP, delay_left, judged, reported
 from backoff_ctrl.k8s.tasks.queue import KeyedQueue
 from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
-from tests.tasks.reconciling.running import all_over, carried_out, reconciling
-from tests.tasks.reconciling.small_cluster import SmallCluster
+from backoff_ctrl.k8s.tasks.stepping import Stepper
+from tests.tasks.reconciling.running import CONFIG, all_over, carried_out, reconciling
+from tests.tasks.reconciling.small_cluster import SmallCluster, SmallManager
 from tests.tasks.tasks_written import NAMESPACE, until, wish
 
 if TYPE_CHECKING:
@@ -208,3 +209,20 @@ async def test_what_has_ended_before_is_not_touched(tmp_path: Path, phase: str) 
         async with reconciling(store, cluster):
             await all_over(store)
     assert set(cluster.steps) == {"new"}
+
+
+async def test_the_number_of_an_attempt_is_written_before_its_object_is_made(tmp_path: Path) -> None:
+    """Else a kill in between, and then an abort, would leave an object that nobody knows."""
+    cluster = SmallCluster()
+    async with SqliteStore(tmp_path / "t.db") as store:
+        ((task, _),) = await store.create([wish("t")])
+    stepper = Stepper(SmallManager(cluster), "store", lambda: CONFIG, lambda: 1000.0, random.Random(1))
+    failure = failed("X", "x", kind=ErrorKind.SYSTEM, retryable=True)
+    over = judged(reported(task.status, failure, {}, 900.0), {}, 900.0, random.Random(1))
+    cleaned = await stepper.step(task.with_status(over, 1), {})
+    assert (cleaned.status.cleaned, cleaned.status.attempt) == (True, 0)
+    begun = await stepper.step(task.with_status(cleaned.status, 2), {})
+    assert (begun.status.attempt, begun.status.plugin_state, begun.again) == (1, None, 0)
+    assert not cluster.made
+    await stepper.step(task.with_status(begun.status, 3), {})
+    assert list(cluster.made.values()) == [1]
