@@ -70,16 +70,16 @@ def command(
 
 def _time(text: str) -> datetime:
     try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
+        time = datetime.fromisoformat(text.upper())  # RFC 3339 allows a small t and z, too
+        return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         raise BadInput(f"--at: {text!r} is no time: write it as 2026-03-01T12:00:00Z") from None
-    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _chosen(objects: list[JSON], plugins: Registry, task_type: str | None, where: str) -> tuple[JSON, PluginEntry]:
     """Return the object that is asked about, and its plugin. Raises ``BadInput`` where there is none, or a choice."""
     if task_type is not None:
-        entry = plugins.resolve(task_type)
+        entry = _registered(plugins, task_type)
         kind = entry.resource_to_watch
         found = [each for each in objects if _is_of(each, kind.api_version, kind.kind)]
         if not found:
@@ -98,6 +98,15 @@ def _chosen(objects: list[JSON], plugins: Registry, task_type: str | None, where
     made = [each for each, _ in served if each["kind"] != "Pod"]
     resource = _only(made or [each for each, _ in served], objects, where)
     return resource, next(entry for each, entry in served if each is resource)
+
+
+def _registered(plugins: Registry, task_type: str) -> PluginEntry:
+    """Return the plugin that registered a task type: one that serves all others would hide a slip of the pen."""
+    entry = plugins.resolve(task_type)
+    if plugins.task_types().get(task_type.strip().lower()) is not entry:
+        known = ", ".join(sorted(plugins.task_types()))
+        raise BadInput(f"--task-type: no plugin registered {task_type!r}: choose one of {known}, or leave it out")
+    return entry
 
 
 def _serving(resource: JSON, plugins: Registry) -> list[PluginEntry]:

@@ -60,14 +60,16 @@ def load_manifests(content: bytes | str, name: str) -> list[dict[str, Any]]:
 
 
 def _items(document: dict[str, Any], where: str) -> list[dict[str, Any]]:
-    """Return the items of a List; any other document is one manifest."""
-    items = document.get("items")
-    if not str(document.get("kind", "")).endswith("List") or not isinstance(items, list):
+    """Return the items of a List, a PodList's as pods even if they don't say so; any other document is one manifest."""
+    kind, items = str(document.get("kind", "")), document.get("items", "")
+    if not kind.endswith("List") or not isinstance(items, list | None):
         return [document]
+    items = items or []
     for index, item in enumerate(items):
         if not isinstance(item, dict):
             raise ManifestError(f"{where}, items[{index}]: must be an object with fields such as kind and spec")
-    return items
+    of_list = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List")}
+    return [item if item.get("kind") or kind == "List" else {**item, **of_list} for item in items]
 
 
 def _documents(text: str, name: str) -> list[Any]:

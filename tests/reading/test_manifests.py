@@ -33,6 +33,8 @@ DOUBLING = "\n".join(
         ("\ufeffkind: Pod", ["Pod"]),
         ("kind: List\nitems: [{kind: Pod}, {kind: Job}]", ["Pod", "Job"]),
         ("kind: PodList\nitems: [{kind: Pod}]\n---\nkind: Job", ["Pod", "Job"]),
+        ("kind: PodList\nitems: [{metadata: {name: p}}]", ["Pod"]),
+        ("kind: List\nitems: null\n---\nkind: Job", ["Job"]),
         ("kind: AllowList\nspec: {}", ["AllowList"]),
         ("# a comment\nkind: Pod # here", ["Pod"]),
     ],

@@ -107,7 +107,7 @@ def tree() -> Iterator[Path]:
         yield target
     finally:
         subprocess.run(["chmod", "-R", "u+w", str(folder)], check=True)
-        shutil.rmtree(folder)
+        subprocess.run(["rm", "-rf", str(folder)], check=True)  # thousands of files: a third of rmtree's time
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -167,12 +167,19 @@ def test_the_chart_runs_the_user_and_programs_of_the_image() -> None:
 
 @pytest.mark.long
 def test_every_mode_starts_as_nobody_in_a_tree_that_nobody_can_write(tree: Path) -> None:
-    """Each with all that it needs: the sidecar, the webhook, the page, and the command of `helm test`."""
+    """Each with all that it needs: the sidecar, the webhook, the page, tasks, and the command of `helm test`."""
+    _holds_no_tools(tree)
     assert said(tree, "backoff-ctrl", "--version").startswith("backoff-ctrl 0.")
     assert said(tree, "python", "-c", "import os; print(os.geteuid())").strip() == str(os.geteuid() or USER)
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
     injected = yaml.safe_load(said(tree, "backoff-ctrl", "inject", "-f", "-", stdin=yaml.safe_dump(pod)))
     assert injected["spec"]["initContainers"][0]["name"] == "backoff-ctrl"
+    said(
+        tree,
+        "python",
+        "-c",
+        "import backoff_ctrl.api.commands.phase, backoff_ctrl.k8s.plugins, pydantic_settings, jsonpath",
+    )
     with running_sandbox() as sandbox:
         for words, path in (
             (["proxy", "--listen=127.0.0.1:0", f"--upstream={sandbox.url}"], "/api"),
@@ -189,8 +196,7 @@ def test_every_mode_starts_as_nobody_in_a_tree_that_nobody_can_write(tree: Path)
                 assert (process.returncode, out, "Traceback" in error) == (0, "", False), error
 
 
-@pytest.mark.long
-def test_the_tree_holds_no_tool_to_install_or_compile_with(tree: Path) -> None:
+def _holds_no_tools(tree: Path) -> None:
     """No pip, no setuptools, nothing of the tests; bytecode for all, since it can't be written later."""
     packages = {path.name for path in (tree / "lib").glob("python3*/site-packages/*")}
     assert not {"pip", "setuptools", "pytest", "hatchling", "mypy"} & packages

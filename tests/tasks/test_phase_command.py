@@ -54,6 +54,10 @@ def test_the_objects_pods_lie_beside_it(phase: Any) -> None:
     job, pod = row("job", "pods are starting"), pulling(LABELS["job"], 100)
     assert phase(pod, job)["phase"] == "Initializing"
     assert phase({"kind": "List", "apiVersion": "v1", "items": [job, pod]})["phase"] == "Initializing"
+    for at in ("2026-05-04T12:01:19.999Z", "2026-05-04T14:01:19+02:00"):
+        assert phase(job, pod, options=("--at", at))["phase"] == "Initializing"
+    for at in ("2026-05-04t12:01:20z", "2026-05-04T07:01:20.123456789-05:00"):
+        assert phase(job, pod, options=("--at", at))["phase"] == "RetryableFailure"
     later = phase(job, pod, options=("--at", "2026-05-04T12:02:00Z"))
     assert (later["phase"], later["kind"], later["cleanup_on_failure"]) == ("RetryableFailure", "USER", True)
 
@@ -134,6 +138,11 @@ BAD: dict[str, tuple[Any, tuple[str, ...], str]] = {
     "no such kind": (THING, (), "objects.yaml: no plugin runs Thing of example.com/v1: describe its operator"),
     "no kind": ({"a": 1}, (), "no plugin runs an object without a kind of no apiVersion"),
     "another kind": (JOB, ("--task-type", "spark"), "holds no SparkApplication of sparkoperator.k8s.io"),
+    "no such task type": (JOB, ("--task-type", "jobst"), "--task-type: no plugin registered 'jobst': choose one of clustered-task, container, dask, job,"),
+    "no such task type of a pod": ({"kind": "Pod", "apiVersion": "v1"}, ("--task-type", "nope"), "--task-type: no plugin registered 'nope'"),
+    "a time before all times": (JOB, ("--at", "0001-01-01T00:00:00+05:00"), "is no time"),
+    "a time after all times": (JOB, ("--at", "9999-12-31T23:59:59-05:00"), "is no time"),
+    "an empty list": ({"kind": "List", "apiVersion": "v1", "items": None}, (), "contains no manifest"),
     "a time": (JOB, ("--at", "noon"), "--at: 'noon' is no time"),
     "no file of settings": (JOB, ("--config", "absent.yaml"), "absent.yaml can't be read"),
     "two objects": ({"kind": "List", "items": [JOB, row("ray", "running")]}, (), "2 objects to ask about (Job train, RayJob train)"),
@@ -163,6 +172,8 @@ def test_bad_input_is_a_sentence(
             {"plugins": {"k8s": {"pod-pending-timeout": "soon"}}},
             "plugins.k8s.pod-pending-timeout: 'soon' is no duration",
         ),
+        ({"plugins": {"k8s": [1]}}, "plugins.k8s: must be an object with keys, not list"),
+        ({"plugins": 3}, "plugins: must be an object with keys, not int"),
         ({"plugins": {"generic": {"id": "x"}}}, "plugins.generic: must be a list of operators"),
         ({"plugins": {"generic": ["absent.yaml"]}}, "absent.yaml: cannot be read"),
         ({"plugins": {"generic": [{"id": "x"}]}}, "plugins.generic[0]: task-types: this key is missing"),

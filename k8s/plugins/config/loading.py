@@ -142,6 +142,8 @@ def _sentence(error: Any, layers: Mapping[str, Values]) -> str:
     told = error["msg"].removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
         told = "there is no such key: mend or remove it"
+    elif error["type"] in ("model_type", "dict_type"):
+        told = f"must be an object with keys, not {type(error['input']).__name__}"
     return f"{where}: {key}: {told}"
 
 

@@ -14,7 +14,7 @@ from backoff_ctrl.k8s.plugins.templates import object_of
 
 from .defaults import add_defaults
 from .parts import gang_parts
-from .states import ruling_on, said_by, told_by
+from .states import last_ended, ruling_on, said_by, told_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -118,12 +118,13 @@ class GenericPlugin:
         started = self.config.started
         if started is None or not started.within or ruling.phase is not Phase.QUEUED:
             return None
-        created = moment(mapping(resource.get("metadata")).get("creationTimestamp"))
-        if started.path.first(resource) or created is None or context.now - created <= started.within:
+        known = (moment(mapping(resource.get("metadata")).get("creationTimestamp")), last_ended(self.config, resource))
+        since = max(filter(None, known), default=None)  # a job that is resumed is started anew
+        if started.path.first(resource) or since is None or context.now - since <= started.within:
             return None
         message = (
             f"the operator hasn't started the {self.kind.kind} within {format_duration(started.within)} of its "
-            "creation: is it running, and does it watch this namespace?"
+            "creation, or of its resumption: is it running, and does it watch this namespace?"
         )
         return failed(OPERATOR_TIMEOUT, message, kind=ErrorKind.SYSTEM, retryable=True, cleanup=True)
 

@@ -30,6 +30,8 @@ class Told:
     words: str = ""
     code: str = ""
     since: datetime | None = None
+    message: str = ""
+    """The message of the condition that holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,15 @@ def told_by(config: OperatorConfig, resource: Mapping[str, Any]) -> Told:
     if found is None:
         return Told("", words)
     said = ": ".join(filter(None, (found.reason, found.message)))
-    return Told(found.type, words or said, found.reason, found.since)
+    return Told(found.type, words or said, found.reason, found.since, found.message)
+
+
+def last_ended(config: OperatorConfig, resource: Mapping[str, Any]) -> datetime | None:
+    """Return when one of its conditions last ceased to be True, as a suspension does; None: it doesn't tell."""
+    if config.state.conditions is None:
+        return None
+    conditions = conditions_of({"conditions": config.state.conditions.first(resource)})
+    return max((each.since for each in conditions if each.since and each.status == "False"), default=None)
 
 
 def ruling_on(config: OperatorConfig, resource: Mapping[str, Any], told: Told) -> Ruling:
@@ -67,6 +77,8 @@ def ruling_on(config: OperatorConfig, resource: Mapping[str, Any], told: Told) -
     if not said and told.state and told.state not in config.states:
         said = f"in state {told.state[:100]}"
     words = told.words if phase.is_failure or config.message or not said else ""
+    if "{message}" in said:
+        said, words = said.replace("{reason}", told.code).replace("{message}", told.message[:SHOWN]), ""
     return Ruling(
         phase,
         ": ".join(filter(None, (said, words[:SHOWN]))),

@@ -24,12 +24,10 @@ INTERRUPTED: Final = "Interrupted"
 UNKNOWN_ERROR: Final = "UnknownError"
 PRIMARY_CONTAINER_NOT_FOUND: Final = "PrimaryContainerNotFound"
 
-_INTERRUPTING: Final = frozenset({"Shutdown", "Terminated", "NodeShutdown", "NodeAffinity", "Preempting"})
+_INTERRUPTING: Final = frozenset({"Shutdown", "Terminated", "NodeShutdown", "NodeAffinity", "NodeLost", "Preempting"})
 """Reasons of a pod that its node or the scheduler ended, not its own program."""
-_DISRUPTING: Final = frozenset(
-    {"PreemptionByScheduler", "DeletionByTaintManager", "EvictionByEvictionAPI", "DeletionByPodGC"}
-)
-"""Reasons of the condition DisruptionTarget that say the same. TerminationByKubelet is none: it also ends hogs."""
+_REFUSED: Final = frozenset({"UnexpectedAdmissionError", "TopologyAffinityError", "UnexpectedPredicateFailureType"})
+"""Reasons, beside ``OutOfcpu`` and its like, of a kubelet that refused a pod which the scheduler had given it."""
 _ALL: Final = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
 
 
@@ -61,18 +59,21 @@ def demystify_failure(status: Mapping[str, Any], primary: str = "") -> PhaseInfo
     """Say whose a failed pod's failure is. ``primary`` names the container that the task is about, if one is."""
     reason = text(status.get("reason"))
     ended = [_Ended(each.name, how) for each in containers_of(status, *_ALL) if (how := each.last or each.terminated)]
-    message = text(status.get("message")) or "Pod failed. No message received from kubernetes."
+    said = text(status.get("message"))
+    disrupted = disruption(status)
+    message = said or disrupted or "Pod failed. No message received from kubernetes."
     message += "".join(each.sentence for each in ended)
     main = next((each.how for each in ended if each.name == (primary or _only_container(status))), None)
     named = main if primary else None
     if main and main.is_out_of_memory:
         return failed(OOM_KILLED, message, retryable=True)
-    if (
-        reason in _INTERRUPTING
-        or _is_disrupted(status)
-        or (named and named.is_killed)
-        or _is_unexplained(reason, ended)
-    ):
+    if reason in _INTERRUPTING or disrupted:
+        return failed(INTERRUPTED, message, kind=ErrorKind.SYSTEM, retryable=True)
+    if _is_refused(reason, said):
+        return failed(reason, message, kind=ErrorKind.SYSTEM, retryable=True)
+    if _is_limited(reason, said):
+        named, ended = None, [each for each in ended if each.how.is_out_of_memory]  # it was killed for that reason
+    elif (named and named.is_killed) or _is_unexplained(reason, ended):
         return failed(INTERRUPTED, message, kind=ErrorKind.SYSTEM, retryable=True)
     return failed(_code(reason, named, ended), message, retryable=True)
 
@@ -94,12 +95,26 @@ def _is_unexplained(reason: str, ended: list[_Ended]) -> bool:
     return not reason and not any(each.how.exit_code != 0 or each.how.is_out_of_memory for each in ended)
 
 
-def _is_disrupted(status: Mapping[str, Any]) -> bool:
-    """Whether the cluster made room for something else: then the pod's own exit codes say nothing."""
-    return any(
-        each.type == "DisruptionTarget" and each.status == "True" and each.reason in _DISRUPTING
-        for each in conditions_of(status)
-    )
+def _is_refused(reason: str, message: str) -> bool:
+    """Whether a kubelet never started the pod: its node was full or in trouble when the pod came."""
+    under_pressure = reason == "Evicted" and "The node had condition" in message
+    return reason in _REFUSED or reason.startswith("OutOf") or under_pressure
+
+
+def _is_limited(reason: str, message: str) -> bool:
+    """Whether the pod ran into what its own user had set: a deadline, or a limit of its local storage."""
+    return reason == "DeadlineExceeded" or (reason == "Evicted" and "exceed" in message and "limit" in message)
+
+
+def disruption(status: Mapping[str, Any]) -> str:
+    """Say why the cluster ends the pod, empty if it doesn't: then the pod's own exit codes say nothing.
+
+    A kubelet that evicts a pod for one of the pod's own limits doesn't set this condition.
+    """
+    for each in conditions_of(status):
+        if each.type == "DisruptionTarget" and each.status == "True":
+            return f"{each.reason or each.type}: {each.message}" if each.message else each.reason or each.type
+    return ""
 
 
 def _only_container(status: Mapping[str, Any]) -> str | None:
@@ -108,8 +123,13 @@ def _only_container(status: Mapping[str, Any]) -> str | None:
     return containers[0].name if len(containers) == 1 else None
 
 
-def determine_primary_container_phase(primary: str, containers: list[ContainerStatus]) -> PhaseInfo:
-    """Say what the primary container of a running pod is at: when it ends, the task has ended."""
+def determine_primary_container_phase(
+    primary: str, containers: list[ContainerStatus], disrupted: str = ""
+) -> PhaseInfo:
+    """Say what the primary container of a running pod is at: when it ends, the task has ended.
+
+    ``disrupted`` says why the cluster ends the pod, if it does: the primary container may be the first to go.
+    """
     container = next((each for each in containers if each.name == primary), None)
     if container is None:
         return failed(
@@ -121,9 +141,10 @@ def determine_primary_container_phase(primary: str, containers: list[ContainerSt
     message = _terminated(primary, how)
     if how.is_out_of_memory:  # that is a SIGKILL too, but its user's limit is too low
         return failed(how.reason, message, retryable=True)
-    if how.is_killed:
-        return failed(how.reason, message, kind=ErrorKind.SYSTEM, retryable=True)
-    return failed(how.reason, message, retryable=True) if how.exit_code != 0 else success()
+    if how.exit_code == 0:
+        return success()
+    kind = ErrorKind.SYSTEM if how.is_killed or disrupted else ErrorKind.USER
+    return failed(INTERRUPTED if disrupted else how.reason, disrupted + message, kind=kind, retryable=True)
 
 
 def _terminated(name: str, how: Termination) -> str:

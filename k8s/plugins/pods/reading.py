@@ -96,13 +96,18 @@ def conditions_of(status: Mapping[str, Any]) -> list[Condition]:
     return [
         Condition(
             text(each.get("type")),
-            text(each.get("status")),
+            _status(each.get("status")),
             text(each.get("reason")),
             text(each.get("message")),
             moment(each.get("lastTransitionTime")),
         )
         for each in mappings(status.get("conditions"))
     ]
+
+
+def _status(value: object) -> str:
+    """Return a condition's status; in YAML written by hand, without quotes, it is a truth value."""
+    return str(value) if isinstance(value, bool) else text(value)
 
 
 def containers_of(status: Mapping[str, Any], *lists: str) -> list[ContainerStatus]:

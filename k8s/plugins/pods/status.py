@@ -12,6 +12,7 @@ from .ended import (
     demystify_failure,
     demystify_success,
     determine_primary_container_phase,
+    disruption,
 )
 from .pending import demystify_pending
 from .reading import containers_of, mapping, mappings, moment, text
@@ -68,7 +69,7 @@ def _running(pod: Mapping[str, Any], status: Mapping[str, Any]) -> PhaseInfo:
     primary = primary_container(pod)
     if not primary:
         return demystify_success(status) if _all_succeeded(pod, status) else running(version=version)
-    info = determine_primary_container_phase(primary, containers_of(status, "containerStatuses"))
+    info = determine_primary_container_phase(primary, containers_of(status, "containerStatuses"), disruption(status))
     if info.error and info.error.code == PRIMARY_CONTAINER_NOT_FOUND and primary in _declared(pod):
         return running()  # its status is still to come
     return info.with_version(version) if info.phase is Phase.RUNNING else info

@@ -175,7 +175,7 @@ def of_kubeflow(task_type: str, kind: str) -> list[Case]:
         Case(task_type, "running since the second of its creation", kubeflow(kind, {**running, "lastTransitionTime": ago(seconds=29)}), "Running"),
         Case(task_type, "restarting", kubeflow(kind, condition("Restarting", f"{kind}Restarting")), "Running"),
         Case(task_type, "succeeded", kubeflow(kind, over, condition("Succeeded", f"{kind}Succeeded", seconds=1), completionTime=ago(seconds=1)), "Success", ended=ago(seconds=1)),
-        Case(task_type, "failed", kubeflow(kind, over, failed, completionTime=ago(seconds=2)), RETRYABLE, "DownstreamSystemError", USER, says="1 Worker replica(s) failed", ended=ago(seconds=2)),
+        Case(task_type, "failed", kubeflow(kind, over, failed, completionTime=ago(seconds=2)), RETRYABLE, "DownstreamSystemError", USER, says=f"Job failed:\n\t{kind}Failed - {kind} train is failed because 1 Worker replica(s) failed.", ended=ago(seconds=2)),
         Case(task_type, "failed in the second of a restart", kubeflow(kind, failed, condition("Restarting", f"{kind}Restarting", seconds=2)), RETRYABLE, "DownstreamSystemError", USER),
         Case(task_type, "suspended", kubeflow(kind, over, condition("Suspended", f"{kind}Suspended", seconds=3)), "Queued", says="Suspended", spec=suspend),
         Case(task_type, "suspended from the start", {}, "Queued", says="Suspended", spec=suspend),

@@ -156,6 +156,18 @@ def failed(*containers: Pod, primary: str = "", **status: Any) -> Pod:
     return pod("Failed", primary=primary, containerStatuses=list(containers), **status)
 
 
+def disrupted(reason: str) -> Pod:
+    """Return the condition of a pod that the cluster ends."""
+    return condition("DisruptionTarget", "True", reason=reason)
+
+
+OVER = (
+    "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. ",
+    'Container main exceeded its local ephemeral storage limit "1Gi". ',
+    'Usage of EmptyDir volume "scratch" exceeds the limit "1Gi". ',
+)
+"""What a kubelet writes of a pod that it evicts for the pod's own limits."""
+
 ENDED = [
     ("success", pod("Succeeded", containerStatuses=[ended()]), "Success", ""),
     ("success without statuses", pod("Succeeded"), "Success", ""),
@@ -170,9 +182,21 @@ ENDED = [
     ("failed though all ended well", failed(ended()), INTERRUPTED, NO_MESSAGE + "\r\n[main] terminated with ExitCode 0."),
     ("evicted", pod("Failed", reason="Evicted", message="The node was low on resource"), "RetryableFailure USER Evicted", "The node was low on resource"),
     ("deadline", failed(ended(code=143), reason="DeadlineExceeded"), "RetryableFailure USER DeadlineExceeded", "exit code (143)"),
-    *[(f"reason {reason}", failed(ended(code=143), reason=reason), INTERRUPTED, "exit code (143)") for reason in ("Shutdown", "Terminated", "NodeShutdown", "NodeAffinity", "Preempting")],
-    *[(reason, failed(ended(code=1), conditions=[condition("DisruptionTarget", "True", reason=reason)]), INTERRUPTED, "exit code (1)") for reason in ("PreemptionByScheduler", "DeletionByTaintManager", "EvictionByEvictionAPI", "DeletionByPodGC")],
-    ("node pressure", failed(ended(code=137), reason="Evicted", conditions=[condition("DisruptionTarget", "True", reason="TerminationByKubelet")]), "RetryableFailure USER Interrupted", ""),
+    *[(f"reason {reason}", failed(ended(code=143), reason=reason), INTERRUPTED, "exit code (143)") for reason in ("Shutdown", "Terminated", "NodeShutdown", "NodeAffinity", "NodeLost", "Preempting")],
+    *[(reason, failed(ended(code=1), conditions=[disrupted(reason)]), INTERRUPTED, f"{reason}: M\r\n[main] terminated with exit code (1)") for reason in ("PreemptionByScheduler", "DeletionByTaintManager", "EvictionByEvictionAPI", "DeletionByPodGC", "TerminationByKubelet", "OfTheFuture")],
+    ("disrupted, and the pod says why", failed(ended(code=143), message="why", conditions=[disrupted("DeletionByPodGC")]), INTERRUPTED, "why\r\n[main]"),
+    ("disrupted without a word", failed(ended(code=143), conditions=[{"type": "DisruptionTarget", "status": "True"}]), INTERRUPTED, "DisruptionTarget\r\n[main]"),
+    ("oom of a disrupted pod", failed(OOM, reason="Evicted", conditions=[disrupted("TerminationByKubelet")]), USER_OOM, ""),
+    ("preempted by its kubelet", failed(ended(code=137), reason="Preempting", message="Preempted in order to admit critical pod", conditions=[disrupted("TerminationByKubelet")]), INTERRUPTED, "Preempted in order to admit critical pod"),
+    *[(f"refused: {reason}", pod("Failed", reason=reason, message="Pod was rejected: why"), f"RetryableFailure SYSTEM {reason}", "Pod was rejected: why") for reason in ("OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfnvidia.com/gpu", "UnexpectedAdmissionError", "TopologyAffinityError", "UnexpectedPredicateFailureType")],
+    ("refused: the user's sysctl", pod("Failed", reason="SysctlForbidden"), "RetryableFailure USER SysctlForbidden", ""),
+    ("refused by a node under pressure", pod("Failed", reason="Evicted", message="Pod was rejected: The node had condition: [MemoryPressure]. "), "RetryableFailure SYSTEM Evicted", "MemoryPressure"),
+    *[(f"over a limit of its own: {message}", failed(ended(code=137, reason="Error"), primary=primary, reason="Evicted", message=message), "RetryableFailure USER Evicted", message) for primary in ("", "main") for message in OVER],
+    ("over a limit, and oom before", failed(ended(), SIDE_OOM, reason="Evicted", message=OVER[0]), USER_OOM, ""),
+    ("its deadline, killed", failed(ended(code=137, reason="Error"), primary="main", reason="DeadlineExceeded"), "RetryableFailure USER DeadlineExceeded", "exit code (137)"),
+    ("its deadline, killed, no primary", failed(ended(code=137, reason="Error"), reason="DeadlineExceeded"), "RetryableFailure USER DeadlineExceeded", "exit code (137)"),
+    ("evicted and killed, nobody says for what", failed(ended(code=137, reason="Error"), primary="main", reason="Evicted"), INTERRUPTED, ""),
+    ("node pressure", failed(ended(code=137), reason="Evicted", message="The node was low on resource: memory. ", conditions=[disrupted("TerminationByKubelet")]), INTERRUPTED, "low on resource"),
     ("another condition", failed(ended(code=1), conditions=[condition("Ready", "True", reason="PreemptionByScheduler")]), "RetryableFailure USER UnknownError", ""),
     ("no disruption", failed(ended(code=1), conditions=[condition("DisruptionTarget", "False", reason="PreemptionByScheduler")]), "RetryableFailure USER UnknownError", ""),
     ("oom", failed(OOM), USER_OOM, "Reason [OOMKilled]"),
@@ -196,6 +220,8 @@ ENDED = [
 
 
 MALFORMED = [
+    ("a condition that is a truth value", pod("Failed", conditions=[{**disrupted("PreemptionByScheduler"), "status": True}]), INTERRUPTED, "PreemptionByScheduler: M"),
+    ("a condition that is the other truth value", failed(ended(code=1), conditions=[{**disrupted("PreemptionByScheduler"), "status": False}]), "RetryableFailure USER UnknownError", ""),
     ("an exit code that can't be read", failed(ended(code="1"), reason=""), "RetryableFailure USER UnknownError", "exit code (-1)"),
     ("an exit code that is none", failed(ended(code=False), reason=""), "RetryableFailure USER UnknownError", "exit code (-1)"),
 ]  # fmt: skip
@@ -230,6 +256,10 @@ RUNNING = [
     ("primary oom with exit 0", pod("Running", primary="main", containerStatuses=[ended(reason="OOMKilled")]), USER_OOM, 0),
     ("primary killed", pod("Running", primary="main", containerStatuses=[ended(code=137, reason="Error")]), "RetryableFailure SYSTEM Error", 0),
     ("primary killed, as a byte", pod("Running", primary="main", containerStatuses=[ended(code=247, reason="Killed")]), "RetryableFailure SYSTEM Killed", 0),
+    ("primary ended first of a disrupted pod", pod("Running", primary="main", conditions=[disrupted("PreemptionByScheduler")], containerStatuses=[ended(code=143, reason="Error"), runs("side")]), INTERRUPTED, 0),
+    ("primary done in a disrupted pod", pod("Running", primary="main", conditions=[disrupted("PreemptionByScheduler")], containerStatuses=[ended(), runs("side")]), "Success", 0),
+    ("primary oom in a disrupted pod", pod("Running", primary="main", conditions=[disrupted("PreemptionByScheduler")], containerStatuses=[OOM]), USER_OOM, 0),
+    ("runs in a disrupted pod", pod("Running", primary="main", conditions=[disrupted("PreemptionByScheduler")], containerStatuses=[runs()]), "Running", 0),
     ("primary runs again", pod("Running", primary="main", containerStatuses=[{**ended(code=1, last=True), **runs()}]), "Running", 0),
     *[(f"primary ended, and {other}", pod("Running", primary="main", containerStatuses=[two_states(ended(code=1), state)]), "Running", 0) for other, state in OTHERS],
     *[(f"all are done, and one {other}", pod("Running", containerStatuses=[two_states(ended(), state)]), "Running", 0) for other, state in OTHERS],

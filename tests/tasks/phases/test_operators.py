@@ -69,6 +69,11 @@ def test_a_training_job_that_no_operator_looks_at_is_the_platforms_failure(task_
     assert told(task_type, suspended).phase.title == "Queued"
     suspended["spec"]["runPolicy"] = {"suspend": False}  # resumed: its operator will see that in a moment
     assert told(task_type, suspended).phase.title == "Queued"
+    resumed = condition("Suspended", "JobResumed", seconds=60, status="False")  # and then starts it anew
+    suspended["metadata"]["creationTimestamp"] = ago(seconds=7200)
+    suspended["status"] = {"conditions": [condition("Created", "JobCreated", seconds=7200), resumed]}
+    assert told(task_type, suspended).phase.title == "Queued"
+    assert told(task_type, suspended, now=NOW + timedelta(seconds=1)).error is not None
 
 
 LABELS = {

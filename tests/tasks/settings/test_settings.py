@@ -126,10 +126,10 @@ BAD = [
     ("plugins: {k8s: {default-cpu: 1}}", "plugins.k8s.default-cpu: there is no such key: mend or remove it"),
     ("plugins: {k8s: {pod-pending-timeout: soon}}", "plugins.k8s.pod-pending-timeout: 'soon' is no duration: write 30s"),
     ("plugins: {k8s: {image-pull-policy: Often}}", "plugins.k8s.image-pull-policy: Input should be ''"),
-    ("plugins: {k8s: {default-tolerations: [{}, x]}}", "plugins.k8s.default-tolerations[1]: Input should be a valid dict"),
+    ("plugins: {k8s: {default-tolerations: [{}, x]}}", "plugins.k8s.default-tolerations[1]: must be an object with keys, not str"),
     ("plugins: {k8s: {task-resources: {projects: [{domain: d}]}}}", "plugins.k8s.task-resources.projects[0].project: Field required"),
     ("plugins: {k8s: {task-resources: {limits: {cpu: many}}}}", "plugins.k8s.task-resources.limits.cpu: "),
-    ("plugins: []", "plugins: Input should be"),
+    ("plugins: []", "plugins: must be an object with keys, not list"),
     ("- plugins", "must be an object with the sections plugins and tasks, not list"),
     ("plugins: {k8s", "is no YAML: while parsing a flow mapping"),
 ]  # fmt: skip
@@ -162,7 +162,7 @@ def test_wrong_values_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyP
         load_settings(path)
     monkeypatch.delenv("BACKOFF_CTRL_PLUGINS__K8S__DEFAULT_CPUS")
     monkeypatch.setenv("BACKOFF_CTRL_PLUGINS__K8S", "[]")
-    with pytest.raises(ConfigError, match=r"^environment: plugins\.k8s: Input should be"):
+    with pytest.raises(ConfigError, match=r"^environment: plugins\.k8s: must be an object with keys"):
         load_settings(path)
     monkeypatch.setenv("BACKOFF_CTRL_PLUGINS__K8S", "{")
     with pytest.raises(ConfigError, match=r"^environment, variables that begin with BACKOFF_CTRL_: .*: Expecting"):
