@@ -12,7 +12,7 @@ from .sqlite.lease import HeldError
 from .store import BrokenStoreError, LeaseLostError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection
 
     from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
 
@@ -29,8 +29,13 @@ ASK_AGAIN: Final = 1.0
 class MakeExecutor(Protocol):
     """Makes what carries attempts out, for the time of one lease."""
 
-    def __call__(self, store: str, wake: Callable[[Key], object]) -> AbstractAsyncContextManager[Executor]:
-        """``store`` is the id of the store; ``wake`` is to be called when there is news of an attempt."""
+    def __call__(
+        self, store: str, wake: Callable[[Key], object], may_create: Callable[[], bool]
+    ) -> AbstractAsyncContextManager[Executor]:
+        """``store`` is the id of the store; ``wake`` is to be called when there is news of an attempt.
+
+        ``may_create`` is asked right before each create is sent: another manager may have the store now.
+        """
 
 
 class Manager:
@@ -42,11 +47,11 @@ class Manager:
         make_executor: MakeExecutor,
         config: Callable[[], K8sPluginConfig],
         *,
-        cluster: str = "",
+        cluster: Callable[[], Awaitable[str]] | None = None,
         only: Collection[str] | None = None,
         lease: Lease | None = None,
     ) -> None:
-        """``cluster`` says which cluster it is: unfinished tasks of a store stay with the one they were begun in."""
+        """``cluster`` returns which cluster it is: unfinished tasks of a store stay with the one they were begun in."""
         self._store = store
         self._make_executor = make_executor
         self._config = config
@@ -73,16 +78,20 @@ class Manager:
 
     async def run(self) -> None:
         """Manage until cancelled. Raises ``BrokenStoreError`` for a store that can't be used at all."""
+        said = ""
         while True:
             try:
                 if await self.acquire():
                     await self._manage()
+                    said = ""
             except LeaseLostError as error:
                 log.warning("%s; this one watches until it can take over", error)
             except BrokenStoreError:
                 raise
             except StoreError as error:
-                log.error("%s", error)  # noqa: TRY400 - a sentence for people
+                if said != str(error):
+                    said = str(error)
+                    log.error("%s", error)  # noqa: TRY400 - a sentence for people
             await asyncio.sleep(ASK_AGAIN)
 
     async def _manage(self) -> None:
@@ -102,7 +111,8 @@ class Manager:
             for reconciler in woken:
                 reconciler.wake(key)
 
-        async with self._make_executor(await self._store.identity(), wake) as executor:
+        identity = await self._store.identity()
+        async with self._make_executor(identity, wake, lambda: self._lease.certain) as executor:
             self.reconciler = Reconciler(self._store, executor, self._config, only=self._only)
             woken.append(self.reconciler)
             try:
@@ -125,15 +135,15 @@ class Manager:
 
     async def _claim(self) -> None:
         """Note which cluster the tasks are in. Raises ``BrokenStoreError`` if unfinished ones are in another."""
-        if not self._cluster:
+        if self._cluster is None:
             return
-        tables = self._store.tables
+        tables, cluster = self._store.tables, await self._cluster()
         known = await self._store.call(lambda: tables.fact("cluster"))
-        if known == self._cluster:
+        if known == cluster:
             return
         if known and any(task.status.plugin_state is not None for task in await self._store.list(unfinished=True)):
             raise BrokenStoreError(
-                f"{tables.file} has unfinished tasks in another cluster ({known}, this is {self._cluster}): go on with "
+                f"{tables.file} has unfinished tasks in another cluster ({known}, this is {cluster}): go on with "
                 "that cluster, or name another file with --store"
             )
-        await self._store.call(lambda: tables.keep_fact("cluster", self._cluster))
+        await self._store.call(lambda: tables.keep_fact("cluster", cluster))

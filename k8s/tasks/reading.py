@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ValidationError
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
+VALUES_MAX: Final = 300_000
+"""Values of a task at most: more than etcd stores of one object."""
 _PATTERNS: Final = {
     "name": "write lower-case letters, digits, - and ., beginning and ending with a letter or digit",
     "namespace": "write lower-case letters, digits and -, beginning and ending with a letter or digit",
@@ -38,6 +41,8 @@ def read_task(manifest: Mapping[str, Any], namespace: str = "default") -> Task:
         raise TaskSpecError("apiVersion", f"this is {found[:100]}, not {API_VERSION} {KIND}: wrap it in a Task")
     if manifest.get("status") is not None:
         raise TaskSpecError("status", "the manager alone writes it: leave it out")
+    for part in ("metadata", "spec"):
+        _refuse_what_is_no_json(manifest.get(part), part)
     try:
         task = Task.model_validate(manifest)
     except ValidationError as error:
@@ -69,6 +74,37 @@ def difference(old: Any, new: Any, path: str = "spec") -> str:
                 return found
         return ""
     return "" if old == new else f"{path} is {_shown(old)} there and {_shown(new)} here"
+
+
+def _refuse_what_is_no_json(whole: Any, name: str) -> None:
+    """Raise ``TaskSpecError`` for the first value that JSON can't hold, and for more than any task has.
+
+    In YAML a few lines of aliases stand for billions of values: they are counted before anything copies them.
+    """
+    left = [(name, whole)]
+    for _ in range(VALUES_MAX):
+        if not left:
+            return
+        path, value = left.pop()
+        if isinstance(value, dict):
+            for key in value:
+                if not isinstance(key, str) or _is_half(key):
+                    raise TaskSpecError(path, f"the key {ascii(key)[:60]} can't be used: write a text, in quotes")
+            left += [(f"{path}.{key}", each) for key, each in value.items()]
+        elif isinstance(value, list):
+            left += [(f"{path}[{number}]", each) for number, each in enumerate(value)]
+        elif isinstance(value, str):
+            if _is_half(value):
+                raise TaskSpecError(path, f"{_shown(value)} can't be used: half a surrogate pair is no letter")
+        elif isinstance(value, float) and not isfinite(value):
+            raise TaskSpecError(path, f"{value} can't be used: JSON has no such number")
+        elif not isinstance(value, bool | int | float | None):
+            raise TaskSpecError(path, f"{_shown(value)} can't be used: write it in quotes")
+    raise TaskSpecError(name, f"more than {VALUES_MAX:,} values: no API server takes that; are aliases of YAML nested?")
+
+
+def _is_half(text: str) -> bool:
+    return not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _told(error: ErrorDetails) -> TaskSpecError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backoff_ctrl.k8s.tasks.documents import item
@@ -73,7 +74,7 @@ class Run:
             store,
             through_plugins(self._platform.registry, self._cluster.configuration),
             self._platform.config,
-            cluster=await cluster_of(self._cluster.configuration),
+            cluster=cluster_of(self._cluster.configuration),
             only=only,
         )
         ends = asyncio.Event()
@@ -122,9 +123,12 @@ class Run:
             return
         async for changes in store.watch(since):
             for change in changes:
-                if change.task is not None and change.uid in self.items:
-                    self.items[change.uid] = item(change.task)
-                    view.changed(self.items[change.uid])
+                if change.uid not in self.items:
+                    continue
+                known = self.items[change.uid]
+                # one that was forgotten had ended: how, was told too late
+                self.items[change.uid] = replace(known, unfinished=False) if change.task is None else item(change.task)
+                view.changed(self.items[change.uid])
             if not self._left():
                 return
 

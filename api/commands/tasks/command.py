@@ -89,8 +89,8 @@ def run(
         asyncio.run(running.tasks(wishes, _view(running.items, as_json=as_json), abort_on_exit=abort_on_exit))
     except StoreError as error:
         raise BadInput(str(error)) from None
-    if running.detached:
-        left = sum(each.unfinished for each in running.items.values())
+    left = sum(each.unfinished for each in running.items.values())
+    if running.detached and left:
         again = "backoff-ctrl task run" + (f" --store {file}" if given["store"] else "")
         click.echo(f"{left} tasks are unfinished; what runs in the cluster runs on. Go on with: {again}", err=True)
     return _told(running.items, as_json=as_json)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
@@ -13,6 +12,7 @@ from .settings import SET
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from backoff_ctrl.k8s.cluster.finding import ClusterAccess
 
@@ -66,9 +66,13 @@ def store_file(store: str | None, server: str | None) -> Path:
     """Return the file of the store. Raises ``BadInput`` if two places are given."""
     if store is not None and server is not None:
         raise BadInput("--store and --server name two places with tasks: give only one of them")
-    from backoff_ctrl.k8s.tasks.sqlite.file import default_file  # noqa: PLC0415 - sqlite
+    from backoff_ctrl.k8s.tasks.sqlite.file import default_file, expanded  # noqa: PLC0415 - sqlite
+    from backoff_ctrl.k8s.tasks.store import StoreError  # noqa: PLC0415 - pydantic
 
-    return default_file() if store is None else Path(store).expanduser()
+    try:
+        return default_file() if store is None else expanded(store)
+    except StoreError as error:
+        raise BadInput(str(error)) from None
 
 
 def find_cluster(upstream: str | None, kubeconfig: str | None, context: str | None) -> ClusterAccess:

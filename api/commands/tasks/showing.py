@@ -25,13 +25,13 @@ def row(item: TaskItem, now: float) -> tuple[str, ...]:
     return (
         item.namespace,
         item.name,
-        item.type,
+        printable(item.type),
         phase_of(item),
         str(item.attempt + 1),
         span(now - unix(item.created_at)),
         place,
         estimate,
-        printable(reason_of(item)),
+        reason_of(item),
     )
 
 
@@ -45,7 +45,7 @@ def reason_of(item: TaskItem) -> str:
     text = item.reason if item.wait is None else waits_for(item.wait)
     if item.code is not None:
         text = f"{item.code}: {text}"
-    text = " ".join(text.split())
+    text = printable(" ".join(text.split()))
     return text if len(text) <= REASON_WIDTH else f"{text[: REASON_WIDTH - 3]}..."
 
 
@@ -64,15 +64,19 @@ def left(at: str | None, now: float) -> str:
 
 
 def page(found: TaskDocument, now: float) -> Iterator[str]:
-    """Yield the lines that show one task whole."""
+    """Yield the lines that show one task whole, safe to print."""
+    yield from map(printable, _lines(found, now))
+
+
+def _lines(found: TaskDocument, now: float) -> Iterator[str]:
     yield f"Task {found.namespace}/{found.name} ({found.type}, uid {found.uid})"
     yield f"  phase      {phase_of(found)}, for {span(now - unix(found.since))}, attempt {found.attempt + 1}"
     if found.reason:
-        yield f"  reason     {printable(' '.join(found.reason.split()))}"
+        yield f"  reason     {' '.join(found.reason.split())}"
     if found.code is not None:
         yield f"  failure    {found.code}, of the {'platform' if found.kind == 'SYSTEM' else 'user'} ({found.kind})"
     if found.wait is not None:
-        yield f"  waits for  {printable(waits_for(found.wait))}; place {found.wait.place}"
+        yield f"  waits for  {waits_for(found.wait)}; place {found.wait.place}"
         yield f"  estimate   {left(found.wait.estimated_at, now)}; next probe {left(found.wait.next_probe_at, now)}"
     if found.next_attempt_at is not None:
         yield f"  next try   in {left(found.next_attempt_at, now)}"
@@ -81,12 +85,12 @@ def page(found: TaskDocument, now: float) -> Iterator[str]:
     if found.retried_user or found.retried_system:
         yield f"  retries    {found.retried_user} after user's failures, {found.retried_system} after the platform's"
     for log in found.logs:
-        yield f"  log        {printable(log.name)}: {printable(log.uri)}"
+        yield f"  log        {log.name}: {log.uri}"
     yield "  history"
     for event in found.history:
-        reason = f"  {printable(' '.join(event.reason.split()))[:REASON_WIDTH]}" if event.reason else ""
+        reason = f"  {' '.join(event.reason.split())[:REASON_WIDTH]}" if event.reason else ""
         yield f"    {event.at}  attempt {event.attempt + 1}  {event.phase}{reason}"
     if found.reasons:
         yield "  events of the object"
         for told in found.reasons:
-            yield f"    {told.at}  {printable(' '.join(told.text.split()))[:REASON_WIDTH]}"
+            yield f"    {told.at}  {' '.join(told.text.split())[:REASON_WIDTH]}"

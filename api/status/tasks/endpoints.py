@@ -54,7 +54,10 @@ class TaskEndpoints:
         asked = asked_of(request, "namespace", "limit", "after")
         namespace, limit, after = wanted(asked.query, "namespace"), asked.limit(), asked.after("tasks")
         await self._permit(request, namespace, HOLDERS)
-        found = await self._there.store.list(after[0] if after else 0, limit + 1, namespace=namespace)
+        try:
+            found = await self._there.store.list(after[0] if after else 0, limit + 1, namespace=namespace)
+        except StoreError as error:
+            raise ProblemError(503, str(error)) from None
         following = cursor("tasks", [found[limit - 1].number]) if len(found) > limit else None
         items = [item(task) for task in found[:limit]]
         return answer(request, {"as_of": shown(self._clock()), "items": items, "next": following})
@@ -71,6 +74,7 @@ class TaskEndpoints:
         asked_of(request)
         tasks = self._there
         self._check_local(request)
+        await self._who(request)  # nobody unknown has a body of theirs read
         body = await read_body(request)
         manifest = await run_in_threadpool(read_manifest, body, request.headers.get("content-type", ""))
         try:
@@ -81,7 +85,10 @@ class TaskEndpoints:
             entry = await run_in_threadpool(tasks.check, wish)
         except TaskSpecError as error:
             raise ProblemError(422, str(error), _pointer(error.path)) from None
-        await self._permit(request, wish.namespace, ("create", entry.resource_to_watch.resource))
+        resource = entry.resource_to_watch.resource
+        await self._permit(request, wish.namespace, ("create", resource))
+        if wish.abort:  # an equal task that is there already, perhaps of somebody else, would end
+            await self._permit(request, wish.namespace, ("delete", resource))
         try:
             ((made, new),) = await tasks.store.create([wish])
         except ExistsError as error:
@@ -137,6 +144,10 @@ class TaskEndpoints:
         token = token_of(request.headers, request.cookies)
         await run_in_threadpool(self._access.may, token, namespace, right)
 
+    async def _who(self, request: Request) -> str:
+        """Return who asks; empty where nobody is known. Raises ``ProblemError`` for a token that is no one's."""
+        return await run_in_threadpool(self._access.name, token_of(request.headers, request.cookies))
+
     def _check_local(self, request: Request) -> None:
         """Raise ``ProblemError`` on this machine for who has not the server's token."""
         token = self._there.token
@@ -144,7 +155,7 @@ class TaskEndpoints:
             raise ProblemError(401, _LOCAL.format(token.where), "#/headers/Authorization")
 
     async def _note(self, request: Request, what: str, task: Stored) -> None:
-        who = await run_in_threadpool(self._access.name, token_of(request.headers, request.cookies))
+        who = await self._who(request)
         audit.info("task %s/%s (%s) was %s by %s", task.namespace, task.name, task.uid, what, who or "this machine")
 
 

@@ -69,10 +69,13 @@ class ServedTasks:
             self.store,
             through_plugins(self._platform.registry, self._configuration),
             self._platform.config,
-            cluster=await cluster_of(self._configuration),
+            cluster=cluster_of(self._configuration),
         )
         try:
             await manager.run()
         except StoreError as error:
             self.trouble = str(error)
             log.error("no task is carried out any more: %s", error)  # noqa: TRY400 - a sentence for people
+        except Exception as error:
+            self.trouble = f"no task is carried out any more, after an internal error: {error!r}"
+            log.exception("no task is carried out any more, after an internal error")

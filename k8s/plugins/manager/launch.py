@@ -82,6 +82,11 @@ class Asked:
         return str(metadata_of(self.manifest)["name"])
 
     @property
+    def place(self) -> tuple[str, str, str]:
+        """The kind, the namespace and the name: there is one such object at a time."""
+        return self.resource, self.namespace, self.name
+
+    @property
     def label(self) -> str:
         """What people know it by."""
         return f"{self.resource} {self.namespace}/{self.name}"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.gate.aio import AsyncGate
     from backoff_ctrl.k8s.plugins.following.watches import Watches
     from backoff_ctrl.k8s.plugins.marks import Key
-    from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
+    from backoff_ctrl.k8s.plugins.protocol import JSON, Kind, TaskContext
 
     from .counting import ManagerCounts
     from .objects import Objects
@@ -111,12 +111,15 @@ class Launcher:
         stage = Stage.ALLOCATION_TOKEN_ACQUIRED if launch.sent else Stage.NOT_STARTED
         return replace(known, stage=stage), launch.info(now)
 
-    def seen(self, key: Key, resource: JSON) -> None:
-        """Take what a watch shows: the object of a create that still waits, made by an earlier process."""
+    def seen(self, key: Key, kind: Kind, resource: JSON) -> None:
+        """Take what a watch shows: the object of a create that still waits, made by an earlier process.
+
+        What is of another kind is not it, whatever its labels and its name: an operator may have copied both.
+        """
         launch = self._launches.get(key)
         metadata = metadata_of(resource)
-        place = metadata.get("namespace"), metadata.get("name")
-        if launch is not None and not is_going(resource) and place == (launch.asked.namespace, launch.asked.name):
+        place = kind.resource, metadata.get("namespace"), metadata.get("name")
+        if launch is not None and not is_going(resource) and place == launch.asked.place:
             launch.adopt(resource)
 
     def stand(self, task: TaskContext, plugin: PluginCalls, resource: JSON) -> None:

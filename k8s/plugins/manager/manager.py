@@ -65,6 +65,7 @@ class PluginManager:
         *,
         store: str,
         wake: Callable[[Key], object] = lambda _: None,
+        may_create: Callable[[], bool] = lambda: True,
         gate: AsyncGate | None = None,
         now: Callable[[], datetime] = _utc_now,
     ) -> None:
@@ -72,6 +73,7 @@ class PluginManager:
 
         ``configuration`` is one of any official client. ``store`` names where the tasks are kept, as the value of a
         label: it bounds what is watched. ``wake`` is called with a task's (uid, attempt) when a step would find news.
+        ``may_create`` is asked right before each create is sent: False while another process may manage these tasks.
         Without a ``gate`` creates go through the ledger that this process shares for the server.
         """
         if not is_label_value(store):
@@ -81,6 +83,7 @@ class PluginManager:
         self.store = store
         self._configuration = configuration
         self._wake = wake
+        self._may_create = may_create
         self._given_gate = gate
         self._now = now
 
@@ -101,7 +104,7 @@ class PluginManager:
         mode = environment().mode or None
         self.gate = self._given_gate or AsyncGate(ledger=share.ledger, mode=mode)
         self._stack.push_async_callback(self.gate.drain)
-        objects = Objects(session)
+        objects = Objects(session, self._may_create)
         self.monitor = Monitor(self._is_terminal)
         events = EventBook(self._wake)
         self.watches = Watches(session, self.store, self._changed, self._wake, events)
@@ -235,5 +238,5 @@ class PluginManager:
             return
         self.monitor.changed(kind, resource, gone)
         if not gone:
-            self.launcher.seen(key, resource)
+            self.launcher.seen(key, kind, resource)
         self._wake(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 from typing import TYPE_CHECKING, Any, Final
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
     from backoff_ctrl.k8s.plugins.protocol import JSON, PluginProperties, TaskMetadata
 
-HASH: Final = 6
-"""Letters of the hash that ends a name that was changed: two long names stay two."""
+HASH: Final = 10
+"""Letters of the hash that ends a name that was changed, of 32 each: ten thousand long names stay ten thousand."""
 LABEL_LONGEST: Final = 63
 _NOT_DNS: Final = re.compile(r"[^a-z0-9-]+")
 _LABEL: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -33,8 +34,9 @@ def object_name(generated: str, longest: int) -> str:
     plain = _NOT_DNS.sub("-", generated.lower()).strip("-")
     if plain == generated and len(plain) <= longest:
         return plain
-    digest = hashlib.sha256(generated.encode()).hexdigest()[:HASH]
-    stem = plain[: longest - HASH - 1].strip("-")
+    letters = min(HASH, longest - 2)
+    digest = base64.b32encode(hashlib.sha256(generated.encode()).digest())[:letters].decode().lower()
+    stem = plain[: longest - letters - 1].strip("-")
     return f"{stem}-{digest}" if stem else f"t{digest}"
 
 

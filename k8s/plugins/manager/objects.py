@@ -37,9 +37,16 @@ class ClusterError(Exception):
 class Objects:
     """Requests with the manager's own account."""
 
-    def __init__(self, session: ClusterSession) -> None:
-        """Send them through this session."""
+    def __init__(self, session: ClusterSession, may_create: Callable[[], bool] = lambda: True) -> None:
+        """Send them through this session; creates only while they may be."""
         self._session = session
+        self._may_create = may_create
+
+    async def create(self, path: str, body: JSON) -> Answer:
+        """POST an object. Raises ``NotSent`` while another manager may have its task, and as ``ask`` does."""
+        if not self._may_create():
+            raise NotSent("nothing is sent: another manager may have taken the tasks over")
+        return await self.ask("POST", path, body)
 
     async def read(self, kind: Kind, namespace: str, name: str) -> JSON | None:
         """Return an object as it stands; None: there is none. Raises ``ClusterError``."""
@@ -135,7 +142,7 @@ class CreateTransport:
     async def send(self, body: dict[str, Any]) -> Answer:
         """POST the body."""
         self.going = None
-        return await self._objects.ask("POST", self._path, body)
+        return await self._objects.create(self._path, body)
 
     async def look_up(self, name: str) -> Answer:
         """GET the object of that name."""

@@ -60,8 +60,16 @@ INSERT INTO facts VALUES ('revision', '0');
 def default_file() -> Path:
     """Return the store of this user: ``$XDG_STATE_HOME/backoff-ctrl/tasks.db``, by default below ``~/.local/state``."""
     given = os.environ.get("XDG_STATE_HOME", "")
-    state = Path(given) if Path(given).is_absolute() else Path.home() / ".local" / "state"
+    state = Path(given) if Path(given).is_absolute() else expanded("~/.local/state")
     return state / "backoff-ctrl" / "tasks.db"
+
+
+def expanded(path: str) -> Path:
+    """Return a path with its ``~`` replaced. Raises ``BrokenStoreError`` for a user without a home."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise BrokenStoreError(f"{path}: that user has no home directory here: name a file with --store") from None
 
 
 def open_file(file: Path, *, create: bool = True) -> sqlite3.Connection:
@@ -87,6 +95,7 @@ def open_file(file: Path, *, create: bool = True) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection, file: Path) -> None:
+    _refuse_foreign(connection, file)  # before anything that writes: another program's file stays as it is
     mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     if mode != "wal":
         raise BrokenStoreError(f"{file} lies where SQLite can't share it ({mode}): choose a local disk with --store")
@@ -102,13 +111,18 @@ def _prepare(connection: sqlite3.Connection, file: Path) -> None:
                 version = VERSION
         finally:
             connection.execute("COMMIT" if version else "ROLLBACK")
-    if connection.execute("PRAGMA application_id").fetchone()[0] != OURS:
-        raise BrokenStoreError(f"{file} belongs to another program: name another file with --store")
     if version > VERSION:
         raise BrokenStoreError(
             f"{file} was written by a newer version of backoff-ctrl (its tables are version {version}, this program "
             f"knows {VERSION}): use that version, {OTHER}"
         )
+
+
+def _refuse_foreign(connection: sqlite3.Connection, file: Path) -> None:
+    """Raise ``BrokenStoreError`` for a file with somebody else's tables."""
+    mine = connection.execute("PRAGMA application_id").fetchone()[0] == OURS
+    if not mine and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        raise BrokenStoreError(f"{file} belongs to another program: name another file with --store")
 
 
 def _version(connection: sqlite3.Connection) -> int:
@@ -117,8 +131,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 def _make(connection: sqlite3.Connection, file: Path) -> None:
     """Make the tables, within a transaction."""
-    if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-        raise BrokenStoreError(f"{file} belongs to another program: name another file with --store")
+    _refuse_foreign(connection, file)
     for statement in _TABLES.split(";\n"):
         connection.execute(statement)
     connection.execute("INSERT INTO facts VALUES ('store', ?)", (secrets.token_hex(8),))

@@ -8,6 +8,7 @@ lease; from then on the store takes no status of it.
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import time
@@ -56,6 +57,12 @@ class Lease:
         self._clock = clock
         self._boot = boot or _boot_id()
         self._lock: int | None = None
+        self._until = -math.inf
+
+    @property
+    def certain(self) -> bool:
+        """Whether nobody else can have it yet, by the clock alone: who was stopped for long finds out here."""
+        return self._clock() < self._until
 
     def acquire(self) -> None:
         """Take the lease. Raises ``HeldError`` while another has it."""
@@ -79,20 +86,25 @@ class Lease:
         except BaseException:
             self._unlock_file()
             raise
+        self._until = now + self._seconds
 
     def renew(self) -> None:
         """Keep it. Raises ``LeaseLostError`` if another has it."""
         locked = self._lock_file()  # it may have been with a holder that was stuck, or with one who only looked
         with self._tables.writing() as run:
+            until = self._clock() + self._seconds
             kept = run(
                 "UPDATE lease SET until = ?, locked = ?, renewals = renewals + 1 WHERE holder = ?",
-                (self._clock() + self._seconds, locked, self.holder),
+                (until, locked, self.holder),
             )
             if not kept.rowcount:
+                self._until = -math.inf
                 raise LeaseLostError(f"another manager has {self._tables.file} now")
+        self._until = until
 
     def release(self) -> None:
         """Give it back, so that the next manager need not wait. A second call does nothing."""
+        self._until = -math.inf
         try:
             with self._tables.writing() as run:
                 run("DELETE FROM lease WHERE holder = ?", (self.holder,))

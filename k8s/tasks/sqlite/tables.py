@@ -10,12 +10,15 @@ import uuid
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from pydantic import ValidationError
+
 from backoff_ctrl.k8s.tasks.model import TaskStatus
 from backoff_ctrl.k8s.tasks.needs import circle
 from backoff_ctrl.k8s.tasks.reading import difference
 from backoff_ctrl.k8s.tasks.store import (
     PAGE,
     AbsentError,
+    BrokenStoreError,
     Change,
     ConflictError,
     ExistsError,
@@ -240,10 +243,33 @@ def _one(run: Run, namespace: str, name: str) -> Stored | None:
 
 def _stored(row: Sequence[Any]) -> Stored:
     uid, number, namespace, name, metadata, spec, abort, status, version, open_, created_at = row[:11]
-    return Stored(
-        uid, number, namespace, name, json.loads(metadata), json.loads(spec), bool(abort),
-        TaskStatus.model_validate_json(status), version, bool(open_), created_at,
-    )  # fmt: skip
+    try:
+        return Stored(
+            uid, number, namespace, name, json.loads(metadata), _spec(spec), bool(abort),
+            TaskStatus.model_validate_json(status), version, bool(open_), created_at,
+        )  # fmt: skip
+    except ValueError as error:  # pydantic's and json's are of this kind
+        raise BrokenStoreError(_unreadable(f"{namespace}/{name}", error)) from None
+
+
+def _spec(text: str) -> dict[str, Any]:
+    spec = json.loads(text)
+    if not isinstance(spec, dict) or not isinstance(spec.get("type"), str):
+        raise ValueError("its spec names no type")  # noqa: TRY004 - damage, as json tells it
+    return spec
+
+
+def _unreadable(task: str, error: ValueError) -> str:
+    """Say what is wrong with a stored task: a field that only a newer version knows, or damage."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        said = f"status.{'.'.join(map(str, first['loc']))}: {first['msg']}".replace("status.: ", "status: ")
+    else:
+        said = str(error)
+    return (
+        f"task {task} in the store can't be read ({said}): it is damaged, or was written by a newer version of "
+        "backoff-ctrl: use that version, restore the store from a copy, or name another file with --store"
+    )
 
 
 def _write(run: Run, write: Write) -> int | StoreError:

@@ -127,6 +127,7 @@ def test_abort_on_exit_takes_everything_along(lasting: Desk) -> None:
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=60)
         assert process.returncode == 1, told
+        assert "unfinished" not in told  # there is nothing to come back to
     assert {each["phase"] for each in lasting.listed().values()} == {"Aborted"}
     until(lambda: not lasting.pods())
 

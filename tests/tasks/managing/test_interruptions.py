@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from backoff_ctrl.k8s.plugins.manager.metadata import object_name
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase
+from backoff_ctrl.k8s.plugins.protocol import Kind
 from tests.tasks.bench import Bench
-from tests.tasks.small_plugins import BuggyPlugin, PodPlugin, entry, task
+from tests.tasks.small_plugins import POD, BuggyPlugin, PodPlugin, entry, task
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.sandbox import BackgroundSandbox
@@ -132,10 +134,27 @@ async def test_a_manifest_is_built_once_however_often_it_is_asked_for(sandbox: B
 
 @pytest.mark.parametrize("longest", [8, 20, 63])
 async def test_names_are_cut_to_the_plugins_length_and_stay_apart(longest: int) -> None:
-    from backoff_ctrl.k8s.plugins.manager.metadata import object_name  # noqa: PLC0415
-
     given = ["a" * 80 + str(number) for number in range(9)] + ["Über_Größe", "-", "a.b", "a-b", "x" * longest]
     names = [object_name(each, longest) for each in given]
     assert len(set(names)) == len(given)
     assert all(name == name.strip("-").lower() and 0 < len(name) <= longest for name in names)
     assert object_name("x" * longest, longest) == "x" * longest
+
+
+def test_ten_thousand_names_that_only_differ_behind_the_cut_stay_apart() -> None:
+    """A name of 253 letters is cut to 63: its hash alone tells such tasks apart."""
+    names = {object_name(f"{'a' * 253}-{number:08x}-0", 63) for number in range(10_000)}
+    assert len(names) == 10_000
+
+
+async def test_only_an_object_of_its_kind_ends_a_launch(sandbox: BackgroundSandbox) -> None:
+    """An operator gave its config map the labels and the name of the pod that waits: the pod is still to be made."""
+    sandbox.create_quota("team", "none", {"pods": "0"})
+    async with Bench(sandbox.url) as bench:
+        await bench.until(task(), Phase.WAITING_FOR_RESOURCES)
+        marks = {"backoff-ctrl.dev/task-uid": "uid-one", "backoff-ctrl.dev/attempt": "0"}
+        metadata = {"namespace": "team", "name": "one-0", "uid": "other", "labels": marks}
+        bench.manager.launcher.seen(("uid-one", 0), Kind("v1", "ConfigMap", "configmaps"), {"metadata": metadata})
+        assert (await bench.step(task())).phase is Phase.WAITING_FOR_RESOURCES
+        bench.manager.launcher.seen(("uid-one", 0), POD, {"metadata": metadata})
+        assert (await bench.step(task())).phase is not Phase.WAITING_FOR_RESOURCES

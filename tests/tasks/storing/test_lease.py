@@ -122,3 +122,24 @@ def test_a_killed_manager_is_followed_at_once(tables: Tables) -> None:
         holder.wait(timeout=30)
     heir.acquire()
     heir.release()
+
+
+def test_who_can_not_be_sure_of_it_knows_so_without_asking(tables: Tables) -> None:
+    """By its clock alone: before the next renewal finds out, a create could be sent that another has aborted."""
+    clock = Clock()
+    one, other = lease_of(tables, clock), lease_of(tables, clock)
+    assert not one.certain
+    one.acquire()
+    clock.now += 9
+    assert one.certain
+    one.renew()
+    clock.now += 9
+    assert one.certain
+    clock.now += 2
+    assert not one.certain
+    other.acquire()
+    with pytest.raises(LeaseLostError):
+        one.renew()
+    assert (one.certain, other.certain) == (False, True)
+    other.release()
+    assert not other.certain

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backoff_ctrl.k8s.tasks.model import TaskStatus
-from backoff_ctrl.k8s.tasks.sqlite.file import VERSION, default_file
+from backoff_ctrl.k8s.tasks.sqlite.file import VERSION, default_file, expanded
 from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
 from backoff_ctrl.k8s.tasks.sqlite.tables import Tables, Write
 from backoff_ctrl.k8s.tasks.store import (
@@ -216,8 +216,10 @@ def test_so_is_the_file_of_another_program(tmp_path: Path) -> None:
     with sqlite3.connect(file) as raw:
         raw.execute("CREATE TABLE urls (url TEXT)")
     raw.close()
+    before = file.read_bytes()
     with pytest.raises(BrokenStoreError, match="belongs to another program"):
         Tables(file)
+    assert file.read_bytes() == before  # not even its journal is another now
     text = tmp_path / "notes.txt"
     text.write_text("not a database, but long enough to be looked at " * 50)
     with pytest.raises(BrokenStoreError, match=r"notes\.txt is damaged"):
@@ -240,3 +242,34 @@ def test_damage_is_told_and_nothing_is_touched(tmp_path: Path) -> None:
     with pytest.raises(BrokenStoreError, match=r"t\.db is damaged .*\.recover"):
         Tables(file).check()
     assert file.read_bytes() == bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("status = json_set(status, '$.mood', 'fine')", r"status\.mood: Extra inputs"),
+        ("status = json_set(status, '$.attempt', 'many')", r"status\.attempt: "),
+        ("status = '{broken'", r"status: Invalid JSON"),
+        ("spec = '{}'", "its spec names no type"),
+        ("metadata = '['", "Expecting value"),
+    ],
+)
+def test_a_task_that_can_not_be_read_is_named(tmp_path: Path, change: str, said: str) -> None:
+    """A newer version may have written fields that this one does not know; a disk may have lost some."""
+    file = tmp_path / "t.db"
+    tables = Tables(file)
+    tables.create([wish()])
+    with sqlite3.connect(file) as raw:
+        raw.execute(f"UPDATE tasks SET {change}")
+    raw.close()
+    with pytest.raises(
+        BrokenStoreError, match=rf"task team/train in the store can't be read \(.*{said}.*newer version"
+    ):
+        tables.list()
+    tables.close()
+
+
+def test_a_user_without_a_home_is_told_to_name_a_file() -> None:
+    """Containers often run as a user that nobody has written down."""
+    with pytest.raises(BrokenStoreError, match="has no home directory here: name a file with --store"):
+        expanded("~nobody-of-this-name/tasks.db")

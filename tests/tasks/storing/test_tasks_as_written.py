@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import pytest
@@ -32,6 +33,11 @@ from tests.tasks.tasks_written import manifest
         ({"needs": ["Other"]}, "spec.needs[0]: "),
         ({"needs": ["train"]}, "spec.needs: train would wait for itself"),
         ({"needs": ["a", "a"]}, "spec.needs: a is named twice"),
+        ({"container": {"args": ["\ud800"]}}, "spec.container.args[0]: \"'\\ud800'\" can't be used: half a surrogate"),
+        ({"container": {"args": [float("inf")]}}, "spec.container.args[0]: inf can't be used: JSON has no such number"),
+        ({"container": {"args": [date(2020, 1, 1)]}}, "spec.container.args[0]: "),
+        ({"container": {"env": {None: "x"}}}, "spec.container.env: the key None can't be used"),
+        ({"container": {"env": {"\udfff": "x"}}}, "can't be used: write a text, in quotes"),
     ],
 )
 def test_a_wrong_field_is_named(spec: dict[str, Any], said: str) -> None:
@@ -60,6 +66,15 @@ def test_so_is_one_outside_the_spec(change: dict[str, Any], said: str) -> None:
     with pytest.raises(TaskSpecError) as caught:
         read_task({**manifest(), **change})
     assert said in str(caught.value)
+
+
+def test_a_bomb_of_aliases_is_refused_before_it_is_copied() -> None:
+    """Twelve lines of YAML that stand for 9 to the power of 12 values."""
+    bomb: Any = "x"
+    for _ in range(12):
+        bomb = [bomb] * 9
+    with pytest.raises(TaskSpecError, match=r"spec: more than 300,000 values.*aliases"):
+        read_task(manifest(container={"args": bomb}))
 
 
 def test_equal_specs_are_equal_however_they_are_written() -> None:

@@ -1,0 +1,32 @@
+"""What is followed can be forgotten by somebody else before its end was told here: that ends the waiting for it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from backoff_ctrl.api.commands.tasks.carrying import Run
+from backoff_ctrl.api.commands.tasks.settings import Platform
+from backoff_ctrl.api.commands.tasks.view import Silent
+from backoff_ctrl.k8s.cluster.finding import find_place
+from backoff_ctrl.k8s.tasks.documents import item
+from backoff_ctrl.k8s.tasks.model import TaskStatus
+from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
+from tests.tasks.tasks_written import NAMESPACE, wish
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+async def test_a_task_that_is_forgotten_is_followed_no_longer(tmp_path: Path) -> None:
+    """It ended and was deleted between two looks."""
+    running = Run(tmp_path / "t.db", find_place("http://127.0.0.1:9", None, None, None), Platform(None))
+    async with SqliteStore(tmp_path / "t.db") as store:
+        ((task, _),) = await store.create([wish()])
+        since = await store.revision()
+        running.items[task.uid] = item(task)
+        await store.set_status(task.uid, 0, TaskStatus(phase="Success"), open_=False)
+        await store.delete(NAMESPACE, "train")
+        async with asyncio.timeout(10):
+            await running._show(store, since, Silent())
+    assert not running.items[task.uid].unfinished

@@ -1,0 +1,41 @@
+"""What tasks are printed as: nothing that they, or a cluster, say of themselves moves the cursor or forges a line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from backoff_ctrl.api.commands.tasks.showing import page, row
+from backoff_ctrl.api.commands.tasks.view import Lines
+from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, TaskError
+from backoff_ctrl.k8s.tasks.documents import TaskObject, document, item
+from backoff_ctrl.k8s.tasks.model import Log, Told
+from backoff_ctrl.k8s.tasks.progress import moved
+from backoff_ctrl.k8s.tasks.sqlite.tables import Tables
+from tests.tasks.tasks_written import wish
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+EVIL = "\x1b[2J\x07forged\r"
+
+
+def test_no_text_of_a_task_controls_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The reason of a webhook, the code of a container, the type: in the table, in the page, in the lines of a log."""
+    tables = Tables(tmp_path / "t.db")
+    ((task, _),) = tables.create([wish(type="container")])
+    tables.close()
+    status = moved(task.status, Phase.PERMANENT_FAILURE, EVIL, 0, TaskError(EVIL, EVIL, ErrorKind.USER))
+    more = {"logs": [Log(name=EVIL, uri=EVIL)], "reasons": [Told(text=EVIL, at="")]}
+    evil = replace(task, spec={**task.spec, "type": EVIL}, status=status.model_copy(update=more))
+    cells = row(item(evil), 0)
+    whole = replace(document(evil, 0), object=TaskObject(EVIL, EVIL, EVIL, ""))
+    lines = list(page(whole, 0))
+    Lines().changed(item(evil))
+    printed = capsys.readouterr().out
+    for text in [*cells, *lines, printed.removesuffix("\n")]:
+        assert text.isprintable(), text
+    assert sum("forged" in text for text in lines) >= 7
+    assert "forged" in printed

@@ -1,0 +1,141 @@
+"""Whose wish it is: what a caller may have done by the manager, whose account may do more than theirs."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from fastapi import FastAPI
+from kubernetes import client
+
+from backoff_ctrl.api.commands.tasks.settings import Platform
+from backoff_ctrl.api.status.access import Tokens
+from backoff_ctrl.api.status.answers import handle_problems
+from backoff_ctrl.api.status.tasks.endpoints import TaskEndpoints
+from backoff_ctrl.api.status.tasks.served import ServedTasks
+from backoff_ctrl.api.status.tasks.urls import add_tasks
+from backoff_ctrl.k8s.acting.token import Token
+from tests.tasks.tasks_written import NAMESPACE, manifest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    import pytest
+
+    from backoff_ctrl.k8s.cluster.asking import Reach
+
+TOKEN = "a-token-of-ann"
+
+
+@dataclass
+class Reviews:
+    """An API server that knows one user, and what she may do."""
+
+    rights: set[tuple[str, str, str, str]] = field(default_factory=set)
+    asked: list[dict[str, Any]] = field(default_factory=list)
+
+    def ask(self, _: str, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """Answer a review."""
+        spec = body["spec"]
+        if path.endswith("tokenreviews"):
+            known = spec["token"] == TOKEN
+            return 201, {"status": {"authenticated": known, "user": {"username": "ann", "groups": ["g"]}}}
+        self.asked.append(spec)
+        what = spec["resourceAttributes"]
+        right = what["verb"], what["group"], what["resource"], what["namespace"]
+        return 201, {"status": {"allowed": right in self.rights}}
+
+
+@dataclass
+class Server:
+    """``/v1/tasks`` on a store whose cluster is away."""
+
+    app: FastAPI
+    reviews: Reviews
+    served: ServedTasks
+
+    async def ask(self, method: str, path: str, body: Any = None, *, token: str = TOKEN) -> tuple[int, dict[str, Any]]:
+        """One request, straight to the application."""
+        text, sent = (body if isinstance(body, bytes) else json.dumps(body).encode()), []
+        headers = [(b"authorization", f"Bearer {token}".encode()), (b"content-type", b"application/json")]
+        scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": headers}
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": text, "more_body": False}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await self.app(scope, receive, send)
+        return sent[0]["status"], json.loads(b"".join(each.get("body", b"") for each in sent[1:]))
+
+    def may(self, verb: str, resource: str, namespace: str = NAMESPACE) -> None:
+        """Allow Ann something from now on."""
+        name, _, group = resource.partition(".")
+        self.reviews.rights.add((verb, group, name, namespace))
+
+
+@asynccontextmanager
+async def serving(file: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Server]:
+    """Serve a store to callers with Kubernetes tokens."""
+    monkeypatch.setenv("BACKOFF_CTRL_STATUS_TOKEN", "a-secret-of-this-test")
+    reviews, app = Reviews(), FastAPI()
+    served = ServedTasks(file, Platform(None), client.Configuration(host="http://127.0.0.1:9"), Token(1))
+    access = Tokens(cast("Reach", reviews), clock=lambda: float(len(reviews.asked) * 100))  # nothing is kept
+    handle_problems(app)
+    add_tasks(app, TaskEndpoints(served, access, time.time))
+    async with served.running():
+        yield Server(app, reviews, served)
+
+
+async def test_a_caller_needs_the_rights_that_the_manager_uses_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of exactly that kind, in exactly that namespace: a Job's creator creates no pods, and nobody elsewhere."""
+    pod_template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": pod_template}}
+    a_job = manifest("j", type="job", container=None, template=job)
+    async with serving(tmp_path / "t.db", monkeypatch) as server:
+        server.may("create", "pods", "elsewhere")
+        server.may("create", "pods.metrics.k8s.io")
+        server.may("list", "pods")
+        assert (await server.ask("POST", "/v1/tasks", manifest("p")))[0] == 403
+        server.may("create", "jobs.batch")
+        assert (await server.ask("POST", "/v1/tasks", manifest("p")))[0] == 403
+        assert (await server.ask("POST", "/v1/tasks", a_job))[0] == 201
+        assert server.reviews.asked[-1]["groups"] == ["g"]
+        assert await server.served.store.list() == [await server.served.store.get(NAMESPACE, "j")]
+        assert (await server.ask("POST", f"/v1/tasks/{NAMESPACE}/j/abort", {}))[0] == 403
+        ended = {**a_job, "spec": {**a_job["spec"], "abort": True}}
+        status, said = await server.ask("POST", "/v1/tasks", ended)
+        assert (status, "may not delete jobs.batch" in said["detail"]) == (403, True)
+        assert not (await server.served.store.get(NAMESPACE, "j")).abort
+        server.may("delete", "jobs.batch")
+        assert (await server.ask("POST", "/v1/tasks", ended))[0] == 200
+        assert (await server.served.store.get(NAMESPACE, "j")).abort
+
+
+async def test_nobody_unknown_has_a_body_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is parsed or built: 401, not what is wrong with the body."""
+    async with serving(tmp_path / "t.db", monkeypatch) as server:
+        assert (await server.ask("POST", "/v1/tasks", b"{", token="guessed"))[0] == 401
+        assert (await server.ask("POST", "/v1/tasks", b"{"))[0] == 400
+
+
+async def test_a_store_that_breaks_while_it_is_served_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """503 with the sentence of the store, for a list as for one task."""
+    async with serving(tmp_path / "t.db", monkeypatch) as server:
+        server.may("create", "pods")
+        server.may("list", "pods", "")
+        server.may("list", "pods")
+        assert (await server.ask("POST", "/v1/tasks", manifest("p")))[0] == 201
+        tables = server.served.store.tables
+        with tables.writing() as run:
+            run("UPDATE tasks SET status = '{broken'")
+        for path in ("/v1/tasks", f"/v1/tasks/{NAMESPACE}/p"):
+            status, said = await server.ask("GET", path)
+            assert (status, "task team/p in the store can't be read" in said["detail"]) == (503, True), said
