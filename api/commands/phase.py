@@ -102,8 +102,8 @@ def _chosen(objects: list[JSON], plugins: Registry, task_type: str | None, where
 
 def _registered(plugins: Registry, task_type: str) -> PluginEntry:
     """Return the plugin that registered a task type: one that serves all others would hide a slip of the pen."""
-    entry = plugins.resolve(task_type)
-    if plugins.task_types().get(task_type.strip().lower()) is not entry:
+    entry = plugins.task_types().get(task_type.strip().lower())
+    if entry is None:
         known = ", ".join(sorted(plugins.task_types()))
         raise BadInput(f"--task-type: no plugin registered {task_type!r}: choose one of {known}, or leave it out")
     return entry

@@ -20,6 +20,4 @@ class ContainerPlugin(PodPlugin):
         return pod_of_container(task)
 
 
-entry = PluginEntry(
-    "container", ("container", "python-task", "raw-container"), PODS, ContainerPlugin(), is_default=True
-)
+entry = PluginEntry("container", ("container", "python-task", "raw-container"), PODS, ContainerPlugin())
