@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import secrets
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.cluster.objects import JSON, made
@@ -10,6 +13,7 @@ from tests.cluster.objects import JSON, made
 if TYPE_CHECKING:
     from tests.cluster.talking import Api
 
+OPERATORS = Path(__file__).parents[1] / "data" / "definitions"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 SPEC: JSON = {
     "type": "object",
@@ -50,6 +54,17 @@ def definition(group: str, plural: str = "things", kind: str = "Thing") -> JSON:
         "metadata": {"name": f"{plural}.{group}"},
         "spec": spec,
     }
+
+
+async def define_operators_kind(api: Api, plural: str, probed: str) -> None:
+    """Have an operator's kind served by its own definition, unless another test did; ``probed`` is a path of it.
+
+    ``create``, not apply: it is too large for the annotation of that.
+    """
+    body = json.loads(gzip.decompress((OPERATORS / f"{plural}.json.gz").read_bytes()))
+    reply = await api.post(DEFINITIONS, body)
+    assert reply.status in {201, 409}, reply.text
+    await api.until(probed, lambda listed: "items" in listed)
 
 
 def fresh_group() -> str:

@@ -268,9 +268,10 @@ class Bed:
         if component == API:
             return self._certificate_is_there() and _answers(f"{self.server.url}/readyz", self.server.ssl())
         certificate = self._folder / "certs-of-controllers" / "kube-controller-manager.crt"
-        if not certificate.exists():
+        try:
+            trust = ssl.create_default_context(cafile=certificate)
+        except OSError:  # it is not there, or not whole yet; ssl.SSLError is one
             return False
-        trust = ssl.create_default_context(cafile=certificate)
         return _answers(f"https://127.0.0.1:{self._ports[CONTROLLERS]}/healthz", trust)
 
     def _certificate_is_there(self) -> bool:

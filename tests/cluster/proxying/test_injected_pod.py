@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.cluster.control_plane.servers import Server
     from tests.cluster.talking import JSON
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("the port of injected sidecars")]
+pytestmark = pytest.mark.long
 PYTHON = """
 import json, sys
 from kubernetes import client, config
@@ -33,13 +33,13 @@ for number in range(3):
 """
 
 
-@pytest.mark.parametrize("language", ["go", "python"])
 async def test_an_injected_pod_gates_its_creator_which_nobody_changed(
-    language: str, kubernetes: Server, creators: GoPrograms, real_namespace: str, tmp_path: Path
+    kubernetes: Server, creators: GoPrograms, real_namespace: str, tmp_path: Path
 ) -> None:
     """Its in-cluster configuration leads to the sidecar: the address, whom to trust, and its own token.
 
-    Three pods fit, the others wait, and are created once the quota has room. None is refused to the creator.
+    One pod fits, two wait, and are created once the quota has room; none is refused to its creator. One creator after
+    the other: the port of the sidecar is the pod's own, and here the machine's.
     """
     async with Api(kubernetes, "admin") as api:
         base = f"/api/v1/namespaces/{real_namespace}"
@@ -49,27 +49,40 @@ async def test_an_injected_pod_gates_its_creator_which_nobody_changed(
         pod = await injected(api, real_namespace)
         folders = await volumes(api, kubernetes, pod, tmp_path)
         sidecar, main = sidecar_and_creator(pod)
-        program = [sys.executable, "-c", PYTHON, real_namespace]
-        if language == "go":
-            arguments = ["-namespace", real_namespace, "-count=3", "-parallel=3", "-prefix=go-"]
-            program = [str(creators.path("creator")), *arguments]
         gate = [sys.executable, "-m", "backoff_ctrl"]
         async with started(sidecar, folders, gate, kubernetes, tmp_path / "sidecar.log") as process:
             assert process.stdout is not None
             said = (await asyncio.wait_for(process.stdout.readline(), 60)).decode()
             assert said.startswith("listening on https://127.0.0.1:6443"), (tmp_path / "sidecar.log").read_text()
-            async with started(main, folders, program, kubernetes, tmp_path / "creator.log") as creator:
-                await api.until(f"{base}/resourcequotas/q", lambda found: found["status"]["used"]["pods"] == "1")
-                more = await api.patch(f"{base}/resourcequotas/q", {"spec": {"hard": {"pods": "3"}}}, MERGE)
-                assert more.status == 200, more.text
-                output, _ = await asyncio.wait_for(creator.communicate(), 90)
-                assert creator.returncode == 0, (tmp_path / "creator.log").read_text() + output.decode()
-            assert refusals(output.decode()) == []
+            go = [str(creators.path("creator")), "-namespace", real_namespace, "-count=3", "-parallel=3"]
+            for first, program in ((1, [*go, "-prefix=go-"]), (4, [sys.executable, "-c", PYTHON, real_namespace])):
+                await limit(api, real_namespace, first)
+                async with started(main, folders, program, kubernetes, tmp_path / "creator.log") as creator:
+                    used = str(first)
+                    await api.until(
+                        f"{base}/resourcequotas/q", lambda q, used=used: q["status"]["used"]["pods"] == used
+                    )
+                    await limit(api, real_namespace, first + 2)
+                    output, _ = await asyncio.wait_for(creator.communicate(), 90)
+                    assert creator.returncode == 0, (tmp_path / "creator.log").read_text() + output.decode()
+                assert refusals(output.decode()) == []
             pods = (await api.get(f"{base}/pods")).json["items"]
-            assert len(pods) == 3
+            assert len(pods) == 6
             assert all("backoff-ctrl.dev/create-id" in each["metadata"]["annotations"] for each in pods)
             process.terminate()
             assert await process.wait() == 0
+
+
+def uses(pods: int, quota: JSON) -> bool:
+    """Say whether a quota is charged so many pods."""
+    return bool(quota["status"]["used"]["pods"] == str(pods))
+
+
+async def limit(api: Api, namespace: str, pods: int) -> None:
+    """Give the quota another limit."""
+    path = f"/api/v1/namespaces/{namespace}/resourcequotas/q"
+    reply = await api.patch(path, {"spec": {"hard": {"pods": str(pods)}}}, MERGE)
+    assert reply.status == 200, reply.text
 
 
 async def injected(api: Api, namespace: str) -> JSON:

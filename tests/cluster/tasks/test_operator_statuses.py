@@ -5,13 +5,11 @@ The schemas are part of what is proved: a field that an operator doesn't have wo
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +18,7 @@ from backoff_ctrl.k8s.plugins.builtin import registry
 from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.kinds.job import JOB
 from backoff_ctrl.k8s.plugins.protocol import PluginContext, RelatedPods, TaskContext, TaskMetadata
-from tests.cluster.custom_kinds import DEFINITIONS
+from tests.cluster.custom_kinds import define_operators_kind
 from tests.cluster.objects import made
 from tests.cluster.talking import MERGE
 from tests.tasks.phases.operator_cases import CASES, NOW, Case, manifest
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     from tests.cluster.talking import Api
 
 JSON = dict[str, Any]
-FOLDER = Path(__file__).parents[2] / "data" / "definitions"
 PLUGINS = registry()
 TEMPLATES = {"spark": 2, "ray": 2, "dask": 3, "job": 1, "jobset": 1}
 TEMPLATES |= dict.fromkeys(("pytorch", "tensorflow", "mpi", "mpi-v2beta1"), 2)
@@ -42,13 +39,9 @@ pytestmark = [pytest.mark.long]
 
 
 async def define(api: Api, kind: Kind, namespace: str) -> None:
-    """Have the kind served, unless another test did. `create`: it is too large for the annotation of `apply`."""
-    if kind.plural == "jobs":
-        return
-    body = json.loads(gzip.decompress((FOLDER / f"{kind.plural}.json.gz").read_bytes()))
-    reply = await api.post(DEFINITIONS, body)
-    assert reply.status in {201, 409}, reply.text
-    await api.until(path_of(kind, namespace), lambda listed: "items" in listed)
+    """Have the kind served."""
+    if kind.plural != "jobs":
+        await define_operators_kind(api, kind.plural, path_of(kind, namespace))
 
 
 def path_of(kind: Kind, namespace: str, *rest: str) -> str:

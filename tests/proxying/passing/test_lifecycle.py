@@ -71,7 +71,7 @@ async def test_sigterm_lets_requests_end_and_exits_zero(tmp_path: Path) -> None:
 async def _refused(port: int) -> bool:
     try:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except ConnectionRefusedError:
+    except ConnectionError:  # reset: the kernel had taken it, the proxy had not
         return True
     writer.transport.abort()
     return False
