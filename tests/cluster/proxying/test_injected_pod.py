@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -58,10 +59,7 @@ async def test_an_injected_pod_gates_its_creator_which_nobody_changed(
             for first, program in ((1, [*go, "-prefix=go-"]), (4, [sys.executable, "-c", PYTHON, real_namespace])):
                 await limit(api, real_namespace, first)
                 async with started(main, folders, program, kubernetes, tmp_path / "creator.log") as creator:
-                    used = str(first)
-                    await api.until(
-                        f"{base}/resourcequotas/q", lambda q, used=used: q["status"]["used"]["pods"] == used
-                    )
+                    await api.until(f"{base}/resourcequotas/q", partial(uses, first))
                     await limit(api, real_namespace, first + 2)
                     output, _ = await asyncio.wait_for(creator.communicate(), 90)
                     assert creator.returncode == 0, (tmp_path / "creator.log").read_text() + output.decode()
