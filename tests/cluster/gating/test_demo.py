@@ -116,6 +116,8 @@ async def test_the_comparison_runs_on_a_cluster_and_leaves_nothing_behind(
     )
     path = f"/api/v1/namespaces/{real_namespace}/resourcequotas/theirs"
     await real_api.until(path, lambda quota: quota.get("status", {}).get("hard"))
+    for made in ("serviceaccounts/default", "configmaps/kube-root-ca.crt"):  # by controllers, a moment later
+        await real_api.until(f"/api/v1/namespaces/{real_namespace}/{made}", bool)
     theirs = {real_namespace, "default", "kube-system"}
     untouched = await contents(real_api, theirs)
 
