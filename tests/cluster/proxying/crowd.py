@@ -19,6 +19,10 @@ PATIENCE: Final = 90.0
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
+STARTING: Final = 100
+"""Tries of a create that is refused, but not for quota: a kube-apiserver refuses all until it has loaded its roles."""
+
+
 @dataclass
 class Crowd:
     """Creators with a token, in a namespace. Use it as an async context manager."""
@@ -79,11 +83,16 @@ class Crowd:
     async def _one(self, url: str, number: int) -> None:
         path = f"{url}/api/v1/namespaces/{self.namespace}/pods"
         self.codes[number] = 0
-        try:
-            async with self._session.post(path, json=self.pod(number)) as answer:
-                body = await answer.json()
-        except aiohttp.ClientError:
-            return
+        body: dict[str, Any] = {}
+        for _ in range(STARTING):
+            try:
+                async with self._session.post(path, json=self.pod(number)) as answer:
+                    body = await answer.json()
+            except aiohttp.ClientError:
+                return
+            if answer.status != 403 or "exceeded quota" in body.get("message", ""):
+                break
+            await asyncio.sleep(0.1)  # an API server that has just started knows no roles yet
         self.codes[number], self.headers[number] = answer.status, answer.headers
         if answer.status == 201:
             self.versions[number] = int(body["metadata"]["resourceVersion"])
