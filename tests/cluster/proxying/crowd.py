@@ -90,11 +90,11 @@ class Crowd:
                     body = await answer.json()
             except aiohttp.ClientError:
                 return
+            self.codes[number], self.headers[number] = answer.status, answer.headers
             if answer.status != 403 or "exceeded quota" in body.get("message", ""):
                 break
             await asyncio.sleep(0.1)  # an API server that has just started knows no roles yet
-        self.codes[number], self.headers[number] = answer.status, answer.headers
-        if answer.status == 201:
+        if self.codes[number] == 201:
             self.versions[number] = int(body["metadata"]["resourceVersion"])
             self._news.set()
 
