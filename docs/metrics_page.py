@@ -9,6 +9,7 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).parent.parent))  # also where nothing is installed
 
 from backoff_ctrl.k8s.status.catalogue import METRICS, SERIES_MAX, Metric
+from docs.tables import write_table
 
 PAGE: Final = Path(__file__).parent / "metrics.md"
 START: Final = "<!-- table: metrics, written by docs/metrics_page.py -->\n"
@@ -27,20 +28,5 @@ def table() -> str:
     return "\n".join([*rows, "", f"At most {SERIES_MAX:,} series are exposed by default.", ""])
 
 
-def main() -> int:
-    """Write the page, or with --check say whether it is up to date."""
-    page = PAGE.read_text(encoding="utf-8")
-    head, rest = page.split(START)
-    _, tail = rest.split(END)
-    written = f"{head}{START}{table()}{END}{tail}"
-    if "--check" in sys.argv[1:]:
-        if written != page:
-            sys.stderr.write("docs/metrics.md does not show the catalogue: run python docs/metrics_page.py\n")
-            return 1
-        return 0
-    PAGE.write_text(written, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_table(PAGE, (START, END), table(), "docs/metrics_page.py"))

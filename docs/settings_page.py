@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # also where nothing is i
 
 from backoff_ctrl.k8s.plugins.config.platform import TaskPlugins
 from backoff_ctrl.k8s.plugins.config.settings import CoPilot, K8sPluginConfig, Settings
+from docs.tables import write_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,20 +40,5 @@ def table() -> str:
     return "\n".join([*lines, *rows(K8sPluginConfig, "plugins.k8s."), *rows(TaskPlugins, "tasks.task-plugins."), ""])
 
 
-def main() -> int:
-    """Write the page, or with --check say whether it is up to date."""
-    page = PAGE.read_text(encoding="utf-8")
-    head, rest = page.split(START)
-    _, tail = rest.split(END)
-    written = f"{head}{START}{table()}{END}{tail}"
-    if "--check" in sys.argv[1:]:
-        if written != page:
-            sys.stderr.write("docs/settings.md does not show the settings: run python docs/settings_page.py\n")
-            return 1
-        return 0
-    PAGE.write_text(written, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_table(PAGE, (START, END), table(), "docs/settings_page.py"))

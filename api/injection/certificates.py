@@ -87,7 +87,7 @@ def _is_due(leaf: x509.Certificate, authority: Authority, now: datetime, trusted
 
 
 def _signed(kept: Kept, authority: Authority, names: Sequence[str], now: datetime) -> Kept:
-    """Have a leaf signed. Nobody trusts one by a former authority any longer than that takes."""
+    """Have the authority sign a leaf with a key of its own."""
     key, _, certificate = authority.issue(names, now, LEAF_LIFE).pem.partition(_END_OF_KEY)
     return replace(kept, leaf=certificate, key=key + _END_OF_KEY)
 

@@ -89,6 +89,7 @@ def command(file: str | None, server: str | None, kubeconfig: str | None, contex
 def _serve(settings: InjectionSettings, server: str | None, kubeconfig: str | None, context: str | None) -> None:
     from backoff_ctrl.k8s.cluster.finding import ReachError, find_place  # noqa: PLC0415 - imports the client
     from backoff_ctrl.k8s.cluster.session import ClusterSession  # noqa: PLC0415
+    from backoff_ctrl.k8s.proxy.certificates.files import CertificatesError  # noqa: PLC0415
 
     from .server import Webhook, serve  # noqa: PLC0415
 
@@ -104,10 +105,10 @@ def _serve(settings: InjectionSettings, server: str | None, kubeconfig: str | No
     try:
         place = find_place(server, kubeconfig, context, None)
         asyncio.run(run())
-    except ReachError as error:
+    except (ReachError, CertificatesError) as error:
         raise BadInput(str(error)) from None
     except OSError as error:
-        raise BadInput(f"can't listen or read its files: {error}; choose another --listen or --probe-listen") from None
+        raise BadInput(f"can't listen: {error}; choose another --listen or --probe-listen") from None
 
 
 def _settings(given: Mapping[str, Any], sidecar: SidecarSettings) -> InjectionSettings:

@@ -80,6 +80,12 @@ class Keeper:
 
         What was renewed takes part in the next turn: an authority signs only once its bundle was read back.
         """
+        try:
+            return await self._turn()
+        except (AttributeError, KeyError, TypeError) as error:
+            raise KeepingError(f"the API server's answer lacks what belongs to it: {error!r}") from error
+
+    async def _turn(self) -> Kept:
         secret = await self._get(self._secret)
         kept = _read(secret)
         hooks = await self._get(self._hooks)

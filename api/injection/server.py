@@ -7,35 +7,39 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
-import tempfile
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import aiohttp
 from aiohttp import web
 
+from backoff_ctrl.k8s.proxy.certificates.files import CertificatesError
+from backoff_ctrl.k8s.proxy.certificates.given import GivenCertificate
 from backoff_ctrl.k8s.watching.reading import WatchAbsentError, WatchBrokenError, WatchForbiddenError
 from backoff_ctrl.k8s.watching.source import ClusterSource
 
 from .counting import Counts, pods_without_sidecar
-from .keeping import Keeper, KeepingError, Place
+from .keeping import PATIENCE, Keeper, KeepingError, Place
+from .kept_certificate import KeptCertificate
 from .review import ReviewError, answer
 from .sidecar import SidecarSettings
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from backoff_ctrl.k8s.cluster.session import ClusterSession
 
-    from .certificates import Kept
-
 LOOK_EVERY: Final = 10.0
 """Seconds between looks at the certificates."""
 COUNT_EVERY: Final = 15.0
 """Seconds between counts of labelled pods."""
+VERSION_EVERY: Final = 600.0
+"""Seconds between looks at the API server's version: it is upgraded under the webhook."""
 BODY_MAX: Final = 8 << 20
 """Bytes of a review: a pod of 1.5 MiB, the old one beside it, and what JSON adds."""
 _logger = logging.getLogger("backoff_ctrl")
@@ -53,8 +57,20 @@ class InjectionSettings:
     who: str = "backoff-ctrl"
 
 
+def _certificate(
+    settings: InjectionSettings, session: ClusterSession, clock: Callable[[], datetime]
+) -> tuple[ssl.SSLContext, Callable[[], Awaitable[None]]]:
+    """Return the listener's context, and what loads a certificate that has changed. Raises ``CertificatesError``."""
+    if settings.place is None:
+        assert settings.files is not None, "either a place or files"
+        given = GivenCertificate(*settings.files)
+        return given.context, partial(asyncio.to_thread, given.renew)
+    kept = KeptCertificate(Keeper(session, settings.place, settings.who, clock))
+    return kept.context, kept.renew
+
+
 class Webhook:
-    """One replica."""
+    """One replica of the webhook: its certificate, what it has counted, and whether it is ready."""
 
     def __init__(
         self,
@@ -62,17 +78,14 @@ class Webhook:
         session: ClusterSession,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """``session`` is open, with the account of this replica."""
-        self._clock = clock
+        """``session`` is open, with the account of this replica. Raises ``CertificatesError``."""
         self._settings = settings
         self._session = session
         self.counts = Counts()
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self.context.set_alpn_protocols(["http/1.1"])
+        self.context, self._renew = _certificate(settings, session, clock)
         self.why_not = "its certificates were not read yet"
         """Why it is not ready; empty: it is."""
-        self._loaded: object = None
+        self._said = ""
         self._version: tuple[int, int] | None = None
 
     async def review(self, request: web.Request) -> web.Response:
@@ -87,23 +100,25 @@ class Webhook:
 
     async def look(self) -> None:
         """Read the certificates once; load what has changed. What fails is said by ``why_not``, and tried again."""
+        trouble = ""
         try:
-            if self._settings.place is not None:
-                await self._load_kept(await self._turn(self._settings.place))
-            elif self._settings.files is not None:
-                await asyncio.to_thread(self._load_files, *self._settings.files)
-            self.why_not = ""
-        except (KeepingError, OSError) as error:  # ssl.SSLError is an OSError
-            if self._loaded is None:  # else the old certificate serves on
-                self.why_not = str(error)
-            _logger.warning("the webhook's certificates: %s", error)
+            await self._renew()
+        except (KeepingError, CertificatesError, OSError) as error:  # ssl.SSLError is an OSError
+            trouble = str(error)
+            if trouble != self._said:
+                _logger.warning("the webhook's certificates: %s", trouble)
+        self._said = trouble
+        if not trouble or self.why_not:  # a certificate that was loaded serves on
+            self.why_not = trouble
 
     async def learn_version(self) -> None:
-        """Ask which version of Kubernetes this is."""
-        with suppress(Exception):
-            async with await self._session.request("GET", "/version", timeout=10) as response:
+        """Ask which version of Kubernetes this is; until it answers, any version may be."""
+        try:
+            async with await self._session.request("GET", "/version", timeout=PATIENCE) as response:
                 said = await response.json()
                 self._version = int(said["major"]), int("".join(filter(str.isdigit, said["minor"])))
+        except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError) as error:
+            _logger.info("the API server's version is not known yet: %s", str(error) or type(error).__name__)
 
     async def count(self) -> None:
         """Count the labelled pods without a sidecar."""
@@ -113,32 +128,16 @@ class Webhook:
             self.counts.without = None
             _logger.warning("labelled pods without a sidecar can't be counted: %s", error)
 
-    async def _turn(self, place: Place) -> Kept:
-        return await Keeper(self._session, place, self._settings.who, self._clock).turn()
-
-    async def _load_kept(self, kept: Kept) -> None:
-        if kept.leaf and (kept.leaf, kept.key) != self._loaded:
-            await asyncio.to_thread(self._load_pem, kept.key + kept.leaf)
-            self._loaded = kept.leaf, kept.key
-
-    def _load_pem(self, pem: bytes) -> None:
-        with tempfile.NamedTemporaryFile() as file:  # mode 0600; ssl reads nothing but files
-            file.write(pem)
-            file.flush()
-            self.context.load_cert_chain(file.name)
-
-    def _load_files(self, certificate: Path, key: Path) -> None:
-        content = certificate.read_bytes(), key.read_bytes()
-        if content != self._loaded:
-            self.context.load_cert_chain(certificate, key)
-            self._loaded = content
-
 
 async def serve(webhook: Webhook, settings: InjectionSettings, over: asyncio.Event, say: Callable[[str], None]) -> None:
     """Serve until ``over`` is set."""
     async with AsyncExitStack() as ends:
-        await webhook.look()
-        for step, pause in ((webhook.look, LOOK_EVERY), (webhook.count, COUNT_EVERY), (webhook.learn_version, 600)):
+        await asyncio.gather(webhook.look(), webhook.learn_version())
+        for step, pause in (
+            (webhook.look, LOOK_EVERY),
+            (webhook.count, COUNT_EVERY),
+            (webhook.learn_version, VERSION_EVERY),
+        ):
             ends.callback(asyncio.create_task(_again(step, pause)).cancel)
         app = web.Application(client_max_size=BODY_MAX)
         app.add_routes([web.post("/inject", webhook.review), *_probes(webhook)])
@@ -152,9 +151,13 @@ async def serve(webhook: Webhook, settings: InjectionSettings, over: asyncio.Eve
 
 
 async def _again(step: Callable[[], Awaitable[None]], pause: float) -> None:
+    """Take a step again and again. A fault in one must not end the others: certificates would never change again."""
     while True:
-        await step()
         await asyncio.sleep(pause)
+        try:
+            await step()
+        except Exception:
+            _logger.exception("a step of the webhook failed, and is tried again")
 
 
 async def _bound(

@@ -6,6 +6,7 @@ since 1.29) and its restricted Pod Security Standard.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -21,10 +22,24 @@ ACCOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 TOKEN_PATH: Final = "/var/run/backoff-ctrl/token"  # noqa: S105 - a directory
 AUTHORITY_VOLUME: Final = "backoff-ctrl-authority"
 ACCOUNT_VOLUME: Final = "backoff-ctrl-account"
+_AUTHORITY_PATH: Final = "/var/run/backoff-ctrl/authority"
+_ACCOUNT_PATH: Final = "/var/run/backoff-ctrl/account"
+"""Where the sidecar writes what the creator sees as its account directory."""
 USER: Final = 65532
 """Numeric, so that ``runAsNonRoot`` can be checked without reading the image."""
 PORT: Final = 6443
 PROBE_PORT: Final = 9096
+_RESTRICTED: Final[JSON] = {
+    "runAsNonRoot": True,
+    "runAsUser": USER,
+    "runAsGroup": USER,
+    "allowPrivilegeEscalation": False,
+    "privileged": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""The restricted Pod Security Standard, and more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,40 +91,31 @@ def container(
             f"--listen=127.0.0.1:{port}",
             f"--probe-listen=0.0.0.0:{probe_port}",
             "--listen-first",
-            "--tls-authority=/var/run/backoff-ctrl/authority",
-            "--tls-account=/var/run/backoff-ctrl/account",
+            f"--tls-authority={_AUTHORITY_PATH}",
+            f"--tls-account={_ACCOUNT_PATH}",
             f"--tls-token-volume={TOKEN_PATH}",
             *settings.args,
             *options,
         ],
         "env": [*env, *settings.env],
-        "ports": [{"name": "backoff-ctrl", "containerPort": probe_port, "protocol": "TCP"}],
+        "ports": [{"name": NAME, "containerPort": probe_port, "protocol": "TCP"}],
         "resources": resources,
-        "startupProbe": {
-            "httpGet": {"path": "/startupz", "port": probe_port},
-            "periodSeconds": 1,
-            "timeoutSeconds": 2,
-            "failureThreshold": 120,
-        },
-        "livenessProbe": {
-            "httpGet": {"path": "/livez", "port": probe_port},
-            "periodSeconds": 10,
-            "timeoutSeconds": 5,
-            "failureThreshold": 6,
-        },
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
-            "allowPrivilegeEscalation": False,
-            "privileged": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "startupProbe": _probe("/startupz", probe_port, every=1, tries=120),
+        "livenessProbe": _probe("/livez", probe_port, every=10, tries=6),
+        "securityContext": copy.deepcopy(_RESTRICTED),
         "volumeMounts": [
-            {"name": AUTHORITY_VOLUME, "mountPath": "/var/run/backoff-ctrl/authority"},
-            {"name": ACCOUNT_VOLUME, "mountPath": "/var/run/backoff-ctrl/account"},
+            {"name": AUTHORITY_VOLUME, "mountPath": _AUTHORITY_PATH},
+            {"name": ACCOUNT_VOLUME, "mountPath": _ACCOUNT_PATH},
             {"name": token_volume, "mountPath": ACCOUNT_PATH, "readOnly": True},
         ],
+    }
+
+
+def _probe(path: str, port: int, *, every: int, tries: int) -> JSON:
+    """Return a probe of the sidecar; ``every`` in seconds."""
+    return {
+        "httpGet": {"path": path, "port": port},
+        "periodSeconds": every,
+        "timeoutSeconds": 5,
+        "failureThreshold": tries,
     }

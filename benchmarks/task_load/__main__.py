@@ -29,7 +29,7 @@ WITHIN = 1800.0
 
 
 def main() -> int:
-    """Run all of it."""
+    """Run the workload, then the tasks in flight, and print both."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, default=400, help="tasks of the trace; 0: leave that out")
     parser.add_argument("--kills", type=int, default=5, help="SIGKILLs of the manager in the second run")

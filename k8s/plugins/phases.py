@@ -141,7 +141,7 @@ def initializing(reason: str) -> PhaseInfo:
 
 
 def running(reason: str = "", *, version: int = 0, logs: tuple[TaskLog, ...] = ()) -> PhaseInfo:
-    """It computes."""
+    """Its containers run: what was asked for is being computed."""
     return PhaseInfo(Phase.RUNNING, version, reason, logs=logs)
 
 

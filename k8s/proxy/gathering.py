@@ -20,7 +20,7 @@ class Outbox:
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        """Nothing waits."""
+        """Begin with nothing that waits to be sent."""
         self._waiting: deque[Gathering] = deque()
 
     def add(self, one: Gathering) -> None:
@@ -93,7 +93,7 @@ class Gathering:
         self._transport.close()
 
     def abort(self) -> None:
-        """End at once."""
+        """End at once; what waits is not sent."""
         self._pieces = []
         self._transport.abort()
 

@@ -174,7 +174,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
                 if not incoming.pending:
                     break
         except ssl.SSLWantReadError:
-            pass  # the beginning of a record
+            pass  # no error: the rest of a record comes with the next bytes
         except ssl.SSLError as error:
             self._break(error)
             return
@@ -226,7 +226,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._socket.write_eof()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close at once; what waits is not sent."""
         self._open = False
         self._socket.abort()
 
@@ -247,7 +247,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._socket.pause_reading()
 
     def resume_reading(self) -> None:
-        """Go on."""
+        """Take in what comes again."""
         if self._open:
             self._paused = False
             self._socket.resume_reading()

@@ -96,7 +96,7 @@ class TaskTold:
 
 @dataclass
 class TaskDocument(TaskItem):
-    """One task whole."""
+    """A task with its spec, status and history."""
 
     as_of: str = ""
     spec: dict[str, Any] = field(default_factory=dict)

@@ -39,14 +39,14 @@ class Silent:
     """Shows nothing: for ``--json``."""
 
     def changed(self, item: TaskItem) -> None:
-        """Nothing."""
+        """Show nothing: the document at the end says it all."""
 
     def say(self, line: str) -> None:
         """Say it where it is not in the way."""
         click.echo(line, err=True)
 
     def close(self) -> None:
-        """Nothing."""
+        """Leave nothing behind: nothing was shown."""
 
 
 class Lines:
@@ -69,7 +69,7 @@ class Lines:
         click.echo("  ".join(cell for cell in cells if cell))
 
     def say(self, line: str) -> None:
-        """Print it."""
+        """Print the line among the others."""
         click.echo(line)
 
     def close(self) -> None:

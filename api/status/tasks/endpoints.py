@@ -63,7 +63,7 @@ class TaskEndpoints:
         return answer(request, {"as_of": shown(self._clock()), "items": items, "next": following})
 
     async def show(self, request: Request) -> Response:
-        """One task whole."""
+        """Return a task with its spec, status and history."""
         asked_of(request)
         namespace, name = _named(request)
         await self._permit(request, namespace, HOLDERS)

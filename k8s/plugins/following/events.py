@@ -70,7 +70,7 @@ class EventBook:
             self._events[uid] = self._unclaimed.pop(uid, {})
 
     def release(self, uid: str) -> None:
-        """Forget them."""
+        """Forget the events of this object."""
         self._keys.pop(uid, None)
         self._events.pop(uid, None)
 

@@ -99,7 +99,7 @@ class KindWatch:
             cache.note(resource)
 
     async def aclose(self) -> None:
-        """End the watch."""
+        """End the watch, and wait until it has ended."""
         tasks = [task for _, task in self._caches.values()]
         for task in tasks:
             task.cancel()

@@ -20,7 +20,7 @@ class Figures(Unheeding):
     """An observer that heeds nothing, and is asked for samples by whoever exposes the ledger's metrics."""
 
     def __init__(self, counts: ManagerCounts, monitor: Monitor, watches: Watches, launcher: Launcher) -> None:
-        """Show these."""
+        """Read the samples from the parts of one manager."""
         self._counts = counts
         self._monitor = monitor
         self._watches = watches

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any, Final
@@ -27,15 +28,13 @@ def text(value: object) -> str:
 
 def moment(value: object) -> datetime | None:
     """Return a time in UTC, of RFC 3339 text or of what YAML made of it; None if it is none."""
-    try:
+    with suppress(ValueError, OverflowError):  # what is no time, or beyond the calendar, is unknown
         if isinstance(value, str):
             value = datetime.fromisoformat(value)
         elif isinstance(value, date) and not isinstance(value, datetime):
             value = datetime(value.year, value.month, value.day, tzinfo=UTC)
         if isinstance(value, datetime):
             return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError):
-        pass
     return None
 
 

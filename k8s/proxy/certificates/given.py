@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from typing import TYPE_CHECKING, Final
 
+from .contexts import listener_context
 from .files import CertificatesError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class GivenCertificate:
         """Read both, as PEM. Raises ``CertificatesError``."""
         self._files = certificate, key
         self._read: tuple[bytes, bytes] | None = None
-        self.context = _context()
+        self.context = listener_context()
         self.renew()
 
     def renew(self) -> None:
@@ -38,7 +38,8 @@ class GivenCertificate:
             found = certificate.read_bytes(), key.read_bytes()
             if found == self._read:
                 return
-            _context().load_cert_chain(certificate, key, password="")  # half replaced, it must not reach the listener
+            trial = listener_context()  # half replaced files must not reach the listener
+            trial.load_cert_chain(certificate, key, password="")
             self.context.load_cert_chain(certificate, key, password="")
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             why = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
@@ -60,10 +61,3 @@ class GivenCertificate:
                 said = str(error)
             else:
                 said = ""
-
-
-def _context() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    return context

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from .contexts import listener_context
 from .files import PRIVATE, PUBLIC, CertificatesError, check_owner, link, make_folder, only_one, read, sweep, write
 
 try:
@@ -60,10 +60,7 @@ class Serving:
         _check(files)
         self._files, self._life = files, life
         self._names = tuple(dict.fromkeys((*NAMES, *files.names)))
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self.context.options |= ssl.OP_NO_RENEGOTIATION  # a write never waits for a read
-        self.context.set_alpn_protocols(["http/1.1"])
+        self.context = listener_context()
         now = now or _clock()
         make_folder(files.authority, 0o700)
         check_owner(files.authority)

@@ -1,0 +1,86 @@
+"""The webhook's server where its cluster, its files or our own code fail: it serves on, and says why not."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from backoff_ctrl.api.injection.keeping import Place
+from backoff_ctrl.api.injection.server import InjectionSettings, Webhook, _again
+from backoff_ctrl.k8s.cluster.finding import find_place
+from backoff_ctrl.k8s.cluster.session import ClusterSession
+from backoff_ctrl.k8s.proxy.certificates.contexts import listener_context
+from backoff_ctrl.k8s.proxy.certificates.files import CertificatesError
+from backoff_ctrl.k8s.proxy.certificates.given import GivenCertificate
+from backoff_ctrl.k8s.proxy.certificates.issuing import new_authority
+from tests.scripted_server import scripted_server
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KEPT = InjectionSettings(("127.0.0.1", 0), place=Place("gates", "hook", "hook", "hook"))
+NOW = datetime.now(UTC)
+
+
+def pem() -> bytes:
+    """Return a key with its certificate."""
+    return new_authority(NOW).issue(["localhost"], NOW, timedelta(days=1)).pem
+
+
+@pytest.mark.parametrize("answer", [{}, {"metadata": None}, {"data": [], "webhooks": [{}], "spec": "x"}])
+async def test_answers_that_make_no_sense_are_said_and_tried_again(
+    answer: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever stands before the API server."""
+    with scripted_server(lambda _: (200, answer)) as script:
+        async with ClusterSession(find_place(script.url, None, None, None).configuration) as session:
+            webhook = Webhook(KEPT, session)
+            await webhook.look()
+            await webhook.look()
+            await webhook.learn_version()
+    assert webhook.why_not
+    assert caplog.text.count("the webhook's certificates") == 1  # the same is said once
+
+
+async def test_a_step_that_fails_does_not_end_those_to_come() -> None:
+    """Else certificates would not be renewed any more, and nobody would hear of it."""
+    times = 0
+    third = asyncio.Event()
+
+    async def step() -> None:
+        nonlocal times
+        times += 1
+        if times == 3:
+            third.set()
+        raise ZeroDivisionError
+
+    task = asyncio.create_task(_again(step, 0))
+    await asyncio.wait_for(third.wait(), 10)
+    task.cancel()
+
+
+async def test_files_of_others_are_read_again_and_a_half_written_one_reaches_nobody(tmp_path: Path) -> None:
+    """The certificate before it serves on."""
+    file = tmp_path / "tls.pem"
+    file.write_bytes(pem())
+    async with ClusterSession(find_place("http://127.0.0.1:1", None, None, None).configuration) as session:
+        webhook = Webhook(InjectionSettings(("127.0.0.1", 0), files=(file, file)), session)
+        await webhook.look()
+        assert webhook.why_not == ""
+        file.write_bytes(pem()[:300])
+        await webhook.look()
+        assert webhook.why_not == ""
+        with pytest.raises(CertificatesError, match="both must be PEM"):
+            Webhook(InjectionSettings(("127.0.0.1", 0), files=(file, file)), session)
+
+
+def test_nobody_may_renegotiate_whoever_issued_the_certificate(tmp_path: Path) -> None:
+    """A write of the sidecar never waits for a read: what drives TLS there relies on it."""
+    (tmp_path / "tls.pem").write_bytes(pem())
+    given = GivenCertificate(tmp_path / "tls.pem", tmp_path / "tls.pem")
+    for context in (given.context, listener_context()):
+        assert context.options & ssl.OP_NO_RENEGOTIATION
