@@ -285,9 +285,8 @@ class Admission:
 
     def _set_alarm(self, now: float) -> None:
         """Ask to be woken when the passing of time next changes something."""
-        patience = self.policy.answered_hold if self.line.rows else UNHURRIED
         knowledge = self.knowledge
-        held_until = knowledge.next_end(patience, self.policy.ticket_max)
+        held_until = knowledge.next_end(self.policy, 0.0 if self.line.rows else UNHURRIED)
         at = min(self.settling.next_at(), held_until, knowledge.living.look_at)
         if self.line.order:
             too_long = self.line.oldest + self.policy.wait_max

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from .ceilings import Ceiling, Charges
     from .living import Life
 
-Answered: TypeAlias = "tuple[float, Charges, Life | None]"  # when its 201 came, what it holds, and its life
+Answered: TypeAlias = "tuple[float, Charges, Life | None, float]"
+"""When its 201 came, what it holds, its life, and how many times as long as others it lasts."""
 
 
 class Holds:
@@ -33,9 +34,12 @@ class Holds:
         self.answered: deque[Answered] = deque()
         self._recent: deque[Answered] = deque()
 
-    def add(self, charges: Charges, now: float, life: Life | None = None) -> bool:
-        """Hold the charges of a create that was answered 201 at ``now``; say whether any hold ended."""
-        self.answered.append((now, charges, life))
+    def add(self, charges: Charges, now: float, life: Life | None = None, times: float = 1) -> bool:
+        """Hold the charges of a create that was answered 201 at ``now``; say whether any hold ended.
+
+        It ends by time alone ``times`` as late as others.
+        """
+        self.answered.append((now, charges, life, times))
         return self.confirm()
 
     def confirm(self) -> bool:
@@ -59,19 +63,24 @@ class Holds:
         return ended
 
     def end_old(self, now: float, lasting: float) -> bool:
-        """End the holds answered ``lasting`` seconds ago: ``used`` contains them by now. Say whether any ended."""
+        """End holds by time: ``used`` contains what was answered ``lasting`` seconds ago. Say whether any ended."""
         answered = self.answered
         ended = False
-        while answered and answered[0][0] + lasting <= now:  # the very sum that the alarm is set to
+        while answered and self.oldest_ends(lasting) <= now:
             for ceiling, amount in answered[0][1]:
                 ceiling.release(amount)
             self._end()
             ended = True
         return ended
 
+    def oldest_ends(self, lasting: float) -> float:
+        """Return when the oldest hold, which there is, ends by time. Those behind it end no earlier."""
+        at, _, _, times = self.answered[0]
+        return at + times * lasting
+
     def _end(self) -> None:
         """Move the oldest hold to those that ended recently; from now on its life is counted instead."""
-        at, charges, life = ended = self.answered.popleft()
+        at, charges, life, _ = ended = self.answered.popleft()
         if life is not None:
             life.count(charges)
         recent = self._recent
@@ -84,7 +93,7 @@ class Holds:
 
         Creates whose life is known are left out: nobody doubts those.
         """
-        for at, charges, life in reversed(self._recent):
+        for at, charges, life, _ in reversed(self._recent):
             if at <= since:
                 return
             if life is not None and life.known:
@@ -100,7 +109,7 @@ class Holds:
 
     def use_old(self, now: float, lasting: float) -> None:
         """Without a watch, count holds answered ``lasting`` seconds ago as used: nothing else will end them."""
-        while self.answered and self.answered[0][0] + lasting <= now:  # the very sum that the alarm is set to
+        while self.answered and self.answered[0][0] + lasting <= now:
             self._use_oldest()
 
     def _use_oldest(self) -> None:

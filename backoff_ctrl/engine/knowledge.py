@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .tickets import Ticket
 
 BESIDE_GANGS: Final = 10
-"""How many times as long an answered hold lasts while a gang lacks members."""
+"""How many times as long as others a hold lasts that was answered while a gang lacked members, and as its member."""
 
 
 class Knowledge:
@@ -151,7 +151,7 @@ class Knowledge:
             for ceiling, amount in ticket.shape.meets:
                 ceiling.reserve(amount)
         for quota in self.quotas.values():
-            for _, charges, _ in quota.holds.answered:
+            for _, charges, _, _ in quota.holds.answered:
                 for ceiling, amount in charges:
                     ceiling.reserve(amount)
         for gang in self.gangs:
@@ -164,13 +164,16 @@ class Knowledge:
     def answered(self, shape: Shape, stored: str, now: float) -> bool:
         """Turn the hold of a created ticket into an answered one, or into ``used`` where no watch will show its charge.
 
-        Say whether any answered hold ended.
+        Say whether any answered hold ended. While a gang lacks members a hold lasts longer: one that ends before its
+        charge was read would cost the gang its room. This is so for its members, too, up to the last: their charges
+        are often told before they are, and then confirm no hold.
         """
         handed = False
+        times = BESIDE_GANGS if self.gangs else 1
         life = self.living.begin(stored, now) if self.observing else None
         for quota, charges in shape.quotas:
             if quota.observed:
-                handed = quota.holds.add(charges, now, life) or handed
+                handed = quota.holds.add(charges, now, life, times) or handed
             else:
                 for ceiling, amount in charges:
                     ceiling.held -= amount  # the room stays taken: it is used now
@@ -345,33 +348,32 @@ class Knowledge:
     def end_holds(self, now: float, policy: Policy) -> bool:
         """While the watch is healthy, end the holds answered ``answered_hold`` ago; say whether any ended.
 
-        Without a watch they last until a newer fact, but at most for ``ticket_max``: then they count as used. While a
-        gang lacks members they last longer: a hold that ends before its charge was read would cost it their room.
+        Without a watch they last until a newer fact, but at most for ``ticket_max``: then they count as used.
         """
         ended = False
-        lasting = self._lasting(policy.answered_hold)
         for quota in self.quotas.values():
             if not quota.holds.answered:
                 continue
             if self.observing:
-                ended = quota.holds.end_old(now, lasting) or ended
+                ended = quota.holds.end_old(now, policy.answered_hold) or ended
             else:
                 quota.holds.use_old(now, policy.ticket_max)
         return ended
 
-    def next_end(self, answered_hold: float, ticket_max: float) -> float:
-        """Return when the next hold ends by time alone; infinity if there is none."""
+    def next_end(self, policy: Policy, delay: float) -> float:
+        """Return when the next hold ends by time alone; infinity if there is none.
+
+        ``delay``: an answered one may be ended this long after its 201, if that is later: nobody waits for it.
+        """
         at = FOREVER
         if self.outstanding:
-            at = next(iter(self.outstanding)).sent + ticket_max
-        lasting = self._lasting(answered_hold) if self.observing else ticket_max
+            at = next(iter(self.outstanding)).sent + policy.ticket_max
         for quota in self.quotas.values():
             if quota.holds.answered:
-                at = min(at, quota.holds.answered[0][0] + lasting)
+                oldest = quota.holds.answered[0][0]
+                ends = quota.holds.oldest_ends(policy.answered_hold) if self.observing else oldest + policy.ticket_max
+                at = min(at, max(ends, oldest + delay))
         return at
-
-    def _lasting(self, answered_hold: float) -> float:
-        return answered_hold * BESIDE_GANGS if self.gangs else answered_hold
 
     def forget_shapes(self, limit: float, waiting: Collection[Shape]) -> None:
         """Drop the shapes not used since ``limit`` of which no create is ``waiting`` or outstanding."""
