@@ -176,8 +176,12 @@ class Launch:
         await asyncio.wait({self._task}, timeout=SERVER_LIMIT)
 
     def adopt(self, resource: JSON) -> None:
-        """Take an object of its key that a watch has shown, instead of waiting to create it."""
-        if self.over or (self._driver is not None and self._driver.machine.state is CreateState.SENDING):
+        """Take an object of its key that a watch has shown, instead of waiting to create it.
+
+        Not the one that it is just creating: its own answer keeps what is reserved for the pods of that object.
+        """
+        driver = self._driver
+        if self.over or (driver is not None and (driver.machine.state is CreateState.SENDING or _is_stored(driver))):
             return
         self.made = resource
         self._stopped = True
@@ -341,6 +345,10 @@ class Launch:
         elif found is not None and not is_going(found):
             self.failure = taken(self.asked.label)
         self._wake()
+
+
+def _is_stored(driver: LoopDriver) -> bool:
+    return driver.answer is not None and driver.answer.ok
 
 
 def _waited_too_long(error: WaitedTooLong) -> PhaseInfo:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
+from kubernetes import client
+
+from backoff_ctrl.k8s.charges.parts import parts_of
+from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
+from backoff_ctrl.k8s.plugins.manager.launch import Asked, Launch
+from backoff_ctrl.k8s.plugins.manager.objects import CreateTransport, Objects
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase
 from tests.tasks.bench import Bench
-from tests.tasks.small_plugins import task
+from tests.tasks.small_plugins import JOB, task
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from backoff_ctrl.k8s.answers.answer import Answer
     from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
     from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
@@ -88,6 +96,37 @@ def _reserved(bench: Bench) -> bool:
     """Whether the manager's ledger has a gang, and knows the quota."""
     known = bench.manager.gate.ledger.snapshot().namespaces.get("team")
     return known is not None and bool(known.gangs) and "cpus" in known.quotas
+
+
+class _SlowerThanTheWatch(CreateTransport):
+    """A create whose object a watch shows in the moment in which its answer comes."""
+
+    launch: Launch
+
+    async def send(self, body: JSON) -> Answer:
+        """Send; the watch is told before the create's own task goes on."""
+        answer = await super().send(body)
+        asyncio.get_running_loop().call_soon(self.launch.adopt, answer.json() or {})
+        return answer
+
+
+async def test_a_create_that_was_just_answered_is_not_taken_for_an_earlier_one(
+    bench: Bench, sandbox: BackgroundSandbox
+) -> None:
+    """Else what is reserved for its pods would be given back before they are there."""
+    sandbox.create_quota("team", "cpus", {"requests.cpu": "4"})
+    manifest = {**job("one", 3).spec["template"], "metadata": {"name": "one-0", "namespace": "team"}}
+    parts = parts_of(manifest, resource=JOB.resource)
+    asked = Asked(("uid-one", 0), manifest, JOB.resource, sandbox.url, "team", parts=parts)
+    async with ClusterSession(client.Configuration(host=sandbox.url)) as session:
+        transport = _SlowerThanTheWatch(Objects(session), JOB, "team")
+        ended = asyncio.Event()
+        transport.launch = launch = Launch(asked, bench.manager.gate, transport, ended.set)
+        while not launch.over:
+            await ended.wait()
+            ended.clear()
+        assert launch.created
+        assert _reserved(bench)
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["with its state", "with its state lost"])
