@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.k8s.watching.reading import Kind
 
-from .sidecar import NAME
+from .sidecar import sidecar_in
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.watching.source import ClusterSource
@@ -82,18 +82,13 @@ async def pods_without_sidecar(source: ClusterSource) -> Counter[str]:
     found: Counter[str] = Counter()
     async for page in source.pages(LABELLED, None):
         for pod in page.get("items") or ():
-            if _lives(pod) and not any(each.get("name") == NAME for each in _all_containers(pod)):
+            if _lives(pod) and sidecar_in(pod["spec"]) is None:
                 found[pod["metadata"]["namespace"]] += 1
     return found
 
 
 def _lives(pod: JSON) -> bool:
     return pod.get("status", {}).get("phase") not in _ENDED and "deletionTimestamp" not in pod["metadata"]
-
-
-def _all_containers(pod: JSON) -> list[JSON]:
-    spec = pod["spec"]
-    return [*(spec.get("initContainers") or ()), *spec["containers"]]
 
 
 def _labels(**labels: str) -> str:

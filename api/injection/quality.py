@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .sidecar import SidecarSettings
 
 _COUNTED: Final = ("cpu", "memory")
+KNOWN: Final = (*_COUNTED, "ephemeral-storage")
+"""What a sidecar may ask for: it needs nothing else, and the server refuses pods for names that it does not know."""
 
 
 class Quality(StrEnum):
@@ -37,17 +39,47 @@ def quality_of(spec: Mapping[str, Any]) -> Quality:
     return Quality.GUARANTEED if all(map(_is_guaranteed, asked)) else Quality.BURSTABLE
 
 
-def sidecar_resources(quality: Quality, settings: SidecarSettings) -> dict[str, dict[str, str]]:
-    """Return what the sidecar asks for in a pod of this quality.
+def sidecar_resources(spec: Mapping[str, Any], settings: SidecarSettings) -> dict[str, dict[str, str]]:
+    """Return what the sidecar asks for in a pod of this spec.
 
     cpu and memory always: a quota of ``limits.*`` answers "must specify" otherwise. Nothing in a BestEffort pod, which
-    such a quota refuses anyway: it would fall under other quotas then. Equal amounts in a Guaranteed one.
+    such a quota refuses anyway: it would fall under other quotas then. Equal amounts in a Guaranteed one. Nothing of
+    what the pod asks for as a whole: its containers together may not ask for more than that, and share it.
     """
+    quality = quality_of(spec)
     if quality is Quality.BEST_EFFORT:
         return {}
-    limits = dict(settings.limits)
-    requests = limits if quality is Quality.GUARANTEED else {**limits, **settings.requests}
-    return {"requests": dict(requests), "limits": limits}
+    whole = {name for amounts in _parts(spec.get("resources")) for name in amounts}
+    limits = {name: amount for name, amount in settings.limits.items() if name not in whole}
+    asked = {name: amount for name, amount in settings.requests.items() if name not in whole}
+    requests = limits if quality is Quality.GUARANTEED else {**limits, **asked}
+    found = {"requests": dict(requests), "limits": limits}
+    return {part: amounts for part, amounts in found.items() if amounts}
+
+
+def wrong_amounts(requests: Mapping[str, str], limits: Mapping[str, str]) -> str:
+    """Say what is wrong with the amounts of a sidecar; empty: nothing. With wrong ones all its pods are refused."""
+    found: dict[str, dict[str, int]] = {"requests": {}, "limits": {}}
+    for part, given in (("requests", requests), ("limits", limits)):
+        for name, amount in given.items():
+            if name not in KNOWN:
+                return f"{part}: {name!r} is none of {', '.join(KNOWN)}"
+            try:
+                found[part][name] = parse_quantity(amount)
+            except QuantityError as error:
+                return f"{part}: {name}: {error}"
+            if found[part][name] < (part == "limits"):
+                return f"{part}: {name} must be {'more than 0' if part == 'limits' else '0 or more'}, not {amount}"
+    for name, amount in requests.items():
+        if found["requests"][name] > found["limits"].get(name, found["requests"][name]):
+            return f"requests: {name} {amount} is more than its limit, {limits[name]}"
+    return ""
+
+
+def _parts(resources: object) -> Iterator[Mapping[str, object]]:
+    """Yield the requests and the limits of resources."""
+    found = resources if isinstance(resources, dict) else {}
+    yield from (found[part] for part in ("requests", "limits") if isinstance(found.get(part), dict))
 
 
 def _resources(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

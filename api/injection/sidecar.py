@@ -29,6 +29,7 @@ USER: Final = 65532
 """Numeric, so that ``runAsNonRoot`` can be checked without reading the image."""
 PORT: Final = 6443
 PROBE_PORT: Final = 9096
+_LISTEN: Final = "--listen=127.0.0.1"
 _RESTRICTED: Final[JSON] = {
     "runAsNonRoot": True,
     "runAsUser": USER,
@@ -57,6 +58,24 @@ class SidecarSettings:
     env: tuple[Mapping[str, Any], ...] = ()
 
 
+def sidecar_in(spec: Mapping[str, Any]) -> JSON | None:
+    """Return the sidecar of a pod, which the webhook or a person has put there; None: it has none."""
+    for each in spec.get("initContainers") or ():
+        if each.get("name") == NAME and each.get("restartPolicy") == "Always":
+            found: JSON = each
+            return found
+    return None
+
+
+def port_of(sidecar: Mapping[str, Any]) -> int | None:
+    """Return the port where a sidecar of ours listens for creators; None: it is none of ours."""
+    for each in sidecar.get("args") or ():
+        option, _, port = str(each).rpartition(":")
+        if option == _LISTEN and port.isdecimal():
+            return int(port)
+    return None
+
+
 def volumes() -> list[JSON]:
     """Return the volumes that only the sidecar writes: its authority's key, and the creator's account directory."""
     return [
@@ -68,13 +87,15 @@ def volumes() -> list[JSON]:
 def container(
     settings: SidecarSettings,
     *,
-    token_volume: str,
+    account: JSON,
     ports: tuple[int, int],
     resources: JSON,
     env: Iterable[Mapping[str, Any]],
     options: Iterable[str],
 ) -> JSON:
-    """Return the sidecar. ``ports``: where creators and probes find it. ``env``: where it finds the API server.
+    """Return the sidecar. ``account`` mounts its service account. ``ports``: where creators and probes find it.
+
+    ``env``: where it finds the API server.
 
     Its startup probe says that it listens and its certificates are written, not that the API server answers: an API
     server that is away must not keep pods from starting. It has no readiness probe: that of a sidecar counts for the
@@ -88,7 +109,7 @@ def container(
         "restartPolicy": "Always",
         "args": [
             "proxy",
-            f"--listen=127.0.0.1:{port}",
+            f"{_LISTEN}:{port}",
             f"--probe-listen=0.0.0.0:{probe_port}",
             "--listen-first",
             f"--tls-authority={_AUTHORITY_PATH}",
@@ -106,7 +127,7 @@ def container(
         "volumeMounts": [
             {"name": AUTHORITY_VOLUME, "mountPath": _AUTHORITY_PATH},
             {"name": ACCOUNT_VOLUME, "mountPath": _ACCOUNT_PATH},
-            {"name": token_volume, "mountPath": ACCOUNT_PATH, "readOnly": True},
+            account,
         ],
     }
 
