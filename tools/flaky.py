@@ -22,16 +22,21 @@ def main() -> int:
     """Return 0 if each of the few tests that failed passes alone."""
     failed = sorted(json.loads(LAST_FAILED.read_text())) if LAST_FAILED.exists() else []
     if not failed:
-        print("no test failed: look above for what else ended the run", file=sys.stderr)
+        _say("no test failed: look above for what else ended the run")
         return 1
     if len(failed) > FEW:
-        print(f"{len(failed)} tests failed: none of them is run again", file=sys.stderr)
+        _say(f"{len(failed)} tests failed: none of them is run again")
         return 1
-    print(f"\nrun again, alone: {', '.join(failed)}", file=sys.stderr, flush=True)
+    _say("run again, alone:", *failed)
     result = pytest.main(["-n", "0", "-p", "no:cacheprovider", *failed])
     if result == pytest.ExitCode.OK:
-        print("FLAKY, passed alone; please find out why they failed:", *failed, sep="\n  ", file=sys.stderr)
+        _say("FLAKY, passed alone; please find out why they failed:", *failed)
     return int(result)
+
+
+def _say(*lines: str) -> None:
+    sys.stderr.write("\n  ".join(lines) + "\n")
+    sys.stderr.flush()
 
 
 if __name__ == "__main__":
