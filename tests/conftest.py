@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -72,3 +73,13 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
         return (yield)
     finally:
         gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def _a_ledger_per_server() -> Generator[None]:
+    """Forget the ledgers that the process shared: the port of an ended sandbox comes again, with another cluster."""
+    yield
+    process = sys.modules.get("backoff_ctrl.k8s.sharing.process")
+    if process is not None:
+        for server in [server for server, shared in process._SHARED.items() if not shared.users]:
+            del process._SHARED[server]
