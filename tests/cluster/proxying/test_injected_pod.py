@@ -62,22 +62,21 @@ async def test_an_injected_pod_gates_its_creator_which_nobody_changed(
 ) -> None:
     """Its in-cluster configuration leads to the sidecar: the address, whom to trust, and its own token.
 
-    One pod fits, two wait, and are created once the quota has room; none is refused to its creator. One creator after
-    the other: the port of the sidecar is the pod's own, and here the machine's.
+    One pod fits, two wait, and are created once the quota has room; none is refused to its creator.
     """
     async with Api(kubernetes, "admin") as api:
         base = f"/api/v1/namespaces/{real_namespace}"
         quota = await api.post(f"{base}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}})
         assert quota.status == 201, quota.text
         await api.until(f"{base}/resourcequotas/q", lambda found: "used" in found.get("status", {}))
-        pod = await injected(api, real_namespace, "--hold=60", "--hold-total=60")
+        pod = await injected(api, real_namespace, "--hold=60", "--hold-total=60", taken=(6443, 9096))
         folders = await volumes(api, kubernetes, pod, tmp_path)
         sidecar, main = sidecar_and_creator(pod)
         gate = [sys.executable, "-m", "backoff_ctrl"]
         async with started(sidecar, folders, gate, kubernetes, tmp_path / "sidecar.log") as process:
             assert process.stdout is not None
             said = (await asyncio.wait_for(process.stdout.readline(), 60)).decode()
-            assert said.startswith("listening on https://127.0.0.1:6443"), (tmp_path / "sidecar.log").read_text()
+            assert said.startswith("listening on https://127.0.0.1:6444"), (tmp_path / "sidecar.log").read_text()
             go = [str(creators.path("creator")), "-namespace", real_namespace, "-count=3", "-parallel=3"]
             for first, program in ((1, [*go, "-prefix=go-"]), (4, [sys.executable, "-c", PYTHON, real_namespace])):
                 await limit(api, real_namespace, first)
@@ -108,7 +107,7 @@ async def test_certificates_that_change_under_load_lose_and_double_no_create(
         assert quota.status == 201, quota.text
         await api.until(f"{base}/resourcequotas/q", lambda found: "used" in found.get("status", {}))
         options = ("--hold=60", "--hold-total=60", "--tls-leaf-life=10")
-        pod = await injected(api, real_namespace, *options, taken=(6443, 9096))
+        pod = await injected(api, real_namespace, *options, taken=(6443, 6444, 9096, 9097))
         folders = await volumes(api, kubernetes, pod, tmp_path)
         sidecar, main = sidecar_and_creator(pod)
         ends, log = tmp_path / "ends", tmp_path / "python.log"
@@ -120,7 +119,7 @@ async def test_certificates_that_change_under_load_lose_and_double_no_create(
         ) as gate:
             assert gate.stdout is not None
             assert (await asyncio.wait_for(gate.stdout.readline(), 60)).startswith(
-                b"listening on https://127.0.0.1:6444"
+                b"listening on https://127.0.0.1:6445"
             )
             async with (
                 started(main, folders, python, kubernetes, log) as creator,
