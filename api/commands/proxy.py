@@ -106,6 +106,12 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     help="Serve /livez, /startupz, /readyz and /metrics there, nothing else; it may be the pod's address.",
 )
 @click.option(
+    "--check-rights",
+    multiple=True,
+    metavar="NAMESPACE",
+    help="Let /readyz name a right that the proxy's own account lacks to watch quotas and pods there; * is everywhere.",
+)
+@click.option(
     "--listen-first",
     is_flag=True,
     help="Listen before the API server answers, and wait for it without end: a sidecar must not keep its pod waiting.",
@@ -169,6 +175,7 @@ def command(listen: str, upstream: str | None, kubeconfig: str | None, context: 
             drain=given["drain"],
             connections=given["max_connections"],
             listen_first=given["listen_first"],
+            check_rights=given["check_rights"],
         )
         run(settings, Wiring(_holds(given), given["admin"]), click.echo)
     except (BindError, PlaceError, OptionError) as error:

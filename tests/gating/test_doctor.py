@@ -111,6 +111,14 @@ def test_json_is_one_document_even_if_no_cluster_is_there(capsys: pytest.Capture
         pytest.param(["--server", "http://[::1"], "must be a URL", id="incomplete address"),
         pytest.param(["--server", "http://127.0.0.1:99999"], "must be a URL", id="invalid port"),
         pytest.param(["--kubeconfig", "/does/not/exist"], "--kubeconfig", id="no kubeconfig"),
+        pytest.param(
+            ["--server", "http://127.0.0.1:9", "--gates-in", "a"], "--gates-in is for --for serve", id="of another mode"
+        ),
+        pytest.param(
+            ["--server", "http://127.0.0.1:9", "--for", "injection", "--keeps", "a"],
+            "belong together",
+            id="half a place",
+        ),
         pytest.param(["--server", "http://a", "--context", "b"], "give only one of them", id="two clusters"),
     ],
 )

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -14,72 +15,42 @@ import pytest
 import yaml
 
 from tests.cluster.objects import pod
-from tests.cluster.shipping.installed import account, running
-from tests.cluster.shipping.rendering import CHART, DATA, JSON, MONITORING, helm, rendered, sets
-from tests.cluster.talking import Api
+from tests.cluster.shipping.installed import Doctor, account, chart, rights_of, running
+from tests.cluster.shipping.rendering import CHART, JSON, MONITORING, rendered, sets
+from tests.cluster.talking import MERGE, Api
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from tests.cluster.control_plane.bed import Bed
     from tests.cluster.control_plane.binaries import Binaries
-    from tests.cluster.control_plane.go_programs import GoPrograms
 
-VALUES: JSON = {
-    "gateway": {"enabled": True},
-    "serve": {"enabled": True, "gatesIn": ["platform"], "tls": {"names": ["localhost"]}},
-    "monitoring": {"enabled": True},
-    "dashboards": {"enabled": True},
+ROLES = "/apis/rbac.authorization.k8s.io/v1"
+TAKEN = {
+    "inject": ("list pods", "lacks the right to list pods in all namespaces: labelled pods without a sidecar"),
+    "gateway": (
+        "watch resourcequotas",
+        "lacks the right to list resourcequotas in gates: the gate learns from rejections instead",
+    ),
+    "serve": ("list limitranges", "lacks the right to list limitranges in all namespaces: `explain` does not know"),
 }
-NAMESPACES = ("gates", "dry", "team-a", "team-b", "platform", "life")
+"""By mode: a right that it loses while it runs, and what its /readyz says of that."""
+NAMED_WHERE_THEY_LACK = {
+    f"list {kind}"
+    for kind in (
+        "persistentvolumeclaims", "services", "deployments.apps", "replicasets.apps", "statefulsets.apps", "jobs.batch",
+        "cronjobs.batch",
+    )
+}  # fmt: skip
+"""What only `holders` needs: values choose these kinds, and its answer has those that it could not read."""
 HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 pytestmark = pytest.mark.long
-
-
-def chart(bed: Bed, *words: str, values: JSON | None = None) -> str:
-    """Run helm on the bed; return what it says."""
-    folder = bed.server.folder
-    places = {name: str(folder / name) for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
-    given = ("--values=-",) if values is not None else ()
-    done = helm(*words, *given, stdin=yaml.safe_dump(values), KUBECONFIG=str(bed.server.kubeconfig("admin")), **places)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def kubectl(bed: Bed, binaries: Binaries, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run kubectl on the bed."""
     command = [str(binaries.kubectl), "--kubeconfig", str(bed.server.kubeconfig("admin")), *words]
     return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=120)
-
-
-@pytest.fixture
-async def api(bed: Bed) -> AsyncIterator[Api]:
-    """Plain HTTP to the bed."""
-    async with Api(bed.server) as made:
-        yield made
-
-
-@pytest.fixture
-async def installed(bed: Bed, api: Api, helm_program: GoPrograms) -> Api:
-    """The chart, in namespace gates, once for the module: with the kinds that others bring."""
-    if (await api.get("/api/v1/namespaces/gates")).status == 200:
-        return api
-    for name in NAMESPACES:
-        assert (await api.post("/api/v1/namespaces", {"metadata": {"name": name}})).status == 201
-    for path in sorted((DATA / "definitions").iterdir()):
-        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        made = await api.post(definitions, json.loads(path.read_text()))
-        assert made.status == 201, made.text
-        await api.until(f"{definitions}/{path.stem}", _established)
-    said = chart(bed, "install", "backoff-ctrl", str(CHART), "--namespace=gates", values=VALUES)
-    assert "STATUS: deployed" in said
-    return api
-
-
-def _established(definition: JSON) -> bool:
-    conditions = definition.get("status", {}).get("conditions") or ()
-    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 
 async def test_the_server_takes_every_manifest(bed: Bed, installed: Api, binaries: Binaries) -> None:
@@ -179,6 +150,56 @@ async def test_serve_observes_explains_and_asks_who_may_see(installed: Api, tmp_
         assert "backoff_ctrl_ceiling_used{" in (await mode.ask("--listen", "/metrics", token=viewer))[1]
         assert (await mode.ask("--listen", f"/v1/ceilings?{where}", token=nobody))[0] == 403
         assert (await mode.ask("--listen", f"/v1/ceilings?{where}", token="unknown"))[0] == 401
+
+
+@pytest.mark.parametrize("mode", ["inject", "gateway", "serve"])
+async def test_a_missing_right_is_named_by_doctor_and_readyz(
+    bed: Bed, installed: Api, tmp_path: Path, mode: str
+) -> None:
+    """By the command that NOTES has: nothing is missing, then one right while it runs, then all of the mode's rules."""
+    notes = chart(bed, "get", "notes", "backoff-ctrl", "--namespace=gates")
+    (words,) = re.findall(rf"kubectl -n gates exec deployment/backoff-ctrl-{mode} -- backoff-ctrl (doctor .*)", notes)
+    asks = await account(installed, "gates", f"backoff-ctrl-{mode}")
+    assert await asks.doctor(words, tmp_path) == Doctor(0, [])
+    roles = [f"{ROLES}/clusterroles/backoff-ctrl-{mode}-gates"]
+    roles += [f"{ROLES}/namespaces/gates/roles/backoff-ctrl-inject"] if mode == "inject" else []
+    rules = {role: (await installed.get(role)).json["rules"] for role in roles}
+    lost, named = TAKEN[mode]
+    kept = [rule for rule in rules[roles[0]] if rule["resources"] != [lost.partition(" ")[2]]]
+    assert len(kept) == len(rules[roles[0]]) - 1
+    await _ruled(installed, roles[0], kept)
+    await asks.until_lost(lost)
+    async with running(installed, "gates", mode, tmp_path) as process:
+        flag = "--listen" if mode == "serve" else "--probe-listen"
+        await process.until(flag, "/readyz", lambda status, text: status == 200 and f"ok\n{named}" in text)
+    for role in roles:
+        await _ruled(installed, role, [])
+    wanted = {right for found in rules.values() for right in rights_of(found)}
+    for right in wanted:
+        await asks.until_lost(right)
+    said = await asks.doctor(words, tmp_path)
+    for role in roles:
+        await _ruled(installed, role, rules[role])
+    assert (said.code, set(said.missing)) == (1, wanted - NAMED_WHERE_THEY_LACK)
+
+
+async def test_a_webhook_without_its_secret_says_so_instead_of_being_ready(installed: Api, tmp_path: Path) -> None:
+    """The API server's own sentence, and which right is missing."""
+    own = f"{ROLES}/namespaces/gates/roles/backoff-ctrl-inject"
+    before = (await installed.get(own)).json["rules"]
+    await _ruled(installed, own, [])
+    await (await account(installed, "gates", "backoff-ctrl-inject")).until_lost("get secrets/backoff-ctrl-inject")
+    async with running(installed, "gates", "inject", tmp_path) as mode:
+        status, text = await mode.ask("--probe-listen", "/readyz")
+    await _ruled(installed, own, before)
+    assert (status, "cannot get resource" in text) == (503, True)
+    assert "lacks the right to get secrets/backoff-ctrl-inject in gates" in text
+
+
+async def _ruled(api: Api, role: str, rules: list[JSON]) -> None:
+    """Give a role these rules."""
+    answer = await api.patch(role, {"rules": rules}, MERGE)
+    assert answer.status == 200, answer.text
 
 
 POD, QUOTA = {"metadata": {"name": "x"}}, {"metadata": {"name": "x"}, "spec": {"hard": {"pods": "1"}}}
