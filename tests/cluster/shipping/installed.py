@@ -12,7 +12,7 @@ import signal
 import socket
 import ssl
 import sys
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from tests.cluster.shipping.rendering import JSON, helm
 from tests.cluster.talking import PATIENCE, Api, Reply
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
     from tests.cluster.control_plane.bed import Bed
@@ -42,6 +42,8 @@ _FLAGS = {
     "gateway": ("--listen", "--probe-listen"),
     "serve": ("--listen",),
 }
+_OF_CHART = {"labelSelector": "app.kubernetes.io/name=backoff-ctrl,app.kubernetes.io/instance=backoff-ctrl"}
+_COMPONENTS = {"inject": "injection"}
 _PORT = re.compile(r"0\.0\.0\.0:\d+")
 
 
@@ -70,8 +72,8 @@ class Account:
         async with Api(made, self.name) as api:
             return await api.call(method, path, body, content_type=content_type)
 
-    async def until_lost(self, right: str) -> None:
-        """Wait until the API server refuses a right, such as ``list pods``: it hears of changed roles later."""
+    async def until(self, right: str, *, allowed: bool) -> None:
+        """Wait until the API server gives a right, such as ``list pods``, or not: it hears of changed roles later."""
         verb, _, rest = right.partition(" ")
         kind, _, name = rest.partition("/")
         resource, _, group = kind.partition(".")
@@ -80,7 +82,7 @@ class Account:
         body = {"kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": attributes}}
         async with asyncio.timeout(PATIENCE):
             path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-            while (await self.ask("POST", path, body)).json["status"]["allowed"]:
+            while (await self.ask("POST", path, body)).json["status"]["allowed"] is not allowed:
                 pass
 
     async def doctor(self, words: str, folder: Path) -> Doctor:
@@ -160,6 +162,42 @@ def rights_of(rules: list[JSON]) -> set[str]:
         for verb in rule["verbs"]
         for name in rule.get("resourceNames", [""])
     }
+
+
+async def granted(api: Api, mode: str) -> set[str]:
+    """Return the rights that the installed chart gives a mode, by all its roles."""
+    listed = [
+        each
+        for kind in ("roles", "clusterroles")
+        for each in (await api.get(f"/apis/rbac.authorization.k8s.io/v1/{kind}", params=_OF_CHART)).json["items"]
+        if each["metadata"]["labels"]["app.kubernetes.io/component"] == _COMPONENTS.get(mode, mode)
+    ]
+    assert listed
+    return {right for each in listed for right in rights_of(each["rules"])}
+
+
+@contextmanager
+def audited(bed: Bed, mode: str) -> Iterator[set[str]]:
+    """Yield what will be the rights that a mode's account used meanwhile; nothing that it asked for was refused.
+
+    What any account may do, to ask about its own rights, does not count.
+    """
+    log = bed.server.folder / "logs" / "kube-apiserver.log"
+    begin = log.stat().st_size
+    used: set[str] = set()
+    yield used
+    with log.open("rb") as lines:
+        lines.seek(begin)
+        events = [json.loads(line) for line in lines if line.startswith(b'{"kind":"Event"')]
+    mine = [each for each in events if each["user"]["username"].endswith(f":backoff-ctrl-{mode}")]
+    assert mine
+    assert [each["requestURI"] for each in mine if each["responseStatus"]["code"] in (401, 403)] == []
+    for each in mine:
+        asked = each.get("objectRef", {"resource": "selfsubjectaccessreviews"})
+        if asked["resource"] != "selfsubjectaccessreviews":
+            group = f".{asked['apiGroup']}" if asked.get("apiGroup") else ""
+            name = f"/{asked['name']}" if asked.get("name") and mode == "inject" else ""
+            used.add(f"{each['verb']} {asked['resource']}{group}{name}")
 
 
 async def account(api: Api, namespace: str, name: str) -> Account:
