@@ -50,12 +50,9 @@ class Terminal:
         """Put both programs on the PATH."""
         for name, program in (("kubectl", kubectl), ("helm", helm)):
             (folder / name).symlink_to(program)
+        account = str(bed.server.kubeconfig("admin"))
         homes = {name: str(folder / name) for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
-        self._variables = {
-            "PATH": f"{folder}:/usr/bin:/bin",
-            "KUBECONFIG": str(bed.server.kubeconfig("admin")),
-            **homes,
-        }
+        self._variables = {"PATH": f"{folder}:/usr/bin:/bin", "HOME": str(folder), "KUBECONFIG": account, **homes}
 
     async def typed(self, command: str) -> str:
         """Return what a command says; it must succeed."""
