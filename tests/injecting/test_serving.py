@@ -56,7 +56,12 @@ SAYS_NO, SAYS_YES = (201, {"status": {"allowed": False}}), (201, {"status": {"al
 async def test_missing_rights_are_named_until_they_are_there(who: str, caplog: pytest.LogCaptureFixture) -> None:
     """What the API server last said of them holds while it says nothing that makes sense; each is logged once."""
     all_of_them = 7 if who == "webhook" else 4
-    nonsense: list[tuple[Any, int]] = [((500, {}), -1), ((201, []), -1), ((201, b"<html>"), -1)]
+    nonsense: list[tuple[Any, int]] = [
+        ((500, {}), -1),
+        ((201, []), -1),
+        ((201, b"<html>"), -1),
+        ((201, b"[" * 60_000), -1),
+    ]
     rounds = [(SAYS_NO, all_of_them), *nonsense, (SAYS_NO, -1), (SAYS_YES, 0)]
     with scripted_server(lambda _: rounds[0][0]) as script:
         async with ClusterSession(find_place(script.url, None, None, None).configuration) as session:
