@@ -144,6 +144,7 @@ async def test_serve_observes_explains_and_asks_who_may_see(bed: Bed, installed:
     base = "/api/v1/namespaces/team-a"
     quota = {"metadata": {"name": "q"}, "spec": {"hard": dict.fromkeys(KINDS, "1")}}
     assert (await installed.post(f"{base}/resourcequotas", quota)).status == 201
+    await installed.until(f"{base}/resourcequotas/q", lambda seen: seen.get("status", {}).get("used"))
     assert (await installed.post(f"{base}/pods", pod("holder"))).status == 201
     await _gate_runs(installed)
     viewer, everybody, nobody = (installed.server.token(user) for user in ("creator", "tester", "nobody"))
