@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from coverage import Coverage
 
 import backoff_ctrl
 
@@ -35,7 +36,7 @@ class EngineCoverage:
             for place in backoff_ctrl.__path__:
                 for module in pkgutil.iter_modules([f"{place}/engine"], "backoff_ctrl.engine."):
                     importlib.import_module(module.name)
-            self._measuring.pause()
+            self._pause()
         return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -48,4 +49,10 @@ class EngineCoverage:
         try:
             return (yield)
         finally:
-            self._measuring.pause()
+            self._pause()
+
+    def _pause(self) -> None:
+        """Stop it, and what it is stacked upon: in a process of pytest-xdist there are two, one of them unused."""
+        self._measuring.pause()
+        while running := Coverage.current():
+            running.stop()
