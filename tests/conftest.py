@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.engine.measuring import EngineCoverage
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -24,6 +26,12 @@ settings.register_profile(
 settings.register_profile("quick", parent=settings.get_profile("default"), max_examples=20)
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=5_000, derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let `--cov` measure the engine's own tests."""
+    config.pluginmanager.register(EngineCoverage())
+
 
 gc.disable()  # until all is collected: to look for garbage then costs a third as much as collecting
 

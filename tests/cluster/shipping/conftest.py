@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,24 +18,10 @@ if TYPE_CHECKING:
 
     from tests.cluster.control_plane.bed import Bed
 
-_PLUGIN: Final = ProgramsPlugin(HELM, "helm_program")
 
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what runs helm as `real`."""
-    _PLUGIN.mark(items)
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build it before the first test."""
-    _PLUGIN.build(session)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Run nothing where it can't be had."""
-    return _PLUGIN.runs_nothing(session)
+def pytest_configure(config: pytest.Config) -> None:
+    """Mark what runs helm as `real`, and build before the first test."""
+    config.pluginmanager.register(ProgramsPlugin(HELM, "helm_program"))
 
 
 @pytest.fixture(scope="session")
