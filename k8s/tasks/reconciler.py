@@ -36,6 +36,8 @@ WRITE_PAUSE: Final = 1.0
 """Seconds between two writes of one task's status, where neither its phase nor what it stands for has changed."""
 ERROR_BASE: Final = 0.5
 ERROR_CAP: Final = 60.0
+ERRORS_MAX: Final = 8
+"""Errors in a row, over a minute and a half, that end an attempt."""
 STORE_PAUSE: Final = 1.0
 """Seconds until a status is written again that the store could not take: its disk may be full."""
 
@@ -162,18 +164,21 @@ class Reconciler:
         task = self._tasks.get(uid)
         if task is None:
             return
-        begun = time.perf_counter()
         try:
-            step = await self._stepper.step(task, await self._found(task))
+            await self._keep(task, await self._step(task))
         except (BrokenStoreError, LeaseLostError):
             raise
         except Exception as error:  # noqa: BLE001 - of one task; the others go on
             await self._failed(task, error)
-            return
+        else:
+            self._errors.pop(uid, None)
+
+    async def _step(self, task: Stored) -> Step:
+        begun = time.perf_counter()
+        try:
+            return await self._stepper.step(task, await self._found(task))
         finally:
             self.counts.step(time.perf_counter() - begun)
-        self._errors.pop(uid, None)
-        await self._keep(task, step)
 
     async def _found(self, task: Stored) -> dict[str, TaskStatus | None]:
         """Return the status of each task that this one needs, where that still matters."""
@@ -192,9 +197,12 @@ class Reconciler:
         return found
 
     async def _failed(self, task: Stored, error: Exception) -> None:
-        """A step raised an error: it is due again, later and later."""
+        """A step raised an error: it is due again, later and later. After too many in a row its attempt has failed."""
         times = self._errors.get(task.uid, 0) + 1
         self._errors[task.uid] = times
+        if task.uid in self._unwritten:  # what could not be written is not kept either
+            self._unwritten.discard(task.uid)
+            self._tasks[task.uid] = task = await self._store.get(task.namespace, task.name)
         self.counts.errors += 1
         said = str(error) or repr(error)
         delay = self._rng.uniform(0.5, 1) * min(ERROR_CAP, ERROR_BASE * 2 ** min(times, 30))
@@ -204,8 +212,12 @@ class Reconciler:
         if times == 1 or task.status.phase in ENDED:  # it may pass, and how an attempt ended stays said
             self._queue.add(task.uid, delay)
             return
-        told = f"tried {times} times, and will be again: {said}"
-        await self._keep(task, Step(task.status.model_copy(update={"reason": told[:REASON_MAX]}), delay))
+        if times >= ERRORS_MAX and not task.abort and not isinstance(error, StoreError):
+            step = self._stepper.failed(task, f"tried {times} times: {said}")
+        else:
+            told = f"tried {times} times, and will be again: {said}"
+            step = Step(task.status.model_copy(update={"reason": told[:REASON_MAX]}), delay)
+        await self._keep(task, step)
 
     async def _keep(self, task: Stored, step: Step) -> None:
         """Write the status of a step, now or, if little has changed, with the next one."""

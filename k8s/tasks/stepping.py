@@ -10,13 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase
+from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, TaskError
 
 from .executing import context_of
 from .model import seconds_of
 from .needs import verdict
 from .progress import (
     DEPENDENCY_FAILED,
+    STEPS_FAILED,
     WAITED_TOO_LONG,
     delay_left,
     ended,
@@ -97,6 +98,14 @@ class Stepper:
             return await self._give_up(task)
         handled = await self._executor.handle(self._context(task), status.plugin_state)
         return self._reported(task, handled.info.phase, reported(status, handled.info, handled.state, self._clock()))
+
+    def failed(self, task: Stored, said: str) -> Step:
+        """Return the step of an attempt whose steps fail each time: it has failed, and not by its user's doing."""
+        plugin = f"plugin {task.status.plugin}: " if task.status.plugin else ""
+        error = TaskError(STEPS_FAILED, f"{plugin}{said}", ErrorKind.SYSTEM)
+        now = self._clock()
+        status = moved(task.status, Phase.RETRYABLE_FAILURE, error.message, now, error, wait=None, cleaned=False)
+        return Step(judged(status, task.spec.get("retries", {}), now, self._rng), 0)
 
     async def _after(self, task: Stored) -> Step:
         """An attempt has ended: let its object go, then begin the next attempt when it is due."""

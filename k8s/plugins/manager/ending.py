@@ -76,7 +76,7 @@ class Ender:
         if resource is None:
             return
         await self._remove_finalizer(task.config, plugin, resource)
-        properties = plugin.properties()
+        properties = plugin.properties_at_the_end()
         wanted = task.config.delete_resource_on_finalize and not properties.disable_delete_resource_on_finalize
         left_behind = known.phase.is_failure and known.cleanup
         if (wanted or left_behind or not known.over) and not is_going(resource):
@@ -101,7 +101,7 @@ class Ender:
     def _name(task: TaskContext, plugin: PluginCalls, known: State) -> str:
         if known.made is not None:
             return known.made.name
-        return object_name(task.metadata.generated_name, plugin.properties().generated_name_max_length)
+        return object_name(task.metadata.generated_name, plugin.properties_at_the_end().generated_name_max_length)
 
     @staticmethod
     def _is_ours(task: TaskContext, known: State, resource: JSON) -> bool:

@@ -6,7 +6,6 @@ A step is quick: a create that waits for room goes on in the background, and ``w
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
@@ -27,7 +26,7 @@ from .ending import Ender
 from .figures import Figures
 from .handled import Handled
 from .launching import Launcher
-from .metadata import is_label_value
+from .metadata import is_label_value, key_of_task
 from .objects import ClusterError, Objects
 from .outcomes import CORRUPTED_STATE, NO_PLUGIN, NOT_BUILT, PLUGIN_FAILED, system_failure
 from .plugin_calls import PluginBugError, PluginCalls
@@ -115,7 +114,7 @@ class PluginManager:
         figures = Figures(self.counts, self.monitor, self.watches, self.launcher)
         share.ledger.others = (*share.ledger.others, figures)
         self._stack.callback(_unshow, share.ledger, figures)
-        self._checker = Checker(self.launcher, self._now, *given)
+        self._checker = Checker(self.launcher, self._now, *given, self._wake)
         self._ender = Ender(self.launcher, *given)
         self._templates = PodTemplates(objects, self._now)
 
@@ -192,6 +191,7 @@ class PluginManager:
                 raise
             return
         await self._ender.finalize(task, plugin, known)
+        self._checker.forget(key_of_task(task.metadata))
 
     # -- its own ---------
 
@@ -203,8 +203,8 @@ class PluginManager:
                 return known, info
         try:
             return await self._checker.step(task, plugin, known)
-        except PluginBugError as error:  # the object lives, and nobody can say how it is: the next attempt replaces it
-            return known, replace(system_failure(PLUGIN_FAILED, str(error)), cleanup_on_failure=True)
+        except PluginBugError as error:
+            return self._checker.failed(key_of_task(task.metadata), known, error)
         except ClusterError as error:
             return known, known.holding(f"{error}; it is tried again")
 

@@ -102,7 +102,7 @@ class SqliteStore:
         while self._pending:
             batch, self._pending = self._pending, []
             writes = [write for write, _ in batch]
-            results: Sequence[int | BaseException]
+            results: Sequence[int | Exception]
             try:
                 results = await self.call(lambda writes=writes: self.tables.set_statuses(writes, self.holder))  # type: ignore[misc]
             except Exception as error:  # noqa: BLE001 - each writer is told

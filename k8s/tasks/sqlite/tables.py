@@ -25,7 +25,6 @@ from backoff_ctrl.k8s.tasks.store import (
     LeaseLostError,
     NeedsError,
     Stored,
-    StoreError,
     Wish,
 )
 from backoff_ctrl.k8s.tasks.times import shown
@@ -135,7 +134,7 @@ class Tables:
             rows = run(f"SELECT {_COLUMNS} FROM tasks WHERE {where} ORDER BY number LIMIT ?", given).fetchall()
         return [_stored(row) for row in rows]
 
-    def set_statuses(self, writes: Sequence[Write], holder: str | None = None) -> Sequence[int | StoreError]:
+    def set_statuses(self, writes: Sequence[Write], holder: str | None = None) -> Sequence[int | Exception]:
         """Write statuses in one transaction; return for each its new version, or why it was not written.
 
         ``holder``: who has to have the lease still. Raises ``LeaseLostError`` if another has it: nothing is written.
@@ -272,10 +271,14 @@ def _unreadable(task: str, error: ValueError) -> str:
     )
 
 
-def _write(run: Run, write: Write) -> int | StoreError:
+def _write(run: Run, write: Write) -> int | Exception:
+    try:
+        text = _status_text(write.status)
+    except ValueError as error:  # what JSON can't hold: the others are written all the same
+        return error
     done = run(
         "UPDATE tasks SET status = ?, open = ?, version = version + 1, changed = ? WHERE uid = ? AND version = ?",
-        (_status_text(write.status), write.open, _next(run), write.uid, write.version),
+        (text, write.open, _next(run), write.uid, write.version),
     )
     if done.rowcount:
         return write.version + 1
