@@ -18,6 +18,7 @@ from .progress import REASON_MAX
 from .queue import KeyedQueue
 from .stepping import ENDED, OVER, Step, Stepper
 from .store import PAGE, AbsentError, BrokenStoreError, ConflictError, LeaseLostError, StoreError
+from .sweeping import SWEPT_FOR, Sweeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -69,6 +70,7 @@ class Reconciler:
         self._errors: dict[str, int] = {}
         self._written: dict[str, float] = {}
         self._unwritten: set[str] = set()
+        self._sweeper = Sweeper()
         self.counts = Counts()
         self.trouble = ""
         """What keeps statuses from being written now; empty: nothing does."""
@@ -79,6 +81,8 @@ class Reconciler:
         task = self._tasks.get(uid)
         if task is not None and task.status.attempt == attempt:
             self._queue.add(uid)
+        elif task is None:
+            self._sweeper.wake(uid)
 
     def phases(self) -> Counter[str]:
         """Return how many unfinished tasks are in each phase."""
@@ -96,6 +100,7 @@ class Reconciler:
     async def run(self) -> None:
         """Carry out until cancelled. Raises ``BrokenStoreError`` and ``LeaseLostError``: then it must not go on."""
         self._stepper = Stepper(self._executor, await self._store.identity(), self._config, self._clock, self._rng)
+        sweeping = asyncio.create_task(self._sweeper.run(self._executor, self._stepper.context))
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._follow())
@@ -104,6 +109,7 @@ class Reconciler:
         except* StoreError as group:
             raise group.exceptions[0] from None
         finally:
+            sweeping.cancel()
             self._queue.close()
 
     async def _follow(self) -> None:
@@ -114,6 +120,9 @@ class Reconciler:
             after = page[-1].number
             for task in page:
                 self._take_in(task)
+        if self._only is None:
+            for task in await self._store.aborted(self._clock() - SWEPT_FOR):
+                self._sweeper.keep(task, self._clock())
         while True:
             try:
                 async for changes in self._store.watch(since, wishes=True):
@@ -237,6 +246,7 @@ class Reconciler:
         task = self._tasks[uid]
         if not step.open:
             self._let_go(task)
+            self._sweeper.keep(task, self._clock())
         elif step.again is not None:
             self._queue.add(uid, step.again)
         if step.status.phase != old.phase:

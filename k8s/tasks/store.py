@@ -116,6 +116,9 @@ class Store(Protocol):
     ) -> list[Stored]:
         """Return a page of tasks in the order of their creation, behind the one with number ``after``."""
 
+    async def aborted(self, after: float) -> Sequence[Stored]:
+        """Return the tasks that ended as aborted after a time (Unix), the newest first, ``PAGE`` at most."""
+
     async def set_status(self, uid: str, version: int, status: TaskStatus, *, open_: bool) -> int:
         """Write a status made from ``version``, and return the new version. Raises ``ConflictError``.
 

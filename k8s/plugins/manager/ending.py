@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_exponential, wait_random
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from .plugin_calls import PluginCalls
     from .state import State
 
+log = logging.getLogger(__name__)
+
 CONFLICT: Final = 409
 LONGEST_PAUSE: Final = 1.0
 """Seconds between two tries to remove our finalizer."""
@@ -44,7 +48,7 @@ class Ender:
         """Say that nothing had been created."""
         return aborted("aborted before anything was created")
 
-    async def abort(self, task: TaskContext, plugin: PluginCalls, known: State) -> PhaseInfo:
+    async def abort(self, task: TaskContext, plugin: PluginCalls, known: State) -> tuple[State, PhaseInfo]:
         """End the attempt. Raises ``ClusterError``: then it is to be asked again."""
         key = key_of_task(task.metadata)
         launch = await self._launcher.stop(key)
@@ -53,13 +57,30 @@ class Ender:
             resource = await self._read(task, plugin, known)
         if resource is None and self._launcher.in_doubt(key):
             said = "the abort goes on: the create was sent and not answered, its object may still appear"
-            return PhaseInfo(Phase.NOT_READY, reason=said)
+            return replace(known, doubt=True), PhaseInfo(Phase.NOT_READY, reason=said)
         if resource is None:
-            return self.nothing_to_abort()
+            # What an earlier process has sent may still be stored, too: then ``sweep`` ends it.
+            earlier = launch is None and known.made is None and known.phase is not Phase.UNDEFINED
+            return replace(known, doubt=known.doubt or earlier), self.nothing_to_abort()
         if not (is_going(resource) and known.over):
             await self._end(task, plugin, resource)
         label = f"{plugin.kind.resource} {task.metadata.namespace}/{metadata_of(resource).get('name')}"
-        return known.info() if known.over else aborted(f"aborted: {label} was ended")
+        known = replace(known, doubt=False)
+        return known, known.info() if known.over else aborted(f"aborted: {label} was ended")
+
+    async def sweep(self, task: TaskContext, plugin: PluginCalls, known: State) -> None:
+        """End an object that has appeared behind the abort of its attempt. Raises ``ClusterError``: ask again."""
+        namespace = task.metadata.namespace
+        self._watches.need(plugin.kind, namespace)
+        if self._watches.fed(plugin.kind, namespace):
+            found = self._watches.find(plugin.kind, namespace, self._name(task, plugin, known))
+            found = found if found is not None and self._is_ours(task, known, found) else None
+        else:
+            found = await self._read(task, plugin, known)
+        if found is not None and not is_going(found):
+            label = f"{plugin.kind.resource} {namespace}/{metadata_of(found).get('name')}"
+            log.warning("%s appeared after its task was aborted: it is ended", label)
+            await self._end(task, plugin, found)
 
     async def finalize(self, task: TaskContext, plugin: PluginCalls, known: State) -> None:
         """Remove our finalizer, and delete the object if that is wanted. Raises ``ClusterError``."""

@@ -168,12 +168,21 @@ class PluginManager:
                 return self._said(known, not_ready(str(error)), "")
             return self._said(known, self._ender.nothing_to_abort(), "")
         try:
-            info = await self._ender.abort(task, plugin, known)
+            known, info = await self._ender.abort(task, plugin, known)
         except ClusterError as error:
             info = known.holding(f"the abort goes on: {error}")
         except PluginBugError as error:
             info = known.holding(f"the abort goes on once the plugin is mended: {error}")
         return self._said(known, info, plugin.id)
+
+    async def sweep(self, task: TaskContext, state: JSON | None) -> None:
+        """End an object that has appeared behind the abort of its attempt: its create was never answered.
+
+        ``state`` is what the abort returned; its ``doubt`` says whether that may happen. Raises ``ClusterError`` if the
+        API server did not do it: call it again.
+        """
+        known = read_state(state)
+        await self._ender.sweep(task, self._plugin(task, known), known)
 
     async def finalize(self, task: TaskContext, state: JSON | None) -> None:
         """Clean up behind an attempt that has ended: our finalizer, and the object where that is wanted.

@@ -47,7 +47,7 @@ class State:
 
     ``phase``, ``phase_version`` and ``reason`` are what was reported last, ``next_try`` too. ``told`` are the events
     that were reported, by uid, each with the times that it had occurred. ``plugin_errors``: how often in a row the
-    plugin failed to say the phase.
+    plugin failed to say the phase. ``doubt``: it was aborted while a create that was sent might still be stored.
     """
 
     stage: Stage = Stage.NOT_STARTED
@@ -61,6 +61,7 @@ class State:
     cleanup: bool = False
     told: Mapping[str, int] = field(default_factory=dict)
     plugin_errors: int = 0
+    doubt: bool = False
 
     @property
     def over(self) -> bool:
@@ -122,6 +123,7 @@ class State:
             "cleanup": self.cleanup,
             "events": dict(self.told),
             "pluginErrors": self.plugin_errors,
+            "doubt": self.doubt,
         }
 
 
@@ -165,6 +167,7 @@ class _State:
             self._one("cleanup", _flag, False),
             self._one("events", _counts, {}),
             self._one("pluginErrors", _count, 0),
+            self._one("doubt", _flag, False),
         )
 
     def _made(self) -> Made | None:

@@ -90,6 +90,10 @@ class SqliteStore:
         """Return a page of tasks."""
         return await self.call(lambda: self.tables.list(after, limit, namespace=namespace, unfinished=unfinished))
 
+    async def aborted(self, after: float) -> Sequence[Stored]:
+        """Return the tasks that were aborted lately."""
+        return await self.call(lambda: self.tables.aborted(after))
+
     async def set_status(self, uid: str, version: int, status: TaskStatus, *, open_: bool) -> int:
         """Write a status, together with those that others write at the same time."""
         written: asyncio.Future[int] = asyncio.get_running_loop().create_future()

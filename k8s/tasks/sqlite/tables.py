@@ -134,6 +134,14 @@ class Tables:
             rows = run(f"SELECT {_COLUMNS} FROM tasks WHERE {where} ORDER BY number LIMIT ?", given).fetchall()
         return [_stored(row) for row in rows]
 
+    def aborted(self, after: float) -> Sequence[Stored]:
+        """Return the tasks that ended as aborted after a time, the newest first."""
+        where = "abort AND NOT open AND json_extract(status, '$.phase') = 'Aborted'"
+        with self.reading() as run:
+            rows = run(f"SELECT {_COLUMNS} FROM tasks WHERE {where} AND json_extract(status, '$.endedAt') > ? "
+                       "ORDER BY changed DESC LIMIT ?", (shown(after), PAGE)).fetchall()  # fmt: skip
+        return [_stored(row) for row in rows]
+
     def set_statuses(self, writes: Sequence[Write], holder: str | None = None) -> Sequence[int | Exception]:
         """Write statuses in one transaction; return for each its new version, or why it was not written.
 
