@@ -27,7 +27,12 @@ class BrokenStoreError(StoreError):
 
 
 class ExistsError(StoreError):
-    """There is a task of that name with another spec."""
+    """There is a task of that name with another spec. ``field`` is the path of the first one that differs."""
+
+    def __init__(self, message: str, field: str) -> None:
+        """``message`` has both values of the field."""
+        super().__init__(message)
+        self.field = field
 
 
 class AbsentError(StoreError):
