@@ -5,10 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.engine.measuring import EngineCoverage
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -23,6 +26,12 @@ settings.register_profile(
 settings.register_profile("quick", parent=settings.get_profile("default"), max_examples=20)
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=5_000, derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let `--cov` measure the engine's own tests."""
+    config.pluginmanager.register(EngineCoverage())
+
 
 gc.disable()  # until all is collected: to look for garbage then costs a third as much as collecting
 
@@ -72,3 +81,13 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
         return (yield)
     finally:
         gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def _a_ledger_per_server() -> Generator[None]:
+    """Forget the ledgers that the process shared: the port of an ended sandbox comes again, with another cluster."""
+    yield
+    process = sys.modules.get("backoff_ctrl.k8s.sharing.process")
+    if process is not None:
+        for server in [server for server, shared in process._SHARED.items() if not shared.users]:
+            del process._SHARED[server]

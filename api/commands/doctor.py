@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,19 +13,42 @@ from backoff_ctrl.api.exits import DONE, FAILED, BadInput
 from .cluster_options import check_cluster_options, cluster_options
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from backoff_ctrl.k8s.cluster.asking import Check
+    from backoff_ctrl.k8s.cluster.rights import Right
 
 
 @click.command("doctor")
 @cluster_options
 @click.option("-n", "--namespace", help="The namespace to check; default: the context's.")
+@click.option(
+    "--for",
+    "mode",
+    type=click.Choice(["creator", "injection", "gateway", "serve"]),
+    default="creator",
+    show_default=True,
+    help="Whose rights: those of a program whose creates wait, or of a mode of the Helm chart, in its own pod.",
+)
+@click.option("-A", "--all-namespaces", is_flag=True, help="With --for gateway: it watches all of them.")
+@click.option(
+    "--keeps", metavar="NAME", help="With --for injection: the Secret and the Lease in which it keeps its certificates."
+)
+@click.option("--webhook", metavar="NAME", help="With --keeps: the configuration that is to trust them.")
+@click.option("--gates-in", multiple=True, metavar="NAMESPACE", help="With --for serve: it looks for gates there.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 def command(
-    server: str | None, kubeconfig: str | None, context: str | None, namespace: str | None, as_json: bool
+    server: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+    as_json: bool,
+    **given: Any,
 ) -> int:
     """Check the installation, the connection to the cluster, and the rights that the gate needs.
 
-    Prints a line for each check, with what to do if it fails.
+    Prints a line for each check, with what to do if it fails. With --for, the rights are those of a mode of the Helm
+    chart: run it with the account of that mode, as the chart's notes say.
 
     Exit codes: 0 all checks passed, 1 some failed, 2 the cluster cannot be used at all.
     """
@@ -36,9 +60,10 @@ def command(
         for check in checks:
             _show(check)
     try:
-        reach = Reach(find_place(server, kubeconfig, context, namespace))
+        place = find_place(server, kubeconfig, context, namespace)
+        reach = Reach(replace(place, namespace="") if given["all_namespaces"] else place)
         try:
-            for check in reach.checks():
+            for check in reach.checks(_rights(place.namespace, given)):
                 checks.append(check)
                 if not as_json:
                     _show(check)
@@ -53,12 +78,33 @@ def command(
     healthy = all(check.ok for check in checks)
     if as_json:
         _print_document(checks)
-    if reach.forbidden(checks):
+    if given["mode"] == "creator" and reach.forbidden(checks):
         raise BadInput(
             f"this account may not create pods in {reach.place.namespace} on {reach.place.url}: ask for a role that "
             "allows create on pods, such as edit, or choose another namespace with --namespace"
         )
     return DONE if healthy else FAILED
+
+
+def _rights(namespace: str, given: Mapping[str, Any]) -> Sequence[Right]:
+    """Return the rights to check. Raises ``BadInput`` for options of another mode."""
+    from backoff_ctrl.k8s.cluster.rights import CREATOR, GATEWAY, injection, page  # noqa: PLC0415
+
+    mode, keeps, webhook = given["mode"], given["keeps"], given["webhook"]
+    for option, wanted, value in (
+        ("--all-namespaces", "gateway", given["all_namespaces"]),
+        ("--keeps", "injection", keeps),
+        ("--webhook", "injection", webhook),
+        ("--gates-in", "serve", given["gates_in"]),
+    ):
+        if value and mode != wanted:
+            raise BadInput(f"{option} is for --for {wanted}")
+    if (keeps is None) != (webhook is None):
+        raise BadInput("--keeps and --webhook belong together: give both, or neither")
+    if mode == "injection":
+        names = {"namespace": namespace, "kept": keeps, "webhook": webhook}
+        return injection(None if keeps is None else names)
+    return {"creator": CREATOR, "gateway": GATEWAY, "serve": page(given["gates_in"])}[mode]
 
 
 def _installation() -> Check:

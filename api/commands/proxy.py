@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,12 +92,24 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     help="TLS mode: where the creator mounts the projected volume with its real token and namespace.",
 )
 @click.option("--tls-name", multiple=True, metavar="NAME", help="TLS mode: one more name by which creators call it.")
+@click.option(
+    "--tls-leaf-life",
+    type=click.FloatRange(min=2),
+    metavar="SECONDS",
+    help="TLS mode: how long its certificate is good, by default a day. It is replaced at half of that.",
+)
 @click.option("--tls-cert", type=_FILE, metavar="FILE", help="A certificate that others issue and renew, as PEM.")
 @click.option("--tls-key", type=_FILE, metavar="FILE", help="Its private key, as PEM.")
 @click.option(
     "--probe-listen",
     metavar="HOST:PORT",
     help="Serve /livez, /startupz, /readyz and /metrics there, nothing else; it may be the pod's address.",
+)
+@click.option(
+    "--check-rights",
+    multiple=True,
+    metavar="NAMESPACE",
+    help="Let /readyz name a right that the proxy's own account lacks to watch quotas and pods there; * is everywhere.",
 )
 @click.option(
     "--listen-first",
@@ -162,6 +175,7 @@ def command(listen: str, upstream: str | None, kubeconfig: str | None, context: 
             drain=given["drain"],
             connections=given["max_connections"],
             listen_first=given["listen_first"],
+            check_rights=given["check_rights"],
         )
         run(settings, Wiring(_holds(given), given["admin"]), click.echo)
     except (BindError, PlaceError, OptionError) as error:
@@ -182,7 +196,7 @@ def _tls(given: dict[str, Any]) -> Certificates | None:
     folders = {
         f"--tls-{name}": given[f"tls_{name.replace('-', '_')}"] for name in ("authority", "account", "token-volume")
     }
-    if not any(folders.values()) and not given["tls_name"]:
+    if not any(folders.values()) and not given["tls_name"] and given["tls_leaf_life"] is None:
         return None
     missing = [option for option, folder in folders.items() if folder is None]
     if missing:
@@ -190,11 +204,11 @@ def _tls(given: dict[str, Any]) -> Certificates | None:
     from backoff_ctrl.k8s.proxy.certificates.files import CertificatesError  # noqa: PLC0415
 
     try:
-        from backoff_ctrl.k8s.proxy.certificates.serving import Serving, TlsFiles  # noqa: PLC0415 - cryptography
+        from backoff_ctrl.k8s.proxy.certificates.serving import LEAF_LIFE, Serving, TlsFiles  # noqa: PLC0415 - cryptography
 
-        return Serving(
-            TlsFiles(given["tls_authority"], given["tls_account"], given["tls_token_volume"], given["tls_name"])
-        )
+        files = TlsFiles(given["tls_authority"], given["tls_account"], given["tls_token_volume"], given["tls_name"])
+        life = given["tls_leaf_life"]
+        return Serving(files, life=LEAF_LIFE if life is None else timedelta(seconds=life))
     except CertificatesError as error:
         raise BadInput(str(error)) from None
 
@@ -203,7 +217,11 @@ def _given_certificate(given: dict[str, Any]) -> Certificates:
     """Return the certificate of ``--tls-cert``. Raises ``BadInput``."""
     if given["tls_cert"] is None or given["tls_key"] is None:
         raise BadInput("--tls-cert and --tls-key belong together: give both")
-    own = [name for name in ("tls_authority", "tls_account", "tls_token_volume", "tls_name") if given[name]]
+    own = [
+        name
+        for name in ("tls_authority", "tls_account", "tls_token_volume", "tls_name", "tls_leaf_life")
+        if given[name]
+    ]
     if own:
         raise BadInput(
             f"--tls-cert brings a certificate, --{own[0].replace('_', '-')} makes one: give only one of them"

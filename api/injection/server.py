@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 import aiohttp
 from aiohttp import web
 
+from backoff_ctrl.k8s.cluster.bounded import beginning
+from backoff_ctrl.k8s.cluster.rights import REVIEW, denied, injection
 from backoff_ctrl.k8s.proxy.certificates.files import CertificatesError
 from backoff_ctrl.k8s.proxy.certificates.given import GivenCertificate
 from backoff_ctrl.k8s.watching.reading import WatchAbsentError, WatchBrokenError, WatchForbiddenError
@@ -38,6 +40,8 @@ LOOK_EVERY: Final = 10.0
 """Seconds between looks at the certificates."""
 COUNT_EVERY: Final = 15.0
 """Seconds between counts of labelled pods."""
+RIGHTS_EVERY: Final = 60.0
+"""Seconds between questions about the rights of its account."""
 VERSION_EVERY: Final = 600.0
 """Seconds between looks at the API server's version: it is upgraded under the webhook."""
 BODY_MAX: Final = 8 << 20
@@ -85,6 +89,8 @@ class Webhook:
         self.context, self._renew = _certificate(settings, session, clock)
         self.why_not = "its certificates were not read yet"
         """Why it is not ready; empty: it is."""
+        self.lacks: list[str] = []
+        """What its account may not do, and what that means. It is ready all the same."""
         self._said = ""
         self._version: tuple[int, int] | None = None
 
@@ -111,6 +117,26 @@ class Webhook:
         if not trouble or self.why_not:  # a certificate that was loaded serves on
             self.why_not = trouble
 
+    async def check_rights(self) -> None:
+        """Ask the API server which rights are missing; while it does not answer, what it said before holds."""
+        place = self._settings.place
+        kept = None if place is None else {"namespace": place.namespace, "kept": place.secret, "webhook": place.webhook}
+        found = []
+        try:
+            for right in injection(kept):
+                async with await self._session.request(
+                    "POST", REVIEW, body=right.review(""), timeout=PATIENCE
+                ) as response:
+                    if denied(response.status, await beginning(response)):
+                        found.append(right.lacking(""))
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            _logger.info("the rights of this account are not known: %s", str(error) or type(error).__name__)
+            return
+        for line in found:
+            if line not in self.lacks:
+                _logger.warning("this account %s", line)
+        self.lacks = found
+
     async def learn_version(self) -> None:
         """Ask which version of Kubernetes this is; until it answers, any version may be."""
         try:
@@ -132,11 +158,12 @@ class Webhook:
 async def serve(webhook: Webhook, settings: InjectionSettings, over: asyncio.Event, say: Callable[[str], None]) -> None:
     """Serve until ``over`` is set."""
     async with AsyncExitStack() as ends:
-        await asyncio.gather(webhook.look(), webhook.learn_version())
+        await asyncio.gather(webhook.look(), webhook.learn_version(), webhook.check_rights())
         for step, pause in (
             (webhook.look, LOOK_EVERY),
             (webhook.count, COUNT_EVERY),
             (webhook.learn_version, VERSION_EVERY),
+            (webhook.check_rights, RIGHTS_EVERY),
         ):
             ends.callback(asyncio.create_task(_again(step, pause)).cancel)
         app = web.Application(client_max_size=BODY_MAX)
@@ -177,7 +204,8 @@ def _probes(webhook: Webhook) -> list[web.RouteDef]:
         return web.Response(text="ok\n")
 
     async def readyz(_: web.Request) -> web.Response:
-        return web.Response(text=f"{webhook.why_not or 'ok'}\n", status=503 if webhook.why_not else 200)
+        said = "".join(f"{line}\n" for line in (webhook.why_not or "ok", *webhook.lacks))
+        return web.Response(text=said, status=503 if webhook.why_not else 200)
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(text=webhook.counts.metrics(), headers={"Content-Type": "text/plain; version=0.0.4"})

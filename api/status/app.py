@@ -6,9 +6,11 @@ import asyncio
 import time
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import FastAPI, Request
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from backoff_ctrl.k8s.status.asked import ProblemError
@@ -19,6 +21,7 @@ from backoff_ctrl.k8s.status.shapes.documents import Acted, Decision, RequestHis
 from backoff_ctrl.k8s.status.shapes.explained import Explained
 
 from . import examples
+from .access import Loopback
 from .acting import Acting
 from .answers import HEADERS, PROBLEMS, described, handle_problems, parameters, problem
 from .connected.finding import Finder
@@ -34,7 +37,7 @@ from .tasks.endpoints import TaskEndpoints
 from .tasks.urls import add_tasks
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -87,7 +90,8 @@ def make_app(cluster: Cluster, connecting: Connecting, access: Access, tasks: Se
     answers = Endpoints(cluster, gates, merged, overview, access)
     _add_documents(app, answers, Acting(cluster, gates, merged, overview, access))
     add_tasks(app, TaskEndpoints(tasks, access, time.time))
-    _add_probes(app, cluster, answers, tasks)
+    lacking = partial(cluster.lacking, connecting.namespaces, asks_who=not isinstance(access, Loopback))
+    _add_probes(app, cluster, answers, lacking, tasks)
     add_page(app, Page(cluster, gates, merged, overview, access, finder=finder), access)
     return app
 
@@ -160,7 +164,9 @@ def _add_documents(app: FastAPI, answers: Endpoints, acting: Acting) -> None:
     app.openapi = lambda: described(app, Decision)  # type: ignore[method-assign]  # as FastAPI documents it
 
 
-def _add_probes(app: FastAPI, cluster: Cluster, answers: Endpoints, tasks: ServedTasks | None) -> None:
+def _add_probes(
+    app: FastAPI, cluster: Cluster, answers: Endpoints, lacking: Callable[[], list[str]], tasks: ServedTasks | None
+) -> None:
     @app.get("/livez", response_class=Response, responses={**TEXT, **PROBLEMS})
     async def livez() -> Response:
         """Whether the program runs."""
@@ -170,9 +176,10 @@ def _add_probes(app: FastAPI, cluster: Cluster, answers: Endpoints, tasks: Serve
 
     @app.get("/readyz", response_class=Response, responses={**TEXT, **unready, **PROBLEMS})
     async def readyz() -> Response:
-        """Whether all quotas are watched, with the reasons why not."""
+        """Whether all quotas are watched, with the reasons why not; and which rights are missing for the rest."""
         reasons = cluster.unready()
-        return _text("".join(f"{reason}\n" for reason in reasons) or "ok\n", 503 if reasons else 200)
+        lines = [*(reasons or ["ok"]), *await run_in_threadpool(lacking)]
+        return _text("".join(f"{line}\n" for line in lines), 503 if reasons else 200)
 
     @app.get("/version", responses=PROBLEMS)
     async def version() -> dict[str, str]:
@@ -181,8 +188,6 @@ def _add_probes(app: FastAPI, cluster: Cluster, answers: Endpoints, tasks: Serve
 
     async def metrics(request: Request) -> Response:
         """Metrics of the cluster's ceilings, for Prometheus."""
-        from starlette.concurrency import run_in_threadpool  # noqa: PLC0415
-
         await answers.permit(request, None)
         pieces = await run_in_threadpool(exposition, cluster.documents, None, series_max(), _of_cluster)
         told = b"" if tasks is None else tasks.metrics()

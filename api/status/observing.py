@@ -12,6 +12,7 @@ from backoff_ctrl.api.commands.holding.page import document
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.answers.paging import is_list
 from backoff_ctrl.k8s.cluster.asking import Reach, ReachError
+from backoff_ctrl.k8s.cluster.rights import page
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.timers import ThreadTimers
 from backoff_ctrl.k8s.holders.attribution import attribute
@@ -81,6 +82,18 @@ class Cluster:
                 why = "not listed yet" if sight is None else sight.why or "not listed yet"
                 reasons.append(f"quotas of {'all namespaces' if place == EVERYWHERE else place}: {why}")
         return reasons
+
+    def lacking(self, gates_in: Sequence[str], *, asks_who: bool) -> list[str]:
+        """Say which rights this account lacks for what ``serve`` shows, and what is missing by that."""
+
+        def read() -> list[str]:
+            try:
+                return self.reach.lacking(page(gates_in, self._namespaces, asks_who=asks_who))
+            except ReachError:
+                return []
+
+        found: list[str] = self._once(("rights",), read)
+        return found
 
     def watches(self, namespace: str) -> bool:
         """Say whether the quotas of a namespace are watched now."""

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import re
-import subprocess
-import sys
 import tempfile
 import time
 import tracemalloc
@@ -24,6 +21,7 @@ from backoff_ctrl.k8s.tasks.managing import Manager
 from backoff_ctrl.k8s.tasks.reading import read_task
 from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
 from backoff_ctrl.k8s.tasks.through_plugins import through_plugins
+from tests.tasks.sandbox_process import sandbox_process
 from tests.tasks.tasks_written import manifest, wish_of
 from tests.watch_script import until
 
@@ -98,13 +96,5 @@ def sandbox(folder: Path, pods: int) -> Iterator[str]:
     """Run the sandbox, whose pods run until they are deleted."""
     quota = folder / "quota.yaml"
     quota.write_text(QUOTA.format(pods=pods), encoding="utf-8")
-    command = [sys.executable, "-m", "backoff_ctrl", "sandbox", "--port", "0", "--quota-file", str(quota)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            found = None
-            while found is None:
-                found = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())
-            yield found[0]
-        finally:
-            process.terminate()
+    with sandbox_process(folder, "sandbox", "--port", "0", "--quota-file", str(quota)) as url:
+        yield url

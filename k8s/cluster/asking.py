@@ -18,11 +18,12 @@ from backoff_ctrl.k8s.answers.paging import is_list
 from backoff_ctrl.k8s.answers.printing import printable, without_passwords
 
 from .finding import OTHER, ClusterAccess, ReachError, find_place, one_line
+from .rights import CREATOR, REVIEW, Right, granted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["Check", "ClusterAccess", "Reach", "ReachError", "Right", "answer_later", "find_place"]
+__all__ = ["Check", "ClusterAccess", "Reach", "ReachError", "answer_later", "find_place"]
 
 T = TypeVar("T")
 PATIENCE: Final = urllib3.Timeout(connect=5, read=10)  # seconds; read: between two chunks of an answer
@@ -32,7 +33,6 @@ ANSWER_MAX: Final = 256 << 20
 """The largest answer in bytes: 500 pods are about 4 MiB."""
 ANSWER_LIMIT: Final = 60
 """Seconds for a whole answer, even a long list, so that a server that sends single bytes cannot block the caller."""
-REVIEW: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _NO_API_SERVER: Final = "check that this is the address of an API server, not of a web server or a login proxy"
 
 
@@ -44,24 +44,6 @@ class Check:
     ok: bool
     detail: str
     remedy: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Right:
-    """A right that the gate uses. ``without``: what does not work without it, and how to grant it."""
-
-    verb: str
-    resource: str
-    without: str
-
-
-RIGHTS: Final = (
-    Right("create", "pods", "the gate can create nothing: bind a role that allows create on pods to this account"),
-    Right("get", "pods", "after a lost answer, only creates with generated names can be resolved: allow get on pods"),
-    Right("watch", "pods", "the gate does not notice when pods end: allow list and watch on pods"),
-    Right("list", "resourcequotas", "the gate learns from rejections instead: bind the role view to this account"),
-    Right("watch", "resourcequotas", "the gate learns from rejections instead: bind the role view to this account"),
-)
 
 
 class Reach:
@@ -83,22 +65,29 @@ class Reach:
         except (OSError, ValueError) as error:  # a malformed certificate
             raise ReachError(f"{place.found} cannot be used: {one_line(error)}; {OTHER}") from error
 
-    def checks(self) -> Iterator[Check]:
+    def checks(self, rights: Sequence[Right] = CREATOR) -> Iterator[Check]:
         """Run the checks one by one: the cluster, a note for sidecars, the namespace, each right, the quotas.
 
-        Without the namespace the others say nothing about the namespace that was meant: they are left out.
+        Without the namespace the others say nothing about the namespace that was meant: they are left out. ``rights``:
+        of another account than a creator's; then the rights are all.
         """
         yield Check("cluster", ok=True, detail=f"{self.version()} at {self.place.url} ({self.place.found})")
-        if note := self._behind_a_sidecar():
+        if rights is CREATOR and (note := self._behind_a_sidecar()):
             yield Check("sidecar", ok=True, detail=note)
         namespace = self.place.namespace
-        if self._missing(namespace):
+        if namespace and self._missing(namespace):
             remedy = f"create it (kubectl create namespace {namespace}), or choose another with --namespace"
             yield Check("namespace", ok=False, detail=f"namespace {namespace} does not exist", remedy=remedy)
             return
-        for right in RIGHTS:
+        for right in rights:
             yield self._right(right)
-        yield self._quotas()
+        if rights is CREATOR:
+            yield self._quotas()
+
+    def lacking(self, rights: Sequence[Right]) -> list[str]:
+        """Return a line for each right that the server says is missing. Raises ``ReachError``."""
+        namespace = self.place.namespace
+        return [right.lacking(namespace) for right in rights if self._granted(right) is False]
 
     def _behind_a_sidecar(self) -> str:
         """Return what is particular about these credentials for creators behind ``backoff-ctrl proxy``, if anything."""
@@ -112,8 +101,7 @@ class Reach:
     @staticmethod
     def forbidden(checks: Iterable[Check]) -> bool:
         """Return whether the account lacks the right to create pods, without which the gate is useless."""
-        needed = f"{RIGHTS[0].verb} {RIGHTS[0].resource}"
-        return any(check.name == needed and not check.ok for check in checks)
+        return any(check.name == str(CREATOR[0]) and not check.ok for check in checks)
 
     def close(self) -> None:
         """Close the connections."""
@@ -137,32 +125,27 @@ class Reach:
 
     def allowed(self, verb: str, resource: str, namespace: str = "") -> bool | None:
         """Return whether this account has a right on a resource of the core group; None if the server does not say."""
-        name, _, subresource = resource.partition("/")
-        attributes = {"namespace": namespace, "verb": verb, "resource": name, "subresource": subresource}
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
-        }
-        status, answer = self.ask("POST", REVIEW, body)
+        return self._granted(Right(verb, resource, "", namespace=namespace))
+
+    def _granted(self, right: Right) -> bool | None:
+        status, answer = self.ask("POST", REVIEW, right.review(self.place.namespace))
         self.insist_on_credentials(status, answer)
-        said = answer.get("status")
-        return bool(said.get("allowed")) if status in (200, 201) and isinstance(said, dict) else None
+        return granted(status, answer)
 
     def _right(self, right: Right) -> Check:
-        name, namespace = f"{right.verb} {right.resource}", self.place.namespace
-        allowed = self.allowed(right.verb, right.resource, namespace)
+        allowed = self._granted(right)
         if allowed is None:
-            return Check(name, ok=False, detail="the access review failed", remedy=_NO_API_SERVER)
+            return Check(str(right), ok=False, detail="the access review failed", remedy=_NO_API_SERVER)
         words = "allowed" if allowed else "not allowed"
-        return Check(name, allowed, f"{words} in {namespace}", "" if allowed else right.without)
+        detail = f"{words} {right.where(self.place.namespace)}"
+        return Check(str(right), allowed, detail, "" if allowed else right.without)
 
     def _quotas(self) -> Check:
         namespace = self.place.namespace
         status, answer = self.ask("GET", f"/api/v1/namespaces/{namespace}/resourcequotas")
         if status != 200:
             return Check(
-                "quotas", ok=False, detail=f"listing them failed with status {status}", remedy=RIGHTS[3].without
+                "quotas", ok=False, detail=f"listing them failed with status {status}", remedy=CREATOR[3].without
             )
         if not is_list(answer):
             return Check("quotas", ok=False, detail="the answer is not a list", remedy=_NO_API_SERVER)

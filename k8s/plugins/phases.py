@@ -5,13 +5,14 @@ Pure. Meanings and numbers follow Flyte's ``core/phase.go``; a phase with a *ver
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime
 
     from backoff_ctrl.k8s.creates.wait import Wait
 
@@ -111,6 +112,42 @@ class PhaseInfo:
     def with_reason(self, reason: str) -> PhaseInfo:
         """Return the same with a reason added to the present one."""
         return replace(self, reason=", ".join(filter(None, (self.reason, reason))))
+
+
+def flaw_of(said: object) -> str:
+    """Return why what a plugin said of its object can't be kept; empty: it can."""
+    if not isinstance(said, PhaseInfo):
+        return f"it returned {type(said).__name__} instead of a PhaseInfo"
+    wrong = {
+        f"its phase is {said.phase!r} instead of a Phase": not isinstance(said.phase, Phase),
+        f"its version is {said.version!r} instead of a number": type(said.version) is not int or said.version < 0,
+        f"its reason is {type(said.reason).__name__} instead of a text": not isinstance(said.reason, str),
+        "its logs are no TaskLogs": not all(isinstance(each, TaskLog) for each in said.logs),
+        "its reasons are no Reasons with a time": not all(map(_is_reason, said.reasons)),
+    }
+    for flaw, is_there in wrong.items():
+        if is_there:
+            return flaw
+    if said.phase.is_failure != isinstance(said.error, TaskError):
+        has = "no" if said.error is None else "an"
+        return f"{said.phase.title} has {has} error: failures have one, and nothing else"
+    return _no_json(said)
+
+
+def _is_reason(found: object) -> bool:
+    return isinstance(found, Reason) and isinstance(found.occurred_at, datetime)
+
+
+def _no_json(said: PhaseInfo) -> str:
+    texts = [said.reason, *(each.text for each in said.reasons)]
+    texts += [] if said.error is None else [said.error.code, said.error.message]
+    try:
+        "".join(texts).encode()
+        if said.custom:
+            json.dumps(dict(said.custom), allow_nan=False, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError) as wrong:
+        return f"what it says can't be stored as JSON: {wrong}"
+    return ""
 
 
 def newer(info: PhaseInfo, phase: Phase, version: int, reason: str) -> PhaseInfo:

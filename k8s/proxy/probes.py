@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from .http.requests import Asked, Part, RequestReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from .passing.shared import Shared
 
@@ -22,8 +22,10 @@ _METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 class Probes:
     """Answers ``/livez``, ``/startupz``, ``/readyz`` and ``/metrics``."""
 
-    def __init__(self, shared: Shared, more: Callable[[], str] = lambda: "") -> None:
-        """``more`` returns the metrics of other rooms, as text."""
+    def __init__(
+        self, shared: Shared, more: Callable[[], str] = lambda: "", lacking: Callable[[], Iterable[str]] = lambda: ()
+    ) -> None:
+        """``more`` returns the metrics of other rooms, as text; ``lacking`` what is not allowed, a line each."""
         self.started = False
         """It listens; where it speaks TLS, its files are written."""
         self.ready = False
@@ -31,6 +33,7 @@ class Probes:
         self.open = 0
         self._shared = shared
         self._more = more
+        self._lacking = lacking
 
     async def answer(self, asked: Asked) -> bytes:
         """Return the whole answer to a request."""
@@ -43,6 +46,8 @@ class Probes:
         elif path in {b"/startupz", b"/readyz"}:
             is_so = self.started if path == b"/startupz" else self.ready
             status, text = ("200 OK", "ok\n") if is_so else ("503 Service Unavailable", "not yet\n")
+            if path == b"/readyz":  # no reason to turn creators away: creates are held all the same, for longer
+                text += "".join(f"{line}\n" for line in self._lacking())
         elif path == b"/metrics":
             status, text, kind = "200 OK", metrics(self._shared) + await asyncio.to_thread(self._more), _METRICS
         else:

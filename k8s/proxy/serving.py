@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from .binding import BindError, bind, url_of
 from .listener import Listener, descriptors_for
+from .own_rights import OwnRights
 from .passing.shared import Limits, Shared
 from .probes import ProbeConnection, Probes
 from .upstream.asking import ApiServer
@@ -60,6 +61,8 @@ class Settings:
     connections: int = 2000
     listen_first: bool = False
     """Listen before the API server answers, and wait for it without end."""
+    check_rights: tuple[str, ...] = ()
+    """Namespaces, or ``*``, in which ``/readyz`` is to name a right that the proxy's own account lacks."""
 
 
 def run(settings: Settings, wiring: Wiring, say: Callable[[str], None]) -> None:
@@ -121,7 +124,8 @@ class _Life:
         own_only = settings.use_own and settings.listen.path is None
         shared = Shared(server, creates, Limits(connections=connections), local_hosts_only=own_only)
         listener = Listener(shared, bound, None if settings.tls is None else settings.tls.context)
-        probes = Probes(shared, self._wiring.metrics)
+        rights = OwnRights(server, settings.check_rights)
+        probes = Probes(shared, self._wiring.metrics, lambda: rights.lacking)
         await self._serve_probes(probes, ends)
         ends.push_async_callback(self._end, shared, listener)
         if settings.tls is not None:
@@ -135,6 +139,8 @@ class _Life:
                 await self._open(listener, probes)
             self._note_ready()
             probes.ready = True
+            if settings.check_rights:
+                ends.callback(asyncio.create_task(rights.keep_asking()).cancel)
             gc.freeze()  # what is loaded by now stays: each full collection would look at all of it, for 10 ms or more
             ends.callback(setattr, probes, "ready", False)
             if not settings.listen_first:

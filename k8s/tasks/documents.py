@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from .times import shown
 
 if TYPE_CHECKING:
     from .store import Stored
+
+
+PAYLOAD: Final = ("container", "env", "podTemplate", "template")
+"""Fields of a spec that may hold anything: variables, arguments and custom resources often hold secrets."""
 
 
 @dataclass
@@ -100,6 +104,8 @@ class TaskDocument(TaskItem):
 
     as_of: str = ""
     spec: dict[str, Any] = field(default_factory=dict)
+    hidden: list[str] = field(default_factory=list)
+    """Fields of the spec that are left out: who asks may not read such objects in that namespace."""
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
     retried_user: int = 0
@@ -115,15 +121,17 @@ def item(task: Stored) -> TaskItem:
     return TaskItem(**_fields(task))
 
 
-def document(task: Stored, now: float) -> TaskDocument:
-    """Return a task whole."""
+def document(task: Stored, now: float, *, whole: bool = True) -> TaskDocument:
+    """Return a task; ``whole``: with what it runs, else without the fields and annotations that may hold secrets."""
     status = task.status
+    hidden: list[str] = [] if whole else [name for name in PAYLOAD if name in task.spec]
     return TaskDocument(
         **_fields(task),
         as_of=shown(now),
-        spec=task.spec,
+        spec={name: value for name, value in task.spec.items() if name not in hidden},
+        hidden=hidden,
         labels=task.metadata.get("labels", {}),
-        annotations=task.metadata.get("annotations", {}),
+        annotations=task.metadata.get("annotations", {}) if whole else {},
         retried_user=status.retried.user,
         retried_system=status.retried.system,
         logs=[TaskLink(log.name, log.uri) for log in status.logs],

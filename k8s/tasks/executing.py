@@ -39,6 +39,9 @@ class Executor(Protocol):
     async def abort(self, task: TaskContext, state: dict[str, Any] | None) -> Handled:
         """End an attempt."""
 
+    async def sweep(self, task: TaskContext, state: dict[str, Any] | None) -> None:
+        """End what has appeared behind the abort of an attempt; ``state`` is what the abort returned."""
+
     async def finalize(self, task: TaskContext, state: dict[str, Any] | None) -> None:
         """Let go of what an attempt that has ended still holds."""
 

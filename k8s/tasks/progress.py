@@ -25,6 +25,7 @@ RETRY_BASE: Final = 1.0
 RETRY_CAP: Final = 60.0
 DEPENDENCY_FAILED: Final = "DependencyFailed"
 WAITED_TOO_LONG: Final = "QuotaTimeout"
+STEPS_FAILED: Final = "StepsFailed"
 
 
 def moved(

@@ -18,6 +18,7 @@ from .progress import REASON_MAX
 from .queue import KeyedQueue
 from .stepping import ENDED, OVER, Step, Stepper
 from .store import PAGE, AbsentError, BrokenStoreError, ConflictError, LeaseLostError, StoreError
+from .sweeping import SWEPT_FOR, Sweeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -36,6 +37,8 @@ WRITE_PAUSE: Final = 1.0
 """Seconds between two writes of one task's status, where neither its phase nor what it stands for has changed."""
 ERROR_BASE: Final = 0.5
 ERROR_CAP: Final = 60.0
+ERRORS_MAX: Final = 8
+"""Errors in a row, over a minute and a half, that end an attempt."""
 STORE_PAUSE: Final = 1.0
 """Seconds until a status is written again that the store could not take: its disk may be full."""
 
@@ -67,6 +70,7 @@ class Reconciler:
         self._errors: dict[str, int] = {}
         self._written: dict[str, float] = {}
         self._unwritten: set[str] = set()
+        self._sweeper = Sweeper()
         self.counts = Counts()
         self.trouble = ""
         """What keeps statuses from being written now; empty: nothing does."""
@@ -77,6 +81,8 @@ class Reconciler:
         task = self._tasks.get(uid)
         if task is not None and task.status.attempt == attempt:
             self._queue.add(uid)
+        elif task is None:
+            self._sweeper.wake(uid)
 
     def phases(self) -> Counter[str]:
         """Return how many unfinished tasks are in each phase."""
@@ -94,6 +100,7 @@ class Reconciler:
     async def run(self) -> None:
         """Carry out until cancelled. Raises ``BrokenStoreError`` and ``LeaseLostError``: then it must not go on."""
         self._stepper = Stepper(self._executor, await self._store.identity(), self._config, self._clock, self._rng)
+        sweeping = asyncio.create_task(self._sweeper.run(self._executor, self._stepper.context))
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._follow())
@@ -102,6 +109,7 @@ class Reconciler:
         except* StoreError as group:
             raise group.exceptions[0] from None
         finally:
+            sweeping.cancel()
             self._queue.close()
 
     async def _follow(self) -> None:
@@ -112,6 +120,9 @@ class Reconciler:
             after = page[-1].number
             for task in page:
                 self._take_in(task)
+        if self._only is None:
+            for task in await self._store.aborted(self._clock() - SWEPT_FOR):
+                self._sweeper.keep(task, self._clock())
         while True:
             try:
                 async for changes in self._store.watch(since, wishes=True):
@@ -162,18 +173,21 @@ class Reconciler:
         task = self._tasks.get(uid)
         if task is None:
             return
-        begun = time.perf_counter()
         try:
-            step = await self._stepper.step(task, await self._found(task))
+            await self._keep(task, await self._step(task))
         except (BrokenStoreError, LeaseLostError):
             raise
         except Exception as error:  # noqa: BLE001 - of one task; the others go on
             await self._failed(task, error)
-            return
+        else:
+            self._errors.pop(uid, None)
+
+    async def _step(self, task: Stored) -> Step:
+        begun = time.perf_counter()
+        try:
+            return await self._stepper.step(task, await self._found(task))
         finally:
             self.counts.step(time.perf_counter() - begun)
-        self._errors.pop(uid, None)
-        await self._keep(task, step)
 
     async def _found(self, task: Stored) -> dict[str, TaskStatus | None]:
         """Return the status of each task that this one needs, where that still matters."""
@@ -192,9 +206,12 @@ class Reconciler:
         return found
 
     async def _failed(self, task: Stored, error: Exception) -> None:
-        """A step raised an error: it is due again, later and later."""
+        """A step raised an error: it is due again, later and later. After too many in a row its attempt has failed."""
         times = self._errors.get(task.uid, 0) + 1
         self._errors[task.uid] = times
+        if task.uid in self._unwritten:  # what could not be written is not kept either
+            self._unwritten.discard(task.uid)
+            self._tasks[task.uid] = task = await self._store.get(task.namespace, task.name)
         self.counts.errors += 1
         said = str(error) or repr(error)
         delay = self._rng.uniform(0.5, 1) * min(ERROR_CAP, ERROR_BASE * 2 ** min(times, 30))
@@ -204,8 +221,12 @@ class Reconciler:
         if times == 1 or task.status.phase in ENDED:  # it may pass, and how an attempt ended stays said
             self._queue.add(task.uid, delay)
             return
-        told = f"tried {times} times, and will be again: {said}"
-        await self._keep(task, Step(task.status.model_copy(update={"reason": told[:REASON_MAX]}), delay))
+        if times >= ERRORS_MAX and not task.abort and not isinstance(error, StoreError):
+            step = self._stepper.failed(task, f"tried {times} times: {said}")
+        else:
+            told = f"tried {times} times, and will be again: {said}"
+            step = Step(task.status.model_copy(update={"reason": told[:REASON_MAX]}), delay)
+        await self._keep(task, step)
 
     async def _keep(self, task: Stored, step: Step) -> None:
         """Write the status of a step, now or, if little has changed, with the next one."""
@@ -225,6 +246,7 @@ class Reconciler:
         task = self._tasks[uid]
         if not step.open:
             self._let_go(task)
+            self._sweeper.keep(task, self._clock())
         elif step.again is not None:
             self._queue.add(uid, step.again)
         if step.status.phase != old.phase:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase
+from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, TaskError
 
 from .executing import context_of
 from .model import seconds_of
 from .needs import verdict
 from .progress import (
     DEPENDENCY_FAILED,
+    STEPS_FAILED,
     WAITED_TOO_LONG,
     delay_left,
     ended,
@@ -95,15 +96,23 @@ class Stepper:
                 return Step(moved(status, Phase.NOT_READY, found.reason, self._clock()), None)
         if self._waited_too_long(task):
             return await self._give_up(task)
-        handled = await self._executor.handle(self._context(task), status.plugin_state)
+        handled = await self._executor.handle(self.context(task), status.plugin_state)
         return self._reported(task, handled.info.phase, reported(status, handled.info, handled.state, self._clock()))
+
+    def failed(self, task: Stored, said: str) -> Step:
+        """Return the step of an attempt whose steps fail each time: it has failed, and not by its user's doing."""
+        plugin = f"plugin {task.status.plugin}: " if task.status.plugin else ""
+        error = TaskError(STEPS_FAILED, f"{plugin}{said}", ErrorKind.SYSTEM)
+        now = self._clock()
+        status = moved(task.status, Phase.RETRYABLE_FAILURE, error.message, now, error, wait=None, cleaned=False)
+        return Step(judged(status, task.spec.get("retries", {}), now, self._rng), 0)
 
     async def _after(self, task: Stored) -> Step:
         """An attempt has ended: let its object go, then begin the next attempt when it is due."""
         status = task.status
         now = self._clock()
         if not status.cleaned:
-            await self._executor.finalize(self._context(task), status.plugin_state)
+            await self._executor.finalize(self.context(task), status.plugin_state)
             status = status.model_copy(update={"cleaned": True})
         if status.phase in OVER:
             return self._over(status)
@@ -115,7 +124,7 @@ class Stepper:
         return Step(next_attempt(status, now), 0)
 
     async def _abort(self, task: Stored) -> Step:
-        handled = await self._executor.abort(self._context(task), task.status.plugin_state)
+        handled = await self._executor.abort(self.context(task), task.status.plugin_state)
         status = reported(task.status, handled.info, handled.state, self._clock())
         if handled.info.phase.is_failure:  # it was to end, and it has
             status = moved(status, Phase.ABORTED, f"aborted; {status.reason}", self._clock())
@@ -123,7 +132,7 @@ class Stepper:
 
     async def _give_up(self, task: Stored) -> Step:
         """Its time of waiting is over: end the attempt, and with it the task."""
-        handled = await self._executor.abort(self._context(task), task.status.plugin_state)
+        handled = await self._executor.abort(self.context(task), task.status.plugin_state)
         now = self._clock()
         if not handled.info.phase.is_terminal:  # the phase stays: it says since when it waits
             return Step(task.status.model_copy(update={"plugin_state": handled.state}), 1.0)
@@ -150,5 +159,6 @@ class Stepper:
     def _over(self, status: TaskStatus) -> Step:
         return Step(ended(status, self._clock()), None, open=False)
 
-    def _context(self, task: Stored) -> TaskContext:
+    def context(self, task: Stored) -> TaskContext:
+        """Return what the executor is told of a task."""
         return context_of(task, self._store, self._config())

@@ -27,7 +27,12 @@ class BrokenStoreError(StoreError):
 
 
 class ExistsError(StoreError):
-    """There is a task of that name with another spec."""
+    """There is a task of that name with another spec. ``field`` is the path of the first one that differs."""
+
+    def __init__(self, message: str, field: str) -> None:
+        """``message`` has both values of the field."""
+        super().__init__(message)
+        self.field = field
 
 
 class AbsentError(StoreError):
@@ -115,6 +120,9 @@ class Store(Protocol):
         self, after: int = 0, limit: int = PAGE, *, namespace: str | None = None, unfinished: bool = False
     ) -> list[Stored]:
         """Return a page of tasks in the order of their creation, behind the one with number ``after``."""
+
+    async def aborted(self, after: float) -> Sequence[Stored]:
+        """Return the tasks that ended as aborted after a time (Unix), the newest first, ``PAGE`` at most."""
 
     async def set_status(self, uid: str, version: int, status: TaskStatus, *, open_: bool) -> int:
         """Write a status made from ``version``, and return the new version. Raises ``ConflictError``.

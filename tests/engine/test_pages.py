@@ -11,7 +11,7 @@ import pytest
 from backoff_ctrl.engine import Controller, Demand, ObservedQuota, Policy, Request
 from backoff_ctrl.engine.pages import CEILINGS_MAX, LOOKED_OVER, NAMESPACES_MAX, WAITERS_MAX
 from backoff_ctrl.engine.register import GONE_MAX
-from tests.timeline import ONE, Timeline
+from tests.timeline import ONE, Timeline, flying
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -221,6 +221,18 @@ def test_the_changes_since_a_look_name_what_has_changed_and_nothing_else() -> No
     touched = [3, 1, 2, 4, 5, 6, 7, 8]
 
     assert follow(line, upto)[0] == [f"n{number:05}" for number in touched]
+
+
+def test_an_answer_and_the_turn_that_it_gives_another_namespace_are_changes() -> None:
+    """Both namespaces wait for the server's overload window; a place in it comes free."""
+    line = Timeline(Policy(overload_start=1, overload_max=1))
+    line.watching()
+    first, *_ = [line.submit(namespace=namespace) for namespace in ("a", "b", "a", "b")]
+    _, _, upto = follow(line, 0)
+    line.created(line.ticket_of(first))
+
+    assert [ticket.request.namespace for ticket in flying(line)] == ["b"]
+    assert sorted(follow(line, upto)[0]) == ["a", "b"]
 
 
 def test_two_who_look_do_not_hide_changes_from_each_other() -> None:

@@ -69,6 +69,18 @@ def test_a_missing_right_is_reported_with_a_remedy(capsys: pytest.CaptureFixture
     assert "bind the role view" in out
 
 
+def test_a_gateway_of_all_namespaces_is_asked_about_all(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not about creating, which it never does with its own account."""
+    with scripted_server(cluster({"create pods", "watch pods"})) as server:
+        code = run(["doctor", "--server", server.url, "--for", "gateway", "-A"])
+        asked = [each.body["spec"]["resourceAttributes"] for each in server.of("POST")]
+    out = capsys.readouterr().out
+    assert (code, "no  watch pods              not allowed in all namespaces" in out) == (1, True), out
+    assert {(each["verb"], each["resource"], each["namespace"]) for each in asked} == {
+        (verb, kind, "") for verb in ("list", "watch") for kind in ("pods", "resourcequotas")
+    }
+
+
 @pytest.mark.parametrize("page", [b"<html>Sign in</html>", b"[]", {"items": 3}])
 def test_an_answer_that_is_no_list_of_quotas_is_reported(page: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """It must not count as a namespace without quotas."""
@@ -111,6 +123,14 @@ def test_json_is_one_document_even_if_no_cluster_is_there(capsys: pytest.Capture
         pytest.param(["--server", "http://[::1"], "must be a URL", id="incomplete address"),
         pytest.param(["--server", "http://127.0.0.1:99999"], "must be a URL", id="invalid port"),
         pytest.param(["--kubeconfig", "/does/not/exist"], "--kubeconfig", id="no kubeconfig"),
+        pytest.param(
+            ["--server", "http://127.0.0.1:9", "--gates-in", "a"], "--gates-in is for --for serve", id="of another mode"
+        ),
+        pytest.param(
+            ["--server", "http://127.0.0.1:9", "--for", "injection", "--keeps", "a"],
+            "belong together",
+            id="half a place",
+        ),
         pytest.param(["--server", "http://a", "--context", "b"], "give only one of them", id="two clusters"),
     ],
 )

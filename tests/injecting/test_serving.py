@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,6 +17,9 @@ from backoff_ctrl.k8s.proxy.certificates.contexts import listener_context
 from backoff_ctrl.k8s.proxy.certificates.files import CertificatesError
 from backoff_ctrl.k8s.proxy.certificates.given import GivenCertificate
 from backoff_ctrl.k8s.proxy.certificates.issuing import new_authority
+from backoff_ctrl.k8s.proxy.own_rights import OwnRights
+from backoff_ctrl.k8s.proxy.upstream.asking import ApiServer
+from backoff_ctrl.k8s.proxy.upstream.place import find_place as read_place
 from tests.scripted_server import scripted_server
 
 if TYPE_CHECKING:
@@ -44,6 +47,35 @@ async def test_answers_that_make_no_sense_are_said_and_tried_again(
             await webhook.learn_version()
     assert webhook.why_not
     assert caplog.text.count("the webhook's certificates") == 1  # the same is said once
+
+
+SAYS_NO, SAYS_YES = (201, {"status": {"allowed": False}}), (201, {"status": {"allowed": True}})
+
+
+@pytest.mark.parametrize("who", ["webhook", "proxy"])
+async def test_missing_rights_are_named_until_they_are_there(who: str, caplog: pytest.LogCaptureFixture) -> None:
+    """What the API server last said of them holds while it says nothing that makes sense; each is logged once."""
+    all_of_them = 7 if who == "webhook" else 4
+    nonsense: list[tuple[Any, int]] = [
+        ((500, {}), -1),
+        ((201, []), -1),
+        ((201, b"<html>"), -1),
+        ((201, b"[" * 60_000), -1),
+    ]
+    rounds = [(SAYS_NO, all_of_them), *nonsense, (SAYS_NO, -1), (SAYS_YES, 0)]
+    with scripted_server(lambda _: rounds[0][0]) as script:
+        async with ClusterSession(find_place(script.url, None, None, None).configuration) as session:
+            webhook, server = Webhook(KEPT, session), ApiServer(read_place(script.url, None, None))
+            own = OwnRights(server, ["team-a"])
+            known = 0
+            while rounds:
+                await (webhook.check_rights() if who == "webhook" else own.ask())
+                found = webhook.lacks if who == "webhook" else own.lacking
+                known = known if rounds[0][1] == -1 else rounds[0][1]
+                assert len(found) == known, rounds
+                rounds.pop(0)
+            server.close()
+    assert caplog.text.count("lacks the right") == all_of_them
 
 
 async def test_a_step_that_fails_does_not_end_those_to_come() -> None:

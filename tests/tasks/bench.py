@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 import aiohttp
@@ -38,6 +39,7 @@ class Bench:
         token: str = "",
         tls: ssl.SSLContext | None = None,
         authority: str | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """``entries``: the plugins, by default one of pods (``container``) and one of Jobs (``job``).
 
@@ -54,6 +56,7 @@ class Bench:
         self._token = token
         self._tls = tls
         self._authority = authority
+        self._now = now
         self.manager = self._made()
 
     def _made(self) -> PluginManager:
@@ -69,6 +72,7 @@ class Bench:
             store=self._store,
             wake=self._wake,
             gate=None if self._shared else AsyncGate(),
+            now=self._now,
         )
 
     def _wake(self, key: Key) -> None:

@@ -119,11 +119,22 @@ class AbortingPlugin(PodPlugin):
         return self.behavior
 
 
+NOTHING: Any = object()
+
+
+@dataclass
 class BuggyPlugin(PodPlugin):
-    """One that can't count."""
+    """One that can't count, unless it ``says`` something else, or ``understands``."""
+
+    says: Any = NOTHING
+    understands: bool = False
 
     def get_task_phase(self, context: PluginContext, resource: JSON) -> PhaseInfo:
         """Raise."""
+        if self.understands:
+            return super().get_task_phase(context, resource)
+        if self.says is not NOTHING:
+            return self.says  # type: ignore[no-any-return]
         raise ZeroDivisionError("of seven by nothing")
 
 

@@ -2,8 +2,9 @@
 
 The manager's account may create more than who asks it. So whoever creates a task has to be allowed to create that kind
 of object in that namespace, and whoever aborts one to delete it there: the API server says so. To see tasks one needs
-the right to list pods. On this machine nobody is known: there the token that the server draws is needed to change
-anything, since any local user, and any page in a browser, reaches loopback.
+the right to list pods, and to see what they run (containers with their variables and arguments, templates) the right to
+get that kind of object there. On this machine nobody is known: there the token that the server draws is needed to
+change anything and to see what tasks run, since any local user, and any page in a browser, reaches loopback.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class TaskEndpoints:
         asked_of(request)
         namespace, name = _named(request)
         await self._permit(request, namespace, HOLDERS)
-        return answer(request, vars(document(await self._one(namespace, name), self._clock())))
+        return await self._document(request, await self._one(namespace, name))
 
     async def create(self, request: Request) -> Response:
         """Create the task in the body: 201 if it is new, 200 if an equal one is there already."""
@@ -92,13 +93,15 @@ class TaskEndpoints:
         try:
             ((made, new),) = await tasks.store.create([wish])
         except ExistsError as error:
-            raise ProblemError(409, str(error), "#/body/metadata/name") from None
+            there = await self._one(wish.namespace, wish.name)
+            said = str(error) if await self._may_read_object(request, there) else _without_values(wish, error)
+            raise ProblemError(409, said, "#/body/metadata/name") from None
         except NeedsError as error:
             raise ProblemError(422, str(error), "#/body/spec/needs") from None
         except StoreError as error:
             raise ProblemError(503, str(error)) from None
         await self._note(request, "created" if new else "asked for again", made)
-        response = answer(request, vars(document(made, self._clock())))
+        response = await self._document(request, made)
         response.status_code = 201 if new else 200
         return response
 
@@ -115,7 +118,7 @@ class TaskEndpoints:
         except StoreError as error:
             raise ProblemError(404 if isinstance(error, AbsentError) else 503, str(error)) from None
         await self._note(request, "asked to end", task)
-        return answer(request, vars(document(task, self._clock())))
+        return await self._document(request, task)
 
     @property
     def _there(self) -> ServedTasks:
@@ -140,6 +143,25 @@ class TaskEndpoints:
         except PluginError as error:
             raise ProblemError(409, str(error)) from None
 
+    async def _document(self, request: Request, task: Stored) -> Response:
+        """Answer with a task: whole for who may read such objects, else without what may hold secrets."""
+        whole = await self._may_read_object(request, task)
+        return answer(request, vars(document(task, self._clock(), whole=whole)))
+
+    async def _may_read_object(self, request: Request, task: Stored) -> bool:
+        if not self._access.asks_for_token:
+            return self._there.token.allows(request.headers.get("authorization", ""))
+        try:
+            resource = self._there.entry(task).resource_to_watch.resource
+            await self._permit(request, task.namespace, ("get", resource))
+        except PluginError:  # nobody knows any more what kind it is
+            return False
+        except ProblemError as error:
+            if error.problem.status != 403:
+                raise
+            return False
+        return True
+
     async def _permit(self, request: Request, namespace: str | None, right: tuple[str, str]) -> None:
         token = token_of(request.headers, request.cookies)
         await run_in_threadpool(self._access.may, token, namespace, right)
@@ -163,6 +185,10 @@ def _named(request: Request) -> tuple[str, str]:
     namespace, name = str(request.path_params["namespace"]), str(request.path_params["name"])
     checked_name(namespace, "#/path/namespace")
     return namespace, name
+
+
+def _without_values(wish: Wish, error: ExistsError) -> str:
+    return f"task {wish.namespace}/{wish.name} exists with another spec ({error.field} differs): choose another name"
 
 
 def _pointer(path: str) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.k8s.plugins.marks import is_going, metadata_of
 from backoff_ctrl.k8s.plugins.phases import Phase
 from backoff_ctrl.k8s.plugins.protocol import PluginContext
 
 from .metadata import key_of_task
-from .outcomes import DELETED, UNEXPECTED_DELETION, system_failure
+from .outcomes import DELETED, PLUGIN_FAILED, UNEXPECTED_DELETION, system_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +25,13 @@ if TYPE_CHECKING:
     from .counting import ManagerCounts
     from .launching import Launcher
     from .objects import Objects
-    from .plugin_calls import PluginCalls
+    from .plugin_calls import PluginBugError, PluginCalls
     from .state import Made, State
+
+ERRORS_MAX: Final = 5
+"""Errors of a plugin in a row that end an attempt: what it does not understand may pass."""
+ERROR_PAUSE: Final = 10.0
+"""Seconds between two errors that count: an object may change several times at once."""
 
 
 class Checker:
@@ -38,8 +44,11 @@ class Checker:
         objects: Objects,
         watches: Watches,
         counts: ManagerCounts,
+        wake: Callable[[Key], object],
     ) -> None:
         """``now`` is the time that grace periods are measured at."""
+        self._wake = wake
+        self._erred: dict[Key, datetime] = {}  # when an error was last counted
         self._launcher = launcher
         self._now = now
         self._objects = objects
@@ -58,6 +67,8 @@ class Checker:
         key = key_of_task(task.metadata)
         context = PluginContext(task.config, self._now(), await self._pods(plugin, resource, key))
         info = plugin.phase(context, resource)
+        if known.plugin_errors:
+            known = replace(known, plugin_errors=0)
         if info.phase is Phase.UNDEFINED:  # nothing can be said of it now: its node does not answer, say
             info = known.holding(info.reason or known.reason)
         if task.config.send_object_events:
@@ -70,6 +81,27 @@ class Checker:
             return known, system_failure(UNEXPECTED_DELETION, said)
         self._launcher.stand(task, plugin, resource)
         return known, info
+
+    def failed(self, key: Key, known: State, error: PluginBugError) -> tuple[State, PhaseInfo]:
+        """Say where an attempt is whose plugin has failed to say it: as before, until that has happened too often.
+
+        Then nobody can say how its object is, and the next attempt replaces it.
+        """
+        now = self._now()
+        last = self._erred.get(key)
+        if last is None or abs((now - last).total_seconds()) >= ERROR_PAUSE:
+            self._erred[key] = now
+            known = replace(known, plugin_errors=known.plugin_errors + 1)
+        if known.plugin_errors >= ERRORS_MAX:
+            return known, replace(
+                system_failure(PLUGIN_FAILED, f"{error}, {ERRORS_MAX} times"), cleanup_on_failure=True
+            )
+        asyncio.get_running_loop().call_later(ERROR_PAUSE, self._wake, key)
+        return known, known.holding(f"{error}; it is asked again")
+
+    def forget(self, key: Key) -> None:
+        """Forget an attempt that is over."""
+        self._erred.pop(key, None)
 
     async def find(self, plugin: PluginCalls, made: Made) -> JSON | None:
         """Return the object of an attempt; None: it is gone. What a watch does not show is read, to be sure."""

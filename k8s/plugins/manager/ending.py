@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_exponential, wait_random
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from .plugin_calls import PluginCalls
     from .state import State
 
+log = logging.getLogger(__name__)
+
 CONFLICT: Final = 409
 LONGEST_PAUSE: Final = 1.0
 """Seconds between two tries to remove our finalizer."""
@@ -44,7 +48,7 @@ class Ender:
         """Say that nothing had been created."""
         return aborted("aborted before anything was created")
 
-    async def abort(self, task: TaskContext, plugin: PluginCalls, known: State) -> PhaseInfo:
+    async def abort(self, task: TaskContext, plugin: PluginCalls, known: State) -> tuple[State, PhaseInfo]:
         """End the attempt. Raises ``ClusterError``: then it is to be asked again."""
         key = key_of_task(task.metadata)
         launch = await self._launcher.stop(key)
@@ -53,13 +57,30 @@ class Ender:
             resource = await self._read(task, plugin, known)
         if resource is None and self._launcher.in_doubt(key):
             said = "the abort goes on: the create was sent and not answered, its object may still appear"
-            return PhaseInfo(Phase.NOT_READY, reason=said)
+            return replace(known, doubt=True), PhaseInfo(Phase.NOT_READY, reason=said)
         if resource is None:
-            return self.nothing_to_abort()
+            # What an earlier process has sent may still be stored, too: then ``sweep`` ends it.
+            earlier = launch is None and known.made is None and known.phase is not Phase.UNDEFINED
+            return replace(known, doubt=known.doubt or earlier), self.nothing_to_abort()
         if not (is_going(resource) and known.over):
             await self._end(task, plugin, resource)
         label = f"{plugin.kind.resource} {task.metadata.namespace}/{metadata_of(resource).get('name')}"
-        return known.info() if known.over else aborted(f"aborted: {label} was ended")
+        known = replace(known, doubt=False)
+        return known, known.info() if known.over else aborted(f"aborted: {label} was ended")
+
+    async def sweep(self, task: TaskContext, plugin: PluginCalls, known: State) -> None:
+        """End an object that has appeared behind the abort of its attempt. Raises ``ClusterError``: ask again."""
+        namespace = task.metadata.namespace
+        self._watches.need(plugin.kind, namespace)
+        if self._watches.fed(plugin.kind, namespace):
+            found = self._watches.find(plugin.kind, namespace, self._name(task, plugin, known))
+            found = found if found is not None and self._is_ours(task, known, found) else None
+        else:
+            found = await self._read(task, plugin, known)
+        if found is not None and not is_going(found):
+            label = f"{plugin.kind.resource} {namespace}/{metadata_of(found).get('name')}"
+            log.warning("%s appeared after its task was aborted: it is ended", label)
+            await self._end(task, plugin, found)
 
     async def finalize(self, task: TaskContext, plugin: PluginCalls, known: State) -> None:
         """Remove our finalizer, and delete the object if that is wanted. Raises ``ClusterError``."""
@@ -76,7 +97,7 @@ class Ender:
         if resource is None:
             return
         await self._remove_finalizer(task.config, plugin, resource)
-        properties = plugin.properties()
+        properties = plugin.properties_at_the_end()
         wanted = task.config.delete_resource_on_finalize and not properties.disable_delete_resource_on_finalize
         left_behind = known.phase.is_failure and known.cleanup
         if (wanted or left_behind or not known.over) and not is_going(resource):
@@ -101,7 +122,7 @@ class Ender:
     def _name(task: TaskContext, plugin: PluginCalls, known: State) -> str:
         if known.made is not None:
             return known.made.name
-        return object_name(task.metadata.generated_name, plugin.properties().generated_name_max_length)
+        return object_name(task.metadata.generated_name, plugin.properties_at_the_end().generated_name_max_length)
 
     @staticmethod
     def _is_ours(task: TaskContext, known: State, resource: JSON) -> bool:

@@ -162,7 +162,7 @@ class Launcher:
             return None
         await launch.stop()
         self._launches.pop(key, None)
-        if launch.made is None and launch.in_doubt:
+        if launch.made is None and (launch.in_doubt or not launch.over):
             self._doubts[key] = self._loop.time() + SERVER_LIMIT
         return launch
 

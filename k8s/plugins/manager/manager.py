@@ -6,7 +6,6 @@ A step is quick: a create that waits for room goes on in the background, and ``w
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
@@ -27,7 +26,7 @@ from .ending import Ender
 from .figures import Figures
 from .handled import Handled
 from .launching import Launcher
-from .metadata import is_label_value
+from .metadata import is_label_value, key_of_task
 from .objects import ClusterError, Objects
 from .outcomes import CORRUPTED_STATE, NO_PLUGIN, NOT_BUILT, PLUGIN_FAILED, system_failure
 from .plugin_calls import PluginBugError, PluginCalls
@@ -115,7 +114,7 @@ class PluginManager:
         figures = Figures(self.counts, self.monitor, self.watches, self.launcher)
         share.ledger.others = (*share.ledger.others, figures)
         self._stack.callback(_unshow, share.ledger, figures)
-        self._checker = Checker(self.launcher, self._now, *given)
+        self._checker = Checker(self.launcher, self._now, *given, self._wake)
         self._ender = Ender(self.launcher, *given)
         self._templates = PodTemplates(objects, self._now)
 
@@ -169,12 +168,21 @@ class PluginManager:
                 return self._said(known, not_ready(str(error)), "")
             return self._said(known, self._ender.nothing_to_abort(), "")
         try:
-            info = await self._ender.abort(task, plugin, known)
+            known, info = await self._ender.abort(task, plugin, known)
         except ClusterError as error:
             info = known.holding(f"the abort goes on: {error}")
         except PluginBugError as error:
             info = known.holding(f"the abort goes on once the plugin is mended: {error}")
         return self._said(known, info, plugin.id)
+
+    async def sweep(self, task: TaskContext, state: JSON | None) -> None:
+        """End an object that has appeared behind the abort of its attempt: its create was never answered.
+
+        ``state`` is what the abort returned; its ``doubt`` says whether that may happen. Raises ``ClusterError`` if the
+        API server did not do it: call it again.
+        """
+        known = read_state(state)
+        await self._ender.sweep(task, self._plugin(task, known), known)
 
     async def finalize(self, task: TaskContext, state: JSON | None) -> None:
         """Clean up behind an attempt that has ended: our finalizer, and the object where that is wanted.
@@ -192,6 +200,7 @@ class PluginManager:
                 raise
             return
         await self._ender.finalize(task, plugin, known)
+        self._checker.forget(key_of_task(task.metadata))
 
     # -- its own ---------
 
@@ -203,8 +212,8 @@ class PluginManager:
                 return known, info
         try:
             return await self._checker.step(task, plugin, known)
-        except PluginBugError as error:  # the object lives, and nobody can say how it is: the next attempt replaces it
-            return known, replace(system_failure(PLUGIN_FAILED, str(error)), cleanup_on_failure=True)
+        except PluginBugError as error:
+            return self._checker.failed(key_of_task(task.metadata), known, error)
         except ClusterError as error:
             return known, known.holding(f"{error}; it is tried again")
 

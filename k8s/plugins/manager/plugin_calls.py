@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from backoff_ctrl.k8s.charges.footprint import FootprintError
 from backoff_ctrl.k8s.charges.parts import parts_of
-from backoff_ctrl.k8s.plugins.protocol import MakesPods, PluginAbortOverride, RelatedPods, TaskSpecError
+from backoff_ctrl.k8s.plugins.phases import flaw_of
+from backoff_ctrl.k8s.plugins.protocol import (
+    AbortBehavior,
+    MakesPods,
+    PluginAbortOverride,
+    PluginProperties,
+    RelatedPods,
+    TaskSpecError,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from backoff_ctrl.k8s.charges.parts import Part
     from backoff_ctrl.k8s.plugins.phases import PhaseInfo
     from backoff_ctrl.k8s.plugins.protocol import (
         JSON,
-        AbortBehavior,
         PluginContext,
         PluginEntry,
-        PluginProperties,
         TaskContext,
         TaskMetadata,
     )
@@ -64,11 +71,24 @@ class PluginCalls:
 
     def properties(self) -> PluginProperties:
         """Return how its objects are treated."""
-        return self._call("get_properties", self._plugin.get_properties)
+        found = self._call("get_properties", self._plugin.get_properties)
+        if not isinstance(found, PluginProperties):
+            raise self._bug("get_properties", TypeError(f"it returned {type(found).__name__}, no PluginProperties"))
+        return found
+
+    def properties_at_the_end(self) -> PluginProperties:
+        """Return the same, or the defaults where the plugin fails: what was created is let go all the same."""
+        try:
+            return self.properties()
+        except PluginBugError:
+            return PluginProperties()
 
     def phase(self, context: PluginContext, resource: JSON) -> PhaseInfo:
         """Say what an object's status means."""
-        return self._call("get_task_phase", self._plugin.get_task_phase, context, resource)
+        said = self._call("get_task_phase", self._plugin.get_task_phase, context, resource)
+        if flaw := flaw_of(said):
+            raise self._bug("get_task_phase", TypeError(flaw))
+        return said
 
     def is_terminal(self, resource: JSON) -> bool:
         """Say whether an object has ended."""
@@ -78,7 +98,10 @@ class PluginCalls:
         """Return the labels of the object's pods; empty: it looks at none."""
         if not isinstance(self._plugin, RelatedPods):
             return {}
-        return self._call("pod_labels", self._plugin.pod_labels, resource) or {}
+        found: Any = self._call("pod_labels", self._plugin.pod_labels, resource) or {}
+        if not (isinstance(found, Mapping) and all(isinstance(each, str) for pair in found.items() for each in pair)):
+            raise self._bug("pod_labels", TypeError("it returned no labels: names and values are texts"))
+        return dict(found)
 
     def parts(self, resource: JSON) -> tuple[Part, ...]:
         """Return what others make of an object; nothing of one that can't be read: the server says what is wrong."""
@@ -95,7 +118,10 @@ class PluginCalls:
         """Return how the object is ended; None: it is deleted."""
         if not isinstance(self._plugin, PluginAbortOverride):
             return None
-        return self._call("on_abort", self._plugin.on_abort, task, resource)
+        found = self._call("on_abort", self._plugin.on_abort, task, resource)
+        if not isinstance(found, AbortBehavior):
+            raise self._bug("on_abort", TypeError(f"it returned {type(found).__name__} instead of an AbortBehavior"))
+        return found
 
     def _call(self, method: str, do: Callable[..., T], *given: Any) -> T:
         try:

@@ -46,7 +46,8 @@ class State:
     """One attempt. ``plugin`` is the id of the plugin that built its object; ``ended`` says how the attempt ended.
 
     ``phase``, ``phase_version`` and ``reason`` are what was reported last, ``next_try`` too. ``told`` are the events
-    that were reported, by uid, each with the times that it had occurred.
+    that were reported, by uid, each with the times that it had occurred. ``plugin_errors``: how often in a row the
+    plugin failed to say the phase. ``doubt``: it was aborted while a create that was sent might still be stored.
     """
 
     stage: Stage = Stage.NOT_STARTED
@@ -59,6 +60,8 @@ class State:
     ended: TaskError | None = None
     cleanup: bool = False
     told: Mapping[str, int] = field(default_factory=dict)
+    plugin_errors: int = 0
+    doubt: bool = False
 
     @property
     def over(self) -> bool:
@@ -119,6 +122,8 @@ class State:
             else {"code": ended.code, "message": ended.message[:REASON_MAX], "kind": str(ended.kind)},
             "cleanup": self.cleanup,
             "events": dict(self.told),
+            "pluginErrors": self.plugin_errors,
+            "doubt": self.doubt,
         }
 
 
@@ -161,6 +166,8 @@ class _State:
             self._error(),
             self._one("cleanup", _flag, False),
             self._one("events", _counts, {}),
+            self._one("pluginErrors", _count, 0),
+            self._one("doubt", _flag, False),
         )
 
     def _made(self) -> Made | None:

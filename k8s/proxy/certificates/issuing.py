@@ -45,10 +45,10 @@ _USAGE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A server certificate with its key, both in ``pem``, and when it begins and ends."""
+    """A server certificate with its key, both in ``pem``; it begins a little before it was ``made``."""
 
     pem: bytes
-    begins: datetime
+    made: datetime
     ends: datetime
 
 
@@ -88,7 +88,7 @@ class Authority:
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False)
             .sign(self.key, hashes.SHA256())
         )
-        return Leaf(_pem(key) + made.public_bytes(serialization.Encoding.PEM), made.not_valid_before_utc, ends)
+        return Leaf(_pem(key) + made.public_bytes(serialization.Encoding.PEM), now, ends)
 
 
 def new_authority(now: datetime) -> Authority:

@@ -75,7 +75,7 @@ class Serving:
     @property
     def due(self) -> datetime:
         """When the leaf is to be replaced: at half of its life."""
-        return self.leaf.begins + (self.leaf.ends - self.leaf.begins) / 2
+        return self.leaf.made + (self.leaf.ends - self.leaf.made) / 2
 
     def renew(self, now: datetime) -> None:
         """Replace the leaf; connections that are open go on. Raises ``CertificatesError``, and the old leaf stays."""

@@ -90,6 +90,10 @@ class SqliteStore:
         """Return a page of tasks."""
         return await self.call(lambda: self.tables.list(after, limit, namespace=namespace, unfinished=unfinished))
 
+    async def aborted(self, after: float) -> Sequence[Stored]:
+        """Return the tasks that were aborted lately."""
+        return await self.call(lambda: self.tables.aborted(after))
+
     async def set_status(self, uid: str, version: int, status: TaskStatus, *, open_: bool) -> int:
         """Write a status, together with those that others write at the same time."""
         written: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -102,7 +106,7 @@ class SqliteStore:
         while self._pending:
             batch, self._pending = self._pending, []
             writes = [write for write, _ in batch]
-            results: Sequence[int | BaseException]
+            results: Sequence[int | Exception]
             try:
                 results = await self.call(lambda writes=writes: self.tables.set_statuses(writes, self.holder))  # type: ignore[misc]
             except Exception as error:  # noqa: BLE001 - each writer is told

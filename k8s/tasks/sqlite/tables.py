@@ -25,7 +25,6 @@ from backoff_ctrl.k8s.tasks.store import (
     LeaseLostError,
     NeedsError,
     Stored,
-    StoreError,
     Wish,
 )
 from backoff_ctrl.k8s.tasks.times import shown
@@ -101,7 +100,8 @@ class Tables:
             if differs := difference(there.spec, wish.spec):
                 raise ExistsError(
                     f"task {wish.namespace}/{wish.name} exists with another spec ({differs}): choose another name, or "
-                    f"delete that task first (backoff-ctrl task delete {wish.name} -n {wish.namespace})"
+                    f"delete that task first (backoff-ctrl task delete {wish.name} -n {wish.namespace})",
+                    differs.partition(" ")[0],
                 )
             return (self._abort(run, there), False) if wish.abort else (there, False)
         revision = _next(run)
@@ -135,7 +135,15 @@ class Tables:
             rows = run(f"SELECT {_COLUMNS} FROM tasks WHERE {where} ORDER BY number LIMIT ?", given).fetchall()
         return [_stored(row) for row in rows]
 
-    def set_statuses(self, writes: Sequence[Write], holder: str | None = None) -> Sequence[int | StoreError]:
+    def aborted(self, after: float) -> Sequence[Stored]:
+        """Return the tasks that ended as aborted after a time, the newest first."""
+        where = "abort AND NOT open AND json_extract(status, '$.phase') = 'Aborted'"
+        with self.reading() as run:
+            rows = run(f"SELECT {_COLUMNS} FROM tasks WHERE {where} AND json_extract(status, '$.endedAt') > ? "
+                       "ORDER BY changed DESC LIMIT ?", (shown(after), PAGE)).fetchall()  # fmt: skip
+        return [_stored(row) for row in rows]
+
+    def set_statuses(self, writes: Sequence[Write], holder: str | None = None) -> Sequence[int | Exception]:
         """Write statuses in one transaction; return for each its new version, or why it was not written.
 
         ``holder``: who has to have the lease still. Raises ``LeaseLostError`` if another has it: nothing is written.
@@ -272,10 +280,14 @@ def _unreadable(task: str, error: ValueError) -> str:
     )
 
 
-def _write(run: Run, write: Write) -> int | StoreError:
+def _write(run: Run, write: Write) -> int | Exception:
+    try:
+        text = _status_text(write.status)
+    except ValueError as error:  # what JSON can't hold: the others are written all the same
+        return error
     done = run(
         "UPDATE tasks SET status = ?, open = ?, version = version + 1, changed = ? WHERE uid = ? AND version = ?",
-        (_status_text(write.status), write.open, _next(run), write.uid, write.version),
+        (text, write.open, _next(run), write.uid, write.version),
     )
     if done.rowcount:
         return write.version + 1

@@ -114,7 +114,10 @@ class GoPrograms:
 
 
 class ProgramsPlugin:
-    """What the conftest of a folder does about its programs: `real` is what asks for them, and they are built first."""
+    """What a folder does about its programs: `real` is what asks for them, and they are built first.
+
+    Its conftest registers one, in its own ``pytest_configure``.
+    """
 
     def __init__(self, programs: GoPrograms, fixture: str) -> None:
         """``fixture`` is the name of the fixture by which a test asks for them."""
@@ -122,13 +125,14 @@ class ProgramsPlugin:
         self._fixture = fixture
         self._why_not = ""
 
-    def mark(self, items: list[pytest.Item]) -> None:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Mark what runs these programs as `real`, before `-m` looks at the marks."""
         for item in items:
             if self._needs(item):
                 item.add_marker("real")
 
-    def build(self, session: pytest.Session) -> None:
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Build what the selected tests need, where no test's time limit runs; end the run where that fails."""
         if session.config.option.collectonly or not any(map(self._needs, session.items)):
             return
@@ -146,7 +150,8 @@ class ProgramsPlugin:
                 pytest.exit(reason, returncode=pytest.ExitCode.INTERNAL_ERROR)
             self._why_not = reason  # a worker of xdist that exits here is a riddle
 
-    def runs_nothing(self, session: pytest.Session) -> bool | None:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         """Let a worker of xdist that can't have its programs run nothing: it says why, and ends the whole run."""
         if self._why_not:
             session.shouldstop = self._why_not

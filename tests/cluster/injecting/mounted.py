@@ -48,7 +48,8 @@ async def started(
 ) -> AsyncIterator[Process]:
     """Run a container, and end it. It finds the API server as the kubelet tells, unless its manifest says otherwise."""
     port = server.url.rpartition(":")[2]
-    environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
+    environment = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(log.parent)}
+    environment |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
     environment |= {entry["name"]: entry["value"] for entry in container.get("env", ())}
     lines = ["set -e", "mount -t tmpfs none /var/run"]
     for mount in container["volumeMounts"]:
@@ -60,9 +61,8 @@ async def started(
     command = ["unshare", "--mount", "sh", "-c", "\n".join(lines)]
     with log.open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
-            *command, env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", **environment}, stdout=asyncio.subprocess.PIPE,
-            stderr=errors,
-        )  # fmt: skip
+            *command, env=environment, stdout=asyncio.subprocess.PIPE, stderr=errors
+        )
     try:
         yield process
     finally:

@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import pytest
 
 from tests.cluster.control_plane.go_programs import GoPrograms, ProgramsPlugin
 from tests.cluster.proxying.conformance.suite import SUITE
 from tests.cluster.proxying.programs.creators import CREATORS
 
-_PLUGINS: Final = (ProgramsPlugin(CREATORS, "creators"), ProgramsPlugin(SUITE, "conformance"))
 
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what runs these programs as `real`."""
-    for each in _PLUGINS:
-        each.mark(items)
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build them before the first test."""
-    for each in _PLUGINS:
-        each.build(session)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Run nothing where they can't be had."""
-    return next((True for each in _PLUGINS if each.runs_nothing(session)), None)
+def pytest_configure(config: pytest.Config) -> None:
+    """Mark what runs these programs as `real`, and build before the first test."""
+    config.pluginmanager.register(ProgramsPlugin(CREATORS, "creators"))
+    config.pluginmanager.register(ProgramsPlugin(SUITE, "conformance"))
 
 
 @pytest.fixture(scope="session")

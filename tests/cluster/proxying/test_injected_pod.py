@@ -16,6 +16,7 @@ from tests.cluster.injecting.mounted import sidecar_and_creator, started, volume
 from tests.cluster.talking import MERGE, Api
 
 if TYPE_CHECKING:
+    from asyncio.subprocess import Process
     from pathlib import Path
 
     from tests.cluster.control_plane.go_programs import GoPrograms
@@ -23,6 +24,28 @@ if TYPE_CHECKING:
     from tests.cluster.talking import JSON
 
 pytestmark = pytest.mark.long
+ROTATED = 3
+"""Certificates that creators must have met: the first one was replaced twice."""
+ON_AND_ON = """
+import json, os, ssl, sys
+from hashlib import sha256
+from kubernetes import client, config
+config.load_incluster_config()
+namespace, ends = sys.argv[1:]
+address = os.environ["KUBERNETES_SERVICE_HOST"], int(os.environ["KUBERNETES_SERVICE_PORT"])
+trusted = client.Configuration.get_default_copy().ssl_ca_cert
+
+def leaf():
+    return sha256(ssl.get_server_certificate(address, ca_certs=trusted).encode()).hexdigest()
+
+while not os.path.exists(ends):
+    pod = {"metadata": {"generateName": "python-"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    before = leaf()
+    with client.ApiClient() as connection:
+        made = client.CoreV1Api(connection).create_namespaced_pod(namespace, pod).metadata
+    told = {"what": "created", "uid": made.uid, "leaf": before if before == leaf() else None}
+    print(json.dumps(told), flush=True)
+"""
 PYTHON = """
 import json, sys
 from kubernetes import client, config
@@ -39,22 +62,21 @@ async def test_an_injected_pod_gates_its_creator_which_nobody_changed(
 ) -> None:
     """Its in-cluster configuration leads to the sidecar: the address, whom to trust, and its own token.
 
-    One pod fits, two wait, and are created once the quota has room; none is refused to its creator. One creator after
-    the other: the port of the sidecar is the pod's own, and here the machine's.
+    One pod fits, two wait, and are created once the quota has room; none is refused to its creator.
     """
     async with Api(kubernetes, "admin") as api:
         base = f"/api/v1/namespaces/{real_namespace}"
         quota = await api.post(f"{base}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}})
         assert quota.status == 201, quota.text
         await api.until(f"{base}/resourcequotas/q", lambda found: "used" in found.get("status", {}))
-        pod = await injected(api, real_namespace)
+        pod = await injected(api, real_namespace, "--hold=60", "--hold-total=60", taken=(6443, 9096))
         folders = await volumes(api, kubernetes, pod, tmp_path)
         sidecar, main = sidecar_and_creator(pod)
         gate = [sys.executable, "-m", "backoff_ctrl"]
         async with started(sidecar, folders, gate, kubernetes, tmp_path / "sidecar.log") as process:
             assert process.stdout is not None
             said = (await asyncio.wait_for(process.stdout.readline(), 60)).decode()
-            assert said.startswith("listening on https://127.0.0.1:6443"), (tmp_path / "sidecar.log").read_text()
+            assert said.startswith("listening on https://127.0.0.1:6444"), (tmp_path / "sidecar.log").read_text()
             go = [str(creators.path("creator")), "-namespace", real_namespace, "-count=3", "-parallel=3"]
             for first, program in ((1, [*go, "-prefix=go-"]), (4, [sys.executable, "-c", PYTHON, real_namespace])):
                 await limit(api, real_namespace, first)
@@ -71,6 +93,82 @@ async def test_an_injected_pod_gates_its_creator_which_nobody_changed(
             assert await process.wait() == 0
 
 
+async def test_certificates_that_change_under_load_lose_and_double_no_create(
+    kubernetes: Server, creators: GoPrograms, real_namespace: str, tmp_path: Path
+) -> None:
+    """A creator in Go keeps its connections, one in Python makes a new one for each create: nobody hears a refusal.
+
+    Both go on, through a quota that makes room for one pod after the other, until the sidecar's certificate was
+    replaced twice, once at least under open connections of Go. What they were told is what the server has.
+    """
+    async with Api(kubernetes, "admin") as api:
+        base = f"/api/v1/namespaces/{real_namespace}"
+        quota = await api.post(f"{base}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}})
+        assert quota.status == 201, quota.text
+        await api.until(f"{base}/resourcequotas/q", lambda found: "used" in found.get("status", {}))
+        options = ("--hold=60", "--hold-total=60", "--tls-leaf-life=10")
+        pod = await injected(api, real_namespace, *options, taken=(6443, 6444, 9096, 9097))
+        folders = await volumes(api, kubernetes, pod, tmp_path)
+        sidecar, main = sidecar_and_creator(pod)
+        ends, log = tmp_path / "ends", tmp_path / "python.log"
+        go = [str(creators.path("creator")), "-namespace", real_namespace, "-count=30", "-parallel=6"]
+        python = [sys.executable, "-c", ON_AND_ON, real_namespace, str(ends)]
+        told: list[JSON] = []
+        async with started(
+            sidecar, folders, [sys.executable, "-m", "backoff_ctrl"], kubernetes, tmp_path / "log"
+        ) as gate:
+            assert gate.stdout is not None
+            assert (await asyncio.wait_for(gate.stdout.readline(), 60)).startswith(
+                b"listening on https://127.0.0.1:6445"
+            )
+            async with (
+                started(main, folders, python, kubernetes, log) as creator,
+                asyncio.timeout(200),
+                asyncio.TaskGroup() as group,
+            ):
+                room = group.create_task(one_by_one(api, real_namespace))
+                hearing = group.create_task(heard(creator, told, log))
+                spanned = False
+                while not spanned or len(leaves(told)) < ROTATED:
+                    before = leaves(told)
+                    async with started(main, folders, go, kubernetes, tmp_path / "go.log") as crowd:
+                        said = await heard(crowd, [], tmp_path / "go.log")
+                    words = [line["what"] for line in said if line["what"] != "seen"]
+                    assert words == ["synced", *["created"] * 30, "done"]
+                    told += said
+                    spanned |= bool(before) and leaves(told) > before
+                ends.touch()
+                await hearing
+                room.cancel()
+            stored = [each["metadata"]["uid"] for each in (await api.get(f"{base}/pods")).json["items"]]
+            assert sorted(stored) == sorted(line["uid"] for line in told if line["what"] == "created")
+            gate.terminate()
+            assert await gate.wait() == 0
+
+
+async def one_by_one(api: Api, namespace: str) -> None:
+    """Make room for another pod each time that the quota is full, so that there is always a create that waits."""
+    pods = 1
+    while True:
+        await api.until(f"/api/v1/namespaces/{namespace}/resourcequotas/q", partial(uses, pods))
+        pods += 1
+        await limit(api, namespace, pods)
+
+
+async def heard(creator: Process, told: list[JSON], log: Path) -> list[JSON]:
+    """Add each line that a creator prints; return them all once it has ended, and ended well."""
+    assert creator.stdout is not None
+    async for line in creator.stdout:
+        told.append(json.loads(line))  # noqa: PERF401 - others look at it meanwhile
+    assert await creator.wait() == 0, await asyncio.to_thread(log.read_text)
+    return told
+
+
+def leaves(told: list[JSON]) -> set[str]:
+    """Return the certificates under which creates have got their connection."""
+    return {line["leaf"] for line in told if line.get("leaf")}
+
+
 def uses(pods: int, quota: JSON) -> bool:
     """Say whether a quota is charged so many pods."""
     return bool(quota["status"]["used"]["pods"] == str(pods))
@@ -83,8 +181,11 @@ async def limit(api: Api, namespace: str, pods: int) -> None:
     assert reply.status == 200, reply.text
 
 
-async def injected(api: Api, namespace: str) -> JSON:
-    """Return a pod as it is stored with its sidecar, of an account that may create pods and watch quotas."""
+async def injected(api: Api, namespace: str, *args: str, taken: tuple[int, ...] = ()) -> JSON:
+    """Return a pod as it is stored with its sidecar, of an account that may create pods and watch quotas.
+
+    ``taken``: ports that its creator listens on itself. The sidecar has others: here pods share those of the machine.
+    """
     account = {"kind": "ServiceAccount", "name": "default", "namespace": namespace}
     binding = {
         "metadata": {"name": "creator"},
@@ -95,8 +196,9 @@ async def injected(api: Api, namespace: str) -> JSON:
     assert (await api.post(path, binding)).status == 201
     await api.until(f"/api/v1/namespaces/{namespace}/serviceaccounts/default", bool)
     manifest: dict[str, Any] = {"metadata": {"name": "creator", "namespace": namespace}}
-    manifest["spec"] = {"serviceAccountName": "default", "containers": [{"name": "main", "image": "i"}]}
-    what = inject(with_account(manifest), SidecarSettings(args=("--hold=60", "--hold-total=60")))
+    main = {"name": "main", "image": "i", "ports": [{"containerPort": port} for port in taken]}
+    manifest["spec"] = {"serviceAccountName": "default", "containers": [main]}
+    what = inject(with_account(manifest), SidecarSettings(args=args))
     assert what.pod is not None
     return what.pod
 

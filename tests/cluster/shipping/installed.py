@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
 import re
+import shlex
 import signal
 import socket
 import ssl
 import sys
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import aiohttp
+import yaml
 
 from tests.cluster.control_plane.servers import Server
+from tests.cluster.shipping.rendering import JSON, helm
 from tests.cluster.talking import PATIENCE, Api, Reply
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
-JSON = dict[str, Any]
+    from tests.cluster.control_plane.bed import Bed
 
 _KUBECONFIG = """\
 apiVersion: v1
@@ -38,7 +42,18 @@ _FLAGS = {
     "gateway": ("--listen", "--probe-listen"),
     "serve": ("--listen",),
 }
+_OF_CHART = {"labelSelector": "app.kubernetes.io/name=backoff-ctrl,app.kubernetes.io/instance=backoff-ctrl"}
+_COMPONENTS = {"inject": "injection"}
 _PORT = re.compile(r"0\.0\.0\.0:\d+")
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """What ``doctor`` found."""
+
+    code: int | None
+    missing: list[str]
+    """The names of the checks that failed."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +71,28 @@ class Account:
         made = Server(**{**vars(self.server), "tokens": tokens})
         async with Api(made, self.name) as api:
             return await api.call(method, path, body, content_type=content_type)
+
+    async def until(self, right: str, *, allowed: bool) -> None:
+        """Wait until the API server gives a right, such as ``list pods``, or not: it hears of changed roles later."""
+        verb, _, rest = right.partition(" ")
+        kind, _, name = rest.partition("/")
+        resource, _, group = kind.partition(".")
+        attributes = {"verb": verb, "group": group, "resource": resource, "name": name}
+        attributes["namespace"] = self.namespace if group in ("", "coordination.k8s.io") else ""
+        body = {"kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": attributes}}
+        async with asyncio.timeout(PATIENCE):
+            path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+            while (await self.ask("POST", path, body)).json["status"]["allowed"] is not allowed:
+                pass
+
+    async def doctor(self, words: str, folder: Path) -> Doctor:
+        """Run ``backoff-ctrl doctor`` as a pod of this account would."""
+        command = [sys.executable, "-m", "backoff_ctrl", *shlex.split(words), "--json"]
+        kubeconfig = f"--kubeconfig={self.kubeconfig(folder)}"
+        process = await asyncio.create_subprocess_exec(*command, kubeconfig, stdout=asyncio.subprocess.PIPE)
+        out, _ = await process.communicate()
+        missing = [each["name"] for each in json.loads(out)["checks"] if not each["ok"]]
+        return Doctor(process.returncode, missing)
 
     def kubeconfig(self, folder: Path) -> Path:
         """Return a kubeconfig of this account."""
@@ -103,6 +140,64 @@ class Mode:
                 return text
             assert asyncio.get_running_loop().time() < deadline, (path, status, text)
             await asyncio.sleep(0.1)
+
+
+def chart(bed: Bed, *words: str, values: JSON | None = None) -> str:
+    """Run helm on the bed; return what it says."""
+    folder = bed.server.folder
+    places = {name: str(folder / name) for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
+    given = ("--values=-",) if values is not None else ()
+    done = helm(*words, *given, stdin=yaml.safe_dump(values), KUBECONFIG=str(bed.server.kubeconfig("admin")), **places)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def rights_of(rules: list[JSON]) -> set[str]:
+    """Return the rights that rules of a role give, as ``doctor`` names them."""
+    return {
+        f"{verb} {resource}{f'.{group}' if group else ''}{f'/{name}' if name else ''}"
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        for name in rule.get("resourceNames", [""])
+    }
+
+
+async def granted(api: Api, mode: str) -> set[str]:
+    """Return the rights that the installed chart gives a mode, by all its roles."""
+    listed = [
+        each
+        for kind in ("roles", "clusterroles")
+        for each in (await api.get(f"/apis/rbac.authorization.k8s.io/v1/{kind}", params=_OF_CHART)).json["items"]
+        if each["metadata"]["labels"]["app.kubernetes.io/component"] == _COMPONENTS.get(mode, mode)
+    ]
+    assert listed
+    return {right for each in listed for right in rights_of(each["rules"])}
+
+
+@contextmanager
+def audited(bed: Bed, mode: str) -> Iterator[set[str]]:
+    """Yield what will be the rights that a mode's account used meanwhile; nothing that it asked for was refused.
+
+    What any account may do, to ask about its own rights, does not count.
+    """
+    log = bed.server.folder / "logs" / "kube-apiserver.log"
+    begin = log.stat().st_size
+    used: set[str] = set()
+    yield used
+    with log.open("rb") as lines:
+        lines.seek(begin)
+        events = [json.loads(line) for line in lines if line.startswith(b'{"kind":"Event"')]
+    mine = [each for each in events if each["user"]["username"].endswith(f":backoff-ctrl-{mode}")]
+    assert mine
+    assert [each["requestURI"] for each in mine if each["responseStatus"]["code"] in (401, 403)] == []
+    for each in mine:
+        asked = each.get("objectRef", {"resource": "selfsubjectaccessreviews"})
+        if asked["resource"] != "selfsubjectaccessreviews":
+            group = f".{asked['apiGroup']}" if asked.get("apiGroup") else ""
+            name = f"/{asked['name']}" if asked.get("name") and mode == "inject" else ""
+            used.add(f"{each['verb']} {asked['resource']}{group}{name}")
 
 
 async def account(api: Api, namespace: str, name: str) -> Account:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -14,72 +15,44 @@ import pytest
 import yaml
 
 from tests.cluster.objects import pod
-from tests.cluster.shipping.installed import account, running
-from tests.cluster.shipping.rendering import CHART, DATA, JSON, MONITORING, helm, rendered, sets
-from tests.cluster.talking import Api
+from tests.cluster.shipping.installed import Doctor, account, audited, chart, granted, rights_of, running
+from tests.cluster.shipping.rendering import CHART, DATA, JSON, MONITORING, rendered, sets
+from tests.cluster.talking import MERGE, Api
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from tests.cluster.control_plane.bed import Bed
     from tests.cluster.control_plane.binaries import Binaries
-    from tests.cluster.control_plane.go_programs import GoPrograms
 
-VALUES: JSON = {
-    "gateway": {"enabled": True},
-    "serve": {"enabled": True, "gatesIn": ["platform"], "tls": {"names": ["localhost"]}},
-    "monitoring": {"enabled": True},
-    "dashboards": {"enabled": True},
+ROLES = "/apis/rbac.authorization.k8s.io/v1"
+TAKEN = {
+    "inject": ("list pods", "lacks the right to list pods in all namespaces: labelled pods without a sidecar"),
+    "gateway": (
+        "watch resourcequotas",
+        "lacks the right to list resourcequotas in gates: the gate learns from rejections instead",
+    ),
+    "serve": ("list limitranges", "lacks the right to list limitranges in all namespaces: `explain` does not know"),
 }
-NAMESPACES = ("gates", "dry", "team-a", "team-b", "platform", "life")
+"""By mode: a right that it loses while it runs, and what its /readyz says of that."""
+NAMED_WHERE_THEY_LACK = {
+    f"list {kind}"
+    for kind in (
+        "persistentvolumeclaims", "services", "deployments.apps", "replicasets.apps", "statefulsets.apps", "jobs.batch",
+        "cronjobs.batch",
+    )
+}  # fmt: skip
+"""What only `holders` needs: values choose these kinds, and its answer has those that it could not read."""
 HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-pytestmark = pytest.mark.long
-
-
-def chart(bed: Bed, *words: str, values: JSON | None = None) -> str:
-    """Run helm on the bed; return what it says."""
-    folder = bed.server.folder
-    places = {name: str(folder / name) for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
-    given = ("--values=-",) if values is not None else ()
-    done = helm(*words, *given, stdin=yaml.safe_dump(values), KUBECONFIG=str(bed.server.kubeconfig("admin")), **places)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+AUDIT = ("--audit-log-path=-", f"--audit-policy-file={DATA / 'audit.yaml'}")
+"""The API server's log has every request of the chart's accounts."""
+pytestmark = [pytest.mark.long, pytest.mark.parametrize("breakable", [AUDIT], ids=["audited"], indirect=True)]
 
 
 def kubectl(bed: Bed, binaries: Binaries, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run kubectl on the bed."""
     command = [str(binaries.kubectl), "--kubeconfig", str(bed.server.kubeconfig("admin")), *words]
     return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=120)
-
-
-@pytest.fixture
-async def api(bed: Bed) -> AsyncIterator[Api]:
-    """Plain HTTP to the bed."""
-    async with Api(bed.server) as made:
-        yield made
-
-
-@pytest.fixture
-async def installed(bed: Bed, api: Api, helm_program: GoPrograms) -> Api:
-    """The chart, in namespace gates, once for the module: with the kinds that others bring."""
-    if (await api.get("/api/v1/namespaces/gates")).status == 200:
-        return api
-    for name in NAMESPACES:
-        assert (await api.post("/api/v1/namespaces", {"metadata": {"name": name}})).status == 201
-    for path in sorted((DATA / "definitions").iterdir()):
-        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        made = await api.post(definitions, json.loads(path.read_text()))
-        assert made.status == 201, made.text
-        await api.until(f"{definitions}/{path.stem}", _established)
-    said = chart(bed, "install", "backoff-ctrl", str(CHART), "--namespace=gates", values=VALUES)
-    assert "STATUS: deployed" in said
-    return api
-
-
-def _established(definition: JSON) -> bool:
-    conditions = definition.get("status", {}).get("conditions") or ()
-    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 
 async def test_the_server_takes_every_manifest(bed: Bed, installed: Api, binaries: Binaries) -> None:
@@ -94,26 +67,32 @@ async def test_the_server_takes_every_manifest(bed: Bed, installed: Api, binarie
         assert (done.returncode, done.stderr) == (0, ""), (name, done.stderr)
 
 
-async def test_injection_keeps_its_certificates_answers_and_counts(installed: Api, tmp_path: Path) -> None:
-    """With the rights of its account alone."""
+async def test_injection_keeps_its_certificates_answers_and_counts(bed: Bed, installed: Api, tmp_path: Path) -> None:
+    """With the rights of its account alone, and with each of them: it has no certificates at first."""
+    base = "/api/v1/namespaces/gates"
+    lease = "/apis/coordination.k8s.io/v1/namespaces/gates/leases/backoff-ctrl-inject"
+    for path, nothing in ((f"{base}/secrets/backoff-ctrl-inject", {"data": None}), (lease, {"spec": None})):
+        assert (await installed.patch(path, nothing, MERGE)).status == 200
     labelled = pod("bare", labels={"backoff-ctrl.dev/inject": "true"})
     made = await installed.post("/api/v1/namespaces/team-b/pods", labelled)
     assert made.status == 201, made.text  # the webhook can't be reached: pods are created all the same
-    async with running(installed, "gates", "inject", tmp_path) as mode:
-        await mode.until("--probe-listen", "/readyz", lambda status, _: status == 200)
-        await _trust(installed, "backoff-ctrl-inject-gates", tmp_path)
-        given = pod("p")
-        given["spec"]["containers"][0]["volumeMounts"] = [
-            {"name": "t", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}
-        ]
-        given["spec"]["volumes"] = [{"name": "t", "emptyDir": {}}]
-        request = {"uid": "u", "operation": "CREATE", "resource": {"resource": "pods"}, "object": given}
-        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-        status, text = await mode.ask("--listen", "/inject", body=review)
-        assert (status, json.loads(text)["response"]["patchType"]) == (200, "JSONPatch")
-        wanted = 'backoff_ctrl_injection_pods_without_sidecar{namespace="team-b"} 1'
-        text = await mode.until("--probe-listen", "/metrics", lambda _, text: wanted in text)
+    with audited(bed, "inject") as used:
+        async with running(installed, "gates", "inject", tmp_path) as mode:
+            await mode.until("--probe-listen", "/readyz", lambda status, _: status == 200)
+            await _trust(installed, "backoff-ctrl-inject-gates", tmp_path)
+            given = pod("p")
+            given["spec"]["containers"][0]["volumeMounts"] = [
+                {"name": "t", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}
+            ]
+            given["spec"]["volumes"] = [{"name": "t", "emptyDir": {}}]
+            request = {"uid": "u", "operation": "CREATE", "resource": {"resource": "pods"}, "object": given}
+            review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+            status, text = await mode.ask("--listen", "/inject", body=review)
+            assert (status, json.loads(text)["response"]["patchType"]) == (200, "JSONPatch")
+            wanted = 'backoff_ctrl_injection_pods_without_sidecar{namespace="team-b"} 1'
+            text = await mode.until("--probe-listen", "/metrics", lambda _, text: wanted in text)
     assert 'backoff_ctrl_injection_reviews_total{namespace="",outcome="injected"} 1' in text
+    assert used == await granted(installed, "inject")
 
 
 async def _trust(api: Api, webhook: str, folder: Path) -> str:
@@ -123,28 +102,30 @@ async def _trust(api: Api, webhook: str, folder: Path) -> str:
     return bundle
 
 
-async def test_the_gateway_holds_a_create_and_makes_it(installed: Api, tmp_path: Path) -> None:
-    """A creator's own token creates; the gateway's account watches the quota and creates nothing."""
+async def test_the_gateway_holds_a_create_and_makes_it(bed: Bed, installed: Api, tmp_path: Path) -> None:
+    """A creator's own token creates; the gateway's account watches quota and pods, and creates nothing."""
     base = "/api/v1/namespaces/gates"
     made = await installed.post(f"{base}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}})
     assert made.status == 201, made.text
     await installed.until(f"{base}/resourcequotas/q", lambda seen: seen.get("status", {}).get("used"))
     token = installed.server.token("tester")
     told = (await installed.get(f"{base}/configmaps/backoff-ctrl-gateway-ca")).json["data"]["ca.crt"]
-    async with running(installed, "gates", "gateway", tmp_path) as mode:
-        assert (tmp_path / "ca.crt").read_text() == told  # whom creators are to trust, by the Service's name
-        await mode.until("--probe-listen", "/readyz", lambda status, _: status == 200)
-        status, text = await mode.ask("--listen", f"{base}/pods", token=token, body=pod("first"))
-        assert status == 201, text
-        second = asyncio.create_task(mode.ask("--listen", f"{base}/pods", token=token, body=pod("second")))
-        watched = 'backoff_ctrl_watch_healthy{namespace="gates"} 1'
-        text = await mode.until("--probe-listen", "/metrics", lambda _, text: watched in text and _waits(text))
-        assert not second.done()
-        assert (await installed.delete(f"{base}/pods/first", {"gracePeriodSeconds": 0})).status == 200
-        status, text = await second
-        assert status == 201, text
-        status, text = await mode.ask("--listen", f"{base}/pods")
-        assert (status, "system:anonymous" in text) == (403, True)  # no token: the gateway lends none
+    with audited(bed, "gateway") as used:
+        async with running(installed, "gates", "gateway", tmp_path) as mode:
+            assert (tmp_path / "ca.crt").read_text() == told  # whom creators are to trust, by the Service's name
+            await mode.until("--probe-listen", "/readyz", lambda status, _: status == 200)
+            status, text = await mode.ask("--listen", f"{base}/pods", token=token, body=pod("first"))
+            assert status == 201, text
+            second = asyncio.create_task(mode.ask("--listen", f"{base}/pods", token=token, body=pod("second")))
+            watched = 'backoff_ctrl_watch_healthy{namespace="gates"} 1'
+            text = await mode.until("--probe-listen", "/metrics", lambda _, text: watched in text and _waits(text))
+            assert not second.done()
+            assert (await installed.delete(f"{base}/pods/first", {"gracePeriodSeconds": 0})).status == 200
+            status, text = await second
+            assert status == 201, text
+            status, text = await mode.ask("--listen", f"{base}/pods")
+            assert (status, "system:anonymous" in text) == (403, True)  # no token: the gateway lends none
+    assert used == await granted(installed, "gateway")
 
 
 def _waits(metrics: str) -> bool:
@@ -154,31 +135,109 @@ def _waits(metrics: str) -> bool:
     )
 
 
-async def test_serve_observes_explains_and_asks_who_may_see(installed: Api, tmp_path: Path) -> None:
-    """Everything of the page with the chart's ClusterRole, for people with rights of their own."""
+KINDS = ("pods", "persistentvolumeclaims", "services", "count/deployments.apps", "count/replicasets.apps",
+         "count/statefulsets.apps", "count/jobs.batch", "count/cronjobs.batch")  # fmt: skip
+
+
+async def test_serve_observes_explains_and_asks_who_may_see(bed: Bed, installed: Api, tmp_path: Path) -> None:
+    """Everything of the page with the chart's roles, for people with rights of their own."""
     base = "/api/v1/namespaces/team-a"
-    quota = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1", "count/deployments.apps": "3"}}}
+    quota = {"metadata": {"name": "q"}, "spec": {"hard": dict.fromkeys(KINDS, "1")}}
     assert (await installed.post(f"{base}/resourcequotas", quota)).status == 201
+    await installed.until(f"{base}/resourcequotas/q", lambda seen: seen.get("status", {}).get("used"))
     assert (await installed.post(f"{base}/pods", pod("holder"))).status == 201
-    viewer, nobody = (installed.server.token(user) for user in ("creator", "nobody"))
-    async with running(installed, "gates", "serve", tmp_path) as mode:
+    await _gate_runs(installed)
+    viewer, everybody, nobody = (installed.server.token(user) for user in ("creator", "tester", "nobody"))
+    with audited(bed, "serve") as used:
+        async with running(installed, "gates", "serve", tmp_path) as mode:
 
-        async def asked(path: str, token: str = viewer, body: JSON | None = None) -> Any:
-            status, text = await mode.ask("--listen", path, token=token, body=body)
-            assert status == 200, text
-            return json.loads(text)
+            async def asked(path: str, token: str = viewer, body: JSON | None = None) -> Any:
+                status, text = await mode.ask("--listen", path, token=token, body=body)
+                assert status == 200, (path, text)
+                return json.loads(text)
 
-        await mode.until("--listen", "/readyz", lambda status, _: status == 200)
-        where = "namespace=team-a"
-        full = await mode.until("--listen", f"/v1/ceilings?{where}", lambda _, text: '"used":"1"' in text, viewer)
-        assert {each["resource"] for each in json.loads(full)["items"]} == {"pods", "count/deployments.apps"}
-        holders = await asked(f"/v1/holders?{where}")
-        assert (holders["unread"], "holder" in json.dumps(holders["quotas"])) == ({}, True)
-        explained = await asked(f"/v1/explain?{where}", body=pod("another"))
-        assert explained["verdict"] == "wait"
-        assert "backoff_ctrl_ceiling_used{" in (await mode.ask("--listen", "/metrics", token=viewer))[1]
-        assert (await mode.ask("--listen", f"/v1/ceilings?{where}", token=nobody))[0] == 403
-        assert (await mode.ask("--listen", f"/v1/ceilings?{where}", token="unknown"))[0] == 401
+            await mode.until("--listen", "/readyz", lambda status, _: status == 200)
+            where = "namespace=team-a"
+            full = await mode.until("--listen", f"/v1/ceilings?{where}", lambda _, text: '"used":"1"' in text, viewer)
+            assert {each["resource"] for each in json.loads(full)["items"]} == set(KINDS)
+            holders = await asked(f"/v1/holders?{where}")
+            assert (holders["unread"], "holder" in json.dumps(holders["quotas"])) == ({}, True)
+            assert (await asked("/v1/holders?namespace=platform"))["quotas"] == []
+            explained = await asked(f"/v1/explain?{where}", body=pod("another"))
+            assert explained["verdict"] == "wait"
+            await mode.until("--listen", "/v1/ceilings", lambda _, text: "http://127.0.0.1:9" in text, everybody)
+            for path in ("namespaces", "waiting", "gates", "overload", "policy"):
+                found = await asked(f"/v1/{path}", everybody)
+                assert [each["gate"] for each in found["unreachable"]] == ["http://127.0.0.1:9"], path
+            assert "team-a" in (await mode.ask("--listen", "/", token=everybody))[1]
+            assert "backoff_ctrl_ceiling_used{" in (await mode.ask("--listen", "/metrics", token=viewer))[1]
+            assert (await mode.ask("--listen", f"/v1/ceilings?{where}", token=nobody))[0] == 403
+            assert (await mode.ask("--listen", f"/v1/ceilings?{where}", token="unknown"))[0] == 401
+    assert used == await granted(installed, "serve")
+
+
+async def _gate_runs(api: Api) -> None:
+    """Let a pod of namespace platform say that a gate is in it, though nobody answers there."""
+    gate = pod("gate", labels={"backoff-ctrl.dev/gate": "true"}, annotations={"backoff-ctrl.dev/status-port": "9"})
+    assert (await api.post("/api/v1/namespaces/platform/pods", gate)).status == 201
+    status = {"status": {"phase": "Running", "podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}}
+    said = await api.patch("/api/v1/namespaces/platform/pods/gate/status", status, MERGE)
+    assert said.status == 200, said.text
+
+
+@pytest.mark.parametrize("mode", ["inject", "gateway", "serve"])
+async def test_a_missing_right_is_named_by_doctor_and_readyz(
+    bed: Bed, installed: Api, tmp_path: Path, mode: str
+) -> None:
+    """By the command that NOTES has: nothing is missing, then one right while it runs, then all of the mode's rules."""
+    notes = chart(bed, "get", "notes", "backoff-ctrl", "--namespace=gates")
+    (words,) = re.findall(rf"kubectl -n gates exec deployment/backoff-ctrl-{mode} -- backoff-ctrl (doctor .*)", notes)
+    asks = await account(installed, "gates", f"backoff-ctrl-{mode}")
+    assert await asks.doctor(words, tmp_path) == Doctor(0, [])
+    roles = [f"{ROLES}/clusterroles/backoff-ctrl-{mode}-gates"]
+    roles += [f"{ROLES}/namespaces/gates/roles/backoff-ctrl-inject"] if mode == "inject" else []
+    rules = {role: (await installed.get(role)).json["rules"] for role in roles}
+    lost, named = TAKEN[mode]
+    kept = [rule for rule in rules[roles[0]] if rule["resources"] != [lost.partition(" ")[2]]]
+    assert len(kept) == len(rules[roles[0]]) - 1
+    await _ruled(installed, roles[0], kept)
+    await asks.until(lost, allowed=False)
+    async with running(installed, "gates", mode, tmp_path) as process:
+        flag = "--listen" if mode == "serve" else "--probe-listen"
+        await process.until(flag, "/readyz", lambda status, text: status == 200 and f"ok\n{named}" in text)
+    for role in roles:
+        await _ruled(installed, role, [])
+    wanted = {right for found in rules.values() for right in rights_of(found)}
+    for right in wanted:
+        await asks.until(right, allowed=False)
+    said = await asks.doctor(words, tmp_path)
+    for role in roles:
+        await _ruled(installed, role, rules[role])
+    for right in wanted:
+        await asks.until(right, allowed=True)
+    assert (said.code, set(said.missing)) == (1, wanted - NAMED_WHERE_THEY_LACK)
+
+
+async def test_a_webhook_without_its_secret_says_so_instead_of_being_ready(installed: Api, tmp_path: Path) -> None:
+    """The API server's own sentence, and which right is missing."""
+    own = f"{ROLES}/namespaces/gates/roles/backoff-ctrl-inject"
+    before = (await installed.get(own)).json["rules"]
+    await _ruled(installed, own, [])
+    asks = await account(installed, "gates", "backoff-ctrl-inject")
+    await asks.until("get secrets/backoff-ctrl-inject", allowed=False)
+    async with running(installed, "gates", "inject", tmp_path) as mode:
+        status, text = await mode.ask("--probe-listen", "/readyz")
+    await _ruled(installed, own, before)
+    for right in rights_of(before):
+        await asks.until(right, allowed=True)
+    assert (status, "cannot get resource" in text) == (503, True)
+    assert "lacks the right to get secrets/backoff-ctrl-inject in gates" in text
+
+
+async def _ruled(api: Api, role: str, rules: list[JSON]) -> None:
+    """Give a role these rules."""
+    answer = await api.patch(role, {"rules": rules}, MERGE)
+    assert answer.status == 200, answer.text
 
 
 POD, QUOTA = {"metadata": {"name": "x"}}, {"metadata": {"name": "x"}, "spec": {"hard": {"pods": "1"}}}

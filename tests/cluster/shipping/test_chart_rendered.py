@@ -95,11 +95,38 @@ def test_rules_and_boards_are_those_of_the_repository(helm_program: GoPrograms) 
     names = ("rules.yaml", "alerts.yaml", "injection.yaml")
     written = [yaml.safe_load((CHART / "files" / name).read_text()) for name in names]
     assert rules["spec"]["groups"] == [group for each in written for group in each["groups"]]
+    alerts = {rule.get("alert") for group in rules["spec"]["groups"] for rule in group["rules"]}
+    assert {"BackoffCtrlPodsWithoutSidecar", "BackoffCtrlInjectionAway"} <= alerts
     shown = [each for each in manifests if "grafana_dashboard" in each["metadata"].get("labels", {})]
     assert len(shown) == 3
     for board in shown:
         ((name, text),) = board["data"].items()
         assert text == (boards / name).read_text()
+
+
+def test_each_mode_is_scraped_where_its_metrics_are(helm_program: GoPrograms) -> None:
+    """What a monitor selects is there, with a port of that name; the labels of the metrics stay as they are."""
+    manifests = rendered(EVERYTHING, MONITORING)
+    pods = [each["spec"]["template"] for each in manifests if each["kind"] == "Deployment"]
+    services = [each for each in manifests if each["kind"] == "Service"]
+    scraped = set()
+    for monitor in manifests:
+        if monitor["kind"] not in {"PodMonitor", "ServiceMonitor"}:
+            continue
+        of_pods = monitor["kind"] == "PodMonitor"
+        (endpoint,) = monitor["spec"]["podMetricsEndpoints" if of_pods else "endpoints"]
+        wanted = monitor["spec"]["selector"]["matchLabels"].items()
+        (found,) = [each for each in (pods if of_pods else services) if wanted <= each["metadata"]["labels"].items()]
+        ports = found["spec"]["containers"][0]["ports"] if of_pods else found["spec"]["ports"]
+        assert endpoint["port"] in {each["name"] for each in ports}
+        assert endpoint["honorLabels"]
+        assert endpoint.get("scheme") == ("https" if endpoint["port"] == "https" else None)
+        scraped.add(found["metadata"]["labels"]["app.kubernetes.io/component"])
+    assert scraped == {"injection", "gateway", "serve"}
+    for template in pods:
+        (container,) = template["spec"]["containers"]
+        listens = {each.rpartition(":")[2] for each in container["args"] if "listen=" in each}
+        assert listens == {str(each["containerPort"]) for each in container["ports"]}
 
 
 def test_the_webhook_asks_as_little_as_it_can(helm_program: GoPrograms) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from backoff_ctrl.engine import Ticket
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.no_cover]
 AMOUNTS: Final = {"1": 3, "2": 5, "3": 2}  # all different, and no two add up to the third
 OTHERS: Final = 4
 LIMIT: Final = 1000

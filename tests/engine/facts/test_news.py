@@ -190,6 +190,21 @@ def test_hints_for_watched_or_unknown_quotas_do_nothing() -> None:
     assert line.later(100) == []
 
 
+def test_a_hint_while_a_probe_is_out_for_a_quota_that_is_now_watched_does_nothing() -> None:
+    """The probe stays the only call; after its refusal the quota's own news decide, and the hint is forgotten."""
+    line = Timeline()
+    line.refused(line.ticket_of(line.submit(1)), 4, 4)
+    probe = line.next_ticket()
+    line.observe(4, 4)
+    line.watching()
+    line.controller.hint_release(NS, line.now)
+    assert line.later(100) == []
+    line.refused(probe, 4, 4)
+    assert line.later(100) == []
+    line.observe(3, 4)
+    assert line.next_ticket().request is probe.request
+
+
 def test_a_refusal_by_a_state_that_came_back_is_not_stale() -> None:
     """Full, not full, full again: the refusal speaks of the present, and the server is not behind."""
     line = Timeline()

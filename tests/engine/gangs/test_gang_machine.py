@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from backoff_ctrl.engine import Effect, Request
     from tests.engine_twin import TwinQuota
 
+pytestmark = pytest.mark.no_cover
+
 
 class GangMachine(ControllerMachine):
     """The engine's machine, with gangs."""

@@ -170,6 +170,17 @@ def test_a_quota_that_grows_or_shrinks_or_goes_is_counted_afresh() -> None:
     assert (line.reserved(), lacks(line)) == (6, [2])
 
 
+def test_once_the_younger_gang_has_given_up_all_the_older_one_gives_up_the_rest() -> None:
+    """Strangers come one after the other; what comes free again is the older one's first."""
+    line = watched(0, 8)
+    line.gang((4, 1))
+    line.gang((4, 1))
+    for used, lacking in ((4, [0, 4]), (6, [2, 4]), (12, [4, 4]), (5, [1, 4]), (3, [0, 3])):
+        line.observe(used, 8)
+        line.later(0.1)
+        assert lacks(line) == lacking
+
+
 def test_a_draw_that_waits_for_its_gangs_room_is_overtaken_by_nobody() -> None:
     """What it lacks is kept for its gang, or not at all: it is no waiter with a count of its own."""
     line = watched(0, 8, Policy(keep_stalled=10))

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from tests.engine_machine import NAMESPACES, SPANS, SPOILED, ControllerMachine
 from tests.examples import examples
 
+pytestmark = pytest.mark.no_cover
 TestController = ControllerMachine.TestCase
 TestController.settings = settings(
     max_examples=examples(60), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)

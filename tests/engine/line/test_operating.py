@@ -102,6 +102,15 @@ def test_a_halted_namespace_waits_although_there_is_room_and_goes_on_in_order() 
     assert not line.controller.is_halted(NS)
 
 
+def test_to_resume_what_is_not_halted_changes_nothing() -> None:
+    """A second answer to the same operator does no harm."""
+    line = watched(4)
+    request = line.submit(1)
+    line.controller.resume(NS, line.now)
+    assert line.advance() == []
+    assert (request.state, line.controller.halted()) == ("waiting", [])
+
+
 def test_what_was_sent_before_a_halt_still_teaches_and_waits_if_it_is_refused() -> None:
     """A refused create goes back into the line, and is not sent again as a probe."""
     line = Timeline()

@@ -263,8 +263,8 @@ async def test_a_server_that_is_gone_is_a_503_and_one_that_does_not_answer_a_504
 
 @in_virtual_time
 async def test_a_server_that_restarts_is_waited_for() -> None:
-    """It was reached before: what comes meanwhile is held, and sent when it is back."""
-    async with proxied(2) as proxy:
+    """It was reached before: what comes meanwhile is held, and sent when it is back, up to the longest pause later."""
+    async with proxied(2, HoldSettings(hold=30.0)) as proxy:
         assert (await proxy.post(pod())).status == 201
         proxy.server.down = True
         waiting = proxy.post(pod("w"))

@@ -158,6 +158,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path: Path, capsys: pytes
             ([*here, script.url, "--tls-account", str(tmp_path)], "TLS mode needs --tls-authority"),
             ([*here, script.url, "--tls-cert", str(tmp_path / "c")], "--tls-cert and --tls-key belong together"),
             ([*here, script.url, *given, "--tls-name", "n"], "--tls-cert brings a certificate, --tls-name makes one"),
+            ([*here, script.url, "--tls-leaf-life", "60"], "TLS mode needs --tls-authority and --tls-account"),
             ([*here, script.url, *given], "No such file"),
         ):
             code, said = run(["proxy", *arguments]), capsys.readouterr().err

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.tasks.sandbox_process import sandbox_process
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -27,17 +29,8 @@ def sandbox(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "quota.yaml").write_text(quota[1])
     (command,) = (each for each in COMMANDS if "sandbox" in each)
     words = command.replace("--port 18080", "--port 0").split()[1:]
-    with subprocess.Popen(
-        [sys.executable, "-m", "backoff_ctrl", *words], cwd=tmp_path, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        try:
-            found = None
-            while found is None:
-                found = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())
-            yield found[0]
-        finally:
-            process.terminate()
+    with sandbox_process(tmp_path, *words) as url:
+        yield url
 
 
 def test_its_commands_do_what_it_says(sandbox: str, tmp_path: Path) -> None:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
+from backoff_ctrl.k8s.plugins.manager.checking import ERROR_PAUSE, ERRORS_MAX
+from backoff_ctrl.k8s.plugins.manager.counting import ManagerCounts
 from backoff_ctrl.k8s.plugins.manager.metadata import object_name
-from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase
-from backoff_ctrl.k8s.plugins.protocol import Kind
+from backoff_ctrl.k8s.plugins.manager.plugin_calls import PluginBugError, PluginCalls
+from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, PhaseInfo, Reason, TaskError, flaw_of
+from backoff_ctrl.k8s.plugins.protocol import Kind, PluginContext
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import POD, BuggyPlugin, PodPlugin, entry, task
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 async def test_the_crash_between_create_and_save_doubles_nothing_under_a_full_quota(
@@ -90,14 +99,63 @@ async def test_a_step_asks_the_server_nothing_once_its_watch_is_fed(bench: Bench
 
 
 async def test_a_plugins_bug_is_a_system_failure_with_its_name_and_is_counted(sandbox: BackgroundSandbox) -> None:
-    async with Bench(sandbox.url, entry(BuggyPlugin(), "container")) as bench:
-        info = await bench.until(task(), Phase.RETRYABLE_FAILURE)
+    """After several in a row, over a time, also across a restart: what a plugin does not understand may pass."""
+    plugin, now = BuggyPlugin(), [NOW]
+    async with Bench(sandbox.url, entry(plugin, "container"), now=lambda: now[0]) as bench:
+        said = await bench.until(task(), Phase.NOT_READY, holds=lambda info: "get_task_phase" in info.reason)
+        assert "plugin container failed in get_task_phase: ZeroDivisionError: of seven by nothing" in said.reason
+        for _ in range(2 * ERRORS_MAX):  # an object may change often at once
+            assert (await bench.step(task())).phase is Phase.NOT_READY
+        plugin.understands = True
+        assert (await bench.step(task())).phase is Phase.QUEUED
+        plugin.understands = False
+        for _ in range(ERRORS_MAX - 1):
+            now[0] += timedelta(seconds=ERROR_PAUSE)
+            assert (await bench.step(task())).phase is Phase.QUEUED
+        await bench.restart()
+        info = await bench.step(task())
+        assert info.phase is Phase.RETRYABLE_FAILURE
         assert info.error is not None
         assert info.error.kind is ErrorKind.SYSTEM
         assert "plugin container failed in get_task_phase: ZeroDivisionError" in info.error.message
         assert bench.manager.counts.plugin_errors == {("container", "get_task_phase"): 1}
+        plugin.properties = None  # type: ignore[assignment]
         await bench.finalize(task())  # nobody could say how it is: the next attempt must not run beside it
         assert await bench.pods() == []
+
+
+FINE = PhaseInfo(Phase.RUNNING)
+NO_TIME: Any = "today"
+
+
+def _fine(**wrong: Any) -> PhaseInfo:
+    return replace(FINE, **wrong)
+
+
+FLAWED: list[tuple[Any, str]] = [
+    (None, "it returned NoneType instead of a PhaseInfo"),
+    (_fine(phase="Running"), "its phase is 'Running'"),
+    (replace(FINE, version=-1), "its version is -1"),
+    (_fine(reason=None), "its reason is NoneType"),
+    (PhaseInfo(Phase.PERMANENT_FAILURE), "PermanentFailure has no error"),
+    (replace(FINE, error=TaskError("X", "x")), "Running has an error"),
+    (_fine(logs=("log",)), "its logs are no TaskLogs"),
+    (replace(FINE, reasons=(Reason("x", NO_TIME),)), "its reasons are no Reasons with a time"),
+    (replace(FINE, reason="half \ud800"), "can't be stored as JSON"),
+    (replace(FINE, custom={"rate": float("nan")}), "can't be stored as JSON"),
+    (replace(FINE, custom={"of": object()}), "can't be stored as JSON"),
+]
+
+
+@pytest.mark.parametrize(("said", "flaw"), FLAWED, ids=[flaw for _, flaw in FLAWED])
+def test_what_a_plugin_says_is_checked_before_it_is_kept(said: Any, flaw: str) -> None:
+    """Else it would fail where nobody can say any more whose it was."""
+    counts = ManagerCounts()
+    plugin = BuggyPlugin(says=said)
+    with pytest.raises(PluginBugError, match=re.escape(flaw)):
+        PluginCalls(entry(plugin, "container"), counts).phase(PluginContext(K8sPluginConfig(), NOW), {})
+    assert counts.plugin_errors == {("container", "get_task_phase"): 1}
+    assert flaw_of(replace(FINE, custom={"rate": 0.5})) == ""
 
 
 async def test_a_task_that_can_not_be_built_names_the_field_and_creates_nothing(bench: Bench) -> None:

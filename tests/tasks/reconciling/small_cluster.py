@@ -104,6 +104,11 @@ class SmallManager:
         await self._breath()
         return Told(aborted("on its user's wish"), state or {"version": 1, "stage": "NotStarted"})
 
+    async def sweep(self, task: TaskContext, state: dict[str, Any] | None) -> None:
+        """Delete the object, if it has appeared."""
+        await self._breath()
+        self._drop(task.metadata.generated_name)
+
     async def finalize(self, task: TaskContext, state: dict[str, Any] | None) -> None:
         """Delete the object: whoever handles the attempt again after this would find nothing."""
         await self._breath()

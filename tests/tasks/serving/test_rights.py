@@ -119,6 +119,33 @@ async def test_a_caller_needs_the_rights_that_the_manager_uses_for_them(
         assert (await server.served.store.get(NAMESPACE, "j")).abort
 
 
+async def test_what_a_task_runs_is_shown_to_who_may_read_such_objects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of that kind: to see that there is a task is less than to see its variables; no error tells them either."""
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "s3cret"}]}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": pod}}}
+    a_job = manifest("j", type="job", container=None, template=job, env=[{"name": "KEY", "value": "s3cret"}])
+    async with serving(tmp_path / "t.db", monkeypatch) as server:
+        for verb, resource in (("create", "jobs.batch"), ("create", "pods"), ("list", "pods"), ("get", "pods")):
+            server.may(verb, resource)
+        server.may("delete", "jobs.batch")
+        path = f"/v1/tasks/{NAMESPACE}/j"
+        asked = [
+            await server.ask("POST", "/v1/tasks", a_job),
+            await server.ask("GET", path),
+            await server.ask("POST", "/v1/tasks", manifest("j")),
+            await server.ask("POST", f"{path}/abort", {}),
+        ]
+        assert [status for status, _ in asked] == [201, 200, 409, 200]
+        assert "s3cret" not in json.dumps(asked)
+        assert asked[1][1]["hidden"] == ["env", "template"]
+        assert "(spec.container differs)" in asked[2][1]["detail"]
+        server.may("get", "jobs.batch")
+        found = (await server.ask("GET", path))[1]
+        assert (found["hidden"], found["spec"]["env"][0]["value"]) == ([], "s3cret")
+
+
 async def test_nobody_unknown_has_a_body_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is parsed or built: 401, not what is wrong with the body."""
     async with serving(tmp_path / "t.db", monkeypatch) as server:

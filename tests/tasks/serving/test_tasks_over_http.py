@@ -69,7 +69,11 @@ def test_a_task_is_created_followed_and_listed(served: str) -> None:
     assert len(page.json["items"]) == 3
     headers = {name.lower(): value for name, value in rest.headers.items()}
     assert ask(served, f"/v1/tasks?after={page.json['next']}", If_None_Match=headers["etag"]).status == 304
-    shown = ask(served, f"/v1/tasks/{NAMESPACE}/four").json
+    anybody = ask(served, f"/v1/tasks/{NAMESPACE}/four").json
+    assert (anybody["hidden"], anybody["spec"]) == (["container"], {"type": "container"})
+    known = ask(served, f"/v1/tasks/{NAMESPACE}/four", Authorization=f"Bearer {token(served)}").json
+    assert known["spec"]["container"]["image"] == "busybox"
+    shown = anybody
     assert (shown["object"]["kind"], shown["history"][-1]["phase"], shown["spec"]["type"]) == (
         "Pod",
         "Success",

@@ -1,0 +1,134 @@
+"""Which rights each way of running backoff-ctrl uses, what is lost without one, and how the API server is asked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+REVIEW: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+"""Where any account may ask what it may do itself."""
+ALL: Final = ""
+"""The namespace that stands for all, and for what is in none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """A right that is used. ``without``: what does not work without it, and how to grant it.
+
+    ``name``: of the one object that it is for. ``namespace``: where; None: in the one that the check is about.
+    """
+
+    verb: str
+    resource: str
+    without: str
+    group: str = ""
+    name: str = ""
+    namespace: str | None = None
+
+    def __str__(self) -> str:
+        """Return verb, kind and name as people write them."""
+        kind = f"{self.resource}.{self.group}" if self.group else self.resource
+        return f"{self.verb} {kind}/{self.name}" if self.name else f"{self.verb} {kind}"
+
+    def where(self, namespace: str) -> str:
+        """Say where it is needed, for a check about ``namespace``."""
+        found = namespace if self.namespace is None else self.namespace
+        return f"in {found}" if found else "in all namespaces"
+
+    def review(self, namespace: str) -> dict[str, Any]:
+        """Return the body of the question whether the account that asks has it."""
+        resource, _, subresource = self.resource.partition("/")
+        attributes = {
+            "namespace": namespace if self.namespace is None else self.namespace,
+            "verb": self.verb,
+            "group": self.group,
+            "resource": resource,
+            "subresource": subresource,
+            "name": self.name,
+        }
+        kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+        return {**kind, "spec": {"resourceAttributes": attributes}}
+
+    def lacking(self, namespace: str) -> str:
+        """Say that it is missing, in one line."""
+        return f"lacks the right to {self} {self.where(namespace)}: {self.without}"
+
+
+def granted(status: int, answer: Mapping[str, Any]) -> bool | None:
+    """Return what the server says of a right; None if it does not say."""
+    said = answer.get("status")
+    return bool(said.get("allowed")) if status in (200, 201) and isinstance(said, dict) else None
+
+
+def denied(status: int, body: bytes) -> bool:
+    """Return whether an answer says that a right is missing. Raises ``ValueError`` if it does not say."""
+    try:
+        answer = json.loads(body)
+    except RecursionError:  # nested too deeply
+        answer = None
+    said = granted(status, answer) if isinstance(answer, dict) else None
+    if said is None:
+        raise ValueError(f"the access review was answered {status}")
+    return not said
+
+
+_LEARNS: Final = "the gate learns from rejections instead: bind the role view to this account"
+_QUOTAS: Final = (Right("list", "resourcequotas", _LEARNS), Right("watch", "resourcequotas", _LEARNS))
+CREATOR: Final = (
+    Right("create", "pods", "the gate can create nothing: bind a role that allows create on pods to this account"),
+    Right("get", "pods", "after a lost answer, only creates with generated names can be resolved: allow get on pods"),
+    Right("watch", "pods", "the gate does not notice when pods end: allow list and watch on pods"),
+    *_QUOTAS,
+)
+"""Of an account whose creates are gated in its own program, or by a sidecar."""
+_ENDS: Final = "the gateway does not notice when pods end: allow list and watch on pods"
+GATEWAY: Final = (*_QUOTAS, Right("list", "pods", _ENDS), Right("watch", "pods", _ENDS))
+"""Of the gateway's own account, in each namespace that creators create in: they create with tokens of their own."""
+
+
+def injection(certificates: Mapping[str, str] | None) -> Sequence[Right]:
+    """Return the rights of the webhook. ``certificates``: where it keeps its own; None: others do.
+
+    The keys are ``namespace``, ``kept`` (its Secret, and its Lease) and ``webhook`` (the configuration).
+    """
+    counts = "labelled pods without a sidecar are not counted, and no alert tells of them: allow list on pods"
+    found = [Right("list", "pods", counts, namespace=ALL)]
+    if certificates is not None:
+        own, kept = certificates["namespace"], certificates["kept"]
+        keeps = "the webhook can't keep its certificates, and the API server will not call it: allow get and update"
+        for verb in ("get", "update"):
+            found += [
+                Right(verb, "secrets", keeps, name=kept, namespace=own),
+                Right(verb, "leases", keeps, "coordination.k8s.io", kept, own),
+            ]
+        trusts = "the API server is not told to trust the webhook, and does not call it: allow get and patch"
+        for verb in ("get", "patch"):
+            group, kind = "admissionregistration.k8s.io", "mutatingwebhookconfigurations"
+            found.append(Right(verb, kind, trusts, group, certificates["webhook"], ALL))
+    return found
+
+
+def page(gates_in: Sequence[str] = (), namespaces: Sequence[str] = (), *, asks_who: bool = True) -> Sequence[Right]:
+    """Return the rights of ``serve``, which looks for gates in some namespaces, and shows the quotas of some, or all.
+
+    ``asks_who``: it shows them to people by their tokens, not to this machine alone.
+    """
+    who, found = "nobody can sign in: allow create on it", list[Right]()
+    if asks_who:
+        found += [
+            Right("create", "tokenreviews", who, "authentication.k8s.io", namespace=ALL),
+            Right("create", "subjectaccessreviews", who, "authorization.k8s.io", namespace=ALL),
+        ]
+    for each in namespaces or (ALL,):
+        found += [
+            Right("list", "resourcequotas", "no quota is shown: allow list and watch", namespace=each),
+            Right("watch", "resourcequotas", "no quota is shown: allow list and watch", namespace=each),
+            Right("list", "limitranges", "`explain` does not know the defaults of LimitRanges", namespace=each),
+            Right("list", "pods", "`holders` does not know the pods that hold a quota", namespace=each),
+            Right("get", "namespaces", "`holders` can't tell an empty namespace from none", namespace=each),
+        ]
+    return [*found, *(Right("list", "pods", "no gates are found there", namespace=each) for each in gates_in)]
