@@ -58,7 +58,8 @@ def _is_account(spec: Mapping[str, Any], mount: Mapping[str, Any]) -> bool:
     """Say whether a mount brings what the sidecar needs of it: a token, and whom to trust."""
     if mount.get("subPathExpr"):
         return False  # it may say something else in another container
-    volume = next((each for each in spec.get("volumes") or () if each.get("name") == mount.get("name")), {})
+    volumes = spec.get("volumes") or ()
+    volume: Mapping[str, Any] = next((each for each in volumes if each.get("name") == mount.get("name")), {})
     if isinstance(volume.get("secret"), dict) or isinstance(volume.get("csi"), dict):
         return True
     projected = volume.get("projected")

@@ -22,6 +22,7 @@ from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
 
 from .mutation import inject, with_account
+from .quality import wrong_amounts
 from .sidecar import SidecarSettings
 
 if TYPE_CHECKING:
@@ -145,11 +146,15 @@ def _place(given: Mapping[str, Any]) -> Place:
 
 def _sidecar(given: Mapping[str, Any]) -> SidecarSettings:
     default = SidecarSettings()
+    requests = {**default.requests, **_amounts("--request", given["request"])}
+    limits = {**default.limits, **_amounts("--limit", given["limit"])}
+    if wrong := wrong_amounts(requests, limits):
+        raise BadInput(f"the sidecar's {wrong}")
     return SidecarSettings(
         given["image"],
         given["pull_policy"],
-        {**default.requests, **_amounts("--request", given["request"])},
-        {**default.limits, **_amounts("--limit", given["limit"])},
+        requests,
+        limits,
         tuple(given["sidecar_arg"]),
         tuple({"name": name, "value": value} for name, value in _pairs("--sidecar-env", given["sidecar_env"])),
     )
