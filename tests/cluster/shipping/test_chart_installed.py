@@ -84,7 +84,7 @@ async def test_injection_keeps_its_certificates_answers_and_counts(bed: Bed, ins
             given["spec"]["containers"][0]["volumeMounts"] = [
                 {"name": "t", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}
             ]
-            given["spec"]["volumes"] = [{"name": "t", "emptyDir": {}}]
+            given["spec"]["volumes"] = [{"name": "t", "secret": {"secretName": "token"}}]
             request = {"uid": "u", "operation": "CREATE", "resource": {"resource": "pods"}, "object": given}
             review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
             status, text = await mode.ask("--listen", "/inject", body=review)
