@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from .mutation import INJECTED, Injected, inject
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("backoff_ctrl")
 VERSION: Final = "admission.k8s.io/v1"
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?|")
+_told: Final[set[type[Exception]]] = set()
+"""Faults whose traceback is in the log already: whoever reaches the port could fill it otherwise."""
 
 
 class ReviewError(ValueError):
@@ -35,15 +39,17 @@ def answer(body: bytes, settings: SidecarSettings, server: tuple[int, int] | Non
     if what.pod is not None and isinstance(pod, dict):
         patch = json.dumps(_patch(pod, what.pod), separators=(",", ":")).encode()
         response |= {"patchType": "JSONPatch", "patch": base64.b64encode(patch).decode()}
-    namespace = request.get("namespace")
-    return {"apiVersion": VERSION, "kind": "AdmissionReview", "response": response}, str(namespace or ""), what
+    namespace = str(request.get("namespace") or "")
+    return {"apiVersion": VERSION, "kind": "AdmissionReview", "response": response}, namespace, what
 
 
 def _injected(pod: JSON, settings: SidecarSettings, server: tuple[int, int] | None) -> Injected:
     try:
         return inject(pod, settings, server)
-    except Exception:  # a pod that nobody has validated, or a bug of ours: it is created without
-        _logger.exception("a pod could not be given its sidecar")
+    except Exception as error:  # a pod that nobody has validated, or a bug of ours: it is created without
+        first, kind = type(error) not in _told, type(error).__name__
+        _told.add(type(error))
+        _logger.exception("a pod could not be given its sidecar: %s", kind, exc_info=error if first else None)
         return Injected("failed")
 
 
@@ -57,6 +63,8 @@ def _request(body: bytes) -> JSON:
         raise ReviewError(f"the body is no AdmissionReview of {VERSION} with a request and its uid")
     if not isinstance(request.get("resource", {}), dict):
         raise ReviewError("request.resource must be an object")
+    if not _NAMESPACE.fullmatch(str(request.get("namespace") or "")):  # it becomes a label of the metrics
+        raise ReviewError("request.namespace must be the name of a namespace")
     return request
 
 

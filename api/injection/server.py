@@ -23,6 +23,7 @@ from backoff_ctrl.k8s.proxy.certificates.given import GivenCertificate
 from backoff_ctrl.k8s.watching.reading import WatchAbsentError, WatchBrokenError, WatchForbiddenError
 from backoff_ctrl.k8s.watching.source import ClusterSource
 
+from .bodies import BODY_MAX, Bodies
 from .counting import Counts, pods_without_sidecar
 from .keeping import PATIENCE, Keeper, KeepingError, Place
 from .kept_certificate import KeptCertificate
@@ -44,8 +45,6 @@ RIGHTS_EVERY: Final = 60.0
 """Seconds between questions about the rights of its account."""
 VERSION_EVERY: Final = 600.0
 """Seconds between looks at the API server's version: it is upgraded under the webhook."""
-BODY_MAX: Final = 8 << 20
-"""Bytes of a review: a pod of 1.5 MiB, the old one beside it, and what JSON adds."""
 _logger = logging.getLogger("backoff_ctrl")
 
 
@@ -86,6 +85,7 @@ class Webhook:
         self._settings = settings
         self._session = session
         self.counts = Counts()
+        self._bodies = Bodies()
         self.context, self._renew = _certificate(settings, session, clock)
         self.why_not = "its certificates were not read yet"
         """Why it is not ready; empty: it is."""
@@ -97,7 +97,7 @@ class Webhook:
     async def review(self, request: web.Request) -> web.Response:
         """Answer an AdmissionReview."""
         try:
-            document, namespace, what = answer(await request.read(), self._settings.sidecar, self._version)
+            document, namespace, what = answer(await self._bodies.read(request), self._settings.sidecar, self._version)
         except ReviewError as error:
             self.counts.malformed += 1
             raise web.HTTPBadRequest(text=f"{error}\n") from None
@@ -167,7 +167,9 @@ async def serve(webhook: Webhook, settings: InjectionSettings, over: asyncio.Eve
         ):
             ends.callback(asyncio.create_task(_again(step, pause)).cancel)
         app = web.Application(client_max_size=BODY_MAX)
-        app.add_routes([web.post("/inject", webhook.review), *_probes(webhook)])
+        app.add_routes([web.post("/inject", webhook.review)])
+        if settings.probe_listen is None:  # else not here: this port is open to all, and metrics name namespaces
+            app.add_routes(_probes(webhook))
         url = await _bound(app, settings.listen, webhook.context, ends)
         if settings.probe_listen is not None:
             probes = web.Application()
@@ -190,7 +192,8 @@ async def _again(step: Callable[[], Awaitable[None]], pause: float) -> None:
 async def _bound(
     app: web.Application, address: tuple[str, int], context: ssl.SSLContext | None, ends: AsyncExitStack
 ) -> str:
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=5)
+    # Not unpacked: no API server packs its questions, and 0.2 MB may become 200.
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=5, auto_decompress=False)
     await runner.setup()
     ends.push_async_callback(runner.cleanup)
     await web.TCPSite(runner, *address, ssl_context=context).start()

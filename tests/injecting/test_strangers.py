@@ -1,0 +1,157 @@
+"""The webhook's port is open to every pod: what strangers send there neither exhausts it nor spoils its metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import ssl
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from aiohttp import web
+
+from backoff_ctrl.api.injection.bodies import ALL_MAX, BODY_MAX, Bodies
+from backoff_ctrl.api.injection.server import InjectionSettings, Webhook, serve
+from backoff_ctrl.k8s.cluster.finding import find_place
+from backoff_ctrl.k8s.cluster.session import ClusterSession
+from backoff_ctrl.k8s.proxy.certificates.issuing import new_authority
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Port:
+    """The webhook's port, as a stranger sees it."""
+
+    def __init__(self, webhook: Webhook, number: int) -> None:
+        """Connect to nothing yet."""
+        self.webhook = webhook
+        self._number = number
+        self._tls = ssl.create_default_context()
+        self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
+
+    async def send(
+        self, body: bytes, *, length: int | None = None, path: str = "/inject", head: str = ""
+    ) -> Connection:
+        """Send a request, perhaps less of its body than its head says."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._number, ssl=self._tls)
+        size = len(body) if length is None else length
+        method = "POST" if size else "GET"
+        said = f"{method} {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: {size}\r\n{head}\r\n"
+        writer.write(said.encode() + body)
+        await writer.drain()
+        return reader, writer
+
+    async def status(self, connection: Connection) -> int:
+        """Return the status of the answer."""
+        reader, writer = connection
+        async with asyncio.timeout(60):
+            line = await reader.readline()
+        writer.close()
+        return int(line.split()[1])
+
+    async def asked(self, body: bytes, **more: str) -> int:
+        """Send a whole request; return the status of its answer."""
+        return await self.status(await self.send(body, **more))  # type: ignore[arg-type]
+
+
+def review(namespace: str = "team", containers: object = ()) -> bytes:
+    """Return a question about a pod."""
+    asked = {"uid": "u", "operation": "CREATE", "resource": {"resource": "pods"}, "namespace": namespace}
+    pod = {"object": {"spec": {"containers": containers}}}
+    return json.dumps({"apiVersion": "admission.k8s.io/v1", "request": asked | pod}).encode()
+
+
+@asynccontextmanager
+async def port(tmp_path: Path, *, probes: bool = True) -> AsyncIterator[Port]:
+    """The webhook, listening, with certificates of others."""
+    now = datetime.now(UTC)
+    file = tmp_path / "tls.pem"
+    file.write_bytes(new_authority(now).issue(["localhost"], now, timedelta(days=1)).pem)
+    said: asyncio.Queue[str] = asyncio.Queue()
+    over = asyncio.Event()
+    async with ClusterSession(find_place("http://127.0.0.1:1", None, None, None).configuration) as session:
+        probe_listen = ("127.0.0.1", 0) if probes else None
+        settings = InjectionSettings(("127.0.0.1", 0), probe_listen, files=(file, file))
+        webhook = Webhook(settings, session)
+        serving = asyncio.create_task(serve(webhook, settings, over, said.put_nowait))
+        yield Port(webhook, int((await said.get()).rpartition(":")[2]))
+        over.set()
+        await serving
+
+
+class Stalled:
+    """A request whose body never comes to its end."""
+
+    content_length = BODY_MAX
+
+    async def read(self) -> bytes:
+        """Wait for ever."""
+        return await asyncio.Future()
+
+
+async def test_of_too_many_bodies_the_one_that_takes_longest_is_given_up() -> None:
+    """One pod of anybody's held 40 of them, and the webhook grew beyond its limit of memory."""
+    bodies = Bodies(patience=3600)
+    count = ALL_MAX // BODY_MAX
+    reading = [asyncio.create_task(bodies.read(Stalled())) for _ in range(count + 2)]  # type: ignore[arg-type]
+    async with asyncio.timeout(60):
+        done = await asyncio.gather(*reading[:2], return_exceptions=True)
+    assert [type(each) for each in done] == [web.HTTPRequestTimeout] * 2
+    assert not any(each.done() for each in reading[2:])
+    for each in reading[2:]:
+        each.cancel()
+
+
+@pytest.mark.long
+async def test_a_body_that_never_ends_is_answered_after_its_time(tmp_path: Path) -> None:
+    """Meanwhile an honest one is."""
+    async with port(tmp_path) as webhook:
+        stalled = await webhook.send(b" ", length=BODY_MAX)
+        assert await webhook.asked(review()) == 200
+        assert await webhook.status(stalled) == 408
+
+
+async def test_a_body_that_is_too_large_or_packed_is_not_read(tmp_path: Path) -> None:
+    """0.2 MB unpacked to 200 and took two seconds, in which no pod could be created in time."""
+    async with port(tmp_path) as webhook:
+        assert await webhook.status(await webhook.send(b" ", length=BODY_MAX + 1)) == 413
+        assert await webhook.asked(gzip.compress(review()), head="Content-Encoding: gzip\r\n") == 400
+        assert webhook.webhook.counts.malformed == 1
+
+
+@pytest.mark.parametrize("namespace", ["\ud800", "x" * 64, 'a"} 1\nb{c="'])
+async def test_what_is_no_namespace_is_no_label(namespace: str, tmp_path: Path) -> None:
+    """Half a character there made each scrape fail from then on; a long one was kept for ever."""
+    async with port(tmp_path, probes=False) as webhook:
+        assert await webhook.asked(review(namespace)) == 400
+        assert await webhook.asked(b"", path="/metrics") == 200
+        assert webhook.webhook.counts.reviews.total() == 0
+
+
+async def test_metrics_are_at_the_port_for_probes_alone(tmp_path: Path) -> None:
+    """A NetworkPolicy leaves the webhook's port open to all, and says who may read metrics."""
+    async with port(tmp_path) as webhook:
+        assert [await webhook.asked(b"", path=path) for path in ("/metrics", "/readyz", "/livez")] == [404] * 3
+
+
+async def test_a_fault_that_anybody_can_cause_fills_no_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One traceback of a kind is enough."""
+    deep: list[object] = []
+    for _ in range(600):
+        deep = [deep]
+    mount = {"name": "a", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}
+    body = review(containers=[{"name": "c", "volumeMounts": [mount], "env": [], "x": deep}]).decode()
+    body = body.replace('"spec": {', '"spec": {"volumes": [{"name": "a", "secret": {}}], ')
+    async with port(tmp_path) as webhook:
+        for _ in range(3):
+            assert await webhook.asked(body.encode()) == 200
+        assert webhook.webhook.counts.reviews["team", "failed"] == 3
+    assert caplog.text.count("could not be given its sidecar") == 3
+    assert caplog.text.count("Traceback") <= 1
