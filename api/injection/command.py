@@ -10,17 +10,21 @@ import signal
 import socket
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import yaml
 
 from backoff_ctrl.api.commands.cluster_options import check_cluster_options, cluster_options
+from backoff_ctrl.api.commands.proxy import command as proxy
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.engine.errors import QuantityError
 from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.k8s.charges.manifests import ManifestError, load_manifests, read_source
+from backoff_ctrl.k8s.creates.creation import OptionError
+from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 
+from .counting import LABEL
 from .mutation import inject, with_account
 from .quality import wrong_amounts
 from .sidecar import SidecarSettings
@@ -31,6 +35,11 @@ if TYPE_CHECKING:
     from .keeping import Place
     from .server import InjectionSettings
 
+OWN_ARGS: Final = frozenset(
+    {"--listen", "--probe-listen", "--listen-first", "--tls-authority", "--tls-account", "--tls-token-volume"}
+    | {"--tls-cert", "--tls-key", "--kubeconfig", "--context", "--help"}
+)
+"""Options of ``proxy`` that the webhook sets itself, or that make no sense in a sidecar."""
 _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -52,6 +61,14 @@ _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 )
 @click.option("--tls-cert", metavar="FILE", help="A certificate that others renew, such as cert-manager.")
 @click.option("--tls-key", metavar="FILE", help="Its key.")
+@click.option(
+    "--drain",
+    type=click.FloatRange(min=0, max=3600),
+    default=0.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long it serves on at the end, not ready, while API servers learn to ask another replica.",
+)
 @click.option(
     "--service", default="backoff-ctrl-inject", show_default=True, help="The Service that the API server calls."
 )
@@ -98,10 +115,20 @@ def _serve(settings: InjectionSettings, server: str | None, kubeconfig: str | No
 
     async def run() -> None:
         over = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, over.set)
+        loop = asyncio.get_running_loop()
         async with ClusterSession(place.configuration) as session:
-            await serve(Webhook(settings, session), settings, over, click.echo)
+            webhook = Webhook(settings, session)
+
+            def end() -> None:
+                if settings.drain and not webhook.leaving:
+                    webhook.leaving = True
+                    loop.call_later(settings.drain, over.set)
+                else:  # at once, or asked again
+                    over.set()
+
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, end)
+            await serve(webhook, settings, over, click.echo)
 
     try:
         place = find_place(server, kubeconfig, context, None)
@@ -122,8 +149,8 @@ def _settings(given: Mapping[str, Any], sidecar: SidecarSettings) -> InjectionSe
         raise BadInput("--tls-cert and --tls-key belong together: give both, or neither")
     if given["tls_cert"] is not None:
         files = (Path(given["tls_cert"]), Path(given["tls_key"]))
-        return InjectionSettings(listen, probes, sidecar, files=files, who=who)
-    return InjectionSettings(listen, probes, sidecar, place=_place(given), who=who)
+        return InjectionSettings(listen, probes, sidecar, files=files, who=who, drain=given["drain"])
+    return InjectionSettings(listen, probes, sidecar, place=_place(given), who=who, drain=given["drain"])
 
 
 def _place(given: Mapping[str, Any]) -> Place:
@@ -150,6 +177,7 @@ def _sidecar(given: Mapping[str, Any]) -> SidecarSettings:
     limits = {**default.limits, **_amounts("--limit", given["limit"])}
     if wrong := wrong_amounts(requests, limits):
         raise BadInput(f"the sidecar's {wrong}")
+    _check_args(given["sidecar_arg"])
     return SidecarSettings(
         given["image"],
         given["pull_policy"],
@@ -158,6 +186,23 @@ def _sidecar(given: Mapping[str, Any]) -> SidecarSettings:
         tuple(given["sidecar_arg"]),
         tuple({"name": name, "value": value} for name, value in _pairs("--sidecar-env", given["sidecar_env"])),
     )
+
+
+def _check_args(args: tuple[str, ...]) -> None:
+    """Refuse arguments with which sidecars would not start, and their pods neither."""
+    for each in args:
+        name = each.partition("=")[0]
+        if name in OWN_ARGS or not name.startswith("--"):
+            raise BadInput(
+                f"--sidecar-arg: {each!r} can't be given: write NAME=VALUE, of what the webhook does not set"
+            )
+    try:
+        with proxy.make_context("proxy", ["--listen=127.0.0.1:0", *args]) as context:
+            hold, total, answer = (context.params[name] for name in ("hold", "hold_total", "answer"))
+            HoldSettings(hold, total, answer)
+    except (click.ClickException, OptionError) as error:
+        said = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        raise BadInput(f"--sidecar-arg: {said}") from None
 
 
 def _amounts(option: str, given: tuple[str, ...]) -> dict[str, str]:
@@ -195,7 +240,20 @@ def _print(source: str, sidecar: SidecarSettings) -> None:
     for manifest in manifests:
         pod = json.loads(json.dumps(manifest))
         what = inject(with_account(pod), sidecar) if pod.get("kind") == "Pod" else None
-        for warning in () if what is None else what.warnings:
+        for warning in _unasked(pod) if what is None else (*_unasked(pod), *what.warnings):
             click.echo(f"backoff-ctrl: {warning}", err=True)
         documents.append(pod if what is None or what.pod is None else what.pod)
     click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)
+
+
+def _unasked(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    """Say why the webhook would not be asked about a manifest."""
+    metadata = manifest.get("metadata")
+    found = metadata if isinstance(metadata, dict) else {}
+    named = f"{manifest.get('kind')} {found.get('name') or found.get('generateName') or ''}".rstrip()
+    if manifest.get("kind") != "Pod":
+        return (f"{named} is no pod and stays as it is: the webhook is asked about the pods that are made of it",)
+    labels = found.get("labels")
+    if not isinstance(labels, dict) or labels.get(LABEL) != "true":
+        return (f'{named} lacks the label {LABEL}: "true", without which the webhook is not asked about it',)
+    return ()

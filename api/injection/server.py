@@ -58,6 +58,8 @@ class InjectionSettings:
     place: Place | None = None
     files: tuple[Path, Path] | None = None
     who: str = "backoff-ctrl"
+    drain: float = 0.0
+    """Seconds that it serves on at the end: its Service sends API servers to it until all nodes know better."""
 
 
 def _certificate(
@@ -89,6 +91,8 @@ class Webhook:
         self.context, self._renew = _certificate(settings, session, clock)
         self.why_not = "its certificates were not read yet"
         """Why it is not ready; empty: it is."""
+        self.leaving = False
+        """Whether it ends soon: it is not ready any more, and has API servers connect anew."""
         self.lacks: list[str] = []
         """What its account may not do, and what that means. It is ready all the same."""
         self._said = ""
@@ -102,7 +106,10 @@ class Webhook:
             self.counts.malformed += 1
             raise web.HTTPBadRequest(text=f"{error}\n") from None
         self.counts.count(namespace, what.outcome)
-        return web.json_response(document)
+        response = web.json_response(document)
+        if self.leaving:
+            response.force_close()
+        return response
 
     async def look(self) -> None:
         """Read the certificates once; load what has changed. What fails is said by ``why_not``, and tried again."""
@@ -207,8 +214,9 @@ def _probes(webhook: Webhook) -> list[web.RouteDef]:
         return web.Response(text="ok\n")
 
     async def readyz(_: web.Request) -> web.Response:
-        said = "".join(f"{line}\n" for line in (webhook.why_not or "ok", *webhook.lacks))
-        return web.Response(text=said, status=503 if webhook.why_not else 200)
+        why_not = "it ends" if webhook.leaving else webhook.why_not
+        said = "".join(f"{line}\n" for line in (why_not or "ok", *webhook.lacks))
+        return web.Response(text=said, status=503 if why_not else 200)
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(text=webhook.counts.metrics(), headers={"Content-Type": "text/plain; version=0.0.4"})
