@@ -1,11 +1,17 @@
-{{/* The name of the objects: the release's, or what fullnameOverride says. A mode's name is added to it. */}}
+{{/*
+The name of the objects: the release's, or what fullnameOverride says. A mode's name is added to it. Services are called
+so, too: releases may have dots and begin with a digit, Services may not.
+*/}}
 {{- define "backoff-ctrl.fullname" -}}
+{{- $release := .Release.Name | replace "." "-" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 43 | trimSuffix "-" -}}
-{{- else if contains .Chart.Name .Release.Name -}}
-{{- .Release.Name | trunc 43 | trimSuffix "-" -}}
+{{- else if not (regexMatch "^[a-z]" $release) -}}
+{{- fail (printf "fullnameOverride must be set: release %s begins with a digit, and Services are called by it" .Release.Name) -}}
+{{- else if contains .Chart.Name $release -}}
+{{- $release | trunc 43 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 43 | trimSuffix "-" -}}
+{{- printf "%s-%s" $release .Chart.Name | trunc 43 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 
@@ -15,9 +21,22 @@
 {{- printf "%s-%s" (include "backoff-ctrl.fullname" .root) (get $short .mode) -}}
 {{- end -}}
 
-{{/* The name of objects that belong to no namespace: two releases of one name may be in one cluster. */}}
+{{/*
+The name of objects that belong to no namespace: two releases of one name may be in one cluster. One that is too long
+ends with a sum of all of it: cut alone it could be that of another namespace.
+*/}}
 {{- define "backoff-ctrl.clusterName" -}}
-{{- printf "%s-%s" (include "backoff-ctrl.name" .) .root.Release.Namespace | trunc 63 | trimSuffix "-" -}}
+{{- $whole := printf "%s-%s" (include "backoff-ctrl.name" .) .root.Release.Namespace -}}
+{{- if gt (len $whole) 63 -}}
+{{- printf "%s-%s" ($whole | trunc 54 | trimSuffix "-") ($whole | sha256sum | trunc 8) -}}
+{{- else -}}
+{{- $whole -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A value as text: helm reads numbers as floats, and would write ten millions as 1e+07. */}}
+{{- define "backoff-ctrl.text" -}}
+{{- if kindIs "string" . -}}{{- . -}}{{- else -}}{{- toJson . -}}{{- end -}}
 {{- end -}}
 
 {{- define "backoff-ctrl.account" -}}

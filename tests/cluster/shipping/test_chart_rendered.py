@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,6 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from backoff_ctrl.api.commands.proxy import command as proxy
+from backoff_ctrl.api.injection.command import OWN_ARGS
+from backoff_ctrl.api.injection.counting import LABEL
+from backoff_ctrl.api.injection.mutation import inject, with_account
+from backoff_ctrl.api.injection.sidecar import SidecarSettings
 from tests.cluster.shipping.rendering import CHART, DATA, JSON, MONITORING, ROOT, by_name, goldens, helm, rendered, sets
 from tools.archives import chart_archive
 
@@ -49,6 +55,28 @@ def test_helm_lint_finds_nothing(helm_program: GoPrograms) -> None:
         ({"injection": {"replicas": 0}}, "at '/injection/replicas': minimum: got 0, want 1"),
         ({"injection": {"failurePolicy": "Never"}}, "at '/injection/failurePolicy': value must be one of 'Ignore'"),
         ({"injection": {"sidecar": {"args": ["hold"]}}}, "at '/injection/sidecar/args/0': 'hold' does not match"),
+        (
+            {"injection": {"sidecar": {"args": ["--hodl=3"]}}},
+            "at '/injection/sidecar/args/0': '--hodl=3' does not match",
+        ),
+        (
+            {"injection": {"sidecar": {"limits": {"gpu": 1}}}},
+            "at '/injection/sidecar/limits': additional properties 'gpu'",
+        ),
+        (
+            {"injection": {"sidecar": {"env": {"a b": "c"}}}},
+            "at '/injection/sidecar/env': additional properties 'a b' not",
+        ),
+        ({"image": {"repository": "a b"}}, "at '/image/repository': 'a b' does not match"),
+        ({"image": {"tag": "a\nb: c"}}, "at '/image/tag': 'a\\nb: c' does not match"),
+        ({"pods": {"priorityClassName": "a\nb: c"}}, "at '/pods/priorityClassName': 'a\\nb: c' does not match"),
+        (
+            {"gateway": {"pods": {"labels": {"app.kubernetes.io/name": "x"}}}},
+            "at '/gateway/pods/labels/app.kubernetes.io~1name': false schema",
+        ),
+        ({"monitoring": {"labels": {"helm.sh/chart": "x"}}}, "at '/monitoring/labels/helm.sh~1chart': false schema"),
+        ({"networkPolicies": {"apiServer": ["10.0.0.0/33"]}}, "at '/networkPolicies/apiServer/0': '10.0.0.0/33'"),
+        ({"dashboards": {"label": "a: b"}}, "at '/dashboards/label': 'a: b' does not match"),
         ({"injection": {"sidecar": {"limits": {"cpu": "a lot"}}}}, "at '/injection/sidecar/limits/cpu': 'a lot'"),
         ({"gateway": {"tls": {"extra": 1}}}, "at '/gateway/tls': additional properties 'extra' not allowed"),
         ({"gateway": {"hold": "8s"}}, "at '/gateway/hold': got string, want number"),
@@ -66,6 +94,56 @@ def test_wrong_values_are_refused_with_their_path(helm_program: GoPrograms, valu
     done = helm("template", "r", str(CHART), "--values=-", stdin=yaml.safe_dump(values))
     assert done.returncode == 1
     assert path in done.stderr
+
+
+def test_arguments_of_sidecars_are_those_of_the_proxy() -> None:
+    """But for what the webhook sets. The schema names each: a wrong one keeps every labelled pod from starting."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    pattern = schema["properties"]["injection"]["properties"]["sidecar"]["properties"]["args"]["items"]["pattern"]
+    named = {f"--{each}" for each in pattern.removeprefix("^--(").partition(")")[0].split("|")}
+    assert named == {option for each in proxy.params for option in each.opts} - OWN_ARGS
+
+
+def test_numbers_reach_the_sidecar_as_they_were_written(helm_program: GoPrograms) -> None:
+    """Helm reads them as floats: ten millions became 1e+07, which no setting of ours understands."""
+    sidecar = {"env": {"MANY": 10_000_000, "YES": True, "HALF": 0.5, "TEXT": "a b"}, "limits": {"memory": 268_435_456}}
+    found = by_name(rendered({"injection": {"sidecar": sidecar}}))["Deployment gates/backoff-ctrl-inject"]
+    args = found["spec"]["template"]["spec"]["containers"][0]["args"]
+    told = {f"--sidecar-env={each}" for each in ("MANY=10000000", "YES=true", "HALF=0.5", "TEXT=a b")}
+    assert {*told, "--limit=memory=268435456"} <= {*args}
+
+
+def test_each_sidecar_is_scraped_where_its_metrics_are_if_tenants_are_trusted(helm_program: GoPrograms) -> None:
+    """By the label of its pod and the name of its port, in whatever namespace."""
+    values: JSON = {"monitoring": {"enabled": True, "sidecars": True}}
+    monitor = by_name(rendered(values, MONITORING))["PodMonitor gates/backoff-ctrl-sidecars"]["spec"]
+    assert (monitor["namespaceSelector"], monitor["selector"]) == ({"any": True}, {"matchLabels": {LABEL: "true"}})
+    (endpoint,) = monitor["podMetricsEndpoints"]
+    what = inject(with_account({"spec": {"containers": [{"name": "c"}]}}), SidecarSettings())
+    assert what.pod is not None
+    (port,) = what.pod["spec"]["initContainers"][0]["ports"]
+    assert (endpoint["port"], endpoint["honorLabels"]) == (port["name"], True)
+
+
+@pytest.mark.parametrize(("release", "name"), [("my.release", "my-release-backoff-ctrl-inject"), ("1st", "")])
+def test_a_release_is_called_as_services_may_be(helm_program: GoPrograms, release: str, name: str) -> None:
+    """With a dot in it, its Service was refused after half of the chart was there."""
+    done = helm("template", release, str(CHART))
+    if name:
+        assert {each["metadata"]["name"] for each in yaml.safe_load_all(done.stdout) if each["kind"] == "Service"} == {
+            name
+        }
+    else:
+        assert "fullnameOverride must be set: release 1st begins with a digit" in done.stderr
+
+
+def test_releases_in_namespaces_with_long_names_share_nothing(helm_program: GoPrograms) -> None:
+    """Cut at 63 characters, their webhooks had one name."""
+    names = set()
+    for end in "ab":
+        manifests = [*yaml.safe_load_all(helm("template", "r" * 53, str(CHART), f"--namespace={'n' * 62}{end}").stdout)]
+        names |= {each["metadata"]["name"] for each in manifests if each and each["kind"].startswith("Mutating")}
+    assert len(names) == 2
 
 
 def test_no_label_or_name_is_too_long(helm_program: GoPrograms) -> None:
