@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -68,6 +69,14 @@ def test_the_operator_of_its_page_gets_the_sidecar() -> None:
     assert what.pod is not None
     assert what.pod["spec"]["initContainers"][0]["name"] == NAME
     assert "--hold-total=10" in what.pod["spec"]["initContainers"][0]["args"]
+
+
+def test_the_label_of_dask_s_operator_is_patched_as_its_chart_can_not_set_it() -> None:
+    """The patch can be read, and leads to the label."""
+    (console,) = blocks("dask", "console")
+    (patch,) = re.findall(r"-p '(.+)'", console)
+    assert json.loads(patch) == {"spec": {"template": {"metadata": {"labels": {LABEL: "true"}}}}}
+    assert "podLabels" not in (PAGES / "dask.md").read_text()
 
 
 def labelled(annotation: str, value: str) -> dict[str, Any]:

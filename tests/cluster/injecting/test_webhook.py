@@ -120,13 +120,20 @@ async def test_qualities_and_exceptions_as_the_server_sees_them(cluster: Server)
             refused = await api.post(
                 f"/api/v1/namespaces/{own}/pods", hook.pod("on-the-node", hostNetwork=True, container=limits)
             )
+            whole = {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}
+            shared = await created(api, own, hook.pod("shared", resources=whole, container=limits))
+            taken = await created(
+                api, own, hook.pod("taken", volumes=[{"name": "backoff-ctrl-account", "emptyDir": {}}])
+            )
             silent = await created(api, own, hook.pod("no-token", automountServiceAccountToken=False))
         assert (guaranteed["status"]["qosClass"], best["status"]["qosClass"]) == ("Guaranteed", "BestEffort")
         assert containers(guaranteed) == containers(best) == [NAME, "main"]
         assert containers(twice) == [NAME, "prepare", "main"]
         assert containers(refused.json) == ["main"]
         assert "it uses the node's network" in refused.headers["Warning"]
-        assert containers(silent) == ["main"]
+        assert containers(silent) == containers(taken) == ["main"]
+        assert containers(shared) == [NAME, "main"]
+        assert not any("cpu" in each for each in shared["spec"]["initContainers"][0]["resources"].values())
         await api.delete(f"{hook.HOOKS}/{hook.NAME}")
 
 
