@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 audit = logging.getLogger("backoff_ctrl.audit")
 WITHOUT: Final = "this server has no store of tasks: begin it with --store FILE (backoff-ctrl serve --store tasks.db)"
+AHEAD: Final = "update", "resourcequotas"
+"""The right that a priority above 0 needs: who may change the quota decides who is served first under it."""
 _LOCAL: Final = "send the token of this server: Authorization: Bearer TOKEN, found in {}"
 
 
@@ -88,6 +90,8 @@ class TaskEndpoints:
             raise ProblemError(422, str(error), _pointer(error.path)) from None
         resource = entry.resource_to_watch.resource
         await self._permit(request, wish.namespace, ("create", resource))
+        if task.spec.priority > 0:  # it goes ahead of what all others wait for
+            await self._permit(request, wish.namespace, AHEAD)
         if wish.abort:  # an equal task that is there already, perhaps of somebody else, would end
             await self._permit(request, wish.namespace, ("delete", resource))
         try:

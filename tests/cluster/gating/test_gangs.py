@@ -95,7 +95,7 @@ async def counted(api: Api, namespace: str, count: int) -> None:
     A recount may miss the newest pod and stay wrong until something happens: one more pod comes and goes.
     """
     room = Room(api, namespace)
-    await room.create("pods", quota_pod("spare"))
+    await room.until_created("pods", quota_pod("spare"))
     await room.without_spare({"pods": str(count)}, "team")
 
 

@@ -119,6 +119,21 @@ async def test_a_caller_needs_the_rights_that_the_manager_uses_for_them(
         assert (await server.served.store.get(NAMESPACE, "j")).abort
 
 
+async def test_who_may_change_the_quota_decides_who_goes_first_under_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each creator would put its own tasks ahead of all others in the namespace."""
+    async with serving(tmp_path / "t.db", monkeypatch) as server:
+        server.may("create", "pods")
+        status, said = await server.ask("POST", "/v1/tasks", manifest("first", priority=1))
+        assert (status, "may not update resourcequotas" in said["detail"]) == (403, True)
+        assert await server.served.store.list() == []
+        for name, priority in (("as-others", 0), ("behind-others", -1)):
+            assert (await server.ask("POST", "/v1/tasks", manifest(name, priority=priority)))[0] == 201
+        server.may("update", "resourcequotas")
+        assert (await server.ask("POST", "/v1/tasks", manifest("first", priority=1)))[0] == 201
+
+
 async def test_what_a_task_runs_is_shown_to_who_may_read_such_objects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
