@@ -245,10 +245,11 @@ class CreateRequest:
 
     def _keep(self, driver: LoopDriver) -> None:
         """Keep what may be stored: the caller comes again, perhaps."""
-        if self.task is None or not (self.sender.posts or self._resumed):
+        # The machine counts a send in the step that hands it to the connection; the sender only when that goes on.
+        sent, resumed = driver.machine.sends > 0, self._resumed is not None
+        if self.task is None or not (sent or resumed):
             return
         kept = Kept(self.task)
-        sent, resumed = bool(self.sender.posts), self._resumed is not None
         self._shared.kept.keep(self._call, kept, lambda: kept.note(driver, sent=sent, resumed=resumed))
 
     # -- the end ---------

@@ -29,6 +29,34 @@ async def sent_and_left(proxy: Proxied, manifest: Any) -> None:
     await asyncio.sleep(0.01)
 
 
+MOMENTS = [(0.0, steps) for steps in range(12)] + [(0.0002 * at, steps) for at in range(1, 30) for steps in range(4)]
+"""Seconds, and then steps of the event loop: by the last of them a create has been answered."""
+
+
+@pytest.mark.parametrize("name", [None, "own"])
+def test_who_hangs_up_at_any_moment_and_asks_again_gets_his_own_object(name: str | None) -> None:
+    """Before it is sent, in the step in which it is handed to the connection, while it is under way, or after that."""
+
+    async def check() -> None:
+        answered = 0
+        for seconds, steps in MOMENTS:
+            async with proxied(5) as proxy:
+                left = proxy.post(pod(name))
+                if seconds:
+                    await asyncio.sleep(seconds)
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                answered += left.done()
+                left.cancel()
+                await asyncio.wait({left})
+                if left.cancelled():
+                    assert name_of(await proxy.post(pod(name))) in proxy.server.pods()
+                assert len(proxy.server.pods()) == 1, f"after {seconds} s and {steps} steps"
+        assert 0 < answered < len(MOMENTS), "both ends were reached"
+
+    run_virtual(check())
+
+
 def large(number: int) -> dict[str, Any]:
     return pod() | {"metadata": {"generateName": f"web-{number}-", "annotations": {"a": "x" * 60_000}}}
 
