@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from .backoff import FOREVER
+from .blocks import Block
 from .keeping import Keeping
 from .knowledge import Knowledge
 from .line import Line, Row, rank_of
+from .overload import Window
 from .pace import Pace
 from .probing import Probing
-from .seats import Seat, Seats
+from .requests import Request
+from .seats import Identity, Seat, Seats
 from .settling import Settling
-from .tickets import Refusal, Ticket
-
-if TYPE_CHECKING:
-    from .blocks import Block
-    from .overload import Window
-    from .requests import Request
-    from .seats import Identity
-    from .shapes import NeverFits, Shape
-    from .shared import Shared
-    from .tickets import RefusalReason
+from .shapes import NeverFits, Shape
+from .shared import Shared
+from .tickets import Refusal, RefusalReason, Ticket
 
 NO_BLOCKS: Final[list[Block]] = []
 UNHURRIED: Final = 1.0  # seconds: while no request waits, answered holds are ended in batches

@@ -7,15 +7,12 @@ step, and ends: by then a refusal is no longer expected.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+import random
+from typing import Final, Literal
 
 from .backoff import probe_delay, steps_to_cap
 from .errors import TicketError
-
-if TYPE_CHECKING:
-    import random
-
-    from .policy import Policy
+from .policy import Policy
 
 BlockState = Literal["shut", "ready", "probing"]
 BlockEvent = Literal["timer", "probe", "refused", "passed", "elsewhere", "undecided", "late"]

@@ -6,12 +6,10 @@ or *observed* in the quota object. Headroom is a hint with an age, never a proof
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from .backoff import FOREVER
-
-if TYPE_CHECKING:
-    from .drains import Drain
+from .drains import Drain
 
 NO_FACT: Final = float("-inf")
 TREND_SPAN: Final = 150.0

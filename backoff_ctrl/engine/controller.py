@@ -8,30 +8,24 @@ from __future__ import annotations
 
 import heapq
 import random
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
 from .backoff import FOREVER
 from .ceilings import NO_FACT
+from .demand import Demand
+from .gangs import Draw, Effect, Gang, Reservation
 from .handler import ComputeResourceAwareBackOffHandler
-from .memory import recall
+from .memory import Memory, recall
 from .operating import Operating
+from .outcomes import Outcome, Rejected
 from .policy import Policy
+from .quotas import ObservedQuota
 from .register import Register
-from .shared import Shared
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .demand import Demand
-    from .gangs import Draw, Effect, Gang, Reservation
-    from .memory import Memory
-    from .outcomes import Outcome, Rejected
-    from .quotas import ObservedQuota
-    from .requests import Request
-    from .seats import Identity
-    from .shared import Alarmed
-    from .tickets import Ticket
-
+from .requests import Request
+from .seats import Identity
+from .shared import Alarmed, Shared
+from .tickets import Ticket
 
 EXPIRE_STEPS: Final = 60
 """Idle namespaces are forgotten in slices of so many steps of about 10 us, since others wait for the controller."""

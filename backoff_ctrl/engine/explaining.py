@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from .ceilings import TREND_SPAN
-from .gangs import Draw, Reservation, gang_snapshot, room_for
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from .ceilings import Ceiling, Charges
-    from .gangs import GangSnapshot
-    from .handler import ComputeResourceAwareBackOffHandler
-    from .overload import WindowSnapshot
-    from .quotas import Quota
-    from .requests import Request
-    from .roll import Place
-    from .shapes import Shape
-    from .shared import Shared
+from .ceilings import TREND_SPAN, Ceiling, Charges
+from .gangs import Draw, GangSnapshot, Reservation, gang_snapshot, room_for
+from .handler import ComputeResourceAwareBackOffHandler
+from .overload import WindowSnapshot
+from .quotas import Quota
+from .requests import Request
+from .roll import Place
+from .shapes import Shape
+from .shared import Shared
 
 WaitReason = Literal[
     "quota",

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from bisect import insort
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from .admission import NO_BLOCKS, Admission
 from .backoff import FOREVER
+from .demand import Demand
 from .errors import GangError
-from .gangs import Draw, Gang, GivenBack, Grant, Reservation, balance
+from .gangs import Draw, Gang, GangEnd, GivenBack, Grant, Reservation, balance
 from .quota_reads import QuotaReads
+from .requests import Request
+from .seats import Identity
 from .shapes import Shape
-
-if TYPE_CHECKING:
-    from .demand import Demand
-    from .gangs import GangEnd
-    from .requests import Request
-    from .seats import Identity
-    from .shared import Shared
-    from .tickets import Ticket
+from .shared import Shared
+from .tickets import Ticket
 
 _PLACE: Final = attrgetter("place")
 

@@ -8,21 +8,18 @@ youngest gang first, so that of two gangs that lack room the elder is completed,
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
+from .ceilings import Ceiling
+from .demand import Demand
 from .errors import GangError
+from .parts import Parts
 from .requests import Request
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from .ceilings import Ceiling
-    from .demand import Demand
-    from .parts import Parts
-    from .roll import Place
-    from .shapes import Shape
-    from .tickets import Refusal, Ticket
+from .roll import Place
+from .shapes import Shape
+from .tickets import Refusal, Ticket
 
 GangEnd = Literal["complete", "given-back", "limit"]
 

@@ -7,22 +7,18 @@ room.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from .admission import UNHURRIED
 from .backoff import FOREVER
 from .drains import Drain
 from .gang_admission import GangAdmission
 from .gangs import Draw
-from .outcomes import Abandoned, Created, Expired, Overloaded, Rejected
-from .requests import REQUESTS
+from .outcomes import Abandoned, Created, Expired, Outcome, Overloaded, Rejected
+from .quotas import ObservedQuota
+from .requests import REQUESTS, Request
+from .shapes import Shape
 from .tickets import Ticket
-
-if TYPE_CHECKING:
-    from .outcomes import Outcome
-    from .quotas import ObservedQuota
-    from .requests import Request
-    from .shapes import Shape
 
 _ENDS: Final = REQUESTS["sent"]
 

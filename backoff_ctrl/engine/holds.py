@@ -10,15 +10,11 @@ is never below the truth.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterator
+from typing import TypeAlias
 
-from .living import TRAILS_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from .ceilings import Ceiling, Charges
-    from .living import Life
+from .ceilings import Ceiling, Charges
+from .living import TRAILS_MAX, Life
 
 Answered: TypeAlias = "tuple[float, Charges, Life | None, float]"
 """When its 201 came, what it holds, its life, and how many times as long as others it lasts."""

@@ -6,21 +6,17 @@ is longer: then others take the room, or ``used`` sticks, and idle room helps no
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Container
+from typing import Final
 
 from .backoff import FOREVER
-from .roll import place_of
-
-if TYPE_CHECKING:
-    from collections.abc import Container
-
-    from .ceilings import Ceiling
-    from .gangs import Gang
-    from .line import Row
-    from .policy import Policy
-    from .requests import Request
-    from .roll import Place
-    from .shapes import Shape
+from .ceilings import Ceiling
+from .gangs import Gang
+from .line import Row
+from .policy import Policy
+from .requests import Request
+from .roll import Place, place_of
+from .shapes import Shape
 
 _GAP_WEIGHT: Final = 0.2  # of the newest time between two releases, in their mean
 _GAPS: Final = 5

@@ -7,24 +7,20 @@ held amounts are counted afresh, and each shape looks up its ceilings again. Amo
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
 
 from .backoff import FOREVER
 from .ceilings import NO_FACT, Ceiling
+from .demand import Demand
+from .gangs import Gang
 from .living import Living
+from .outcomes import Rejected
 from .parts import Parts
-from .quotas import Quota
+from .policy import Policy
+from .quotas import ObservedQuota, Quota
 from .shapes import Shape
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    from .demand import Demand
-    from .gangs import Gang
-    from .outcomes import Rejected
-    from .policy import Policy
-    from .quotas import ObservedQuota
-    from .tickets import Ticket
+from .tickets import Ticket
 
 BESIDE_GANGS: Final = 10
 """How many times as long as others a hold lasts that was answered while a gang lacked members, and as its member."""

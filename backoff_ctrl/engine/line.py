@@ -14,15 +14,12 @@ from bisect import bisect_left, bisect_right, insort
 from collections import Counter, deque
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from .backoff import FOREVER
-from .roll import Roll, place_of
-
-if TYPE_CHECKING:
-    from .requests import Request
-    from .roll import Place
-    from .shapes import Shape
+from .requests import Request
+from .roll import Place, Roll, place_of
+from .shapes import Shape
 
 ROWS_MAX: Final = 64  # rows looked at for an estimate: 2 us each
 RowKey: TypeAlias = tuple[str, int, str]  # the demand's key, priority, flow (of a gang's member: and gang)

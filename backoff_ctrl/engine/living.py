@@ -16,14 +16,11 @@ recount, or for a moment if there is none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterable
+from typing import Final
 
 from .backoff import FOREVER
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from .ceilings import Ceiling, Charges
+from .ceilings import Ceiling, Charges
 
 LIVES_MAX: Final = 50_000  # per namespace; further creates are not counted, which makes the bound lower
 ENDED_MAX: Final = 1024  # ends kept because they may come before the create's own answer; fewer come within that time

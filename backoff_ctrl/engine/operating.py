@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
 
+from .handler import ComputeResourceAwareBackOffHandler as Handler
 from .pages import Pages
-
-if TYPE_CHECKING:
-    from .handler import ComputeResourceAwareBackOffHandler as Handler
-    from .requests import Request
+from .requests import Request
 
 
 class Operating(Pages):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from .demand import Demand
-    from .requests import RequestEvent
-    from .seats import Identity
+from .demand import Demand
+from .requests import RequestEvent
+from .seats import Identity
 
 Scope = Literal["flow", "namespace", "quota"]
 

@@ -7,15 +7,12 @@ in flight when the server was overloaded.
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from .backoff import after, full_jitter
-
-if TYPE_CHECKING:
-    import random
-
-    from .policy import Policy
+from .policy import Policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,18 +10,13 @@ as many writes and lose as often, so they are slowed only a little, and for mill
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import random
 
 from .backoff import FOREVER
-from .overload import Window
-
-if TYPE_CHECKING:
-    import random
-
-    from .outcomes import Outcome, Overloaded
-    from .overload import TurnTaker
-    from .policy import Policy
-    from .tickets import Ticket
+from .outcomes import Outcome, Overloaded
+from .overload import TurnTaker, Window
+from .policy import Policy
+from .tickets import Ticket
 
 
 class Pace:

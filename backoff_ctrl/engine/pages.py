@@ -7,30 +7,23 @@ there are: it ends early where there is much to show. Look at page after page, a
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from .backoff import FOREVER
-from .explaining import Explanation, NamespaceSnapshot, Snapshot, explain, namespace_snapshot
+from .demand import Demand
+from .explaining import Explanation, NamespaceSnapshot, Snapshot, WaitReason, explain, namespace_snapshot
+from .handler import ComputeResourceAwareBackOffHandler as Handler
 from .line import ROWS_MAX
-from .looking import reasons, waiting
+from .looking import WaitingSnapshot, reasons, waiting
 from .memory import Memory, remember
-from .outlook import NOTHING_ELSEWHERE, nothing_known, outlook
-from .register import Gone
+from .outlook import NOTHING_ELSEWHERE, Outlook, nothing_known, outlook
+from .overload import WindowSnapshot
+from .register import Gone, Register
+from .requests import Request
 from .roll import place_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from .demand import Demand
-    from .explaining import WaitReason
-    from .handler import ComputeResourceAwareBackOffHandler as Handler
-    from .looking import WaitingSnapshot
-    from .outlook import Outlook
-    from .overload import WindowSnapshot
-    from .register import Register
-    from .requests import Request
-    from .shared import Shared
+from .shared import Shared
 
 NAMESPACES_MAX: Final = 64
 """Namespaces on a page."""

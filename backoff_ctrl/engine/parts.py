@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
 from .demand import Demand
 from .errors import GangError
 from .quantities import format_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 PARTS_MAX: Final = 16
 MEMBERS_MAX: Final = 100_000  # of one part: more than that is a mistake

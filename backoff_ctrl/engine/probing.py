@@ -8,20 +8,17 @@ needs no probes, since its changes are reported: it has a block only if a refusa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Container, Mapping
+from typing import Final
 
 from .backoff import FOREVER, probe_delay
 from .blocks import Block
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
-
-    from .ceilings import Ceiling
-    from .knowledge import Knowledge
-    from .outcomes import Rejected
-    from .shapes import Shape
-    from .shared import Shared
-    from .tickets import Ticket
+from .ceilings import Ceiling
+from .knowledge import Knowledge
+from .outcomes import Rejected
+from .shapes import Shape
+from .shared import Shared
+from .tickets import Ticket
 
 _LAG_MAX: Final = 5.0  # seconds: the longest release lag that is learned
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from .ceilings import Ceiling
 from .demand import Selector
 from .holds import Holds
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from .ceilings import Ceiling
-    from .outcomes import Rejected
+from .outcomes import Rejected
 
 HISTORY: Final = 16  # observed states kept to recognise a stale refusal; at 200 changes/s that is 80 ms
 STALE_FOR: Final = 1.0  # seconds: no server still decides by a state that was replaced longer ago than this

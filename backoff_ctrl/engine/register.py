@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from .handler import ComputeResourceAwareBackOffHandler as Handler
 from .roll import Roll
-
-if TYPE_CHECKING:
-    from .handler import ComputeResourceAwareBackOffHandler as Handler
 
 GONE_MAX: Final = 1024
 """Forgotten namespaces whose end is remembered, for lookers that follow the changes."""

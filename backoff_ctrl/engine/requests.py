@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
+from .demand import Demand
 from .errors import TicketError
-
-if TYPE_CHECKING:
-    from .demand import Demand
 
 RequestState = Literal["new", "waiting", "sent", "over"]
 RequestEvent = Literal[

@@ -6,14 +6,12 @@ It is a list of sorted parts, so that an entry is found by bisection and a chang
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .requests import Request
+from .requests import Request
 
 Place: TypeAlias = tuple[float, int]
 """Orders the line: a request's rank, and its number among equal ranks. No two requests of a line have the same."""

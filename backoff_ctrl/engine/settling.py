@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
 
 from .backoff import FOREVER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .ceilings import Ceiling
-    from .outcomes import Rejected
-    from .quotas import Quota
+from .ceilings import Ceiling
+from .outcomes import Rejected
+from .quotas import Quota
 
 
 class Settling:

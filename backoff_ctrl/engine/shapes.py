@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Mapping
+from typing import TypeAlias
 
+from .ceilings import Ceiling, Charges
+from .demand import Demand
+from .outcomes import Rejected
+from .policy import Policy
 from .quantities import format_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from .ceilings import Ceiling, Charges
-    from .demand import Demand
-    from .outcomes import Rejected
-    from .policy import Policy
-    from .quotas import Quota
+from .quotas import Quota
 
 NeverFits: TypeAlias = "tuple[str, str, int, int, int]"
 """Why a demand never fits: quota, resource, and what is asked, used and limited in nano-units."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from .backoff import full_jitter
+from .gangs import Effect
 from .living import TRAILS_MAX
 from .overload import Window
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable
-
-    from .gangs import Effect
-    from .policy import Policy
+from .policy import Policy
 
 _HALF_LIFE = 10.0  # seconds: at 150 creates/s 1 wake in 900 is too early; at 10/s, 100 creates forget a busy time
 _BUSY = 0.4  # the settle time is at least this share of the answer time beyond _PROMPT; docs/decisions/news.md

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from .errors import TicketError
-from .requests import REQUESTS
-
-if TYPE_CHECKING:
-    from .overload import Window
-    from .requests import Request
-    from .shapes import NeverFits, Shape
+from .overload import Window
+from .requests import REQUESTS, Request
+from .shapes import NeverFits, Shape
 
 
 class Ticket:
