@@ -181,7 +181,7 @@ class Gang:
         for ceiling, amount in self.shapes[part].meets:
             self._need(ceiling, amount)
 
-    def stood_still(self, since: float, until: float) -> None:
+    def pause_limit(self, since: float, until: float) -> None:
         """Leave this time out of the limit."""
         self.since += until - max(since, self.since)
         self.moved += until - max(since, self.moved)

@@ -29,7 +29,7 @@ BESIDE_GANGS: Final = 10
 class Knowledge:
     """The quotas of one namespace as facts show them, and our own creates that the facts may not contain yet."""
 
-    __slots__ = ("gangs", "living", "observing", "outstanding", "quotas", "recent", "shapes", "told_at", "version")
+    __slots__ = ("gangs", "living", "observing", "outstanding", "quotas", "recent", "shapes", "undated_at", "version")
 
     def __init__(self, *, observing: bool, ends_told: bool) -> None:
         """Start with nothing known. ``observing``: changes of quotas are reported; ``ends_told``: ends of creates."""
@@ -38,10 +38,12 @@ class Knowledge:
         self.outstanding: dict[Ticket, None] = {}  # in the order they were sent
         self.gangs: list[Gang] = []  # the admitted ones that are not complete, by their place in line
         self.recent: deque[tuple[float, Shape]] = deque()  # when answered 201, while others were outstanding
-        self.living = Living(told=ends_told)
+        self.living = Living(followed=ends_told)
         self.version = 0
         self.observing = observing
-        self.told_at = NO_FACT  # the newest fact that dates no ceiling: a 201, a deleted quota, a watch begun or lost
+        self.undated_at = (
+            NO_FACT  # of the newest fact that dates no ceiling: a 201, a quota deleted, a watch begun or lost
+        )
 
     def ceilings(self) -> Iterator[Ceiling]:
         """Yield every ceiling."""
@@ -233,7 +235,7 @@ class Knowledge:
 
         Where quotas are watched it never is. It may lack creates of ours that were answered since.
         """
-        if self.observing or sent <= self.told_at:
+        if self.observing or sent <= self.undated_at:
             return False
         quota = self.quotas.get(name)
         return quota is None or all(ceiling.answered < sent for ceiling in quota.ceilings.values())
@@ -285,7 +287,7 @@ class Knowledge:
 
     def forget(self, name: str, now: float) -> bool:
         """Drop a deleted quota; say whether it was known."""
-        self.told_at = now
+        self.undated_at = now
         known = self.quotas.pop(name, None) is not None
         if known:
             self.restructure()

@@ -45,8 +45,8 @@ class Row:
 class Line:
     """The rows of a namespace, in ``order`` by the rank of their heads.
 
-    A new request that is equal to one that waits needs no ``join`` while ``newest`` has fewer than ``open_to`` entries:
-    append it to both its row's ``waiting`` and ``newest``.
+    A new request that is equal to one that waits needs no ``enqueue`` while ``newest`` has fewer than ``open_to``
+    entries: append it to both its row's ``waiting`` and ``newest``.
     """
 
     __slots__ = ("_most", "_priorities", "_roll", "_size", "newest", "oldest", "open_to", "order", "rows")
@@ -68,7 +68,7 @@ class Line:
         """The number of waiting requests. Whether there is any, ``rows`` says faster."""
         return self._size + len(self.newest)
 
-    def join(self, request: Request, shape: Shape) -> Row:
+    def enqueue(self, request: Request, shape: Shape) -> Row:
         """Put a request at its place and return its row: a new request goes last, a returning one where it was."""
         key = (shape.demand.key, request.priority, request.stands_with or request.flow)
         row = self.rows.get(key)
@@ -100,7 +100,7 @@ class Line:
         self.open_to = min(NEWEST_MAX, self._most - self._size)
         return self.open_to > 0
 
-    def leave(self, request: Request) -> None:
+    def dequeue(self, request: Request) -> None:
         """Take a waiting request out. Behind the head of its row it is only marked, and dropped later."""
         if self.newest:
             self.call_roll()
