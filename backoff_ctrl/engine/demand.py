@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from sys import intern
 from types import MappingProxyType
 
 
@@ -19,7 +20,7 @@ class Demand:
 
     amounts: Mapping[str, int]
     scopes: frozenset[str]
-    key: str  # a str caches its hash, so looking a shape up does not go over the amounts
+    key: str  # interned: a decision compares keys by identity, and their hash is known before it begins
 
     def __init__(self, amounts: Mapping[str, int], scopes: Iterable[str] = ()) -> None:
         """Copy the amounts, sorted by name."""
@@ -28,7 +29,7 @@ class Demand:
                 raise ValueError(f"{name}: a demand cannot be negative, got {amount} nano-units")
         self.amounts = MappingProxyType({name: amounts[name] for name in sorted(amounts) if amounts[name]})
         self.scopes = frozenset(scopes)
-        self.key = repr((tuple(self.amounts.items()), tuple(sorted(self.scopes))))
+        self.key = intern(repr((tuple(self.amounts.items()), tuple(sorted(self.scopes)))))
 
     def __eq__(self, other: object) -> bool:
         """Compare by content."""

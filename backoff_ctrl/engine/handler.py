@@ -18,14 +18,14 @@ from .backoff import FOREVER
 from .ceilings import Drain
 from .gang_admission import GangAdmission, expect_new
 from .gangs import Draw, Reservation
-from .line import Row, rank_of
+from .line import rank_of
 from .outcomes import Abandoned, Created, Expired, Outcome, Overloaded, Rejected
 from .overload import Window
 from .quotas import ObservedQuota
 from .requests import REQUESTS, Request
 from .roll import Place
 from .seats import Identity, Seat, Seats
-from .shapes import Shape
+from .shapes import Row, Shape
 from .shared import Shared
 from .tickets import Ticket
 
@@ -87,18 +87,19 @@ class ComputeResourceAwareBackOffHandler:
         request.joined = now
         request.rank = now - request.priority * self.policy.age_step if request.priority else now
         admission.seq = request.seq = admission.seq + 1
-        if line.rows:
-            row = line.rows.get((request.demand.key, request.priority, request.flow))
-            if row is not None and (len(line.newest) < line.open_to or line.call_roll()):
-                # Equal requests wait already: it waits behind them, and nothing needs to be weighed.
-                request.state = "waiting"
-                request.demand = row.demand
-                request.row = row
-                row.waiting.append(request)
-                line.newest.append(request)
-                return
         knowledge = self.knowledge
         shape = knowledge.shapes.get(request.demand.key) or knowledge.shape_of(request.demand)
+        row = shape.row
+        if row is None or row.priority != request.priority or row.flow != request.flow:
+            row = line.rows.get((shape.demand.key, request.priority, request.flow)) if line.rows else None
+        if row is not None and (len(line.newest) < line.open_to or line.call_roll()):
+            # Equal requests wait already: it waits behind them, and nothing needs to be weighed.
+            request.state = "waiting"
+            request.demand = row.demand
+            request.row = row
+            row.waiting.append(request)
+            line.newest.append(request)
+            return
         if (
             line.rows
             or shape.version != knowledge.version

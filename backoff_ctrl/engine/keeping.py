@@ -12,11 +12,10 @@ from typing import Final
 from .backoff import FOREVER
 from .ceilings import Ceiling
 from .gangs import Gang
-from .line import Row
 from .policy import Policy
 from .requests import Request
 from .roll import Place, place_of
-from .shapes import Shape
+from .shapes import Row, Shape
 
 _GAP_WEIGHT: Final = 0.2  # of the newest time between two releases, in their mean
 _GAPS: Final = 5

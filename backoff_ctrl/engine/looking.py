@@ -9,9 +9,9 @@ from itertools import islice
 from .explaining import Explanation, WaitReason, explain, reason_of
 from .gangs import room_for
 from .handler import ComputeResourceAwareBackOffHandler
-from .line import Row
 from .requests import Request
 from .roll import place_of
+from .shapes import Row
 from .shared import Shared
 
 

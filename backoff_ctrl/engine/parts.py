@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from sys import intern
 from typing import Final
 
 from .demand import Demand
@@ -50,7 +51,7 @@ class Parts(Demand):
             for name, amount in demand.amounts.items():
                 total[name] = total.get(name, 0) + count * amount
         super().__init__(total)
-        self.key = repr(("gang", *((demand.key, count) for demand, count in self.parts)))
+        self.key = intern(repr(("gang", *((demand.key, count) for demand, count in self.parts))))
 
     @staticmethod
     def _shown(demand: Demand) -> str:

@@ -21,6 +21,13 @@ SMALL: Final = PART // 8  # two neighbours that are smaller become one
 
 place_of: Final[Callable[[Request], Place]] = attrgetter("rank", "seq")
 """Returns the place of a request that waits or has waited."""
+
+
+def is_behind(request: Request, other: Request) -> bool:
+    """Say whether a request comes after another in line."""
+    return request.rank > other.rank or (request.rank == other.rank and request.seq > other.seq)
+
+
 Thing = TypeVar("Thing")
 
 

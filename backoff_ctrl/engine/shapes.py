@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import TypeAlias
 
@@ -11,9 +12,28 @@ from .outcomes import Rejected
 from .policy import Policy
 from .quantities import format_quantity
 from .quotas import Quota
+from .requests import Request
 
 NeverFits: TypeAlias = "tuple[str, str, int, int, int]"
 """Why a demand never fits: quota, resource, and what is asked, used and limited in nano-units."""
+
+
+class Row:
+    """The waiting requests of one shape, priority and flow. ``place`` is the row's entry in the line's order.
+
+    The draws of a gang have rows of their own: there ``flow`` names the gang, too.
+    """
+
+    __slots__ = ("dead", "demand", "flow", "place", "priority", "shape", "waiting")
+
+    def __init__(self, shape: Shape, priority: int, flow: str) -> None:
+        self.shape = shape
+        self.demand = shape.demand
+        self.priority = priority
+        self.flow = flow
+        self.waiting: deque[Request] = deque()
+        self.dead = 0  # requests in ``waiting``, neither first nor last, that have left the line
+        self.place: tuple[float, int, Row] | None = None
 
 
 class Shape:
@@ -24,7 +44,7 @@ class Shape:
     """
 
     __slots__ = (
-        "amounts", "charged_key", "demand", "meets", "never", "parts", "quotas", "scopes", "suspected",
+        "amounts", "charged_key", "demand", "meets", "never", "parts", "quotas", "row", "scopes", "suspected",
         "suspected_next", "unsure", "used_at", "verdict", "version",
     )  # fmt: skip
 
@@ -44,6 +64,9 @@ class Shape:
         self.suspected: float | None = None  # when a refusal first said that it never fits
         self.suspected_next = 0.0  # not sent again before that
         self.used_at = 0.0
+        self.row: Row | None = (
+            None  # in which its creates wait, by the latest priority and flow; none of a gang's draws
+        )
 
     def blocking(self) -> list[Ceiling]:
         """List the ceilings that have no room for one more create of this shape."""
