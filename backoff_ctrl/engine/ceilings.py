@@ -165,6 +165,15 @@ class Ceiling:
         self.unsettled += free
         return max(0, added) + free
 
+    def learn(self, limited: int, used: int, now: float) -> int:
+        """Take the amounts of a refusal; return by how much the headroom grew, less than 0 if it shrank."""
+        unused = self.room + self.unsettled + self.held + self.reserved + self.doubt
+        if now >= self.span_at + TREND_SPAN:
+            self.note_use(now)
+        self.believe(limited, used)
+        self.answered = now
+        return limited - used - unused
+
     def note_use(self, now: float) -> None:
         """Note for the trend what is used up to now, before a newer fact replaces it."""
         if self.span_at == NO_FACT:

@@ -90,23 +90,22 @@ class ComputeResourceAwareBackOffHandler:
         knowledge = self.knowledge
         shape = knowledge.shapes.get(request.demand.key) or knowledge.shape_of(request.demand)
         row = shape.row
-        if row is None or row.priority != request.priority or row.flow != request.flow:
-            row = line.rows.get((shape.demand.key, request.priority, request.flow)) if line.rows else None
-        if row is not None and (len(line.newest) < line.open_to or line.call_roll()):
-            # Equal requests wait already: it waits behind them, and nothing needs to be weighed.
-            request.state = "waiting"
-            request.demand = row.demand
-            request.row = row
-            row.waiting.append(request)
-            line.newest.append(request)
-            return
-        if (
-            line.rows
-            or shape.version != knowledge.version
-            or shape.never is not None
-            or not admission.try_to_admit(request, shape, now)
-        ):
-            self._arrive(request, shape, now)
+        if row is None and not line.rows:
+            known = shape.version == knowledge.version and shape.never is None
+            if known and admission.try_to_admit(request, shape, now):
+                return
+        else:
+            if row is None or row.priority != request.priority or row.flow != request.flow:
+                row = line.rows.get((shape.demand.key, request.priority, request.flow))
+            if row is not None and (len(line.newest) < line.open_to or line.call_roll()):
+                # Equal requests wait already: it waits behind them, and nothing needs to be weighed.
+                request.state = "waiting"
+                request.demand = row.demand
+                request.row = row
+                row.waiting.append(request)
+                line.newest.append(request)
+                return
+        self._arrive(request, shape, now)
 
     def reclaim_seat(self, request: Request, identity: Identity, now: float) -> bool:
         """Submit a new request at the place that its caller left; False: it left none, or the line is full."""
@@ -369,10 +368,9 @@ class ComputeResourceAwareBackOffHandler:
 
     def settle(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
         """End a ticket that has not ended before, and learn from how its create ended."""
-        request = ticket.request
         if isinstance(outcome, Rejected) and not outcome.shows_full():
             outcome = Overloaded(scope="namespace")  # by its figures the create fits: it would be sent again at once
-        request.state = _ENDS[outcome.event]
+        ticket.request.state = _ENDS[outcome.event]
         ticket.ended = "settled"
         knowledge = self.knowledge
         del knowledge.outstanding[ticket]
@@ -392,7 +390,6 @@ class ComputeResourceAwareBackOffHandler:
     def _created(self, ticket: Ticket, outcome: Created, now: float) -> None:
         shape = ticket.shape
         knowledge = self.knowledge
-        rescan = self._admission.rescan
         knowledge.undated_at = now
         charged = outcome.charged
         if charged is not None and charged.key != shape.charged_key:
@@ -400,9 +397,9 @@ class ComputeResourceAwareBackOffHandler:
         if ticket.probe:
             knowledge.disprove(ticket)
             self.probing.ended(ticket, now, passed=True)
-            rescan(now)
+            self._admission.rescan(now)
         if shape.unsure and knowledge.admitted_against(ticket):
-            rescan(now)
+            self._admission.rescan(now)
         if self.gangs is not None and isinstance(ticket.request, Draw):
             self.gangs.draw_ended(ticket, now, stored=True)
         if shape.meets:
@@ -417,7 +414,7 @@ class ComputeResourceAwareBackOffHandler:
             else:
                 self.keeping.note_release(now)  # created while others wait: room was released
             if handed:
-                rescan(now)
+                self._admission.rescan(now)
             else:
                 self._shared.wake(self, now + self.policy.answered_hold)
 
@@ -431,7 +428,10 @@ class ComputeResourceAwareBackOffHandler:
 
     def _not_created(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
         for ceiling, amount in ticket.shape.meets:
-            ceiling.release(amount)
+            ceiling.held -= amount
+            ceiling.room += amount
+            if ceiling.credit:  # which never exceeds what is held
+                ceiling.credit = min(ceiling.credit, ceiling.held)
         request = ticket.request
         gangs = self.gangs
         if gangs is not None and isinstance(request, Draw):
@@ -456,7 +456,7 @@ class ComputeResourceAwareBackOffHandler:
         shape = ticket.shape
         sent = ticket.sent if rejected.sent is None else rejected.sent
         quota = knowledge.quotas.get(rejected.quota)
-        if quota is not None and knowledge.is_watched(quota.name):
+        if quota is not None and knowledge.observing and quota.observed:
             replaced = quota.stale_since(rejected, sent)
             if replaced is not None:
                 quota.stale += 1

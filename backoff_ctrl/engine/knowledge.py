@@ -211,10 +211,7 @@ class Knowledge:
             elif sent <= ceiling.answered:
                 continue
             structural = structural or limited != ceiling.limited  # never-fits depends on it
-            fresh[name] = (limited - used) - (ceiling.unused + ceiling.doubt)
-            ceiling.note_use(now)
-            ceiling.believe(limited, used)
-            ceiling.answered = now
+            fresh[name] = ceiling.learn(limited, used, now)
         if structural:
             self.restructure()
         if self.recent and not quota.observed:

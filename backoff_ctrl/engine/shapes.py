@@ -64,9 +64,7 @@ class Shape:
         self.suspected: float | None = None  # when a refusal first said that it never fits
         self.suspected_next = 0.0  # not sent again before that
         self.used_at = 0.0
-        self.row: Row | None = (
-            None  # in which its creates wait, by the latest priority and flow; none of a gang's draws
-        )
+        self.row: Row | None = None  # where its creates wait: the latest by priority and flow; not of draws
 
     def blocking(self) -> list[Ceiling]:
         """List the ceilings that have no room for one more create of this shape."""
