@@ -121,6 +121,8 @@ class Block:
 
     def late(self, now: float, policy: Policy, rng: random.Random) -> None:
         """Note the refusal of a create that was not the probe: the step stays the same."""
+        if self.state == "shut":
+            return
         was = self.state
         self.happens("late")
         if was == "ready":

@@ -167,12 +167,12 @@ class Ceiling:
 
     def learn(self, limited: int, used: int, now: float) -> int:
         """Take the amounts of a refusal; return by how much the headroom grew, less than 0 if it shrank."""
-        unused = self.room + self.unsettled + self.held + self.reserved + self.doubt
+        left = self.room + self.unsettled + self.doubt
         if now >= self.span_at + TREND_SPAN:
             self.note_use(now)
         self.believe(limited, used)
         self.answered = now
-        return limited - used - unused
+        return self.room + self.doubt - left
 
     def note_use(self, now: float) -> None:
         """Note for the trend what is used up to now, before a newer fact replaces it."""

@@ -167,11 +167,10 @@ class Knowledge:
         are often told before they are, and then confirm no hold.
         """
         handed = False
-        times = BESIDE_GANGS if self.gangs else 1
         life = self.living.begin(stored, now) if self.observing else None
         for quota, charges in shape.quotas:
             if quota.observed:
-                handed = quota.holds.add(charges, now, life, times) or handed
+                handed = quota.holds.add(charges, now, life, BESIDE_GANGS if self.gangs else 1) or handed
             else:
                 for ceiling, amount in charges:
                     ceiling.held -= amount  # the room stays taken: it is used now
