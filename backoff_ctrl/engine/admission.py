@@ -6,29 +6,22 @@ knows and who waits there. Both ask it to send, to refuse, and to scan the line 
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
 from .blocks import Block, Probing
 from .keeping import Keeping
 from .knowledge import Knowledge
 from .line import Line
-from .overload import TurnTaker
+from .overload import Woken
 from .pace import Pace
 from .quotas import Settling
 from .requests import Request
 from .roll import Place
 from .shapes import NeverFits, Shape
-from .shared import Alarmed, Shared
+from .shared import Shared
 from .tickets import Refusal, RefusalReason, Ticket
 
 NO_BLOCKS: Final[list[Block]] = []
-
-
-class Owner(Alarmed, TurnTaker, Protocol):
-    """The handler of the namespace: it is woken, and takes its turn at a contended window.
-
-    A protocol, since the handler imports this module.
-    """
 
 
 class Admission:
@@ -48,12 +41,11 @@ class Admission:
         "probing",
         "resume",
         "scan_due",
-        "seq",
         "settling",
         "shared",
     )
 
-    def __init__(self, namespace: str, shared: Shared, owner: Owner, *, observing: bool, ends_told: bool) -> None:
+    def __init__(self, namespace: str, shared: Shared, owner: Woken, *, observing: bool, ends_told: bool) -> None:
         """``observing``: changes of quotas are reported; ``ends_told``: ends of creates."""
         self.namespace = namespace
         self.policy = shared.policy
@@ -65,7 +57,6 @@ class Admission:
         self.probing = Probing(namespace, self.knowledge, shared)
         self.settling = Settling()
         self.pace = Pace(self.policy, shared.rng)
-        self.seq = 0  # of the newest request
         self.resume: Place | None = None
         self.scan_due = False
 
@@ -73,7 +64,7 @@ class Admission:
         """Give a new request its place in the order of the namespace."""
         request.joined = now
         request.rank = now - request.priority * self.policy.age_step
-        self.seq = request.seq = self.seq + 1
+        self.line.seq = request.seq = self.line.seq + 1
 
     def try_to_admit(self, request: Request, shape: Shape, now: float, blocks: list[Block] | None = None) -> bool:
         """Admit the request if it may be sent now, as a probe if need be; say whether it was admitted.

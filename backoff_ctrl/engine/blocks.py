@@ -145,7 +145,6 @@ class Probing:
     __slots__ = ("_knowledge", "_namespace", "_policy", "_rng", "_shared", "blocks", "lag", "suspect_at")
 
     def __init__(self, namespace: str, knowledge: Knowledge, shared: Shared) -> None:
-        """Start without blocks."""
         self._namespace = namespace
         self._knowledge = knowledge
         self._shared = shared

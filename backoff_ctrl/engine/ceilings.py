@@ -30,7 +30,6 @@ class Drain:
     __slots__ = ("_classes",)
 
     def __init__(self) -> None:
-        """Start with no rate known."""
         self._classes: dict[int, list[float]] = {}  # by bit length: amount, seconds, creates, and when it faded last
 
     def add(self, amount: int, since: float, now: float) -> None:
@@ -254,7 +253,6 @@ class Ceiling:
         self.room -= amount
 
     def reserve(self, amount: int) -> None:
-        """Begin a hold of this amount."""
         self.held += amount
         self.room -= amount
 

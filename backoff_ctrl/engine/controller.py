@@ -23,14 +23,14 @@ from .looking import reasons
 from .memory import Memory, recall, remember
 from .outcomes import Outcome, Rejected
 from .outlook import NOTHING_ELSEWHERE, Outlook, nothing_known, outlook
-from .overload import WindowSnapshot
+from .overload import WindowSnapshot, Woken
 from .pages import Changes, Cursor, MemoryPage, NamespacePage, Register, WaitingPage
 from .policy import Policy
 from .quotas import ObservedQuota
 from .requests import Request
 from .roll import place_of
 from .seats import Identity
-from .shared import Alarmed, Shared
+from .shared import Shared
 from .tickets import Ticket
 
 EXPIRE_STEPS: Final = 60
@@ -60,7 +60,7 @@ class Controller:
             self.policy, rng or random.Random(0), self._wake, self.policy.settle_time, self._register.touch
         )
         self._contended = self._shared.contended
-        self._alarms: list[tuple[float, int, Alarmed]] = []
+        self._alarms: list[tuple[float, int, Woken]] = []
         self._count = 0
         self._now = float("-inf")
         self._watching_all = False
@@ -454,7 +454,7 @@ class Controller:
                 self._watched[namespace] = healthy
             self._handler(namespace).watch(healthy=healthy, now=now)
 
-    def _wake(self, handler: Alarmed, at: float) -> None:
+    def _wake(self, handler: Woken, at: float) -> None:
         if at < handler.wake_at:
             handler.wake_at = at
             self._count += 1

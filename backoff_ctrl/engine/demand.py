@@ -32,15 +32,12 @@ class Demand:
         self.key = intern(repr((tuple(self.amounts.items()), tuple(sorted(self.scopes)))))
 
     def __eq__(self, other: object) -> bool:
-        """Compare by content."""
         return isinstance(other, Demand) and self.key == other.key
 
     def __hash__(self) -> int:
-        """Hash by content."""
         return hash(self.key)
 
     def __repr__(self) -> str:
-        """Show amounts and scopes."""
         return f"Demand({dict(self.amounts)}, scopes={sorted(self.scopes)})"
 
 
@@ -62,9 +59,7 @@ class Selector:
         return all(wanted != scopes.isdisjoint(facts) for wanted, facts in self.clauses)
 
     def __eq__(self, other: object) -> bool:
-        """Compare by clauses."""
         return isinstance(other, Selector) and self.clauses == other.clauses
 
     def __hash__(self) -> int:
-        """Hash by clauses."""
         return hash(self.clauses)

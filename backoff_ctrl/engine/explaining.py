@@ -216,7 +216,6 @@ def _reason_beside_quota(
 
 
 def namespace_snapshot(handler: ComputeResourceAwareBackOffHandler, now: float) -> NamespaceSnapshot:
-    """Return what is known of one namespace."""
     knowledge = handler.knowledge
     gangs = handler.gangs
     return NamespaceSnapshot(

@@ -52,7 +52,7 @@ class Reservation(Request):
 class Draw(Request):
     """One member of a gang that is to be created now. ``part`` counts the gang's parts from 0."""
 
-    __slots__ = ("gang", "has_own_room", "part", "stands_with")
+    __slots__ = ("gang", "has_own_room", "part", "row_mark")
 
     passes_line = True
 
@@ -64,7 +64,7 @@ class Draw(Request):
         self.gang = gang
         self.part = part
         self.has_own_room = gang.whole
-        self.stands_with = f"{flow}\0{gang.id}"  # members of one gang wait together, and with nobody else
+        self.row_mark = f"{flow}\0{gang.id}"  # members of one gang wait together, and with nobody else
 
 
 class Gang:
@@ -285,6 +285,5 @@ class GangSnapshot:
 
 
 def gang_snapshot(gang: Gang, until: float) -> GangSnapshot:
-    """Return one gang as it stands."""
     lacks = {(ceiling.quota, ceiling.resource): amount for ceiling, amount in gang.deficits.items()}
     return GangSnapshot(gang.id, gang.drawn, gang.left, gang.whole, lacks, until)

@@ -82,17 +82,16 @@ class ComputeResourceAwareBackOffHandler:
         """Admit a new request, let it wait, or refuse it, as the next ``advance`` of the controller then returns."""
         if request.state != "new":
             request.happens("submit")
-        admission = self._admission
         line = self.line
         request.joined = now
         request.rank = now - request.priority * self.policy.age_step if request.priority else now
-        admission.seq = request.seq = admission.seq + 1
+        line.seq = request.seq = line.seq + 1
         knowledge = self.knowledge
         shape = knowledge.shapes.get(request.demand.key) or knowledge.shape_of(request.demand)
         row = shape.row
         if row is None and not line.rows:
             known = shape.version == knowledge.version and shape.never is None
-            if known and admission.try_to_admit(request, shape, now):
+            if known and self._admission.try_to_admit(request, shape, now):
                 return
         else:
             if row is None or row.priority != request.priority or row.flow != request.flow:
@@ -188,8 +187,7 @@ class ComputeResourceAwareBackOffHandler:
         knowledge = self.knowledge
         shape = knowledge.shape_of(request.demand)
         knowledge.know(shape)
-        admission = self._admission
-        admission.seq = request.seq = admission.seq + 1
+        self.line.seq = request.seq = self.line.seq + 1
         request.joined = request.rank = now
         ticket = Ticket(request, shape, self._shared.flow(request.flow), now, False, False)
         knowledge.outstanding[ticket] = None
@@ -198,7 +196,7 @@ class ComputeResourceAwareBackOffHandler:
 
     def _join_row(self, request: Request, shape: Shape, now: float) -> None:
         """Let a request wait behind those that are equal to it, or decide on it if there are none."""
-        row = self.line.rows.get((request.demand.key, request.priority, request.stands_with or request.flow))
+        row = self.line.rows.get((request.demand.key, request.priority, request.row_mark or request.flow))
         if row is None or self.line.size >= self.policy.waiters_max:
             self._arrive(request, shape, now)
         else:

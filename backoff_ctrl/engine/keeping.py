@@ -28,7 +28,6 @@ class Kept:
     __slots__ = ("best", "grown", "place")
 
     def __init__(self, place: Place, room: int, now: float) -> None:
-        """Start with the present room, in nano-units."""
         self.place = place
         self.best = room
         self.grown = now
@@ -44,7 +43,6 @@ class Keeping:
     __slots__ = ("_growth", "_policy", "kept", "last_release", "next_change", "next_for", "overtakings", "release_gap")
 
     def __init__(self, policy: Policy) -> None:
-        """Start without kept room."""
         self._policy = policy
         self.next_for: dict[Ceiling, Request] = {}
         self.kept: dict[Ceiling, tuple[float, int]] = {}
@@ -74,7 +72,6 @@ class Keeping:
         return due
 
     def begin(self) -> None:
-        """Start a scan of the line from its head."""
         self.next_change = FOREVER
         self.next_for = {}
         self.kept = {}

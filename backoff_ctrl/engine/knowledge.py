@@ -46,7 +46,6 @@ class Knowledge:
         )
 
     def ceilings(self) -> Iterator[Ceiling]:
-        """Yield every ceiling."""
         for quota in self.quotas.values():
             yield from quota.ceilings.values()
 

@@ -34,10 +34,9 @@ class Line:
     entries: append it to both its row's ``waiting`` and ``newest``.
     """
 
-    __slots__ = ("_most", "_priorities", "_roll", "_size", "newest", "oldest", "open_to", "order", "rows")
+    __slots__ = ("_most", "_priorities", "_roll", "_size", "newest", "oldest", "open_to", "order", "rows", "seq")
 
     def __init__(self, most: int) -> None:
-        """Start with no request waiting; at most so many will."""
         self._most = most
         self._roll = Roll(place_of)
         self._size = 0  # of the roll
@@ -46,6 +45,7 @@ class Line:
         self.open_to = min(most, NEWEST_MAX)
         self.order: list[tuple[float, int, Row]] = []
         self.rows: dict[RowKey, Row] = {}
+        self.seq = 0  # of the newest request, whether or not it had to wait
         self.oldest = FOREVER  # no waiting request joined before that; infinity: none waits
 
     @property
@@ -55,13 +55,13 @@ class Line:
 
     def enqueue(self, request: Request, shape: Shape) -> Row:
         """Put a request at its place and return its row: a new request goes last, a returning one where it was."""
-        key = (shape.demand.key, request.priority, request.stands_with or request.flow)
+        key = (shape.demand.key, request.priority, request.row_mark or request.flow)
         self.oldest = min(self.oldest, request.joined)
         row = self.rows.get(key)
         if row is None:
             row = self.rows[key] = Row(shape, request.priority, key[2])
             self._priorities[request.priority] += 1
-            if not request.stands_with:
+            if not request.row_mark:
                 shape.row = row
         waiting = row.waiting
         if not waiting or is_behind(request, waiting[-1]):
@@ -201,5 +201,4 @@ class Line:
 
 
 def rank_of(place: tuple[float, int, Row]) -> Place:
-    """Return the part of a place that orders the line."""
     return place[0], place[1]

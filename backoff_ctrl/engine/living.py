@@ -92,7 +92,6 @@ class Living:
     )  # fmt: skip
 
     def __init__(self, *, followed: bool) -> None:
-        """Start without any living create."""
         self.followed = followed
         self.doubtful = False
         self.look_at = FOREVER

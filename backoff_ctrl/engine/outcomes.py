@@ -29,7 +29,6 @@ class Created(Outcome):
     event: ClassVar[RequestEvent] = "created"
 
     def __init__(self, charged: Demand | None = None, stored: str = "") -> None:
-        """Record what the answer shows."""
         self.charged = charged
         self.stored = stored
 
@@ -52,7 +51,6 @@ class Rejected(Outcome):
         limited: Mapping[str, int],
         sent: float | None = None,
     ) -> None:
-        """Record what the refusal says."""
         self.quota = quota
         self.requested = requested
         self.used = used

@@ -14,7 +14,7 @@ import random
 
 from .backoff import FOREVER
 from .outcomes import Outcome, Overloaded
-from .overload import TurnTaker, Window
+from .overload import Window, Woken
 from .policy import Policy
 from .tickets import Ticket
 
@@ -38,7 +38,7 @@ class Pace:
 
     def allows(
         self,
-        taker: TurnTaker,
+        taker: Woken,
         window: Window,
         contended: dict[Window, None],
         in_flight: int,

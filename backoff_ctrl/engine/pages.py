@@ -105,7 +105,6 @@ class Register:
         self._gone: dict[str, Gone] = {}  # the oldest first
 
     def enter(self, handler: Handler) -> None:
-        """Add a namespace."""
         gone = self._gone.pop(handler.namespace, None)
         if gone is not None:
             self._by_change.remove(gone)

@@ -22,7 +22,6 @@ class QuotaReads:
     __slots__ = ("_namespace", "_shared", "block", "in_vain", "unreadable", "wanted", "weighing")
 
     def __init__(self, namespace: str, shared: Shared) -> None:
-        """Start without a read."""
         self._namespace = namespace
         self._shared = shared
         self.block: Block | None = None  # the pace

@@ -52,7 +52,6 @@ class Holds:
     __slots__ = ("_recent", "answered")
 
     def __init__(self) -> None:
-        """Start without holds."""
         self.answered: deque[Answered] = deque()
         self._recent: deque[Answered] = deque()
 
@@ -148,7 +147,6 @@ class Quota:
     __slots__ = ("ceilings", "classes", "history", "holds", "name", "observed", "selector", "spec", "stale")
 
     def __init__(self, name: str) -> None:
-        """Start with the name only: no ceiling is known."""
         self.name = name
         self.ceilings: dict[str, Ceiling] = {}
         self.classes: dict[frozenset[str], bool] = {}
@@ -193,7 +191,6 @@ class Settling:
     __slots__ = ("_count", "_heap")
 
     def __init__(self) -> None:
-        """Start without unsettled room."""
         self._heap: list[tuple[float, int, Ceiling, int, int]] = []
         self._count = 0
 

@@ -90,7 +90,6 @@ class Roll(Generic[Thing]):
                 self._join(at)
 
     def _join(self, at: int) -> None:
-        """Make one part of two."""
         self._parts[at] += self._parts.pop(at + 1)
         del self._ends[at]
 

@@ -107,7 +107,7 @@ class Shape:
         """Return why a create of this shape never fits."""
         assert self.never is not None
         quota, resource, asked, limited = self.never
-        used = sum(met.used for met, _ in self.meets if (met.quota, met.resource) == (quota, resource))
+        used = sum(c.used for c, _ in self.meets if (c.quota, c.resource) == (quota, resource))
         return quota, resource, asked, used, limited
 
     def never_sentence(self) -> str:
@@ -130,7 +130,7 @@ class Shape:
         """Say which part of a gang asks most of a ceiling, as ``8 x 2 by part 1``."""
 
         def asked(part: Shape) -> int:
-            return sum(amount for met, amount in part.meets if (met.quota, met.resource) == (quota, resource))
+            return sum(amount for c, amount in part.meets if (c.quota, c.resource) == (quota, resource))
 
         number, (part, count) = max(enumerate(self.parts, 1), key=lambda each: asked(each[1][0]) * each[1][1])
         binary = "memory" in resource or "storage" in resource

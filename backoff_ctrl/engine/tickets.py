@@ -45,7 +45,6 @@ class Ticket:
             raise TicketError(f"the ticket of request {self.request.id} was settled before")
 
     def __repr__(self) -> str:
-        """Name the request and when it was sent."""
         return f"Ticket({self.request.id!r}, sent={self.sent}{', probe' if self.probe else ''})"
 
 
