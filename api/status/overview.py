@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.status.documents.items import namespace_item, quantity
-from backoff_ctrl.k8s.status.shapes.documents import Watch  # noqa: TC001 - FastAPI reads the annotations
+from backoff_ctrl.k8s.status.shapes.documents import Watch
 from backoff_ctrl.k8s.status.slices import sliced
 
 from .connected.holds import Hold

@@ -7,10 +7,8 @@ wait uniform(0, d), "full jitter" (AWS Architecture Blog, Exponential Backoff An
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    import random
+import random
+from typing import Final
 
 FOREVER: Final = float("inf")
 """A time that never comes."""

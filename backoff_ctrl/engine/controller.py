@@ -8,38 +8,40 @@ from __future__ import annotations
 
 import heapq
 import random
-from typing import TYPE_CHECKING, Final
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from .backoff import FOREVER
 from .ceilings import NO_FACT
+from .demand import Demand
+from .explaining import Explanation, NamespaceSnapshot, Snapshot, WaitReason, explain, namespace_snapshot
+from .gang_admission import GangAdmission
+from .gangs import Draw, Effect, Gang, Reservation
 from .handler import ComputeResourceAwareBackOffHandler
-from .memory import recall
-from .operating import Operating
+from .looking import reasons
+from .memory import Memory, recall, remember
+from .outcomes import Outcome, Rejected
+from .outlook import NOTHING_ELSEWHERE, Outlook, nothing_known, outlook
+from .overload import WindowSnapshot, Woken
+from .pages import Changes, Cursor, MemoryPage, NamespacePage, Register, WaitingPage
 from .policy import Policy
-from .register import Register
+from .quotas import ObservedQuota
+from .requests import Request
+from .roll import place_of
+from .seats import Identity
 from .shared import Shared
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .demand import Demand
-    from .gangs import Draw, Effect, Gang, Reservation
-    from .memory import Memory
-    from .outcomes import Outcome, Rejected
-    from .quotas import ObservedQuota
-    from .requests import Request
-    from .seats import Identity
-    from .shared import Alarmed
-    from .tickets import Ticket
-
+from .tickets import Ticket
 
 EXPIRE_STEPS: Final = 60
 """Idle namespaces are forgotten in slices of so many steps of about 10 us, since others wait for the controller."""
 EXPIRE_PAUSE: Final = 0.01
 """Seconds between two slices: 10,000 namespaces take a few seconds in all."""
+ROWS_LOOKED_AT: Final = 100
+"""Rows of a line whose reasons are counted at a time: 2 us each."""
 
 
-class Controller(Operating):
+class Controller:
     """Admission and back-off for every namespace of one API server.
 
     Times are seconds of any monotonic clock; a ``now`` earlier than the last one is replaced by the last one. The same
@@ -52,18 +54,18 @@ class Controller(Operating):
         ``sequence``: that of the controller that this one replaces, for those who follow the changes.
         """
         self.policy = policy if policy is not None else Policy()
-        self._register = Register(sequence)
+        self._handlers: dict[str, ComputeResourceAwareBackOffHandler] = {}
+        self._register = Register(self._handlers, sequence)
         self._shared = Shared(
             self.policy, rng or random.Random(0), self._wake, self.policy.settle_time, self._register.touch
         )
         self._contended = self._shared.contended
-        self._handlers: dict[str, ComputeResourceAwareBackOffHandler] = {}
-        self._alarms: list[tuple[float, int, Alarmed]] = []
+        self._alarms: list[tuple[float, int, Woken]] = []
         self._count = 0
         self._now = float("-inf")
         self._watching_all = False
-        self._watched = {}
-        self._watch_told_at = NO_FACT  # when the watch of all namespaces began or was lost
+        self._watched: dict[str, bool] = {}  # where that differs from all others
+        self._watch_changed_at = NO_FACT  # when the watch of all namespaces began or was lost
         self._ends_told: dict[str, None] = {}
         self._halted: dict[str, None] = {}
         self._expire_at = FOREVER
@@ -85,7 +87,7 @@ class Controller(Operating):
             handler = self._make(request.namespace)
         elif handler.seen:
             self._register.touch(handler)
-        if identity is None or not handler.sit_down(request, identity, now):
+        if identity is None or not handler.reclaim_seat(request, identity, now):
             handler.submit(request, now)
 
     def force(self, request: Request, now: float) -> Ticket:
@@ -113,8 +115,8 @@ class Controller(Operating):
     def give_back(self, gang: Gang, now: float) -> None:
         """End a gang: what was not drawn is no longer reserved, and the draws that wait are refused."""
         now = self._clock(now)
-        if gang.namespace in self._handlers:
-            self._handler(gang.namespace).give_back(gang, now)
+        if gang.end is None and (gangs := self._gangs(gang.namespace)):
+            gangs.give_back(gang, now)
 
     def appeared(self, gang: Gang, uid: str, charged: Demand, now: float) -> bool:
         """Note a member of a gang that others created, with its real charge; say whether it counts as one.
@@ -122,9 +124,8 @@ class Controller(Operating):
         It counts once per ``uid``. One more than the gang has is a stranger.
         """
         now = self._clock(now)
-        if gang.end is not None:
-            return False
-        return self._handler(gang.namespace).appeared(gang, uid, charged, now)
+        gangs = self._gangs(gang.namespace)
+        return gang.end is None and gangs is not None and gangs.appeared(gang, uid, charged, now)
 
     def looked(self, namespace: str, now: float, *, readable: bool | None) -> None:
         """Note the end of the read that a ``Look`` asked for, after ``observe_quota`` of all that it found.
@@ -132,8 +133,8 @@ class Controller(Operating):
         ``readable``: False if the quotas may not be read at all, None if this read failed.
         """
         now = self._clock(now)
-        if namespace in self._handlers:
-            self._handler(namespace).looked(now, readable=readable)
+        if gangs := self._gangs(namespace):
+            gangs.looked(now, readable=readable)
 
     def settle(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
         """Report how a ticket's create ended. ``TicketError`` if the ticket was settled before.
@@ -263,6 +264,156 @@ class Controller(Operating):
             if recall(handler.knowledge, quotas, self.policy.idle_ttl, now):
                 handler.pace.start_slowly()
 
+    # -- what operators do ---------
+
+    def halt(self, namespace: str, now: float) -> None:
+        """Admit no request of a namespace until ``resume``: they wait. Limits of waiting go on; ``force`` is not held.
+
+        The halt holds for a namespace that is forgotten meanwhile, or not yet known.
+        """
+        now = self._clock(now)
+        self._halted[namespace] = None
+        self._handler(namespace).halt(now, halted=True)
+
+    def resume(self, namespace: str, now: float) -> None:
+        """End a halt: whoever fits is admitted, in order."""
+        now = self._clock(now)
+        if self._halted.pop(namespace, False) is None:
+            self._handler(namespace).halt(now, halted=False)
+
+    def is_halted(self, namespace: str) -> bool:
+        """Say whether a namespace is halted."""
+        return namespace in self._halted
+
+    def halted(self) -> list[str]:
+        """Return the halted namespaces."""
+        return list(self._halted)
+
+    def prioritize(self, request: Request, priority: int, now: float) -> bool:
+        """Give a waiting request another priority, as if it had joined with it; False: it does not wait."""
+        now = self._clock(now)
+        if request.state != "waiting":
+            return False
+        self._handler(request.namespace).prioritize(request, priority, now)
+        return True
+
+    # -- for those who look; ``pages`` says what that costs ---------
+
+    @property
+    def sequence(self) -> int:
+        """The number of the newest change of any namespace."""
+        return self._register.sequence
+
+    @property
+    def size(self) -> int:
+        """How many namespaces are known."""
+        return len(self._handlers)
+
+    @property
+    def settle_time(self) -> float:
+        """How long room settles at present, in seconds."""
+        return self._shared.settle_time
+
+    def names(self) -> list[str]:
+        """Return the names of all namespaces, in the order in which they became known: 10,000 take 50 us."""
+        return list(self._handlers)
+
+    def is_watched(self, namespace: str) -> bool:
+        """Say whether all quotas of the namespace are known, and their changes reported."""
+        return self._watched.get(namespace, self._watching_all)
+
+    def namespace(self, name: str, now: float) -> NamespaceSnapshot | None:
+        """Show one namespace; None: nothing is known of it."""
+        now = self._clock(now)
+        handler = self._handlers.get(name)
+        return None if handler is None else namespace_snapshot(handler, now)
+
+    def explain(self, request: Request, now: float) -> Explanation | None:
+        """Explain why a request waits; None if it does not wait."""
+        now = self._clock(now)
+        if request.state != "waiting":
+            return None
+        handler = self._handlers[request.namespace]
+        return explain(handler, request, handler.line.ahead(place_of(request)), self._shared, now)
+
+    def outlook(
+        self,
+        name: str,
+        wanted: Iterable[tuple[Demand, int]],
+        now: float,
+        elsewhere: Mapping[tuple[str, str], int] = NOTHING_ELSEWHERE,
+    ) -> Outlook:
+        """Say what would happen to creates in a namespace that come now, each demand so many times.
+
+        ``elsewhere`` is what other gates hold and reserve there, by quota and resource.
+        """
+        now = self._clock(now)
+        handler = self._handlers.get(name)
+        if handler is None:
+            return nothing_known(observing=self.is_watched(name))
+        return outlook(handler, wanted, now, elsewhere)
+
+    def reasons(self, name: str, row: int, now: float) -> tuple[Counter[WaitReason], int | None]:
+        """Count why requests wait in a namespace, from this row of its line on; say with which row to go on.
+
+        Start with row 0; None: that was the last one.
+        """
+        now = self._clock(now)
+        handler = self._handlers.get(name)
+        return (Counter(), None) if handler is None else reasons(handler, self._shared, row, ROWS_LOOKED_AT, now)
+
+    def page(self, after: str | None, limit: int, now: float) -> NamespacePage:
+        """Show up to ``limit`` namespaces (fewer if they are large) by name, from behind ``after`` on.
+
+        A namespace that exists all the while is on exactly one page.
+        """
+        return self._register.page(after, limit, self._clock(now))
+
+    def changes(self, since: int, limit: int, now: float) -> Changes:
+        """Show up to ``limit`` namespaces (fewer if they are large) that have changed after the change ``since``.
+
+        Start with 0 for all; then ask with ``upto`` of the answer before.
+        """
+        return self._register.changes(since, limit, self._clock(now))
+
+    def waiting(self, after: Cursor | None, limit: int, now: float, namespace: str | None = None) -> WaitingPage:
+        """Show up to ``limit`` waiting requests, of one namespace or of all, from behind ``after`` on.
+
+        A page may have fewer, or none, before the last one. Who waits all the while is on exactly one page.
+        """
+        return self._register.waiting(after, limit, self._clock(now), namespace, self._shared)
+
+    def flows(self, now: float) -> dict[str, WindowSnapshot]:
+        """Show the overload windows."""
+        now = self._clock(now)
+        return {name: window.snapshot(now) for name, window in self._shared.flows.items()}
+
+    def snapshot(self, now: float) -> Snapshot:
+        """Show all namespaces at once, which takes long where there are many: see ``page``."""
+        now = self._clock(now)
+        shown = {name: namespace_snapshot(handler, now) for name, handler in self._handlers.items()}
+        return Snapshot(shown, self.flows(now), self.settle_time)
+
+    def remember_page(self, after: str | None, limit: int, now: float) -> MemoryPage:
+        """Return what ``remember`` does, for up to ``limit`` namespaces from behind ``after`` on."""
+        return self._register.remember(after, limit, self._clock(now), self.settle_time)
+
+    def remember(self, now: float) -> Memory:
+        """Return what is known of quotas, for ``recall`` by the controller of a later process.
+
+        This takes long where there are many namespaces: see ``remember_page``.
+        """
+        now = self._clock(now)
+        known = {name: remember(handler.knowledge, now) for name, handler in self._handlers.items()}
+        return Memory({name: quotas for name, quotas in known.items() if quotas}, self.settle_time)
+
+    # -- inside ---------
+
+    def _clock(self, now: float) -> float:
+        """Move time on, never back."""
+        self._now = max(self._now, now)
+        return self._now
+
     def _handler(self, namespace: str) -> ComputeResourceAwareBackOffHandler:
         """Return the handler of a namespace that is about to change; the first time, make it."""
         handler = self._handlers.get(namespace)
@@ -272,11 +423,15 @@ class Controller(Operating):
             self._register.touch(handler)
         return handler
 
+    def _gangs(self, namespace: str) -> GangAdmission | None:
+        """Return the gangs of a namespace that is about to change; None if it never had any."""
+        return self._handler(namespace).gangs if namespace in self._handlers else None
+
     def _make(self, namespace: str) -> ComputeResourceAwareBackOffHandler:
         observing = self._watched.get(namespace, self._watching_all)
         told = namespace in self._ends_told
         handler = ComputeResourceAwareBackOffHandler(namespace, self._shared, observing=observing, ends_told=told)
-        handler.knowledge.told_at = self._watch_told_at
+        handler.knowledge.undated_at = self._watch_changed_at
         handler.pace.halted = namespace in self._halted
         self._handlers[namespace] = handler
         self._register.enter(handler)
@@ -288,7 +443,7 @@ class Controller(Operating):
         now = self._clock(now)
         if namespace is None:
             self._watching_all = healthy
-            self._watch_told_at = now
+            self._watch_changed_at = now
             self._watched.clear()
             for handler in self._handlers.values():
                 handler.watch(healthy=healthy, now=now)
@@ -299,7 +454,7 @@ class Controller(Operating):
                 self._watched[namespace] = healthy
             self._handler(namespace).watch(healthy=healthy, now=now)
 
-    def _wake(self, handler: Alarmed, at: float) -> None:
+    def _wake(self, handler: Woken, at: float) -> None:
         if at < handler.wake_at:
             handler.wake_at = at
             self._count += 1

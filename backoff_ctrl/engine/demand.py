@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from sys import intern
 from types import MappingProxyType
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 
 class Demand:
@@ -22,7 +20,7 @@ class Demand:
 
     amounts: Mapping[str, int]
     scopes: frozenset[str]
-    key: str  # a str caches its hash, so looking a shape up does not go over the amounts
+    key: str  # interned: a decision compares keys by identity, and their hash is known before it begins
 
     def __init__(self, amounts: Mapping[str, int], scopes: Iterable[str] = ()) -> None:
         """Copy the amounts, sorted by name."""
@@ -31,18 +29,15 @@ class Demand:
                 raise ValueError(f"{name}: a demand cannot be negative, got {amount} nano-units")
         self.amounts = MappingProxyType({name: amounts[name] for name in sorted(amounts) if amounts[name]})
         self.scopes = frozenset(scopes)
-        self.key = repr((tuple(self.amounts.items()), tuple(sorted(self.scopes))))
+        self.key = intern(repr((tuple(self.amounts.items()), tuple(sorted(self.scopes)))))
 
     def __eq__(self, other: object) -> bool:
-        """Compare by content."""
         return isinstance(other, Demand) and self.key == other.key
 
     def __hash__(self) -> int:
-        """Hash by content."""
         return hash(self.key)
 
     def __repr__(self) -> str:
-        """Show amounts and scopes."""
         return f"Demand({dict(self.amounts)}, scopes={sorted(self.scopes)})"
 
 
@@ -64,9 +59,7 @@ class Selector:
         return all(wanted != scopes.isdisjoint(facts) for wanted, facts in self.clauses)
 
     def __eq__(self, other: object) -> bool:
-        """Compare by clauses."""
         return isinstance(other, Selector) and self.clauses == other.clauses
 
     def __hash__(self) -> int:
-        """Hash by clauses."""
         return hash(self.clauses)

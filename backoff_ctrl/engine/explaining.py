@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from .ceilings import TREND_SPAN
-from .gangs import Draw, Reservation, gang_snapshot, room_for
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from .ceilings import Ceiling, Charges
-    from .gangs import GangSnapshot
-    from .handler import ComputeResourceAwareBackOffHandler
-    from .overload import WindowSnapshot
-    from .quotas import Quota
-    from .requests import Request
-    from .roll import Place
-    from .shapes import Shape
-    from .shared import Shared
+from .ceilings import TREND_SPAN, Ceiling, Charges
+from .gangs import Draw, GangSnapshot, Reservation, gang_snapshot, room_for
+from .handler import ComputeResourceAwareBackOffHandler
+from .overload import WindowSnapshot
+from .quotas import Quota
+from .requests import Request
+from .roll import Place
+from .shapes import Shape
+from .shared import Shared
 
 WaitReason = Literal[
     "quota",
@@ -127,8 +122,8 @@ def explain(
     handler.knowledge.know(shape)
     reason, ceiling, asked = _reason(handler, request, shape, shared, now)
     block = handler.probing.blocks.get(ceiling) if ceiling is not None else None
-    if isinstance(request, Reservation) and not handler.knowledge.observing:
-        block = handler.reads.block  # its probe is a read
+    if isinstance(request, Reservation) and handler.gangs is not None and not handler.knowledge.observing:
+        block = handler.gangs.reads.block  # its probe is a read
     next_probe = max(0.0, block.due - now) if block is not None and block.state == "shut" else None
     seconds = estimate(handler, request, shape.meets, now) if reason == "quota" else None
     return Explanation(
@@ -221,15 +216,15 @@ def _reason_beside_quota(
 
 
 def namespace_snapshot(handler: ComputeResourceAwareBackOffHandler, now: float) -> NamespaceSnapshot:
-    """Return what is known of one namespace."""
     knowledge = handler.knowledge
+    gangs = handler.gangs
     return NamespaceSnapshot(
         quotas={
             name: {resource: _ceiling(handler, quota, c, now) for resource, c in quota.ceilings.items()}
             for name, quota in knowledge.quotas.items()
         },
         observing=knowledge.observing,
-        ends_told=knowledge.living.told,
+        ends_told=knowledge.living.followed,
         waiting=handler.line.size,
         oldest=now - handler.line.first_joined(handler.policy.age_step) if handler.line.size else None,
         seats=handler.empty_seats(now),
@@ -241,8 +236,10 @@ def namespace_snapshot(handler: ComputeResourceAwareBackOffHandler, now: float) 
         brake=handler.pace.brake.snapshot(now) if handler.pace.brake is not None else None,
         overtakings=handler.keeping.overtakings,
         stale={name: quota.stale for name, quota in knowledge.quotas.items() if quota.stale},
-        gangs=tuple(gang_snapshot(gang, handler.given_back_at(gang, now) - now) for gang in knowledge.gangs),
-        waiting_gangs=handler.waiting_gangs,
+        gangs=()
+        if gangs is None
+        else tuple(gang_snapshot(gang, gangs.given_back_at(gang, now) - now) for gang in knowledge.gangs),
+        waiting_gangs=0 if gangs is None else gangs.waiting,
     )
 
 

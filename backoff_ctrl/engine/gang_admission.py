@@ -1,80 +1,63 @@
-"""Gangs in the waiting line of one namespace: the whole is admitted as one, and its members are drawn from that."""
+"""Gangs in the waiting line of one namespace: the whole is admitted as one, and its members are drawn from that.
+
+The handler makes this part with the first gang of its namespace, and asks it at each step of an advance and a scan.
+"""
 
 from __future__ import annotations
 
 from bisect import insort
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from .admission import NO_BLOCKS, Admission
 from .backoff import FOREVER
+from .demand import Demand
 from .errors import GangError
-from .gangs import Draw, Gang, GivenBack, Grant, Reservation, balance
+from .gangs import Draw, Gang, GangEnd, GivenBack, Grant, Reservation, balance
 from .quota_reads import QuotaReads
+from .requests import Request
+from .roll import Place
 from .shapes import Shape
-
-if TYPE_CHECKING:
-    from .demand import Demand
-    from .gangs import GangEnd
-    from .requests import Request
-    from .seats import Identity
-    from .shared import Shared
-    from .tickets import Ticket
+from .tickets import Ticket
 
 _PLACE: Final = attrgetter("place")
 
 
-class GangAdmission(Admission):
-    """The waiting line of one namespace, with gangs in it."""
+class GangAdmission:
+    """The gangs of one namespace. ``waiting`` counts those in line, ``reads`` are the reads that they wait for."""
 
-    __slots__ = ("_halted_at", "_next_draw", "_short", "reads", "waiting_gangs")
+    __slots__ = ("_admission", "_halted_at", "_next_draw", "_short", "knowledge", "reads", "waiting")
 
-    def __init__(self, namespace: str, shared: Shared, *, observing: bool, ends_told: bool = False) -> None:
-        """Start without gangs."""
-        super().__init__(namespace, shared, observing=observing, ends_told=ends_told)
-        self.reads = QuotaReads(namespace, shared)
-        self.waiting_gangs = 0
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+        self.knowledge = admission.knowledge
+        self.reads = QuotaReads(admission.namespace, admission.shared)
+        self.waiting = 0
         self._next_draw = FOREVER
         self._halted_at = -FOREVER  # no later than the gangs of a line that was made while halted
         self._short: list[Gang] = []  # of this scan: admitted gangs that lack room, by their place
 
     # -- what callers ask ---------
 
-    def reserve(self, request: Reservation, now: float, *, standing: bool) -> None:
-        """Admit a whole gang, let it wait, or refuse it. ``standing``: what lives already still lacks it: no wait."""
-        _expect_new(request)
-        self.with_gangs = True
-        request.joined = now
-        request.rank = now - request.priority * self.policy.age_step
-        self.seq = request.seq = self.seq + 1
-        shape = self.knowledge.shape_of(request.demand)
-        self.knowledge.know(shape)
-        if standing:
-            shape.used_at = now
-            self._grant(request, shape, now, whole=self.knowledge.observing or not self.reads.unreadable)
-            self._rescan(now)
-            return
-        row = self.line.rows.get((request.demand.key, request.priority, request.flow))
-        if row is None:
-            self._arrive(request, shape, now)
-        elif self.line.size >= self.policy.waiters_max:
-            self._refuse(request, "too-many-waiting", f"{self.line.size} requests wait in {self.namespace} already")
-        else:
-            request.happens("submit")
-            self.line.join(request, shape)
-        if request.state == "waiting":
-            self.waiting_gangs += 1
-            if self.reads.wanted:
-                self._rescan(now)
-        self._set_alarm(now)
+    def take_over(self, request: Reservation, shape: Shape, now: float) -> None:
+        """Admit a gang without waiting: it was admitted before a restart, and this is what it still lacks."""
+        shape.used_at = now
+        self._grant(request, shape, now, whole=self.knowledge.observing or not self.reads.unreadable)
+        self._admission.rescan(now)
+
+    def joined(self, now: float) -> None:
+        """Note that a gang waits now."""
+        self.waiting += 1
+        if self.reads.wanted:
+            self._admission.rescan(now)
 
     def draw(self, draw: Draw, now: float) -> None:
         """Send one member of an admitted gang, or let it wait at the gang's place. ``GangError``: none is left."""
-        _expect_new(draw)
+        expect_new(draw)
+        admission = self._admission
         gang = draw.gang
-        draw.joined = now
+        admission.number(draw, now)
         draw.rank = gang.place[0]
-        self.seq = draw.seq = self.seq + 1
         if gang.end == "complete" or (gang.end is None and not gang.may_draw(draw.part)):
             raise GangError(f"all members of part {draw.part + 1} of the gang {gang.id} are drawn")
         if gang.end is not None:
@@ -83,17 +66,15 @@ class GangAdmission(Admission):
         shape = gang.shapes[draw.part]
         self.knowledge.know(shape)
         gang.waits(draw)
-        if not self._try(draw, shape, now):
+        if not self._try_draw(draw, shape, now):
             draw.happens("submit")
-            self.line.join(draw, shape)
-            self._rescan(now)
-        self._set_alarm(now)
+            admission.line.enqueue(draw, shape)
+            admission.rescan(now)
 
     def give_back(self, gang: Gang, now: float) -> None:
-        """End a gang: what is undrawn is no longer reserved, and draws that wait are refused. Twice is no error."""
-        if gang.end is None:
-            self._end_gang(gang, "given-back")
-            self._rescan(now)
+        """End a gang: what is undrawn is no longer reserved, and draws that wait are refused."""
+        self._end(gang, "given-back")
+        self._admission.rescan(now)
 
     def appeared(self, gang: Gang, uid: str, charged: Demand, now: float) -> bool:
         """Take a member that others created out of what is reserved, and hold its real charge; False: it is none.
@@ -101,21 +82,22 @@ class GangAdmission(Admission):
         It counts once per ``uid``; one more than the gang has is a stranger.
         """
         part = gang.part_of(charged)
-        if gang.end is not None or uid in gang.uids or part is None:
+        if uid in gang.uids or part is None:
             return False
+        knowledge = self.knowledge
         gang.uids.add(uid)
         gang.draws(part, now)
         gang.moved = now
         shape = Shape(charged)  # not that of creates which ask for this much: those may be charged more
-        self.knowledge.know(shape)
+        knowledge.know(shape)
         for ceiling, amount in shape.meets:
             ceiling.reserve(amount)
-        self.knowledge.told_at = now  # as a 201 is: a list that was asked for before may lack it
+        knowledge.undated_at = now  # as a 201 is: a list that was asked for before may lack it
         if shape.meets:
-            self.knowledge.answered(shape, "", now)
+            knowledge.answered(shape, "", now)
         self._correct(gang, part, shape)
-        self._rescan(now)
-        self._look_whether_complete(gang)
+        self._admission.rescan(now)
+        self._end_if_complete(gang)
         return True
 
     def looked(self, now: float, *, readable: bool | None) -> None:
@@ -124,52 +106,58 @@ class GangAdmission(Admission):
         ``readable``: None if the read failed, which says nothing about the next.
         """
         if self.reads.ended(now, readable=readable):
-            self._rescan(now)
+            self._admission.rescan(now)
 
     # -- the line ---------
 
     def halt(self, now: float, *, halted: bool) -> None:
-        """Send nothing from now on, or go on. Limits of gangs stand still meanwhile: they may draw nothing."""
-        if halted and not self.pace.halted:
+        """Note that nothing is sent from now on, or again. Limits of gangs are paused meanwhile: nothing is drawn."""
+        was = self._admission.pace.halted
+        if halted and not was:
             self._halted_at = now
-        elif self.pace.halted and not halted:
+        elif was and not halted:
             for gang in self.knowledge.gangs:
-                gang.stood_still(self._halted_at, now)
-        super().halt(now, halted=halted)
+                gang.pause_limit(self._halted_at, now)
 
     def given_back_at(self, gang: Gang, now: float) -> float:
         """Return when the limit of a gang ends if nothing of it is drawn, and the halt, if any, ends now."""
-        return gang.since + gang.limit + (now - max(gang.since, self._halted_at) if self.pace.halted else 0.0)
+        paused = now - max(gang.since, self._halted_at) if self._admission.pace.halted else 0.0
+        return gang.since + gang.limit + paused
 
     def hint(self, now: float) -> None:
         """Note that an own pod ended: read the quotas soon, if a gang waits for that."""
-        self.reads.bring_forward(now + self.probing.lag)
+        self.reads.bring_forward(now + self._admission.probing.lag)
 
-    def withdraw(self, request: Request, now: float, seat: Identity | None = None, retry_after: float = 0.0) -> None:
-        """Take a waiting request out of the line. Gangs and draws leave no seat: a gang keeps what it has itself."""
+    def leaves_line(self, request: Request) -> bool:
+        """Note that a request is withdrawn or refused; say whether it belongs to a gang."""
         if isinstance(request, Draw):
             request.gang.waits_no_more(request)
         elif isinstance(request, Reservation):
-            self.waiting_gangs -= 1
-        super().withdraw(request, now, None if isinstance(request, Draw | Reservation) else seat, retry_after)
+            if request.row is not None:
+                self.waiting -= 1
+        else:
+            return False
+        return True
 
-    def _try_any(self, request: Request, shape: Shape, now: float) -> bool:
+    def try_to_admit(self, request: Request, shape: Shape, now: float) -> bool:
+        """Admit a create, a gang or a member of one if it may be now; say whether it was."""
         if isinstance(request, Draw):
             return self._try_draw(request, shape, now)
         if isinstance(request, Reservation):
-            return not self.pace.halted and self._try_whole(request, shape, now)
-        return self._try_to_admit(request, shape, now)
+            return not self._admission.pace.halted and self._try_whole(request, shape, now)
+        return self._admission.try_to_admit(request, shape, now)
 
     def _try_whole(self, request: Reservation, shape: Shape, now: float) -> bool:
         """Admit a gang if the whole of it fits by what is watched, or was read this moment."""
         observing = self.knowledge.observing
+        keeping = self._admission.keeping
         reads = self.reads
         if reads.unreadable and not observing and not reads.may_try_again(now):
-            return self._without_sight(request, shape, now)
+            return self._without_amounts(request, shape, now)
         if not (
             (observing or reads.weighing)
             and all(amount <= ceiling.room for ceiling, amount in shape.meets)
-            and not (self.keeping.kept and self.keeping.closes(shape, request))
+            and not (keeping.kept and keeping.closes(shape, request))
         ):
             reads.wanted = reads.wanted or not observing
             return False
@@ -177,39 +165,42 @@ class GangAdmission(Admission):
         reads.in_vain = False
         return True
 
-    def _without_sight(self, request: Reservation, shape: Shape, now: float) -> bool:
+    def _without_amounts(self, request: Reservation, shape: Shape, now: float) -> bool:
         """Deal with a gang where quotas can't be read, as the policy says."""
-        if self.policy.gang_blind == "one_by_one":
+        if self._admission.policy.gang_blind == "one_by_one":
             self._grant(request, shape, now, whole=False)
         else:
-            self._refuse(
+            self.leaves_line(request)
+            self._admission.refuse(
                 request,
                 "quotas-unreadable",
-                f"the quotas of {self.namespace} can't be read, so nothing tells whether the whole gang fits",
+                f"the quotas of {request.namespace} can't be read, so nothing tells whether the whole gang fits",
             )
         return True
 
     def _grant(self, request: Reservation, shape: Shape, now: float, *, whole: bool) -> None:
         """Admit a gang: reserve what its members will be charged."""
+        admission = self._admission
         if request.row is not None:
-            self.line.leave(request)
-            self.waiting_gangs -= 1
+            admission.line.dequeue(request)
+            self.waiting -= 1
         request.happens("grant")
-        limit = self.policy.gang_limit if request.limit is None else request.limit
+        limit = admission.policy.gang_limit if request.limit is None else request.limit
         gang = Gang(request, [part for part, _ in shape.parts], limit, now, whole=whole)
         for part in gang.shapes:
             self.knowledge.know(part)
         gang.recount()
         insort(self.knowledge.gangs, gang, key=_PLACE)
-        self._shared.effects.append(Grant(request, gang))
-        if self.keeping.next_for and self.keeping.overtook(shape, request, now):
-            self._rescan(now)
+        admission.shared.effects.append(Grant(request, gang))
+        if admission.keeping.next_for and admission.keeping.overtook(shape, request, now):
+            admission.rescan(now)
 
     def _try_draw(self, draw: Draw, shape: Shape, now: float) -> bool:
         """Send a member of a gang if what is reserved for it is backed by room, else perhaps as a probe.
 
         It passes the line, but not the overload window.
         """
+        admission = self._admission
         gang = draw.gang
         if now < gang.not_before:
             self._next_draw = min(self._next_draw, gang.not_before)
@@ -217,12 +208,14 @@ class GangAdmission(Admission):
         if gang.whole:
             self._balance()
             backed = self._is_backed(gang, shape)
-            blocks = NO_BLOCKS if backed else self.probing.ready_blocks(shape, now, gang.covered)
-            sent = blocks is not None and self._try_to_admit(draw, shape, now, blocks)
+            blocks = NO_BLOCKS if backed else admission.probing.ready_blocks(shape, now, gang.covered)
+            sent = blocks is not None and admission.try_to_admit(draw, shape, now, blocks)
         else:
-            sent = gang.is_next(draw) and self._try_to_admit(draw, shape, now)
+            sent = gang.is_next(draw) and admission.try_to_admit(draw, shape, now)
         if sent:
-            self._drawn(draw, now)
+            gang.waits_no_more(draw)
+            gang.in_flight += 1
+            gang.draws(draw.part, now)
         return sent
 
     def _is_backed(self, gang: Gang, shape: Shape) -> bool:
@@ -235,7 +228,7 @@ class GangAdmission(Admission):
             for ceiling, amount in shape.meets
             if amount > (covered := gang.covered.get(ceiling, 0))
         ]
-        kept = self.keeping.kept
+        kept = self._admission.keeping.kept
         if any(lack > ceiling.room or kept.get(ceiling, gang.place) < gang.place for ceiling, lack in lacking):
             return False
         for ceiling, lack in lacking:
@@ -244,19 +237,6 @@ class GangAdmission(Admission):
 
     def _balance(self) -> None:
         balance(self.knowledge.gangs, self.knowledge.ceilings())
-
-    def _drawn(self, draw: Draw, now: float) -> None:
-        gang = draw.gang
-        gang.waits_no_more(draw)
-        gang.in_flight += 1
-        gang.draws(draw.part, now)
-
-    def _refuse(self, request: Request, *why: object) -> None:
-        if isinstance(request, Draw):
-            request.gang.waits_no_more(request)
-        elif isinstance(request, Reservation) and request.row is not None:
-            self.waiting_gangs -= 1
-        super()._refuse(request, *why)  # type: ignore[arg-type]
 
     # -- the end of a draw, and of a gang ---------
 
@@ -275,25 +255,28 @@ class GangAdmission(Admission):
                 gang.since = gang.moved
             if gang.end is None:
                 gang.waits(draw)
-        self._look_whether_complete(gang)
+        self._end_if_complete(gang)
         if not gang.whole:
-            self._rescan(now)  # the next one may go
+            self._admission.rescan(now)  # the next one may go
 
-    def _return(self, request: Request, shape: Shape) -> None:
-        """Let a request that was sent in vain wait again at its old place; a draw only while its gang lasts."""
+    def refuses_return(self, request: Request) -> bool:
+        """Refuse a draw that was sent in vain and whose gang is over; say whether it was one."""
         if isinstance(request, Draw) and request.gang.end is not None:
             self._refuse_draw(request)
-        else:
-            self.line.join(request, shape)
+            return True
+        return False
 
     def _refuse_draw(self, draw: Draw) -> None:
-        self._refuse(draw, "given-back", f"the gang {draw.gang.id} is over: what it had not drawn was given back")
+        draw.gang.waits_no_more(draw)
+        self._admission.refuse(
+            draw, "given-back", f"the gang {draw.gang.id} is over: what it had not drawn was given back"
+        )
 
-    def _look_whether_complete(self, gang: Gang) -> None:
+    def _end_if_complete(self, gang: Gang) -> None:
         if gang.end is None and gang.in_flight == 0 and not any(gang.undrawn):
-            self._end_gang(gang, "complete")
+            self._end(gang, "complete")
 
-    def _end_gang(self, gang: Gang, end: GangEnd) -> None:
+    def _end(self, gang: Gang, end: GangEnd) -> None:
         gang.end = end
         self.knowledge.gangs.remove(gang)
         gang.release()
@@ -310,36 +293,40 @@ class GangAdmission(Admission):
 
     # -- time and scans ---------
 
-    def _begin_advance(self, now: float) -> None:
+    def begin_advance(self, now: float) -> None:
+        """Give back what gangs have reserved beyond their limits."""
+        admission = self._admission
         late = [each for each in self.knowledge.gangs if each.since + each.limit <= now]
-        for gang in late if not self.pace.halted else ():
+        for gang in late if not admission.pace.halted else ():
             if any(gang.undrawn):
                 drawn, left = gang.drawn, gang.left
-                self._end_gang(gang, "limit")
-                self._shared.effects.append(GivenBack(gang, drawn, left))
-                self._scan_due = True
+                self._end(gang, "limit")
+                admission.shared.effects.append(GivenBack(gang, drawn, left))
+                admission.scan_due = True
         self.reads.lapse(now)
 
-    def _end_advance(self, now: float) -> None:
-        if self.reads.weighing and self._resume is None and self.settling.next_at() == FOREVER:
+    def end_advance(self, now: float) -> None:
+        """Let go of a read that nobody waits for any more."""
+        admission = self._admission
+        if self.reads.weighing and admission.resume is None and admission.settling.next_at() == FOREVER:
             self.reads.dropped(now)
 
-    def _is_time(self, now: float) -> bool:
-        return self.reads.is_due(now) or super()._is_time(now) or now >= self._next_draw
+    def is_due(self, now: float) -> bool:
+        """Say whether the passing of time may let a gang, or a member of one, in."""
+        return self.reads.is_due(now) or now >= self._next_draw
 
-    def _next_of_gangs(self, now: float) -> float:
-        lasting = () if self.pace.halted else self.knowledge.gangs
+    def next_due(self, now: float) -> float:
+        """Return when something is due of gangs; infinity if nothing is."""
+        admission = self._admission
+        gangs = self.knowledge.gangs
+        lasting = () if admission.pace.halted else gangs
         at = min((gang.since + gang.limit for gang in lasting if any(gang.undrawn)), default=FOREVER)
-        if self.knowledge.gangs:
-            at = min(at, self._next_draw, self.keeping.next_change)
-            if self._scan_due:
-                at = now
-        return min(at, self.reads.next_at(awaited=bool(self.line.order)))
+        if gangs:
+            at = now if admission.scan_due else min(at, self._next_draw, admission.keeping.next_change)
+        return min(at, self.reads.next_at(awaited=bool(admission.line.order)))
 
-    def _begin_scan(self) -> None:
-        super()._begin_scan()
-        if not self.with_gangs:
-            return
+    def begin_scan(self) -> None:
+        """Find the gangs that lack room: they take it at their place in line."""
         self.reads.wanted = False
         self._next_draw = FOREVER
         self._short = []
@@ -348,31 +335,33 @@ class GangAdmission(Admission):
             self._balance()
             self._short = [gang for gang in gangs if gang.whole and gang.deficits]
 
-    def _before(self, place: tuple[float, int], now: float) -> None:
+    def before(self, place: Place, now: float) -> None:
+        """Do what comes before this place in line."""
         while self._short and self._short[0].place < place:
             self._make_up(self._short.pop(0), now)
 
-    def _end_scan(self, now: float) -> None:
-        self._before((FOREVER, 0), now)
-        if self.reads.weighing and self.settling.next_at() == FOREVER:
+    def end_scan(self, now: float) -> None:
+        """Do what comes behind the whole line."""
+        self.before((FOREVER, 0), now)
+        if self.reads.weighing and self._admission.settling.next_at() == FOREVER:
             self.reads.weighed(now)
         if self.reads.wanted:
             self.reads.ask(now)
 
     def _make_up(self, gang: Gang, now: float) -> None:
         """Let a gang take the room that it lacks, at its place in line; what there is not, the youngest give up."""
-        kept = self.keeping.kept
-        gained = [ceiling for ceiling in gang.deficits if self.keeping.keeps_for_gang(gang, ceiling, now)]
+        keeping = self._admission.keeping
+        gained = [ceiling for ceiling in gang.deficits if keeping.keeps_for_gang(gang, ceiling, now)]
         for ceiling in gained:
             gang.cover(ceiling, gang.lacks(ceiling))
         if gained:
             self._balance()
         for ceiling in gained:
             if not gang.lacks(ceiling):
-                del kept[ceiling]  # it has all it needs: the rest is everybody's
+                del keeping.kept[ceiling]  # it has all it needs: the rest is everybody's
 
 
-def _expect_new(request: Request) -> None:
+def expect_new(request: Request) -> None:
     """Raise ``TicketError``, before anything was changed, for a request that is not new."""
     if request.state != "new":
         request.happens("submit")

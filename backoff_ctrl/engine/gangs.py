@@ -8,21 +8,18 @@ youngest gang first, so that of two gangs that lack room the elder is completed,
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
+from .ceilings import Ceiling
+from .demand import Demand
 from .errors import GangError
+from .parts import Parts
 from .requests import Request
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from .ceilings import Ceiling
-    from .demand import Demand
-    from .parts import Parts
-    from .roll import Place
-    from .shapes import Shape
-    from .tickets import Refusal, Ticket
+from .roll import Place
+from .shapes import Shape
+from .tickets import Refusal, Ticket
 
 GangEnd = Literal["complete", "given-back", "limit"]
 
@@ -55,7 +52,7 @@ class Reservation(Request):
 class Draw(Request):
     """One member of a gang that is to be created now. ``part`` counts the gang's parts from 0."""
 
-    __slots__ = ("gang", "has_own_room", "part", "stands_with")
+    __slots__ = ("gang", "has_own_room", "part", "row_mark")
 
     passes_line = True
 
@@ -67,7 +64,7 @@ class Draw(Request):
         self.gang = gang
         self.part = part
         self.has_own_room = gang.whole
-        self.stands_with = f"{flow}\0{gang.id}"  # members of one gang wait together, and with nobody else
+        self.row_mark = f"{flow}\0{gang.id}"  # members of one gang wait together, and with nobody else
 
 
 class Gang:
@@ -184,7 +181,7 @@ class Gang:
         for ceiling, amount in self.shapes[part].meets:
             self._need(ceiling, amount)
 
-    def stood_still(self, since: float, until: float) -> None:
+    def pause_limit(self, since: float, until: float) -> None:
         """Leave this time out of the limit."""
         self.since += until - max(since, self.since)
         self.moved += until - max(since, self.moved)
@@ -288,6 +285,5 @@ class GangSnapshot:
 
 
 def gang_snapshot(gang: Gang, until: float) -> GangSnapshot:
-    """Return one gang as it stands."""
     lacks = {(ceiling.quota, ceiling.resource): amount for ceiling, amount in gang.deficits.items()}
     return GangSnapshot(gang.id, gang.drawn, gang.left, gang.whole, lacks, until)

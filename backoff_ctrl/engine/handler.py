@@ -1,54 +1,374 @@
-"""``ComputeResourceAwareBackOffHandler``: one namespace. Every outcome and every change of a quota is taken in here.
+"""``ComputeResourceAwareBackOffHandler``: one namespace. Its backlog, and all that its creates and quotas teach.
 
-Two tables drive it: ``blocks.BLOCKS`` and ``requests.REQUESTS``. ``admission`` decides which requests are sent,
-``knowledge`` holds what is known, ``line`` who waits, ``keeping`` for whom room is kept, ``probing`` when to test for
-room.
+Two tables drive it: ``blocks.BLOCKS`` and ``requests.REQUESTS``. ``admission`` decides about a single create,
+``gang_admission`` about several as one. ``knowledge`` holds what is known, ``line`` who waits, ``keeping`` for whom
+room is kept, ``probing`` when to test for room.
+
+A call that may let somebody in does not do so by itself. It asks for a scan, and the ``advance`` that follows goes over
+the line once, however much has happened.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from bisect import bisect_left
+from typing import Final
 
-from .admission import UNHURRIED
+from .admission import Admission
 from .backoff import FOREVER
-from .drains import Drain
-from .gang_admission import GangAdmission
-from .gangs import Draw
-from .outcomes import Abandoned, Created, Expired, Overloaded, Rejected
-from .requests import REQUESTS
+from .ceilings import Drain
+from .gang_admission import GangAdmission, expect_new
+from .gangs import Draw, Reservation
+from .line import rank_of
+from .outcomes import Abandoned, Created, Expired, Outcome, Overloaded, Rejected
+from .overload import Window
+from .quotas import ObservedQuota
+from .requests import REQUESTS, Request
+from .roll import Place
+from .seats import Identity, Seat, Seats
+from .shapes import Row, Shape
+from .shared import Shared
 from .tickets import Ticket
 
-if TYPE_CHECKING:
-    from .outcomes import Outcome
-    from .quotas import ObservedQuota
-    from .requests import Request
-    from .shapes import Shape
-
 _ENDS: Final = REQUESTS["sent"]
+_UNHURRIED: Final = 1.0  # seconds: while no request waits, answered holds are ended in batches
 
 
-class ComputeResourceAwareBackOffHandler(GangAdmission):
-    """One namespace: learns its ceilings from rejections and observations and gates its creates."""
+class ComputeResourceAwareBackOffHandler:
+    """One namespace: learns its ceilings from rejections and observations and gates its creates.
 
-    __slots__ = ()
+    ``gangs`` and ``seats`` are made with the first of them: a namespace without pays for neither. ``changed`` is the
+    number of its last change that somebody may have missed; ``seen``: somebody has looked at it since.
+    """
+
+    __slots__ = (
+        "_admission",
+        "_shared",
+        "changed",
+        "gangs",
+        "keeping",
+        "knowledge",
+        "line",
+        "namespace",
+        "pace",
+        "policy",
+        "probing",
+        "seats",
+        "seen",
+        "settling",
+        "wake_at",
+    )
+
+    def __init__(self, namespace: str, shared: Shared, *, observing: bool, ends_told: bool = False) -> None:
+        """``observing``: changes of quotas are reported; ``ends_told``: ends of creates."""
+        self.namespace = namespace
+        self.policy = shared.policy
+        self._shared = shared
+        admission = self._admission = Admission(namespace, shared, self, observing=observing, ends_told=ends_told)
+        self.knowledge = admission.knowledge
+        self.line = admission.line
+        self.keeping = admission.keeping
+        self.probing = admission.probing
+        self.settling = admission.settling
+        self.pace = admission.pace
+        self.gangs: GangAdmission | None = None
+        self.seats: Seats | None = None
+        self.wake_at = FOREVER
+        self.changed = 0
+        self.seen = False
+
+    # -- the backlog ---------
+
+    def submit(self, request: Request, now: float) -> None:
+        """Admit a new request, let it wait, or refuse it, as the next ``advance`` of the controller then returns."""
+        if request.state != "new":
+            request.happens("submit")
+        line = self.line
+        request.joined = now
+        request.rank = now - request.priority * self.policy.age_step if request.priority else now
+        line.seq = request.seq = line.seq + 1
+        knowledge = self.knowledge
+        shape = knowledge.shapes.get(request.demand.key) or knowledge.shape_of(request.demand)
+        row = shape.row
+        if row is None and not line.rows:
+            known = shape.version == knowledge.version and shape.never is None
+            if known and self._admission.try_to_admit(request, shape, now):
+                return
+        else:
+            if row is None or row.priority != request.priority or row.flow != request.flow:
+                row = line.rows.get((shape.demand.key, request.priority, request.flow))
+            if row is not None and (len(line.newest) < line.open_to or line.call_roll()):
+                # Equal requests wait already: it waits behind them, and nothing needs to be weighed.
+                request.state = "waiting"
+                request.demand = row.demand
+                request.row = row
+                row.waiting.append(request)
+                line.newest.append(request)
+                return
+        self._arrive(request, shape, now)
+
+    def reclaim_seat(self, request: Request, identity: Identity, now: float) -> bool:
+        """Submit a new request at the place that its caller left; False: it left none, or the line is full."""
+        if self.seats is None or request.state != "new" or self.line.size >= self.policy.waiters_max:
+            return False
+        seat = self.seats.take(identity, request.demand.key, now)
+        if seat is None:
+            return False
+        seat.give(request, self.policy.age_step)
+        self._join_row(request, self.knowledge.shape_of(request.demand), now)
+        self._admission.rescan(now)  # it may be the next for a ceiling, or overdue
+        return True
+
+    def reserve(self, request: Reservation, now: float, *, standing: bool) -> None:
+        """Admit a whole gang, let it wait, or refuse it. ``standing``: what lives already still lacks it: no wait."""
+        expect_new(request)
+        gangs = self.gangs = self.gangs or GangAdmission(self._admission)
+        self._admission.number(request, now)
+        shape = self.knowledge.shape_of(request.demand)
+        self.knowledge.know(shape)
+        if standing:
+            gangs.take_over(request, shape, now)
+            return
+        self._join_row(request, shape, now)
+        if request.state == "waiting":
+            gangs.joined(now)
+        self._set_alarm(now)
+
+    def draw(self, draw: Draw, now: float) -> None:
+        """Send one member of an admitted gang, or let it wait at the gang's place. ``GangError``: none is left."""
+        gangs = self.gangs = self.gangs or GangAdmission(self._admission)
+        gangs.draw(draw, now)
+        self._set_alarm(now)
+
+    def withdraw(self, request: Request, now: float, seat: Identity | None = None, retry_after: float = 0.0) -> None:
+        """Take a waiting request out of the line; keep its place if it leaves a seat.
+
+        Gangs and draws leave none: a gang keeps what it has itself.
+        """
+        of_gang = self.gangs is not None and self.gangs.leaves_line(request)
+        request.happens("withdraw")
+        self.line.dequeue(request)
+        if seat is not None and not of_gang:
+            self.keep_seat(request, seat, retry_after, now)
+        self._admission.rescan(now)  # room may have been kept for it
+
+    def keep_seat(self, request: Request, identity: Identity, retry_after: float, now: float) -> None:
+        """Keep the place of a request that is over for the caller who may come again."""
+        if self.seats is None:
+            self.seats = Seats(self.policy.seats_max)
+        until = now + min(self.policy.wait_max, max(self.policy.seat_ttl, 2 * retry_after))
+        self.seats.keep(Seat.of(request, identity, until), now)
+
+    def empty_seats(self, now: float) -> int:
+        """Count the places that are kept for callers that went away."""
+        if self.seats is None:
+            return 0
+        self.seats.expire(now)
+        return len(self.seats)
+
+    def prioritize(self, request: Request, priority: int, now: float) -> None:
+        """Move a waiting request to the place that it would have had with this priority from the beginning."""
+        row = request.row
+        assert isinstance(row, Row)
+        self.line.dequeue(request)
+        request.priority = priority
+        request.rank = request.joined - priority * self.policy.age_step
+        self.line.enqueue(request, row.shape)
+        self._admission.rescan(now)
+
+    def halt(self, now: float, *, halted: bool) -> None:
+        """Send nothing from now on, or go on; what was sent is still learned from."""
+        if self.gangs is not None:
+            self.gangs.halt(now, halted=halted)
+        self.pace.halted = halted
+        self._admission.rescan(now)
 
     def force(self, request: Request, now: float) -> Ticket:
         """Admit at once and ungated; the outcome is learned from like any other."""
-        shape = self.knowledge.shape_of(request.demand)
-        self.knowledge.know(shape)
-        self.seq = request.seq = self.seq + 1
+        knowledge = self.knowledge
+        shape = knowledge.shape_of(request.demand)
+        knowledge.know(shape)
+        self.line.seq = request.seq = self.line.seq + 1
         request.joined = request.rank = now
         ticket = Ticket(request, shape, self._shared.flow(request.flow), now, False, False)
-        self.knowledge.outstanding[ticket] = None
+        knowledge.outstanding[ticket] = None
         self._set_alarm(now)
         return ticket
 
+    def _join_row(self, request: Request, shape: Shape, now: float) -> None:
+        """Let a request wait behind those that are equal to it, or decide on it if there are none."""
+        row = self.line.rows.get((request.demand.key, request.priority, request.row_mark or request.flow))
+        if row is None or self.line.size >= self.policy.waiters_max:
+            self._arrive(request, shape, now)
+        else:
+            request.happens("submit")
+            self.line.enqueue(request, row.shape)
+
+    def _arrive(self, request: Request, shape: Shape, now: float) -> None:
+        """Decide on a request with no equal one waiting: it is admitted or refused at once, or opens a row."""
+        knowledge = self.knowledge
+        shape.used_at = now
+        if shape.version != knowledge.version:
+            knowledge.know(shape)
+        if self.line.rows and self.line.size >= self.policy.waiters_max:
+            self._refuse_full(request)
+        elif shape.never is not None and self.policy.on_never_fits == "fail":
+            self._refuse_never(request, shape)
+        elif not (
+            self._try(request, shape, now) or (knowledge.end_holds(now, self.policy) and self._try(request, shape, now))
+        ):
+            request.happens("submit")
+            row = self.line.enqueue(request, shape)
+            self.keeping.note_blocked(row, now)  # it counts as overtaken from now on, not only from the next scan on
+            self._set_alarm(now)
+
+    def _try(self, request: Request, shape: Shape, now: float) -> bool:
+        """Admit any kind of request if it may be now; say whether it was."""
+        if self.gangs is None:
+            return self._admission.try_to_admit(request, shape, now)
+        return self.gangs.try_to_admit(request, shape, now)
+
+    def _refuse_full(self, request: Request) -> None:
+        self._admission.refuse(
+            request, "too-many-waiting", f"{self.line.size} requests wait in {self.namespace} already"
+        )
+
+    def _refuse_never(self, request: Request, shape: Shape) -> None:
+        if self.gangs is not None:
+            self.gangs.leaves_line(request)
+        self._admission.refuse(request, "never-fits", shape.never_sentence(), shape.never_fact())
+
+    def _refuse_overdue(self, request: Request) -> None:
+        if self.gangs is not None:
+            self.gangs.leaves_line(request)
+        self._admission.refuse(request, "waited-too-long", f"waited {self.policy.wait_max:g} s in {self.namespace}")
+
+    # -- time ---------
+
+    def advance(self, now: float) -> None:
+        """Do all that is due by ``now``: tickets lapse, room settles, holds end, waiting requests are admitted."""
+        knowledge = self.knowledge
+        while knowledge.outstanding:
+            oldest = next(iter(knowledge.outstanding))
+            if oldest.sent + self.policy.ticket_max > now:
+                break
+            self.settle(oldest, Expired(), now)
+            oldest.ended = "lapsed"
+        if self.seen:
+            self._shared.touch(self)
+        admission = self._admission
+        gangs = self.gangs
+        if gangs is not None:
+            gangs.begin_advance(now)
+        if self.settling.release(now):
+            admission.scan_due = True
+        if knowledge.end_holds(now, self.policy):
+            admission.scan_due = True
+        living = knowledge.living
+        if (living.doubtful or now >= living.look_at) and living.look([*knowledge.ceilings()], now):
+            admission.scan_due = True
+        for request in self.line.overdue(now, self.policy.wait_max):
+            self._refuse_overdue(request)
+            admission.scan_due = True
+        if (self.line.order or knowledge.gangs) and (
+            admission.scan_due or admission.resume is not None or self._is_time(now)
+        ):
+            self.scan(now)
+        if gangs is not None:
+            gangs.end_advance(now)
+        self._set_alarm(now)
+
+    def _is_time(self, now: float) -> bool:
+        """Say whether the passing of time may have made an admission possible."""
+        return (
+            self.probing.open_due(now)
+            or now >= self.keeping.next_change
+            or self.pace.is_over(now)
+            or (self.gangs is not None and self.gangs.is_due(now))
+        )
+
+    def _set_alarm(self, now: float) -> None:
+        """Ask to be woken when the passing of time next changes something."""
+        knowledge = self.knowledge
+        admission = self._admission
+        held_until = knowledge.next_end(self.policy, 0.0 if self.line.rows else _UNHURRIED)
+        at = min(self.settling.next_at(), held_until, knowledge.living.look_at)
+        if self.line.order:
+            if admission.resume is not None or admission.scan_due:
+                at = now
+            else:
+                too_long = self.line.oldest + self.policy.wait_max
+                at = min(at, too_long, self.keeping.next_change, self.probing.next_due(), self.pace.next_open(now))
+        if self.gangs is not None:
+            at = min(at, self.gangs.next_due(now))
+        if at < FOREVER:
+            self._shared.wake(self, max(now, at))
+
+    def take_turn(self, window: Window, place: Place, now: float) -> None:
+        """Send one create through a contended window, starting at the place that asked for the turn.
+
+        A scan from the head of the line might be cut short before it gets there.
+        """
+        if self.seen:
+            self._shared.touch(self)
+        admission = self._admission
+        cut, admission.resume = admission.resume, place
+        self.pace.turn = window
+        self.scan(now)
+        self.pace.turn = None
+        admission.resume = min((place for place in (cut, admission.resume) if place is not None), default=None)
+        self._set_alarm(now)
+
+    def scan(self, now: float) -> None:
+        """Go over the line in order and admit what may be sent; after ``scan_max`` rows stop, to go on next time."""
+        admission = self._admission
+        knowledge = self.knowledge
+        gangs = self.gangs
+        order = self.line.order
+        if admission.scan_due:
+            admission.resume = None  # news came since a scan was cut short: start again at the head
+        at = 0 if admission.resume is None else bisect_left(order, admission.resume, key=rank_of)
+        if admission.resume is None:
+            self.probing.suspect_at = FOREVER
+            self._begin_scan()
+        admission.resume = None
+        budget = self.policy.scan_max
+        while at < len(order):
+            if budget == 0:
+                admission.resume = order[at][:2]
+                break
+            budget -= 1
+            if gangs is not None:
+                gangs.before(order[at][:2], now)
+            row = order[at][2]
+            shape = row.shape
+            if shape.version != knowledge.version:
+                knowledge.know(shape)
+            if shape.never is not None and self.policy.on_never_fits == "fail":
+                for request in [request for request in row.waiting if request.row is row]:
+                    self._refuse_never(request, shape)
+            elif not self._try(row.waiting[0], shape, now):
+                self.keeping.note_blocked(row, now)
+                at += 1
+            elif admission.scan_due:  # a request was overtaken once too often: keep room for it first
+                self._begin_scan()
+                at = 0
+        if gangs is not None and admission.resume is None:
+            gangs.end_scan(now)
+
+    def _begin_scan(self) -> None:
+        """Begin at the head of the line: who is next for which ceiling is found anew."""
+        self.keeping.begin()
+        self._admission.scan_due = False
+        if self.gangs is not None:
+            self.gangs.begin_scan()
+
+    # -- what creates teach ---------
+
     def settle(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
         """End a ticket that has not ended before, and learn from how its create ended."""
-        request = ticket.request
         if isinstance(outcome, Rejected) and not outcome.shows_full():
             outcome = Overloaded(scope="namespace")  # by its figures the create fits: it would be sent again at once
-        request.state = _ENDS[outcome.event]
+        ticket.request.state = _ENDS[outcome.event]
         ticket.ended = "settled"
         knowledge = self.knowledge
         del knowledge.outstanding[ticket]
@@ -58,12 +378,111 @@ class ComputeResourceAwareBackOffHandler(GangAdmission):
         if ticket.unproven or self.pace.brake is not None:
             self.pace.ended(ticket, outcome, len(knowledge.outstanding), now)
             if self.line.rows:
-                self._rescan(now)
+                self._admission.rescan(now)
         if isinstance(outcome, Created):
             window.good()
             self._created(ticket, outcome, now)
         else:
             self._not_created(ticket, outcome, now)
+
+    def _created(self, ticket: Ticket, outcome: Created, now: float) -> None:
+        shape = ticket.shape
+        knowledge = self.knowledge
+        knowledge.undated_at = now
+        charged = outcome.charged
+        if charged is not None and charged.key != shape.charged_key:
+            knowledge.correct_from(shape, charged, ticket)
+        if ticket.probe:
+            knowledge.disprove(ticket)
+            self.probing.ended(ticket, now, passed=True)
+            self._admission.rescan(now)
+        if shape.unsure and knowledge.admitted_against(ticket):
+            self._admission.rescan(now)
+        if self.gangs is not None and isinstance(ticket.request, Draw):
+            self.gangs.draw_ended(ticket, now, stored=True)
+        if shape.meets:
+            handed = knowledge.answered(shape, outcome.stored, now)
+            if not self.line.rows:
+                if self.wake_at > now + _UNHURRIED:
+                    self._shared.wake(self, now + _UNHURRIED)
+                return
+            self._note_drain(shape, now)
+            if knowledge.observing:
+                self._shared.settle_shorter(now - ticket.sent, now)
+            else:
+                self.keeping.note_release(now)  # created while others wait: room was released
+            if handed:
+                self._admission.rescan(now)
+            else:
+                self._shared.wake(self, now + self.policy.answered_hold)
+
+    def _note_drain(self, shape: Shape, now: float) -> None:
+        """Learn how fast creates get in while others wait."""
+        since = self.line.head_joined
+        for ceiling, amount in shape.meets:
+            if ceiling.drain is None:
+                ceiling.drain = Drain()
+            ceiling.drain.add(amount, since, now)
+
+    def _not_created(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
+        for ceiling, amount in ticket.shape.meets:
+            ceiling.held -= amount
+            ceiling.room += amount
+            if ceiling.credit:  # which never exceeds what is held
+                ceiling.credit = min(ceiling.credit, ceiling.held)
+        request = ticket.request
+        gangs = self.gangs
+        if gangs is not None and isinstance(request, Draw):
+            gangs.draw_ended(ticket, now, stored=isinstance(outcome, Expired))
+        if isinstance(outcome, Rejected):
+            ticket.window.good()
+            self._rejected(ticket, outcome, now)
+        else:
+            self.probing.ended(ticket, now, passed=False)
+            if isinstance(outcome, Abandoned) and outcome.seat is not None and not isinstance(request, Draw):
+                self.keep_seat(request, outcome.seat, outcome.retry_after, now)
+            if isinstance(outcome, Overloaded) and outcome.scope == "flow":
+                ticket.window.bad(ticket.sent, now, outcome.retry_after, self.policy.base, cut=self.policy.overload_cut)
+            elif isinstance(outcome, Overloaded):
+                self.pace.slow(outcome, ticket.sent, len(self.knowledge.outstanding) + 1, now)
+        if request.state == "waiting" and (gangs is None or not gangs.refuses_return(request)):
+            self.line.enqueue(request, ticket.shape)
+        self._admission.rescan(now)
+
+    def _rejected(self, ticket: Ticket, rejected: Rejected, now: float) -> None:
+        knowledge = self.knowledge
+        shape = ticket.shape
+        sent = ticket.sent if rejected.sent is None else rejected.sent
+        quota = knowledge.quotas.get(rejected.quota)
+        if quota is not None and knowledge.observing and quota.observed:
+            replaced = quota.stale_since(rejected, sent)
+            if replaced is not None:
+                quota.stale += 1
+                self.probing.ended(ticket, now, passed=False)
+                if replaced <= sent:  # we acted on a change that the server had not seen yet: wait longer from now on
+                    self._shared.settle_longer(sent, now)
+                until = now + self._shared.resend_after()
+                self.settling.set_aside(quota, rejected, until)
+                if isinstance(ticket.request, Draw):  # what is reserved for it is not set aside: it waits itself
+                    ticket.request.gang.not_before = until
+                return
+        knowledge.correct(shape, rejected.requested)
+        fresh = knowledge.accept(rejected, shape.scopes, sent, now)
+        knowledge.living.doubtful = knowledge.living.followed  # perhaps
+        if fresh:
+            shape.suspect(rejected, now, self.policy)
+        if shape.version != knowledge.version:
+            knowledge.know(shape)
+        self.probing.refused(rejected, fresh, ticket, now)
+
+    def learn(self, rejected: Rejected, scopes: frozenset[str], sent: float, now: float) -> None:
+        """Learn from the refusal of an ungated create."""
+        fresh = self.knowledge.accept(rejected, scopes, sent, now)
+        self.knowledge.living.doubtful = self.knowledge.living.followed  # perhaps
+        self.probing.refused(rejected, fresh, None, now)
+        self._admission.rescan(now)
+
+    # -- what quotas and ends of pods teach ---------
 
     def observe(self, name: str, seen: ObservedQuota, now: float, sent: float | None = None) -> bool:
         """Note a quota object as watched, or (``sent``) as listed without a watch; say whether it was believed."""
@@ -87,152 +506,47 @@ class ComputeResourceAwareBackOffHandler(GangAdmission):
             knowledge.living.doubtful = True  # a new doubt comes with room, or with another limit: both wake us
         if knowledge.version != version:
             self._retain_ceilings()
-            self._rescan(now)
+            self._admission.rescan(now)
         self.probing.dissolve()
         if quota.holds.confirm() or knowledge.gangs:  # strangers may have taken what is reserved
-            self._rescan(now)
+            self._admission.rescan(now)
         return True
 
     def forget(self, name: str, now: float) -> None:
         """Note that a quota was deleted."""
         if self.knowledge.forget(name, now):
             self._retain_ceilings()
-            self._rescan(now)
+            self._admission.rescan(now)
 
     def watch(self, *, healthy: bool, now: float) -> None:
         """Note that all quotas here are known and watched, or no longer are."""
         if self.knowledge.observing != healthy:
             self.knowledge.observing = healthy
-            self.knowledge.told_at = now
+            self.knowledge.undated_at = now
             self.probing.dissolve()
-            self._rescan(now)
+            self._admission.rescan(now)
 
     def hint(self, now: float) -> None:
         """Note that an own pod ended: where quotas can't be watched, probe after the learned lag."""
-        super().hint(now)
+        if self.gangs is not None:
+            self.gangs.hint(now)
         self.probing.hint(now)
         self._shared.wake(self, now + self.probing.lag)
 
     def follow_ends(self, now: float, *, told: bool) -> None:
         """Note that from now on every end is reported, or that some may be missed."""
-        self.knowledge.living.follow(self.knowledge.ceilings(), told=told)
-        self._rescan(now)
+        self.knowledge.living.follow(self.knowledge.ceilings(), followed=told)
+        self._admission.rescan(now)
 
     def ended(self, stored: str, now: float) -> None:
         """Note the end of an own object: one less that lives, and a hint of room."""
         living = self.knowledge.living
         if living.end(stored, now):
-            self._rescan(now)
+            self._admission.rescan(now)
         elif living.look_at < FOREVER:
             self._shared.wake(self, living.look_at)
         if not self.knowledge.observing:
             self.hint(now)
-
-    def learn(self, rejected: Rejected, scopes: frozenset[str], sent: float, now: float) -> None:
-        """Learn from the refusal of an ungated create."""
-        fresh = self.knowledge.accept(rejected, scopes, sent, now)
-        self.knowledge.living.doubtful = self.knowledge.living.told  # perhaps
-        self.probing.refused(rejected, fresh, None, now)
-        self._rescan(now)
-
-    def _created(self, ticket: Ticket, outcome: Created, now: float) -> None:
-        shape = ticket.shape
-        knowledge = self.knowledge
-        knowledge.told_at = now
-        charged = outcome.charged
-        if charged is not None and charged.key != shape.charged_key:
-            knowledge.correct_from(shape, charged, ticket)
-        if ticket.probe:
-            knowledge.disprove(ticket)
-            self.probing.ended(ticket, now, passed=True)
-            self._rescan(now)
-        if shape.unsure and knowledge.admitted_against(ticket):
-            self._rescan(now)
-        if self.with_gangs and isinstance(ticket.request, Draw):
-            self.draw_ended(ticket, now, stored=True)
-        if shape.meets:
-            handed = knowledge.answered(shape, outcome.stored, now)
-            if not self.line.rows:
-                if self.wake_at > now + UNHURRIED:
-                    self._shared.wake(self, now + UNHURRIED)
-                return
-            self._drains(shape, now)
-            if knowledge.observing:
-                self._shared.settle_shorter(now - ticket.sent, now)
-            else:
-                self.keeping.note_release(now)  # created while others wait: room was released
-            if handed:
-                self._rescan(now)
-            else:
-                self._shared.wake(self, now + self.policy.answered_hold)
-
-    def _drains(self, shape: Shape, now: float) -> None:
-        """Learn how fast creates get in while others wait."""
-        since = self.line.head_joined
-        for ceiling, amount in shape.meets:
-            if ceiling.drain is None:
-                ceiling.drain = Drain()
-            ceiling.drain.add(amount, since, now)
-
-    def _not_created(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
-        for ceiling, amount in ticket.shape.meets:
-            ceiling.release(amount)
-        request = ticket.request
-        if self.with_gangs and isinstance(request, Draw):
-            self.draw_ended(ticket, now, stored=isinstance(outcome, Expired))
-        if isinstance(outcome, Rejected):
-            ticket.window.good()
-            self._rejected(ticket, outcome, now)
-        else:
-            self.probing.ended(ticket, now, passed=False)
-            if isinstance(outcome, Abandoned) and outcome.seat is not None and not isinstance(request, Draw):
-                self.keep_seat(request, outcome.seat, outcome.retry_after, now)
-            if isinstance(outcome, Overloaded) and outcome.scope == "flow":
-                ticket.window.bad(ticket.sent, now, outcome.retry_after, self.policy.base, cut=self.policy.overload_cut)
-            elif isinstance(outcome, Overloaded):
-                self.pace.slow(outcome, ticket.sent, len(self.knowledge.outstanding) + 1, now)
-        if request.state == "waiting":
-            if self.with_gangs:
-                self._return(request, ticket.shape)
-            else:
-                self.line.join(request, ticket.shape)
-        self._rescan(now)
-
-    def _rejected(self, ticket: Ticket, rejected: Rejected, now: float) -> None:
-        knowledge = self.knowledge
-        shape = ticket.shape
-        sent = ticket.sent if rejected.sent is None else rejected.sent
-        quota = knowledge.quotas.get(rejected.quota)
-        if quota is not None and knowledge.is_watched(quota.name):
-            replaced = quota.stale_since(rejected, sent)
-            if replaced is not None:
-                quota.stale += 1
-                self.probing.ended(ticket, now, passed=False)
-                if replaced <= sent:  # we acted on a change that the server had not seen yet: wait longer from now on
-                    self._shared.settle_longer(sent, now)
-                until = now + self._shared.resend_after()
-                self.settling.set_aside(quota, rejected, until)
-                if isinstance(ticket.request, Draw):  # what is reserved for it is not set aside: it waits itself
-                    ticket.request.gang.not_before = until
-                return
-        knowledge.correct(shape, rejected.requested)
-        fresh = knowledge.accept(rejected, shape.scopes, sent, now)
-        knowledge.living.doubtful = knowledge.living.told  # perhaps
-        if fresh:
-            shape.suspect(rejected, now, self.policy)
-        if shape.version != knowledge.version:
-            knowledge.know(shape)
-        self.probing.refused(rejected, fresh, ticket, now)
-
-    def advance(self, now: float) -> None:
-        """Do all that is due by ``now``: tickets lapse, room settles, holds end, waiting requests are admitted."""
-        while self.knowledge.outstanding:
-            oldest = next(iter(self.knowledge.outstanding))
-            if oldest.sent + self.policy.ticket_max > now:
-                break
-            self.settle(oldest, Expired(), now)
-            oldest.ended = "lapsed"
-        super().advance(now)
 
     def forget_idle(self, limit: float, now: float) -> bool:
         """Drop shapes and learned ceilings unused since ``limit``; say whether nothing at all is left."""
@@ -245,3 +559,9 @@ class ComputeResourceAwareBackOffHandler(GangAdmission):
         if self.knowledge.forget_idle(limit):
             self._retain_ceilings()
         return not (self.knowledge.quotas or self.knowledge.shapes or self.seats)
+
+    def _retain_ceilings(self) -> None:
+        """Drop what is stored by ceiling for ceilings that no longer exist."""
+        present = set(self.knowledge.ceilings())
+        self.probing.retain(present)
+        self.keeping.retain(present)

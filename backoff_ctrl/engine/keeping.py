@@ -6,21 +6,16 @@ is longer: then others take the room, or ``used`` sticks, and idle room helps no
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Container
+from typing import Final
 
 from .backoff import FOREVER
-from .roll import place_of
-
-if TYPE_CHECKING:
-    from collections.abc import Container
-
-    from .ceilings import Ceiling
-    from .gangs import Gang
-    from .line import Row
-    from .policy import Policy
-    from .requests import Request
-    from .roll import Place
-    from .shapes import Shape
+from .ceilings import Ceiling
+from .gangs import Gang
+from .policy import Policy
+from .requests import Request
+from .roll import Place, place_of
+from .shapes import Row, Shape
 
 _GAP_WEIGHT: Final = 0.2  # of the newest time between two releases, in their mean
 _GAPS: Final = 5
@@ -33,7 +28,6 @@ class Kept:
     __slots__ = ("best", "grown", "place")
 
     def __init__(self, place: Place, room: int, now: float) -> None:
-        """Start with the present room, in nano-units."""
         self.place = place
         self.best = room
         self.grown = now
@@ -49,7 +43,6 @@ class Keeping:
     __slots__ = ("_growth", "_policy", "kept", "last_release", "next_change", "next_for", "overtakings", "release_gap")
 
     def __init__(self, policy: Policy) -> None:
-        """Start without kept room."""
         self._policy = policy
         self.next_for: dict[Ceiling, Request] = {}
         self.kept: dict[Ceiling, tuple[float, int]] = {}
@@ -79,7 +72,6 @@ class Keeping:
         return due
 
     def begin(self) -> None:
-        """Start a scan of the line from its head."""
         self.next_change = FOREVER
         self.next_for = {}
         self.kept = {}

@@ -7,24 +7,20 @@ held amounts are counted afresh, and each shape looks up its ceilings again. Amo
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
 
 from .backoff import FOREVER
 from .ceilings import NO_FACT, Ceiling
+from .demand import Demand
+from .gangs import Gang
 from .living import Living
+from .outcomes import Rejected
 from .parts import Parts
-from .quotas import Quota
+from .policy import Policy
+from .quotas import ObservedQuota, Quota
 from .shapes import Shape
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    from .demand import Demand
-    from .gangs import Gang
-    from .outcomes import Rejected
-    from .policy import Policy
-    from .quotas import ObservedQuota
-    from .tickets import Ticket
+from .tickets import Ticket
 
 BESIDE_GANGS: Final = 10
 """How many times as long as others a hold lasts that was answered while a gang lacked members, and as its member."""
@@ -33,7 +29,7 @@ BESIDE_GANGS: Final = 10
 class Knowledge:
     """The quotas of one namespace as facts show them, and our own creates that the facts may not contain yet."""
 
-    __slots__ = ("gangs", "living", "observing", "outstanding", "quotas", "recent", "shapes", "told_at", "version")
+    __slots__ = ("gangs", "living", "observing", "outstanding", "quotas", "recent", "shapes", "undated_at", "version")
 
     def __init__(self, *, observing: bool, ends_told: bool) -> None:
         """Start with nothing known. ``observing``: changes of quotas are reported; ``ends_told``: ends of creates."""
@@ -42,13 +38,14 @@ class Knowledge:
         self.outstanding: dict[Ticket, None] = {}  # in the order they were sent
         self.gangs: list[Gang] = []  # the admitted ones that are not complete, by their place in line
         self.recent: deque[tuple[float, Shape]] = deque()  # when answered 201, while others were outstanding
-        self.living = Living(told=ends_told)
+        self.living = Living(followed=ends_told)
         self.version = 0
         self.observing = observing
-        self.told_at = NO_FACT  # the newest fact that dates no ceiling: a 201, a deleted quota, a watch begun or lost
+        self.undated_at = (
+            NO_FACT  # of the newest fact that dates no ceiling: a 201, a quota deleted, a watch begun or lost
+        )
 
     def ceilings(self) -> Iterator[Ceiling]:
-        """Yield every ceiling."""
         for quota in self.quotas.values():
             yield from quota.ceilings.values()
 
@@ -169,11 +166,10 @@ class Knowledge:
         are often told before they are, and then confirm no hold.
         """
         handed = False
-        times = BESIDE_GANGS if self.gangs else 1
         life = self.living.begin(stored, now) if self.observing else None
         for quota, charges in shape.quotas:
             if quota.observed:
-                handed = quota.holds.add(charges, now, life, times) or handed
+                handed = quota.holds.add(charges, now, life, BESIDE_GANGS if self.gangs else 1) or handed
             else:
                 for ceiling, amount in charges:
                     ceiling.held -= amount  # the room stays taken: it is used now
@@ -213,10 +209,7 @@ class Knowledge:
             elif sent <= ceiling.answered:
                 continue
             structural = structural or limited != ceiling.limited  # never-fits depends on it
-            fresh[name] = (limited - used) - (ceiling.unused + ceiling.doubt)
-            ceiling.note_use(now)
-            ceiling.believe(limited, used)
-            ceiling.answered = now
+            fresh[name] = ceiling.learn(limited, used, now)
         if structural:
             self.restructure()
         if self.recent and not quota.observed:
@@ -237,7 +230,7 @@ class Knowledge:
 
         Where quotas are watched it never is. It may lack creates of ours that were answered since.
         """
-        if self.observing or sent <= self.told_at:
+        if self.observing or sent <= self.undated_at:
             return False
         quota = self.quotas.get(name)
         return quota is None or all(ceiling.answered < sent for ceiling in quota.ceilings.values())
@@ -289,7 +282,7 @@ class Knowledge:
 
     def forget(self, name: str, now: float) -> bool:
         """Drop a deleted quota; say whether it was known."""
-        self.told_at = now
+        self.undated_at = now
         known = self.quotas.pop(name, None) is not None
         if known:
             self.restructure()

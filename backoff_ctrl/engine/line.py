@@ -14,15 +14,12 @@ from bisect import bisect_left, bisect_right, insort
 from collections import Counter, deque
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from .backoff import FOREVER
-from .roll import Roll, place_of
-
-if TYPE_CHECKING:
-    from .requests import Request
-    from .roll import Place
-    from .shapes import Shape
+from .requests import Request
+from .roll import Place, Roll, is_behind, place_of
+from .shapes import Row, Shape
 
 ROWS_MAX: Final = 64  # rows looked at for an estimate: 2 us each
 RowKey: TypeAlias = tuple[str, int, str]  # the demand's key, priority, flow (of a gang's member: and gang)
@@ -30,32 +27,16 @@ NEWEST_MAX: Final = 256  # put on the roll within 0.2 ms, whatever their priorit
 _RANK: Final = attrgetter("rank")
 
 
-class Row:
-    """The waiting requests of one shape, priority and flow. ``place`` is the row's entry in the line's order."""
-
-    __slots__ = ("dead", "demand", "key", "place", "shape", "waiting")
-
-    def __init__(self, shape: Shape, key: RowKey) -> None:
-        """Start empty; the line adds the first request at once."""
-        self.shape = shape
-        self.demand = shape.demand
-        self.key = key
-        self.waiting: deque[Request] = deque()
-        self.dead = 0  # requests in ``waiting``, behind its head, that have left the line
-        self.place: tuple[float, int, Row] | None = None
-
-
 class Line:
     """The rows of a namespace, in ``order`` by the rank of their heads.
 
-    A new request that is equal to one that waits needs no ``join`` while ``newest`` has fewer than ``open_to`` entries:
-    append it to both its row's ``waiting`` and ``newest``.
+    A new request that is equal to one that waits needs no ``enqueue`` while ``newest`` has fewer than ``open_to``
+    entries: append it to both its row's ``waiting`` and ``newest``.
     """
 
-    __slots__ = ("_most", "_priorities", "_roll", "_size", "newest", "oldest", "open_to", "order", "rows")
+    __slots__ = ("_most", "_priorities", "_roll", "_size", "newest", "oldest", "open_to", "order", "rows", "seq")
 
     def __init__(self, most: int) -> None:
-        """Start with no request waiting; at most so many will."""
         self._most = most
         self._roll = Roll(place_of)
         self._size = 0  # of the roll
@@ -64,6 +45,7 @@ class Line:
         self.open_to = min(most, NEWEST_MAX)
         self.order: list[tuple[float, int, Row]] = []
         self.rows: dict[RowKey, Row] = {}
+        self.seq = 0  # of the newest request, whether or not it had to wait
         self.oldest = FOREVER  # no waiting request joined before that; infinity: none waits
 
     @property
@@ -71,23 +53,31 @@ class Line:
         """The number of waiting requests. Whether there is any, ``rows`` says faster."""
         return self._size + len(self.newest)
 
-    def join(self, request: Request, shape: Shape) -> Row:
+    def enqueue(self, request: Request, shape: Shape) -> Row:
         """Put a request at its place and return its row: a new request goes last, a returning one where it was."""
-        key = (shape.demand.key, request.priority, request.stands_with or request.flow)
-        row = self.rows.get(key)
+        key = (shape.demand.key, request.priority, request.row_mark or request.flow)
         self.oldest = min(self.oldest, request.joined)
+        row = self.rows.get(key)
         if row is None:
-            row = self.rows[key] = Row(shape, key)
+            row = self.rows[key] = Row(shape, request.priority, key[2])
             self._priorities[request.priority] += 1
-        row.waiting.insert(bisect_left(row.waiting, place_of(request), key=place_of), request)
-        if self.newest and place_of(self.newest[-1]) > place_of(request):  # it returns to its place, or to its gang's
+            if not request.row_mark:
+                shape.row = row
+        waiting = row.waiting
+        if not waiting or is_behind(request, waiting[-1]):
+            waiting.append(request)
+        elif is_behind(waiting[0], request):  # who returns is the head again, as a rule
+            waiting.appendleft(request)
+        else:
+            waiting.insert(bisect_left(waiting, place_of(request), key=place_of), request)
+        if self.newest and is_behind(self.newest[-1], request):  # it returns to its place, or to its gang's
             self.call_roll()
         self.newest.append(request)
         if len(self.newest) >= self.open_to:
             self.call_roll()
         request.row = row
         request.demand = row.demand  # an equal one: all waiting requests of a shape share one object
-        if row.waiting[0] is request:
+        if waiting[0] is request:
             self._place(row)
         return row
 
@@ -103,8 +93,8 @@ class Line:
         self.open_to = min(NEWEST_MAX, self._most - self._size)
         return self.open_to > 0
 
-    def leave(self, request: Request) -> None:
-        """Take a waiting request out. Behind the head of its row it is only marked, and dropped later."""
+    def dequeue(self, request: Request) -> None:
+        """Take a waiting request out. In the midst of its row it is only marked, and dropped later."""
         if self.newest:
             self.call_roll()
         self._roll.remove(request)
@@ -114,17 +104,22 @@ class Line:
         assert isinstance(row, Row)
         request.row = None
         waiting = row.waiting
-        if waiting[0] is not request:
+        if waiting[0] is request:
+            waiting.popleft()
+            while waiting and waiting[0].row is not row:
+                waiting.popleft()
+                row.dead -= 1
+            self._place(row)
+        elif waiting[-1] is request:
+            waiting.pop()
+            while waiting[-1].row is not row:
+                waiting.pop()
+                row.dead -= 1
+        else:
             row.dead += 1
             if row.dead * 2 > len(waiting):  # amortised: at most half of a row is dead
                 row.waiting = deque(other for other in waiting if other.row is row)
                 row.dead = 0
-            return
-        waiting.popleft()
-        while waiting and waiting[0].row is not row:
-            waiting.popleft()
-            row.dead -= 1
-        self._place(row)
 
     def overdue(self, now: float, wait_max: float) -> list[Request]:
         """List the requests that have waited ``wait_max`` seconds by now; O(1) while there can be none."""
@@ -151,10 +146,12 @@ class Line:
             insort(self.order, row.place)  # no two have a seq in common: rows are never compared
         else:
             row.place = None
-            del self.rows[row.key]
-            self._priorities[row.key[1]] -= 1
-            if not self._priorities[row.key[1]]:
-                del self._priorities[row.key[1]]
+            del self.rows[row.demand.key, row.priority, row.flow]
+            if row.shape.row is row:
+                row.shape.row = None
+            self._priorities[row.priority] -= 1
+            if not self._priorities[row.priority]:
+                del self._priorities[row.priority]
 
     def behind(self, place: Place | None, limit: int) -> list[Request]:
         """Return up to ``limit`` waiting requests behind a place, in order; None: from the first on."""
@@ -204,5 +201,4 @@ class Line:
 
 
 def rank_of(place: tuple[float, int, Row]) -> Place:
-    """Return the part of a place that orders the line."""
     return place[0], place[1]

@@ -16,14 +16,11 @@ recount, or for a moment if there is none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterable
+from typing import Final
 
 from .backoff import FOREVER
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from .ceilings import Ceiling, Charges
+from .ceilings import Ceiling, Charges
 
 LIVES_MAX: Final = 50_000  # per namespace; further creates are not counted, which makes the bound lower
 ENDED_MAX: Final = 1024  # ends kept because they may come before the create's own answer; fewer come within that time
@@ -80,17 +77,22 @@ class Life:
 class Living:
     """Our living creates in one namespace, by the name under which their ends are reported.
 
-    ``told``: every end is reported. ``doubtful`` asks for a ``look``; ``look_at`` is when one is due in any case.
+    ``followed``: every end is reported. ``doubtful`` asks for a ``look``; ``look_at`` is when one is due in any case.
     """
 
     __slots__ = (
-        "_calm_at", "_doubted", "_ended", "_lives", "_turned_at",
-        "doubtful", "look_at", "told",
+        "_calm_at",
+        "_doubted",
+        "_ended",
+        "_lives",
+        "_turned_at",
+        "doubtful",
+        "followed",
+        "look_at",
     )  # fmt: skip
 
-    def __init__(self, *, told: bool) -> None:
-        """Start without any living create."""
-        self.told = told
+    def __init__(self, *, followed: bool) -> None:
+        self.followed = followed
         self.doubtful = False
         self.look_at = FOREVER
         self._turned_at = -FOREVER
@@ -99,9 +101,9 @@ class Living:
         self._lives: dict[str, Life] = {}
         self._ended: dict[str, None] = {}
 
-    def follow(self, ceilings: Iterable[Ceiling], *, told: bool) -> None:
+    def follow(self, ceilings: Iterable[Ceiling], *, followed: bool) -> None:
         """Note whether every end is reported from now on. Forget all lives, since we may have missed some ends."""
-        self.told = told
+        self.followed = followed
         self._forget_all(ceilings)
 
     def begin(self, stored: str, now: float) -> Life | None:
@@ -110,7 +112,7 @@ class Living:
         None: it is counted already, its end was reported before its answer, or its end will not be reported.
         """
         lives = self._lives
-        if not self.told or not stored or stored in lives or stored in self._ended or len(lives) >= LIVES_MAX:
+        if not self.followed or not stored or stored in lives or stored in self._ended or len(lives) >= LIVES_MAX:
             return None
         life = lives[stored] = Life(self, now)
         return life

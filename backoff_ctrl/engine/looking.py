@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from .explaining import explain, reason_of
+from .explaining import Explanation, WaitReason, explain, reason_of
 from .gangs import room_for
+from .handler import ComputeResourceAwareBackOffHandler
+from .requests import Request
 from .roll import place_of
-
-if TYPE_CHECKING:
-    from .explaining import Explanation, WaitReason
-    from .handler import ComputeResourceAwareBackOffHandler
-    from .line import Row
-    from .requests import Request
-    from .shared import Shared
+from .shapes import Row
+from .shared import Shared
 
 
 @dataclass(frozen=True, slots=True)

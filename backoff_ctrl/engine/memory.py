@@ -6,16 +6,12 @@ replaces them; and creates start slowly until the server has answered.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from .ceilings import Ceiling
+from .knowledge import Knowledge
 from .quotas import Quota
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from .knowledge import Knowledge
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from .demand import Demand
-    from .requests import RequestEvent
-    from .seats import Identity
+from .demand import Demand
+from .requests import RequestEvent
+from .seats import Identity
 
 Scope = Literal["flow", "namespace", "quota"]
 
@@ -31,7 +29,6 @@ class Created(Outcome):
     event: ClassVar[RequestEvent] = "created"
 
     def __init__(self, charged: Demand | None = None, stored: str = "") -> None:
-        """Record what the answer shows."""
         self.charged = charged
         self.stored = stored
 
@@ -54,7 +51,6 @@ class Rejected(Outcome):
         limited: Mapping[str, int],
         sent: float | None = None,
     ) -> None:
-        """Record what the refusal says."""
         self.quota = quota
         self.requested = requested
         self.used = used

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
+from .ceilings import Ceiling
 from .demand import Demand
 from .explaining import estimate
+from .handler import ComputeResourceAwareBackOffHandler as Handler
 from .looking import Blocker
 from .requests import Request
 from .shapes import Shape
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from .ceilings import Ceiling
-    from .handler import ComputeResourceAwareBackOffHandler as Handler
 
 Prospect = Literal["now", "wait", "never", "unknown"]
 """``now``: it fits; ``wait``: it does not fit yet; ``never``: one create of it asks for more than a quota's limit;

@@ -7,15 +7,12 @@ in flight when the server was overloaded.
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from .backoff import after, full_jitter
-
-if TYPE_CHECKING:
-    import random
-
-    from .policy import Policy
+from .policy import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +24,16 @@ class WindowSnapshot:
     closed_for: float
 
 
-class TurnTaker(Protocol):
-    """A namespace's waiting line, as a window sees it while the line queues for a turn."""
+class Woken(Protocol):
+    """A namespace's handler, as the alarm clock and the windows see it. A protocol, since the handler imports them.
+
+    Its ``advance`` is due at ``wake_at``.
+    """
+
+    wake_at: float
+
+    def advance(self, now: float) -> None:
+        """Do all that is due by ``now``."""
 
     def take_turn(self, window: Window, place: tuple[float, int], now: float) -> None:
         """Send at most one create through ``window``; ``place`` is the place in line that asked for the turn."""
@@ -40,7 +45,6 @@ class Window:
     __slots__ = ("_policy", "_rng", "cut_at", "failures", "in_flight", "not_before", "size", "turns", "used_at")
 
     def __init__(self, policy: Policy, rng: random.Random) -> None:
-        """Start at the policy's ``overload_start``."""
         self._policy = policy
         self._rng = rng
         self.cut_at = float("-inf")
@@ -48,7 +52,7 @@ class Window:
         self.in_flight = 0
         self.failures = 0
         self.not_before = self.used_at = float("-inf")
-        self.turns: dict[TurnTaker, tuple[float, int]] = {}  # with the place in line that asked
+        self.turns: dict[Woken, tuple[float, int]] = {}  # with the place in line that asked
 
     def is_open(self, now: float) -> bool:
         """Say whether one more create may be sent."""
@@ -85,5 +89,4 @@ class Window:
         self.not_before = max(self.not_before, now + wait)
 
     def snapshot(self, now: float) -> WindowSnapshot:
-        """Return the window's present state."""
         return WindowSnapshot(self.size, self.in_flight, max(0.0, self.not_before - now))

@@ -10,18 +10,13 @@ as many writes and lose as often, so they are slowed only a little, and for mill
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import random
 
 from .backoff import FOREVER
-from .overload import Window
-
-if TYPE_CHECKING:
-    import random
-
-    from .outcomes import Outcome, Overloaded
-    from .overload import TurnTaker
-    from .policy import Policy
-    from .tickets import Ticket
+from .outcomes import Outcome, Overloaded
+from .overload import Window, Woken
+from .policy import Policy
+from .tickets import Ticket
 
 
 class Pace:
@@ -43,7 +38,7 @@ class Pace:
 
     def allows(
         self,
-        taker: TurnTaker,
+        taker: Woken,
         window: Window,
         contended: dict[Window, None],
         in_flight: int,

@@ -2,35 +2,27 @@
 
 Whoever looks holds up whoever decides, so a page takes about a millisecond at most, however many namespaces and waiters
 there are: it ends early where there is much to show. Look at page after page, and let others in between them.
+
+For that the namespaces are sorted twice: by name, and by their last change. Each change could concern somebody who
+looks, but to count each would slow down every decision. Therefore a namespace gets a new change number only with its
+first change after somebody has looked at it (``seen``): nobody can tell the difference.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from operator import attrgetter
+from typing import Final, TypeAlias
 
 from .backoff import FOREVER
-from .explaining import Explanation, NamespaceSnapshot, Snapshot, explain, namespace_snapshot
+from .explaining import NamespaceSnapshot, namespace_snapshot
+from .handler import ComputeResourceAwareBackOffHandler as Handler
 from .line import ROWS_MAX
-from .looking import reasons, waiting
+from .looking import WaitingSnapshot, waiting
 from .memory import Memory, remember
-from .outlook import NOTHING_ELSEWHERE, nothing_known, outlook
-from .register import Gone
-from .roll import place_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from .demand import Demand
-    from .explaining import WaitReason
-    from .handler import ComputeResourceAwareBackOffHandler as Handler
-    from .looking import WaitingSnapshot
-    from .outlook import Outlook
-    from .overload import WindowSnapshot
-    from .register import Register
-    from .requests import Request
-    from .shared import Shared
+from .roll import Roll
+from .shared import Shared
 
 NAMESPACES_MAX: Final = 64
 """Namespaces on a page."""
@@ -41,10 +33,10 @@ WAITERS_MAX: Final = 64
 STEPS_MAX: Final = 250
 """A page of waiters ends when it took so many steps of about 2 us."""
 _STEPS: Final = 6  # for each waiting request, beside the estimate
-ROWS_LOOKED_AT: Final = 100
-"""Rows of a line whose reasons are counted at a time: 2 us each."""
 LOOKED_OVER: Final = 1000
 """Namespaces that are searched for waiting requests for one page."""
+GONE_MAX: Final = 1024
+"""Forgotten namespaces whose end is remembered, for lookers that follow the changes."""
 Cursor: TypeAlias = tuple[str, float, int]
 """Where a page of waiters ended: its last namespace, and the place of its last request there."""
 
@@ -88,87 +80,66 @@ class MemoryPage:
     next: str | None
 
 
-class Pages:
-    """The part of a controller that only looks. ``now`` is as everywhere."""
+@dataclass(slots=True)
+class Gone:
+    """A namespace that was forgotten, and the number of that change."""
 
-    _handlers: dict[str, Handler]
-    _register: Register
-    _shared: Shared
-    _now: float
-    _watched: dict[str, bool]
-    _watching_all: bool
+    namespace: str
+    changed: int
 
-    def _clock(self, now: float) -> float:
-        """Move time on, never back."""
-        self._now = max(self._now, now)
-        return self._now
 
-    @property
-    def sequence(self) -> int:
-        """The number of the newest change of any namespace."""
-        return self._register.sequence
+class Register:
+    """The namespaces (``handlers``) by name and by change. ``sequence`` is the number of the newest change.
 
-    def explain(self, request: Request, now: float) -> Explanation | None:
-        """Explain why a request waits; None if it does not wait."""
-        now = self._clock(now)
-        if request.state != "waiting":
-            return None
-        handler = self._handlers[request.namespace]
-        return explain(handler, request, handler.line.ahead(place_of(request)), self._shared, now)
+    Ends of namespaces up to the change ``forgotten_to`` are no longer remembered.
+    """
 
-    @property
-    def size(self) -> int:
-        """How many namespaces are known."""
-        return len(self._handlers)
+    __slots__ = ("_by_change", "_by_name", "_gone", "_handlers", "forgotten_to", "sequence")
 
-    def names(self) -> list[str]:
-        """Return the names of all namespaces, in the order in which they became known: 10,000 take 50 us."""
-        return list(self._handlers)
+    def __init__(self, handlers: Mapping[str, Handler], sequence: int) -> None:
+        """The first change gets the number after ``sequence``."""
+        self._handlers = handlers
+        self.sequence = self.forgotten_to = sequence
+        self._by_name: Roll[Handler] = Roll(attrgetter("namespace"))
+        self._by_change: Roll[Handler | Gone] = Roll(attrgetter("changed"))
+        self._gone: dict[str, Gone] = {}  # the oldest first
 
-    def namespace(self, name: str, now: float) -> NamespaceSnapshot | None:
-        """Show one namespace; None: nothing is known of it."""
-        now = self._clock(now)
-        handler = self._handlers.get(name)
-        return None if handler is None else namespace_snapshot(handler, now)
+    def enter(self, handler: Handler) -> None:
+        gone = self._gone.pop(handler.namespace, None)
+        if gone is not None:
+            self._by_change.remove(gone)
+        self._by_name.add(handler)
+        self._number(handler)
 
-    def outlook(
-        self,
-        name: str,
-        wanted: Iterable[tuple[Demand, int]],
-        now: float,
-        elsewhere: Mapping[tuple[str, str], int] = NOTHING_ELSEWHERE,
-    ) -> Outlook:
-        """Say what would happen to creates in a namespace that come now, each demand so many times.
+    def touch(self, handler: Handler) -> None:
+        """Give a namespace that was ``seen`` the number of a new change."""
+        handler.seen = False
+        self._by_change.remove(handler)
+        self._number(handler)
 
-        ``elsewhere`` is what other gates hold and reserve there, by quota and resource.
-        """
-        now = self._clock(now)
-        handler = self._handlers.get(name)
-        if handler is None:
-            return nothing_known(observing=self.is_watched(name))
-        return outlook(handler, wanted, now, elsewhere)
+    def leave(self, handler: Handler) -> None:
+        """Remove a namespace; its end is a change, too."""
+        self._by_name.remove(handler)
+        self._by_change.remove(handler)
+        gone = self._gone[handler.namespace] = Gone(handler.namespace, 0)
+        self._number(gone)
+        if len(self._gone) > GONE_MAX:
+            oldest = self._gone.pop(next(iter(self._gone)))
+            self._by_change.remove(oldest)
+            self.forgotten_to = oldest.changed
 
-    def is_watched(self, namespace: str) -> bool:
-        """Say whether all quotas of the namespace are known, and their changes reported."""
-        return self._watched.get(namespace, self._watching_all)
-
-    def reasons(self, name: str, row: int, now: float) -> tuple[Counter[WaitReason], int | None]:
-        """Count why requests wait in a namespace, from this row of its line on; say with which row to go on.
-
-        Start with row 0; None: that was the last one.
-        """
-        now = self._clock(now)
-        handler = self._handlers.get(name)
-        return (Counter(), None) if handler is None else reasons(handler, self._shared, row, ROWS_LOOKED_AT, now)
+    def _number(self, entry: Handler | Gone) -> None:
+        self.sequence += 1
+        entry.changed = self.sequence
+        self._by_change.extend([entry])
 
     def page(self, after: str | None, limit: int, now: float) -> NamespacePage:
         """Show up to ``limit`` namespaces (fewer if they are large) by name, from behind ``after`` on.
 
         A namespace that exists all the while is on exactly one page.
         """
-        now = self._clock(now)
         limit = min(max(1, limit), NAMESPACES_MAX)
-        handlers = self._register.after(after, limit + 1)
+        handlers = self._by_name.after(after, limit + 1)
         items: dict[str, NamespaceSnapshot] = {}
         room = CEILINGS_MAX
         for handler in handlers[:limit]:
@@ -184,12 +155,10 @@ class Pages:
 
         Start with 0 for all; then ask with ``upto`` of the answer before.
         """
-        now = self._clock(now)
-        register = self._register
-        if 0 < since < register.forgotten_to:
+        if 0 < since < self.forgotten_to:
             return Changes({}, [], 0, more=True, lost=True)
         limit = min(max(1, limit), NAMESPACES_MAX)
-        entries = register.changed_after(since, limit + 1)
+        entries = self._by_change.after(since, limit + 1)
         items: dict[str, NamespaceSnapshot] = {}
         gone = []
         room = CEILINGS_MAX
@@ -204,14 +173,15 @@ class Pages:
             if room <= 0:
                 break
         more = len(items) + len(gone) < len(entries)
-        return Changes(items, gone, since if more else register.sequence, more=more, lost=False)
+        return Changes(items, gone, since if more else self.sequence, more=more, lost=False)
 
-    def waiting(self, after: Cursor | None, limit: int, now: float, namespace: str | None = None) -> WaitingPage:
+    def waiting(
+        self, after: Cursor | None, limit: int, now: float, namespace: str | None, shared: Shared
+    ) -> WaitingPage:
         """Show up to ``limit`` waiting requests, of one namespace or of all, from behind ``after`` on.
 
         A page may have fewer, or none, before the last one. Who waits all the while is on exactly one page.
         """
-        now = self._clock(now)
         limit = min(max(1, limit), WAITERS_MAX)
         steps = STEPS_MAX
         items: list[WaitingSnapshot] = []
@@ -223,7 +193,7 @@ class Pages:
             each = _STEPS + min(ROWS_MAX, len(handler.line.rows))  # steps: the estimate looks at so many rows
             most = min(limit - len(items), max(steps // each, not items))
             start = after[1:] if after is not None and handler.namespace == after[0] else None
-            found = waiting(handler, self._shared, start, most, now) if most > 0 else []
+            found = waiting(handler, shared, start, most, now) if most > 0 else []
             items += found
             steps -= each * len(found)
             if found:
@@ -240,31 +210,14 @@ class Pages:
             handler = self._handlers.get(namespace)
             return [] if handler is None else [handler]
         if after is None:
-            return self._register.after(None, LOOKED_OVER)
+            return self._by_name.after(None, LOOKED_OVER)
         begun = self._handlers.get(after[0])
-        return ([] if begun is None else [begun]) + self._register.after(after[0], LOOKED_OVER)
+        return ([] if begun is None else [begun]) + self._by_name.after(after[0], LOOKED_OVER)
 
-    def flows(self, now: float) -> dict[str, WindowSnapshot]:
-        """Show the overload windows."""
-        now = self._clock(now)
-        return {name: window.snapshot(now) for name, window in self._shared.flows.items()}
-
-    @property
-    def settle_time(self) -> float:
-        """How long room settles at present, in seconds."""
-        return self._shared.settle_time
-
-    def snapshot(self, now: float) -> Snapshot:
-        """Show all namespaces at once, which takes long where there are many: see ``page``."""
-        now = self._clock(now)
-        shown = {name: namespace_snapshot(handler, now) for name, handler in self._handlers.items()}
-        return Snapshot(shown, self.flows(now), self.settle_time)
-
-    def remember_page(self, after: str | None, limit: int, now: float) -> MemoryPage:
-        """Return what ``remember`` does, for up to ``limit`` namespaces from behind ``after`` on."""
-        now = self._clock(now)
+    def remember(self, after: str | None, limit: int, now: float, settle_time: float) -> MemoryPage:
+        """Return what is known of up to ``limit`` namespaces, from behind ``after`` on."""
         limit = min(max(1, limit), LOOKED_OVER)
-        handlers = self._register.after(after, limit + 1)
+        handlers = self._by_name.after(after, limit + 1)
         known = {}
         room = CEILINGS_MAX
         count = 0
@@ -276,13 +229,4 @@ class Pages:
             if room <= 0:
                 break
         behind = handlers[count - 1].namespace if count < len(handlers) else None
-        return MemoryPage(Memory(known, self.settle_time), behind)
-
-    def remember(self, now: float) -> Memory:
-        """Return what is known of quotas, for ``recall`` by the controller of a later process.
-
-        This takes long where there are many namespaces: see ``remember_page``.
-        """
-        now = self._clock(now)
-        known = {name: remember(handler.knowledge, now) for name, handler in self._handlers.items()}
-        return Memory({name: quotas for name, quotas in known.items() if quotas}, self.settle_time)
+        return MemoryPage(Memory(known, settle_time), behind)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from sys import intern
+from typing import Final
 
 from .demand import Demand
 from .errors import GangError
 from .quantities import format_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 PARTS_MAX: Final = 16
 MEMBERS_MAX: Final = 100_000  # of one part: more than that is a mistake
@@ -52,7 +51,7 @@ class Parts(Demand):
             for name, amount in demand.amounts.items():
                 total[name] = total.get(name, 0) + count * amount
         super().__init__(total)
-        self.key = repr(("gang", *((demand.key, count) for demand, count in self.parts)))
+        self.key = intern(repr(("gang", *((demand.key, count) for demand, count in self.parts))))
 
     @staticmethod
     def _shown(demand: Demand) -> str:

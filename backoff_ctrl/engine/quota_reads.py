@@ -6,14 +6,12 @@ time, with a back-off after each that let no gang in.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from .backoff import FOREVER
 from .blocks import Block
 from .gangs import Look
-
-if TYPE_CHECKING:
-    from .shared import Shared
+from .shared import Shared
 
 _READ: Final = "a read of the quotas"  # what is out while the block is probing
 
@@ -24,7 +22,6 @@ class QuotaReads:
     __slots__ = ("_namespace", "_shared", "block", "in_vain", "unreadable", "wanted", "weighing")
 
     def __init__(self, namespace: str, shared: Shared) -> None:
-        """Start without a read."""
         self._namespace = namespace
         self._shared = shared
         self.block: Block | None = None  # the pace

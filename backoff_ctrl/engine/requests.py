@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
+from .demand import Demand
 from .errors import TicketError
-
-if TYPE_CHECKING:
-    from .demand import Demand
 
 RequestState = Literal["new", "waiting", "sent", "over"]
 RequestEvent = Literal[
@@ -50,7 +48,7 @@ class Request:
 
     passes_line = False  # it overtakes nobody, since what it takes is its own
     has_own_room = False  # nobody overtakes it: what it waits for is kept for it elsewhere
-    stands_with = ""  # with whom it waits in one row, beside those of equal demand and priority; empty: of equal flow
+    row_mark = ""  # with whom it waits in one row, beside those of equal demand and priority; empty: of equal flow
 
     def __init__(self, id: str, namespace: str, demand: Demand, priority: int = 0, flow: str = "") -> None:  # noqa: A002
         """Describe the create; nothing happens before ``Controller.submit``."""
@@ -76,5 +74,4 @@ class Request:
             raise TicketError(f"request {self.id} is {self.state}: {event!r} is not allowed in that state") from None
 
     def __repr__(self) -> str:
-        """Name the request and its state."""
         return f"Request({self.id!r}, {self.namespace!r}, {self.state})"

@@ -6,14 +6,12 @@ It is a list of sorted parts, so that an entry is found by bisection and a chang
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .requests import Request
+from .requests import Request
 
 Place: TypeAlias = tuple[float, int]
 """Orders the line: a request's rank, and its number among equal ranks. No two requests of a line have the same."""
@@ -23,6 +21,13 @@ SMALL: Final = PART // 8  # two neighbours that are smaller become one
 
 place_of: Final[Callable[[Request], Place]] = attrgetter("rank", "seq")
 """Returns the place of a request that waits or has waited."""
+
+
+def is_behind(request: Request, other: Request) -> bool:
+    """Say whether a request comes after another in line."""
+    return request.rank > other.rank or (request.rank == other.rank and request.seq > other.seq)
+
+
 Thing = TypeVar("Thing")
 
 
@@ -85,7 +90,6 @@ class Roll(Generic[Thing]):
                 self._join(at)
 
     def _join(self, at: int) -> None:
-        """Make one part of two."""
         self._parts[at] += self._parts.pop(at + 1)
         del self._ends[at]
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
+from collections.abc import Hashable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-
-    from .requests import Request
+from .requests import Request
 
 
 class Identity(NamedTuple):
@@ -40,7 +38,6 @@ class Seat:
 
     @classmethod
     def of(cls, request: Request, identity: Identity, until: float) -> Seat:
-        """Return the seat that a request leaves."""
         since = request.overtaken_since if request.overtaken else request.joined
         shape, joined, seq = request.demand.key, request.joined, request.seq
         return cls(identity, shape, joined, seq, request.overtaken, since, until)
@@ -63,7 +60,6 @@ class Seats:
     __slots__ = ("_by_identity", "_by_shape", "_count", "_ends", "_most", "_size")
 
     def __init__(self, most: int) -> None:
-        """Start without seats."""
         self._most = most
         self._size = 0
         self._by_identity: dict[Hashable, list[Seat]] = {}  # the oldest first
@@ -72,7 +68,6 @@ class Seats:
         self._count = 0
 
     def __len__(self) -> int:
-        """Return the number of empty seats, as of the last ``expire``."""
         return self._size
 
     def keep(self, seat: Seat, now: float) -> None:

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from collections import deque
+from collections.abc import Mapping
+from typing import TypeAlias
 
+from .ceilings import Ceiling, Charges
+from .demand import Demand
+from .outcomes import Rejected
+from .policy import Policy
 from .quantities import format_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from .ceilings import Ceiling, Charges
-    from .demand import Demand
-    from .outcomes import Rejected
-    from .policy import Policy
-    from .quotas import Quota
+from .quotas import Quota
+from .requests import Request
 
 NeverFits: TypeAlias = "tuple[str, str, int, int, int]"
 """Why a demand never fits: quota, resource, and what is asked, used and limited in nano-units."""
+
+
+class Row:
+    """The waiting requests of one shape, priority and flow. ``place`` is the row's entry in the line's order.
+
+    The draws of a gang have rows of their own: there ``flow`` names the gang, too.
+    """
+
+    __slots__ = ("dead", "demand", "flow", "place", "priority", "shape", "waiting")
+
+    def __init__(self, shape: Shape, priority: int, flow: str) -> None:
+        self.shape = shape
+        self.demand = shape.demand
+        self.priority = priority
+        self.flow = flow
+        self.waiting: deque[Request] = deque()
+        self.dead = 0  # requests in ``waiting``, neither first nor last, that have left the line
+        self.place: tuple[float, int, Row] | None = None
 
 
 class Shape:
@@ -27,7 +44,7 @@ class Shape:
     """
 
     __slots__ = (
-        "amounts", "charged_key", "demand", "meets", "never", "parts", "quotas", "scopes", "suspected",
+        "amounts", "charged_key", "demand", "meets", "never", "parts", "quotas", "row", "scopes", "suspected",
         "suspected_next", "unsure", "used_at", "verdict", "version",
     )  # fmt: skip
 
@@ -47,6 +64,7 @@ class Shape:
         self.suspected: float | None = None  # when a refusal first said that it never fits
         self.suspected_next = 0.0  # not sent again before that
         self.used_at = 0.0
+        self.row: Row | None = None  # where its creates wait: the latest by priority and flow; not of draws
 
     def blocking(self) -> list[Ceiling]:
         """List the ceilings that have no room for one more create of this shape."""
@@ -89,7 +107,7 @@ class Shape:
         """Return why a create of this shape never fits."""
         assert self.never is not None
         quota, resource, asked, limited = self.never
-        used = sum(met.used for met, _ in self.meets if (met.quota, met.resource) == (quota, resource))
+        used = sum(c.used for c, _ in self.meets if (c.quota, c.resource) == (quota, resource))
         return quota, resource, asked, used, limited
 
     def never_sentence(self) -> str:
@@ -112,7 +130,7 @@ class Shape:
         """Say which part of a gang asks most of a ceiling, as ``8 x 2 by part 1``."""
 
         def asked(part: Shape) -> int:
-            return sum(amount for met, amount in part.meets if (met.quota, met.resource) == (quota, resource))
+            return sum(amount for c, amount in part.meets if (c.quota, c.resource) == (quota, resource))
 
         number, (part, count) = max(enumerate(self.parts, 1), key=lambda each: asked(each[1][0]) * each[1][1])
         binary = "memory" in resource or "storage" in resource

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from .backoff import full_jitter
+from .gangs import Effect
 from .living import TRAILS_MAX
-from .overload import Window
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable
-
-    from .gangs import Effect
-    from .policy import Policy
+from .overload import Window, Woken
+from .policy import Policy
 
 _HALF_LIFE = 10.0  # seconds: at 150 creates/s 1 wake in 900 is too early; at 10/s, 100 creates forget a busy time
 _BUSY = 0.4  # the settle time is at least this share of the answer time beyond _PROMPT; docs/decisions/news.md
@@ -25,22 +22,13 @@ _RECOUNT_LAG = 1.5  # mean answer times for which a recount may lack a create, w
 _ANSWERS = 16  # answers in the moving mean of answer times
 
 
-class Alarmed(Protocol):
-    """Anything the alarm clock wakes: its ``advance`` is due at ``wake_at``."""
-
-    wake_at: float
-
-    def advance(self, now: float) -> None:
-        """Do all that is due by ``now``."""
-
-
 @dataclass(slots=True, eq=False)
 class Shared:
     """Policy, randomness, effects, overload windows, the learned settle time and the alarm clock."""
 
     policy: Policy
     rng: random.Random
-    wake: Callable[[Alarmed, float], None]
+    wake: Callable[[Woken, float], None]
     settle_time: float
     touch: Callable[[Any], None]  # call it with a handler that somebody has ``seen`` when advancing it changes it
     effects: list[Effect] = field(default_factory=list)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from .errors import TicketError
-from .requests import REQUESTS
-
-if TYPE_CHECKING:
-    from .overload import Window
-    from .requests import Request
-    from .shapes import NeverFits, Shape
+from .overload import Window
+from .requests import REQUESTS, Request
+from .shapes import NeverFits, Shape
 
 
 class Ticket:
@@ -48,7 +45,6 @@ class Ticket:
             raise TicketError(f"the ticket of request {self.request.id} was settled before")
 
     def __repr__(self) -> str:
-        """Name the request and when it was sent."""
         return f"Ticket({self.request.id!r}, sent={self.sent}{', probe' if self.probe else ''})"
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.engine import Controller, Created, Demand, ObservedQuota, Policy, Request, Ticket
-from backoff_ctrl.engine.line import Row
+from backoff_ctrl.engine.shapes import Row
 from tests.timeline import NS, ONE, QUOTA, Timeline, refusals, tickets
 
 

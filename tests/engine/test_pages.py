@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backoff_ctrl.engine import Controller, Demand, ObservedQuota, Policy, Request
-from backoff_ctrl.engine.pages import CEILINGS_MAX, LOOKED_OVER, NAMESPACES_MAX, WAITERS_MAX
-from backoff_ctrl.engine.register import GONE_MAX
+from backoff_ctrl.engine.pages import CEILINGS_MAX, GONE_MAX, LOOKED_OVER, NAMESPACES_MAX, WAITERS_MAX
 from tests.timeline import ONE, Timeline, flying
 
 if TYPE_CHECKING:

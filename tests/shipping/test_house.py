@@ -1,4 +1,4 @@
-"""The project's own rules: names, sizes, layout, licence, pinned versions, and commands mentioned on the pages."""
+"""What the checkout promises: one package, one name, licence, pinned versions, and commands mentioned on the pages."""
 
 from __future__ import annotations
 
@@ -15,14 +15,8 @@ import yaml
 ROOT = Path(__file__).parents[2]
 ROOMS = ("backoff_ctrl", "k8s", "api")
 FOLDERS = sorted(
-    {
-        path.parent
-        for top in (*ROOMS, "tests", "benchmarks", "tools", "dashboards")
-        for path in (ROOT / top).rglob("*.py")
-    }
-    - {ROOT / "backoff_ctrl" / "engine"}
+    {path.parent for top in ROOMS for path in (ROOT / top).rglob("*.py")} - {ROOT / "backoff_ctrl" / "engine"}
 )
-MODULES = sorted(path.relative_to(ROOT).as_posix() for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 PAGES = sorted(path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")] if path.is_file())
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
@@ -34,13 +28,6 @@ def test_the_rooms_are_one_package_with_one_name() -> None:
         assert link.is_symlink()
         assert link.readlink() == Path("..") / room
     assert (ROOT / "backoff_ctrl" / "py.typed").is_file()
-
-
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.relative_to(ROOT).as_posix())
-def test_a_folder_of_code_holds_sixteen_modules_at_most(folder: Path) -> None:
-    """Larger folders are hard to search; the engine is exempt, because it is flat on purpose."""
-    modules = [path.name for path in folder.glob("*.py") if path.name != "__init__.py"]
-    assert len(modules) <= 16, modules
 
 
 @pytest.mark.parametrize("name", ["k8s", "api", "k8s.answers.lanes", "api.main"])
@@ -76,28 +63,6 @@ for path in sys.argv[1:]:
     )
     assert len(outside) > 20
     assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_a_module_is_short_and_named_for_what_it_holds(module: str) -> None:
-    """At most 400 lines, and no catch-all names such as ``utils``."""
-    assert len((ROOT / module).read_text().splitlines()) <= 400
-    assert not {"utils", "util", "helpers", "helper", "common", "base", "misc"} & set(
-        Path(module).with_suffix("").parts
-    )
-
-
-def test_tests_and_benchmarks_are_as_short() -> None:
-    """The limit of 400 lines also holds for them."""
-    paths = [path for room in ("tests", "benchmarks", "dashboards") for path in (ROOT / room).rglob("*.py")]
-    assert [path.name for path in paths if len(path.read_text().splitlines()) > 400] == []
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_a_module_has_a_docstring(module: str) -> None:
-    """Its first line is a docstring of more than a word."""
-    first = (ROOT / module).read_text().splitlines()[0]
-    assert re.match(r'r?"""\S.{10,}', first)
 
 
 def test_test_folders_are_no_packages_and_shadow_no_room() -> None:
@@ -173,8 +138,3 @@ def test_commands_and_links_on_a_page_exist(page: Path) -> None:
 def _code(text: str) -> str:
     """Return the code blocks and code spans of a page."""
     return "\n".join([*re.findall(r"```.*?```", text, re.DOTALL), *re.findall(r"`([^`\n]+)`", text)])
-
-
-def test_the_readme_fits_on_a_few_screens() -> None:
-    """It has fewer than 120 lines; anything longer belongs in docs."""
-    assert all(len(page.read_text().splitlines()) < 120 for page in PAGES if page.name == "README.md")

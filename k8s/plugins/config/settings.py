@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from backoff_ctrl.engine.errors import QuantityError
 from backoff_ctrl.engine.quantities import parse_quantity
 
-from .durations import Duration  # noqa: TC001  # pydantic reads annotations at run time
+from .durations import Duration  # pydantic reads annotations at run time
 
 
 def _quantity(value: object) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from backoff_ctrl.k8s.plugins.config.durations import Duration  # noqa: TC001 - pydantic reads it
+from backoff_ctrl.k8s.plugins.config.durations import Duration
 from backoff_ctrl.k8s.plugins.config.settings import Settings
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase
 from backoff_ctrl.k8s.plugins.protocol import NAME_LEAST, NAME_MAX

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .documents import Blocker  # noqa: TC001 - who checks documents reads the annotations
+from .documents import Blocker
 
 Verdict = Literal["now", "wait", "never", "refused", "unknown"]
 

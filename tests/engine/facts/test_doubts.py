@@ -211,7 +211,7 @@ def test_a_doubt_is_not_fresh_room_to_probe_for() -> None:
 
 def looked_at(doubts: Callable[[float], bool], *, every: float, until: float) -> int:
     """Look at regular times at a ceiling that is doubted at some of them; return how often what lives was forgotten."""
-    living, ceiling = Living(told=True), Ceiling("q", "cpu", 4, 2)
+    living, ceiling = Living(followed=True), Ceiling("q", "cpu", 4, 2)
     number, moment = 0, 0.0
     while moment < until:
         if not ceiling.living:
@@ -238,7 +238,7 @@ def test_half_a_minute_of_recurring_doubts_is_too_long_and_then_starts_again() -
 
 def test_after_half_a_minute_of_doubts_young_creates_still_count() -> None:
     """A recount may lack just these; forgetting them all at once would cause a burst of refusals each half minute."""
-    living, ceiling = Living(told=True), Ceiling("q", "cpu", 4, 2)
+    living, ceiling = Living(followed=True), Ceiling("q", "cpu", 4, 2)
     lives = [living.begin(str(began), began) for began in (0.0, 1.0, DOUBTED_MAX - OLD + 1, DOUBTED_MAX - 1)]
     for moment in range(round(DOUBTED_MAX) + 1):
         assert ceiling.living == 4 * (moment > 0)

@@ -54,7 +54,7 @@ def test_a_repeated_report_frees_nothing() -> None:
 
 def test_a_create_that_lingers_after_a_recount_has_its_own_time() -> None:
     """What the recount has ended is no reason to end it sooner."""
-    living, ceiling = Living(told=True), Ceiling("q", "cpu", 4, 0)
+    living, ceiling = Living(followed=True), Ceiling("q", "cpu", 4, 0)
     for name in "abc":
         life = living.begin(name, 0.0)
         assert life is not None
@@ -121,7 +121,7 @@ def test_on_a_slow_server_too_creates_linger() -> None:
 
 def test_a_look_is_due_when_a_create_has_lingered_long_enough() -> None:
     """With a doubt or without."""
-    living, ceiling = Living(told=True), Ceiling("q", "cpu", 4, 0)
+    living, ceiling = Living(followed=True), Ceiling("q", "cpu", 4, 0)
     life = living.begin("a", 0.0)
     assert life is not None
     life.count(((ceiling, 1),))

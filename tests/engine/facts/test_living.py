@@ -175,7 +175,7 @@ def test_an_end_is_a_hint_where_quotas_are_not_watched() -> None:
 
 def test_lives_and_ends_are_bounded() -> None:
     """Creates beyond the limit are not counted; unknown ends are kept for a while only."""
-    living = Living(told=True)
+    living = Living(followed=True)
     assert all(isinstance(living.begin(f"pod-{n}", 0.0), Life) for n in range(LIVES_MAX))
     assert living.begin("one more", 0.0) is None
     living.end("pod-0", 0.0)
@@ -188,7 +188,7 @@ def test_lives_and_ends_are_bounded() -> None:
     assert living.begin("unknown-1", 0.0) is None
     assert living.begin("unknown-0", 0.0) is not None
     assert living.begin("", 0.0) is None
-    assert Living(told=False).begin("a", 0.0) is None
+    assert Living(followed=False).begin("a", 0.0) is None
 
 
 def test_nothing_is_kept_of_creates_where_quotas_are_not_watched() -> None:
@@ -201,7 +201,7 @@ def test_nothing_is_kept_of_creates_where_quotas_are_not_watched() -> None:
 
 def test_a_look_is_due_only_where_there_is_a_doubt() -> None:
     """An end says whether the doubt fell; without a doubt nothing is due."""
-    living, ceiling = Living(told=True), Ceiling("q", "cpu", 4, 2)
+    living, ceiling = Living(followed=True), Ceiling("q", "cpu", 4, 2)
     lives = [living.begin(name, 0.0) for name in "abc"]
     for number, life in enumerate(lives):
         assert life is not None
@@ -218,11 +218,11 @@ def test_a_look_is_due_only_where_there_is_a_doubt() -> None:
 
 def test_ended_creates_stay_known_whatever_is_forgotten() -> None:
     """A recount that lacks them is right."""
-    living = Living(told=True)
+    living = Living(followed=True)
     over, alive = living.begin("over", 0.0), living.begin("alive", 0.0)
     assert over is not None
     assert alive is not None
     living.end("over", 0.0)
-    living.follow([], told=True)
+    living.follow([], followed=True)
 
     assert (over.known, alive.known) == (True, False)

@@ -140,8 +140,8 @@ def test_who_leaves_the_line_and_comes_again_has_the_quotas_read_no_more_often()
 
 def flying_read(line: Timeline) -> bool:
     """Say whether a read of the quotas is under way."""
-    handler = line.controller._handlers[NS]
-    return handler.reads.block is not None and handler.reads.block.state == "probing"
+    gangs = line.controller._handlers[NS].gangs
+    return gangs is not None and gangs.reads.block is not None and gangs.reads.block.state == "probing"
 
 
 def test_quotas_that_could_not_be_read_are_tried_again_for_a_later_gang() -> None:

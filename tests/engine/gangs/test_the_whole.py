@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backoff_ctrl.engine import Demand, Draw, GangError, Grant, Parts, Policy, Refusal, Reservation, Selector
+from backoff_ctrl.engine import Demand, Draw, GangError, Grant, Look, Parts, Policy, Refusal, Reservation, Selector
 from tests.timeline import NS, ONE, Timeline, amounts_of, refusals, state_of, tickets
 
 
@@ -30,6 +30,16 @@ def test_a_gang_that_fits_is_granted_at_once_and_reserves_the_sum_of_its_parts()
     assert line.ceiling() == {"limited": 10 * ONE, "used": ONE, "held": 0, "headroom": round(2.5 * ONE)}
     assert line.reserved() == 6.5
     assert not tickets(effect for _, effect in line.log)
+
+
+def test_where_quotas_are_watched_the_end_of_a_pod_has_none_read_for_a_gang() -> None:
+    """The watch tells of the room."""
+    line = watched(3, 10)
+    request = line.reserve((8, 1))
+    line.controller.hint_release(NS, line.now)
+    line.later(1)
+    assert state_of(request) == "waiting"
+    assert not any(isinstance(effect, Look) for _, effect in line.log)
 
 
 def test_a_gang_waits_as_one_until_the_whole_fits() -> None:
