@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.shell_completion import CompletionItem
 
+from backoff_ctrl.ending import stopped
 from backoff_ctrl.engine.errors import BackoffError
 
 from .exits import BAD_INPUT, DONE, FAILED
@@ -131,8 +132,7 @@ def run(arguments: Sequence[str], program: str = PROGRAM) -> int:
         click.echo(f"backoff-ctrl: {error}", err=True)
         return BAD_INPUT
     except (click.Abort, KeyboardInterrupt):
-        click.echo("backoff-ctrl: stopped", err=True)
-        return FAILED
+        return stopped(arguments)
     except BrokenPipeError:  # the reader closed the pipe, so the interpreter must not flush at exit
         _silence_stdout()
         return FAILED

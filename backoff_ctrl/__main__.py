@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
+from backoff_ctrl.ending import stopped
 
-def main() -> None:
-    """Run the command line; a Ctrl-C while it still loads ends with a sentence, too."""
+
+def main(*, as_plugin: bool = False) -> None:
+    """Run the command line. From its first moment on, while it still loads, SIGTERM ends it as Ctrl-C does.
+
+    (A kubelet that changes its mind sends one within the first second. Commands set handlers of their own later.)
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        from backoff_ctrl.api.main import main as command_line  # noqa: PLC0415 - it takes a tenth of a second
+        from backoff_ctrl.api.main import KUBECTL, PROGRAM, run  # noqa: PLC0415 - it takes a tenth of a second
+
+        code = run(sys.argv[1:], KUBECTL if as_plugin else PROGRAM)
     except KeyboardInterrupt:
-        sys.stderr.write("backoff-ctrl: stopped\n")
-        sys.exit(1)
-    command_line()
+        code = stopped(sys.argv[1:])
+    sys.exit(code)
 
 
 def kubectl() -> None:
     """Run it as ``kubectl backoff``: kubectl runs the program ``kubectl-backoff`` that it finds on the PATH."""
-    from backoff_ctrl.api import main as command_line  # noqa: PLC0415
-
-    command_line.main(command_line.KUBECTL)
+    main(as_plugin=True)
 
 
 def kubectl_complete() -> None:

@@ -21,7 +21,6 @@ from backoff_ctrl.k8s.replay.workload import make_workload
 from backoff_ctrl.k8s.status.counters import Counters
 
 if TYPE_CHECKING:
-    from backoff_ctrl.engine.requests import Request
     from backoff_ctrl.k8s.replay.workload import Workload
 
 EVERY = 4.0  # seconds between two looks
@@ -36,10 +35,10 @@ class Watched(Counters):
         self.began: dict[Any, float] = {}
         self.over: dict[Any, float] = {}
 
-    def waits(self, create: Any, request: Request) -> None:
+    def waits(self, create: Any) -> None:
         """Note the beginning."""
-        self.began.setdefault(create, request.joined)
-        super().waits(create, request)
+        self.began.setdefault(create, create.request.joined)
+        super().waits(create)
 
     def ended(self, create: Any) -> None:
         """Note the end."""
@@ -54,8 +53,8 @@ def run(workload: Workload, *, observe: bool) -> list[tuple[float | None, float]
     async def main() -> Watched:
         client = make_gate(QuotaAdmission(workload), workload.seed, observe=observe)
         ledger = client.gate.ledger
-        watched = Watched(ledger.timers.now, lambda _: None)
-        ledger.observer = watched
+        watched = Watched(ledger.now, lambda _: None)
+        ledger.subscribe(watched)
 
         async def look() -> None:
             while True:
@@ -63,7 +62,7 @@ def run(workload: Workload, *, observe: bool) -> list[tuple[float | None, float]
                 for create in ledger.under_way():
                     request = getattr(create, "request", None)
                     if request is not None and (why := ledger.explain(request)) is not None:
-                        looks[create].append((ledger.timers.now(), why.estimate))
+                        looks[create].append((ledger.now(), why.estimate))
 
         looking = asyncio.ensure_future(look())
         await replay(workload, client)

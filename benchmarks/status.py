@@ -20,6 +20,7 @@ from typing import Any
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.engine.quotas import ObservedQuota
 from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.status.asked import Asked
 from backoff_ctrl.k8s.status.metrics import exposition
@@ -72,7 +73,7 @@ def filled(namespaces: int, waiters: int) -> tuple[Gate, Service]:
             spec = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}]}
             body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p-{each}"}, "spec": spec}
             creation = Creation("http://s", "c", f"team-{number}", "pods", body)
-            gate.prepare_on(lambda step: step(), creation, Mute(), lambda: None).begin()  # type: ignore[arg-type]
+            gate.run_on(lambda step: step(), Create(gate, creation), Mute(), lambda: None)  # type: ignore[arg-type]
     return gate, service
 
 
@@ -86,6 +87,10 @@ class TimedLock:
         self.longest: list[float] = []
         self.longest_busy: list[float] = []
         self._since = self._busy = 0.0
+
+    def locked(self) -> bool:
+        """Whether anybody holds it."""
+        return bool(self._lock.locked())
 
     def __enter__(self) -> None:
         self._lock.acquire()
@@ -136,7 +141,7 @@ def main() -> None:
     routes = Routes(service.documents, service.ring, series_max=50_000)
     exposition(service.documents)  # the first sorts the names
     alone = decisions(gate, 3.0)
-    lock = gate.ledger._lock = TimedLock(gate.ledger._lock)  # type: ignore[assignment]  # noqa: SLF001
+    lock = gate.ledger.engine.lock = TimedLock(gate.ledger.engine.lock)  # type: ignore[assignment]
     began = time.perf_counter()
     text = b"".join(exposition(service.documents))
     took = time.perf_counter() - began

@@ -33,7 +33,7 @@ from backoff_ctrl.k8s.sandbox.background import running_sandbox
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from backoff_ctrl.k8s.gate.door import Door
+    from backoff_ctrl.k8s.gate.any_gate import AnyGate
 
 WARM = 50
 """Creates that wait before the count begins: the first of a process fills caches."""
@@ -44,7 +44,7 @@ OURS = f"{Path(backoff_ctrl.__file__).parent}/"
 SANDBOX = f"{OURS}k8s/sandbox/"
 
 
-def until_waiting(gate: Door, count: int) -> None:
+def until_waiting(gate: AnyGate, count: int) -> None:
     """Return once so many creates wait; one of them may be testing for room."""
     while gate.counts.waiting < count - 1:
         time.sleep(0.05)

@@ -143,7 +143,9 @@ _WHO: Final = (
         "Waiting creates by reason. quota: too little is left. kept-for-another: what is left is kept for one that "
         "waited longer. never-fits: it asks for more than the limit. paused: the limit is 0. first-contact: nothing is "
         "known yet. overload: the API server asks for patience. namespace-slowed: a webhook or the evaluation of "
-        "quotas fails there. same-key: another create with its key goes first. its-turn: nothing lasting.",
+        "quotas fails there."
+        "not-counted-yet: a quota names the kind, but its usage is still to be counted. "
+        "same-key: another create with its key goes first. its-turn: nothing lasting.",
         "lines",
         (Query(q.waiting(ALL, ("reason",)), "{{reason}}"),),
         unit="locale",

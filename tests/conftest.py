@@ -89,5 +89,4 @@ def _a_ledger_per_server() -> Generator[None]:
     yield
     process = sys.modules.get("backoff_ctrl.k8s.sharing.process")
     if process is not None:
-        for server in [server for server, shared in process._SHARED.items() if not shared.users]:
-            del process._SHARED[server]
+        process.forget_unused()

@@ -9,9 +9,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.ledger import Ledger
-from backoff_ctrl.k8s.gate.timers import LoopTimers
+from backoff_ctrl.k8s.runtime.alarms import LoopAlarms
 from backoff_ctrl.k8s.watching.reading import (
     WatchAbsentError,
     WatchBrokenError,
@@ -210,11 +214,11 @@ class ScriptedServer:
             raise WatchAbsentError("404: not here")
 
 
-class RecordingDesk(Ledger):
+class RecordingLedger(Ledger):
     """The real ledger, which also records the calls of the watch."""
 
     def __init__(self) -> None:
-        super().__init__(LoopTimers(), Policy(), "enforce", random.Random(1))
+        super().__init__(LoopAlarms(), Policy(), "enforce", random.Random(1))
         self.news: list[str] = []
         self.ends_told_of: dict[str, bool] = {}
 
@@ -246,6 +250,14 @@ class RecordingDesk(Ledger):
         self.news.append(f"{namespace}: something ended")
         super().hint_release(namespace)
 
+    def join(self, demand: Demand) -> Create:
+        """Put a create that asks this in line; its ``turn`` says how it goes on."""
+        gate = AsyncGate(ledger=self)
+        create = Create(gate, Creation("http://s", "me", "team", "pods", {}, demand=demand))
+        create.request = self.line.request(create.creation)
+        self.line.join(create, None)
+        return create
+
     def left(self, quota: str = "q", *, namespace: str = "team", resource: str = "pods") -> int | None:
         """The room that the engine sees, in whole units; None: the quota is not observed."""
         ceiling = self._ceiling(namespace, quota, resource)
@@ -267,7 +279,7 @@ class Observed:
     """A watch of a scripted server, and the ledger that it reports to."""
 
     server: ScriptedServer
-    ledger: RecordingDesk
+    ledger: RecordingLedger
     watch: QuotaWatch
     task: asyncio.Task[None]
 
@@ -281,7 +293,7 @@ async def observed(
     server: ScriptedServer, namespaces: tuple[str, ...] | None = ("team",), **settings: Any
 ) -> AsyncIterator[Observed]:
     """Start a watch and let it get the first answers."""
-    ledger = RecordingDesk()
+    ledger = RecordingLedger()
     watch = QuotaWatch(ledger, server, namespaces, rng=random.Random(3), **settings)
     task = asyncio.ensure_future(watch.run())
     try:

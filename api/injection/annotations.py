@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from backoff_ctrl.k8s.creates.modes import MODES
+from backoff_ctrl.k8s.creates.creation import MODES
 
 from .quality import wrong_amounts
 

@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from backoff_ctrl.k8s.runtime.host import RUNTIME
 from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.explaining.bodies import JSON_TYPES, YAML_TYPES
 from backoff_ctrl.k8s.status.metrics import CONTENT_TYPE, PREFIX, exposition
@@ -70,9 +71,10 @@ def make_app(cluster: Cluster, connecting: Connecting, access: Access, tasks: Se
 
     @asynccontextmanager
     async def running(_: FastAPI) -> AsyncIterator[None]:
-        cluster.start()
-        async with gates, _beside(finder.run()), tasks.running() if tasks is not None else nullcontext():
-            yield
+        async with RUNTIME.lent():
+            cluster.start()
+            async with gates, _beside(finder.run()), tasks.running() if tasks is not None else nullcontext():
+                yield
 
     app = FastAPI(
         title="backoff-ctrl",

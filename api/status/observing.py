@@ -9,19 +9,18 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.api.commands.holding.page import document
-from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.answers.paging import is_list
 from backoff_ctrl.k8s.cluster.asking import Reach, ReachError
 from backoff_ctrl.k8s.cluster.rights import page
 from backoff_ctrl.k8s.gate.ledger import Ledger
-from backoff_ctrl.k8s.gate.timers import ThreadTimers
 from backoff_ctrl.k8s.holders.attribution import attribute
 from backoff_ctrl.k8s.holders.reader import AbsentError, HoldingsReader
+from backoff_ctrl.k8s.runtime.alarms import RuntimeAlarms
 from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.explaining.limit_ranges import items_of
 from backoff_ctrl.k8s.status.serving import Service
+from backoff_ctrl.k8s.watching.hosted import HostedWatch
 from backoff_ctrl.k8s.watching.status import EVERYWHERE, Seeing
-from backoff_ctrl.k8s.watching.thread import WatchThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -51,8 +50,8 @@ class Cluster:
         self.place = place
         self.reach = Reach(place)
         self._namespaces = namespaces
-        self._ledger = Ledger(ThreadTimers(), Policy(), "off", None)
-        self._watch = WatchThread(self._ledger, place.configuration, everywhere=not namespaces)
+        self._ledger = Ledger(RuntimeAlarms(), mode="off")
+        self._watch = HostedWatch(self._ledger, place.configuration, everywhere=not namespaces)
         self._service = Service()
         self.source = self._service.add(self._ledger, place.url, lambda: self._watch.book)
         self.documents = self._service.documents

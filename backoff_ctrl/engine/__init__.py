@@ -62,7 +62,7 @@ from .explaining import Explanation, Snapshot
 from .gangs import Draw, Effect, Gang, GivenBack, Grant, Look, Reservation
 from .handler import ComputeResourceAwareBackOffHandler
 from .memory import Memory, RememberedCeiling, RememberedQuota
-from .outcomes import Abandoned, Created, Expired, Failed, Overloaded, Rejected
+from .outcomes import Abandoned, Created, Expired, Failed, Overloaded, Rejected, Uncounted
 from .parts import Parts
 from .policy import Policy
 from .quotas import ObservedQuota
@@ -105,4 +105,5 @@ __all__ = [
     "Snapshot",
     "Ticket",
     "TicketError",
+    "Uncounted",
 ]

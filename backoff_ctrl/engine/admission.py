@@ -66,12 +66,17 @@ class Admission:
         request.rank = now - request.priority * self.policy.age_step
         self.line.seq = request.seq = self.line.seq + 1
 
-    def try_to_admit(self, request: Request, shape: Shape, now: float, blocks: list[Block] | None = None) -> bool:
+    def try_to_admit(  # noqa: C901, PLR0912 - written out: every create passes here
+        self, request: Request, shape: Shape, now: float, blocks: list[Block] | None = None
+    ) -> bool:
         """Admit the request if it may be sent now, as a probe if need be; say whether it was admitted.
 
         ``blocks``: those that it is to probe, or ``NO_BLOCKS``, where its room was weighed before.
         """
         knowledge = self.knowledge
+        if now < shape.resend_at:
+            self.probing.suspect_at = min(self.probing.suspect_at, shape.resend_at)
+            return False
         if blocks is None:
             if self.keeping.kept and self.keeping.closes(shape, request):
                 return False
@@ -103,6 +108,8 @@ class Admission:
         ticket = Ticket(request, shape, window, now, blocks is not NO_BLOCKS, unproven)
         for block in blocks:
             block.sends(ticket)
+        if shape.resend_at:
+            shape.resend_at = now + self.policy.ticket_max  # one at a time, until it is answered
         if not outstanding and self._owner.wake_at > now + self.policy.ticket_max:
             shared.wake(self._owner, now + self.policy.ticket_max)
         outstanding[ticket] = None

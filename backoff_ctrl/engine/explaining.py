@@ -25,6 +25,7 @@ WaitReason = Literal[
     "first-contact",
     "overload",
     "namespace-slowed",
+    "not-counted-yet",
     "its-turn",
 ]
 
@@ -208,6 +209,8 @@ def _reason_beside_quota(
 ) -> WaitReason:
     if not shape.meets and not handler.knowledge.observing and handler.pace.unproven >= handler.pace.window:
         return "first-contact"
+    if now < shape.resend_at:
+        return "not-counted-yet"
     if handler.pace.brake is not None and not handler.pace.brake.is_open(now):
         return "namespace-slowed"
     if not shared.flow(request.flow).is_open(now):

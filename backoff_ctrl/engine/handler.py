@@ -14,12 +14,12 @@ from bisect import bisect_left
 from typing import Final
 
 from .admission import Admission
-from .backoff import FOREVER
+from .backoff import FOREVER, probe_delay
 from .ceilings import Drain
 from .gang_admission import GangAdmission, expect_new
 from .gangs import Draw, Reservation
 from .line import rank_of
-from .outcomes import Abandoned, Created, Expired, Outcome, Overloaded, Rejected
+from .outcomes import Abandoned, Created, Expired, Outcome, Overloaded, Rejected, Uncounted
 from .overload import Window
 from .quotas import ObservedQuota
 from .requests import REQUESTS, Request
@@ -343,7 +343,7 @@ class ComputeResourceAwareBackOffHandler:
             shape = row.shape
             if shape.version != knowledge.version:
                 knowledge.know(shape)
-            if shape.never is not None and self.policy.on_never_fits == "fail":
+            if shape.never is not None and self.policy.on_never_fits == "fail" and self._is_confirmed(shape, now):
                 for request in [request for request in row.waiting if request.row is row]:
                     self._refuse_never(request, shape)
             elif not self._try(row.waiting[0], shape, now):
@@ -354,6 +354,15 @@ class ComputeResourceAwareBackOffHandler:
                 at = 0
         if gangs is not None and admission.resume is None:
             gangs.end_scan(now)
+
+    def _is_confirmed(self, shape: Shape, now: float) -> bool:
+        """Say whether a gang that waits has not fitted for long enough: a quota may be edited for a moment only."""
+        if not shape.parts:
+            return True
+        if shape.suspected is None:
+            shape.suspected, shape.suspected_next = now, now + self.policy.never_confirm
+        self.probing.suspect_at = min(self.probing.suspect_at, shape.suspected_next)
+        return now >= shape.suspected_next
 
     def _begin_scan(self) -> None:
         """Begin at the head of the line: who is next for which ceiling is found anew."""
@@ -379,6 +388,8 @@ class ComputeResourceAwareBackOffHandler:
             self.pace.ended(ticket, outcome, len(knowledge.outstanding), now)
             if self.line.rows:
                 self._admission.rescan(now)
+        if ticket.shape.resend_at or isinstance(outcome, Uncounted):
+            self._counted(ticket.shape, outcome, now)
         if isinstance(outcome, Created):
             window.good()
             self._created(ticket, outcome, now)
@@ -415,6 +426,17 @@ class ComputeResourceAwareBackOffHandler:
                 self._admission.rescan(now)
             else:
                 self._shared.wake(self, now + self.policy.answered_hold)
+
+    def _counted(self, shape: Shape, outcome: Outcome, now: float) -> None:
+        """Let creates of a shape that a quota does not count yet be sent one at a time, ever more rarely."""
+        if isinstance(outcome, Uncounted):
+            shape.uncounted += 1
+            pause = probe_delay(shape.uncounted - 1, self.policy.base, self.policy.cap, self._shared.rng)
+            shape.resend_at = now + pause
+        else:
+            shape.uncounted = 0
+            shape.resend_at = 0.0
+        self._admission.rescan(now)
 
     def _note_drain(self, shape: Shape, now: float) -> None:
         """Learn how fast creates get in while others wait."""

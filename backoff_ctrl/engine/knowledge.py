@@ -71,6 +71,8 @@ class Knowledge:
         """Bring the ceilings that a shape meets up to the present structure."""
         if shape.version == self.version:
             return
+        if shape.resend_at:
+            shape.resend_at = 0.0  # perhaps it is counted now
         if shape.parts:
             self._know_whole(shape)
             return
@@ -101,6 +103,8 @@ class Knowledge:
                 total[ceiling] = total.get(ceiling, 0) + count * amount
         shape.meets = tuple(total.items())
         shape.never = self._whole_never(shape)
+        if shape.never is None:
+            shape.suspected = None
         shape.version = self.version
 
     def _whole_never(self, shape: Shape) -> tuple[str, str, int, int] | None:

@@ -83,6 +83,16 @@ class Overloaded(Outcome):
         self.scope = scope
 
 
+class Uncounted(Outcome):
+    """Nothing was stored: a quota names what the create asks, and the quota controller has not counted that yet.
+
+    Creates of other shapes go on. This one is sent again after a pause, or once news of a quota comes.
+    """
+
+    __slots__ = ()
+    event: ClassVar[RequestEvent] = "overloaded"
+
+
 class Failed(Outcome):
     """The server refused the create for good: nothing was stored, and the request is over."""
 

@@ -44,8 +44,8 @@ class Shape:
     """
 
     __slots__ = (
-        "amounts", "charged_key", "demand", "meets", "never", "parts", "quotas", "row", "scopes", "suspected",
-        "suspected_next", "unsure", "used_at", "verdict", "version",
+        "amounts", "charged_key", "demand", "meets", "never", "parts", "quotas", "resend_at", "row", "scopes",
+        "suspected", "suspected_next", "uncounted", "unsure", "used_at", "verdict", "version",
     )  # fmt: skip
 
     def __init__(self, demand: Demand) -> None:
@@ -63,6 +63,8 @@ class Shape:
         self.verdict: tuple[str, str] | None = None  # never fits, by two refusals: quota and resource
         self.suspected: float | None = None  # when a refusal first said that it never fits
         self.suspected_next = 0.0  # not sent again before that
+        self.resend_at = 0.0  # not sent before that, since a quota has not counted it yet; 0: they all have
+        self.uncounted = 0  # so often in a row
         self.used_at = 0.0
         self.row: Row | None = None  # where its creates wait: the latest by priority and flow; not of draws
 

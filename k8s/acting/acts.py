@@ -16,8 +16,8 @@ from backoff_ctrl.k8s.answers.printing import printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from backoff_ctrl.k8s.gate.driver import Driver
     from backoff_ctrl.k8s.gate.ledger import Ledger
+    from backoff_ctrl.k8s.gate.unfinished import Unfinished
 
 audit = logging.getLogger("backoff_ctrl.audit")
 
@@ -116,12 +116,12 @@ class Acts:
         """Give a waiting create another priority, as if it had joined the line with it."""
 
         def prioritize() -> str:
-            ledger, driver = self._waiting(create)
-            request = driver.request
+            ledger, found = self._waiting(create)
+            request = found.request
             if request is None or not ledger.prioritize(request, priority):
-                raise NotDoneError(f"{driver.label} does not wait in line any more", "id", known=True)
-            driver.creation.priority = priority
-            return f"{driver.label} has priority {priority} now, and place {driver.wait().place} in line"
+                raise NotDoneError(f"{found.label} does not wait in line any more", "id", known=True)
+            found.creation.priority = priority
+            return f"{found.label} has priority {priority} now, and place {found.wait().place} in line"
 
         return self._audited(operator, f"set the priority of create {create} to {priority}", prioritize)
 
@@ -129,19 +129,19 @@ class Acts:
         """End a create that waits; its caller gets ``GateClosed``. One that is just being sent is answered first."""
 
         def cancel() -> str:
-            _, driver = self._waiting(create)
-            driver.cancel(GateClosed(f"{driver.label} was cancelled{operator.words}"))
-            return f"{driver.label} is cancelled, and its caller told so"
+            _, found = self._waiting(create)
+            found.cancel(GateClosed(f"{found.label} was cancelled{operator.words}"))
+            return f"{found.label} is cancelled, and its caller told so"
 
         return self._audited(operator, f"cancel create {create}", cancel)
 
-    def _waiting(self, create: str) -> tuple[Ledger, Driver]:
+    def _waiting(self, create: str) -> tuple[Ledger, Unfinished]:
         for ledger in self._ledgers():
             for each in ledger.under_way():
                 if create and each.create_id == create:
                     if not each.waits:
                         raise NotDoneError(f"{each.label} does not wait: it is being sent", "id", known=True)
-                    return ledger, each  # type: ignore[return-value]  # all that are under way are drivers
+                    return ledger, each
         raise NotDoneError(f"no create with the id {create!r} is under way here: see /v1/waiting", "id")
 
     def _audited(self, operator: Operator, what: str, act: Callable[[], str]) -> str:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from backoff_ctrl.engine.demand import Selector
 from backoff_ctrl.engine.errors import QuantityError
 from backoff_ctrl.engine.quantities import parse_quantity
 from backoff_ctrl.engine.quotas import ObservedQuota
+from backoff_ctrl.k8s.answers.answer import Answer
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    Clause = tuple[bool, frozenset[str]]
+Clause = tuple[bool, frozenset[str]]
 
 _PLAIN: Final[dict[str, Clause]] = {
     "Terminating": (True, frozenset({"Terminating"})),
@@ -166,3 +165,18 @@ def _list(value: object, field: str) -> Sequence[Any]:
     if not isinstance(value, list):
         raise UnreadableQuotaError(f"{field} is not a list")
     return value
+
+
+def quotas_of(answer: Answer) -> Iterator[tuple[str, ObservedQuota]]:
+    """Yield the quotas of a list by name; none if the answer is no list of quotas. Malformed quotas are skipped."""
+    listed = answer.json() if answer.ok else None
+    items = None if listed is None else listed.get("items")
+    for item in items if isinstance(items, list) else ():
+        metadata = item.get("metadata") if isinstance(item, dict) else None
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        try:
+            seen = read_quota(item)
+        except UnreadableQuotaError:
+            continue
+        if isinstance(name, str) and name:
+            yield name, seen

@@ -5,18 +5,19 @@ A project may have no client for asyncio, or one of any generation: what only li
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import io
 import json
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
 
 import aiohttp
 
 from .settings import credentials, detour_of, tls_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from types import TracebackType
+T = TypeVar("T")
 
 LINE_BUFFER: Final = 2**21
 """Bytes read ahead. Watch events may be longer than aiohttp's default buffer."""
@@ -33,13 +34,18 @@ class ClusterSession:
     with each request.
     """
 
-    def __init__(self, configuration: Any) -> None:
-        """Prepare; nothing is read or opened yet."""
+    def __init__(self, configuration: Any, *, hooks_block: bool = False) -> None:
+        """Prepare; nothing is read or opened yet.
+
+        ``hooks_block``: files are read, and hooks that fetch credentials are called, in the loop's executor, since the
+        loop serves others who must not wait for that.
+        """
         self._configuration = configuration
+        self._hooks_block = hooks_block
 
     async def __aenter__(self) -> Self:
         """Open the session; connections are made when needed, as many as there are requests at a time."""
-        connector = aiohttp.TCPConnector(limit=0, ssl=tls_of(self._configuration))
+        connector = aiohttp.TCPConnector(limit=0, ssl=await self._call(tls_of, self._configuration))
         self._session = aiohttp.ClientSession(connector=connector, trust_env=True, read_bufsize=LINE_BUFFER)
         self._detour = detour_of(self._configuration)
         return self
@@ -67,9 +73,7 @@ class ClusterSession:
         Raises aiohttp's errors, and ``TimeoutError``.
         """
         limits = timeout if isinstance(timeout, aiohttp.ClientTimeout) else aiohttp.ClientTimeout(total=timeout)
-        settings = self._configuration.auth_settings()
-        if inspect.isawaitable(settings):  # kubernetes.aio, and kubernetes_asyncio since 33
-            settings = await settings
+        settings = await self._settings()
         sent = {"User-Agent": "backoff-ctrl", "Accept": "application/json", **credentials(settings), **(headers or {})}
         return await self._session.request(
             method,
@@ -80,6 +84,18 @@ class ClusterSession:
             timeout=limits,
             **self._detour,
         )
+
+    async def _settings(self) -> Any:
+        ask = self._configuration.auth_settings
+        if inspect.iscoroutinefunction(ask):  # kubernetes.aio, and kubernetes_asyncio since 33
+            return await ask()
+        settings = await self._call(ask)
+        return await settings if inspect.isawaitable(settings) else settings
+
+    async def _call(self, blocking: Callable[..., T], *given: Any) -> T:
+        if not self._hooks_block:
+            return blocking(*given)
+        return await asyncio.get_running_loop().run_in_executor(None, blocking, *given)
 
 
 def _as_json(body: object) -> bytes | io.BytesIO:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from backoff_ctrl.engine.outcomes import Outcome, Rejected
-    from backoff_ctrl.engine.shapes import NeverFits
-    from backoff_ctrl.engine.tickets import RefusalReason
-    from backoff_ctrl.k8s.answers.answer import Answer
+from backoff_ctrl.engine.outcomes import Outcome, Rejected
+from backoff_ctrl.engine.shapes import NeverFits
+from backoff_ctrl.engine.tickets import RefusalReason
+from backoff_ctrl.k8s.answers.answer import Answer
 
-    from .wait import Wait
-
+from .wait import Wait
 
 # -- actions: each is answered by one event, except the last two ---------
 

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote
 
+from backoff_ctrl.engine.outcomes import Rejected
 from backoff_ctrl.k8s.answers.rejections import Lane, read_rejection
 from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint
 
-from .creation import Creation
+from .creation import Creation, Options
 from .treatments import rejected
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from backoff_ctrl.engine.outcomes import Rejected
-
-    from .creation import Options
 
 PATH: Final = re.compile(
     r"/(?:api/v1|apis/(?P<group>[^/]+)/[^/]+)/namespaces/(?P<namespace>[^/]+)/(?P<resource>[^/]+)(?P<rest>(?:/[^/]+)*)"

@@ -1,22 +1,25 @@
-"""What one create is: where it goes, its body, and the caller's options, which are checked before anything is sent."""
+"""What one create is: where it goes, its body, and the caller's options, which are checked before anything is sent.
+
+Also the modes of a namespace: enforce, shadow (decide and count, but send everything) or off.
+"""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
-from .wait import one_line
+from backoff_ctrl.engine.demand import Demand
+from backoff_ctrl.engine.seats import Identity
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from .naming import Named
+from .wait import Wait, one_line
 
-    from backoff_ctrl.engine.demand import Demand
-    from backoff_ctrl.engine.seats import Identity
-
-    from .naming import Named
-    from .wait import Wait
-
+Mode = Literal["enforce", "shadow", "off"]
+Modes: TypeAlias = Mode | Mapping[str, Mode] | Callable[[str], Mode]
+"""One mode for all, modes by namespace (``"*"`` for the others), or a function of the namespace."""
+MODES: Final[tuple[Mode, ...]] = ("enforce", "shadow", "off")
 PRIORITY_MAX: Final = 2**31 - 1  # as Kubernetes' own priorities
 
 
@@ -104,6 +107,36 @@ class Options:
     gang: Any = None  # set by the gang's block
 
 
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The object that owns the waiting one, as an ownerReference names it; ``uid`` is empty if it is not given."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str = ""
+
+
+def owner_of(body: Mapping[str, Any]) -> Owner | None:
+    """Return the controller that a manifest names, else its first owner. Malformed ownerReferences are skipped."""
+    metadata = body.get("metadata")
+    listed = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
+    references = [each for each in listed if _is_reference(each)] if isinstance(listed, list) else []
+    chosen = next(
+        (each for each in references if each.get("controller") is True), references[0] if references else None
+    )
+    if chosen is None:
+        return None
+    uid = chosen.get("uid")
+    return Owner(chosen["apiVersion"], chosen["kind"], chosen["name"], uid if isinstance(uid, str) else "")
+
+
+def _is_reference(found: object) -> bool:
+    return isinstance(found, dict) and all(
+        isinstance(found.get(name), str) and found[name] for name in ("apiVersion", "kind", "name")
+    )
+
+
 def check_options(timeout: object, priority: object, key: object, on_wait: object) -> None:
     """Raise ``OptionError`` for the first option that is wrong. None: it was not given."""
     if timeout is not None and not _is_duration(timeout):
@@ -126,3 +159,32 @@ def _is_duration(value: object) -> bool:
 
 def _is_priority(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -PRIORITY_MAX <= value <= PRIORITY_MAX
+
+
+def mode_of(mode: Modes) -> Callable[[str], Mode]:
+    """Return a function of the namespace, whichever way the mode was given (``"*"``: the other namespaces).
+
+    Raises ``OptionError`` for an unknown mode; so does the returned function if the caller's own returns one.
+    """
+    if isinstance(mode, str):
+        _check_mode(mode)
+        return lambda _: mode
+    if isinstance(mode, Mapping):
+        modes = dict(mode)
+        for each in modes.values():
+            _check_mode(each)
+        others: Mode = modes.get("*", "enforce")
+        return lambda namespace: modes.get(namespace, others)
+    if not callable(mode):
+        _check_mode(mode)
+    return lambda namespace: _checked(mode(namespace))
+
+
+def _checked(mode: Mode) -> Mode:
+    _check_mode(mode)
+    return mode
+
+
+def _check_mode(mode: Any) -> None:
+    if mode not in MODES:
+        raise OptionError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")

@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any, Final
 
 CREATE_ID: Final = "backoff-ctrl.dev/create-id"
 """The annotation that identifies our object among objects of the same name."""
@@ -29,11 +26,6 @@ ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 SUFFIX_LENGTH: Final = 10
 _PAIRS: Final = [low + high for high in ALPHABET for low in ALPHABET]  # one division draws two characters
 NAME_LENGTH: Final = 63  # a DNS label, which every kind accepts
-NAMES: Final = random.Random()
-"""The source of random names: seeded once per process from the operating system (asking it for each name costs more
-than the rest of the naming), and not affected by the caller's ``random.seed``."""
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=NAMES.seed)  # so that two forks do not draw the same names
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,43 @@
-"""What a 201 says about the stored object: its charge, and how the watch will report its end. Pure."""
+"""What a stored object says: whose it is, what it is charged, and how the watch will report its end. Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
 
 from backoff_ctrl.engine.outcomes import Created
+from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.charges.footprint import FootprintError
 from backoff_ctrl.k8s.charges.kinds import PODS
 from backoff_ctrl.k8s.charges.live import ENDED
 from backoff_ctrl.k8s.charges.remembered import remembered_footprint
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from .naming import Named
 
-    from backoff_ctrl.k8s.answers.answer import Answer
+
+class Found(StrEnum):
+    """What a look-up found under the name."""
+
+    OURS = "made by this create, or by an earlier one with its key"
+    OTHERWISE = "made with this key, for another body"
+    GOING = "being deleted"
+    FOREIGN = "made by somebody else"
+
+
+def whose(answer: Answer, named: Named) -> Found | None:
+    """Say what a look-up found; None: its answer shows no object."""
+    found = answer.json() if answer.ok else None
+    if found is None:
+        return None
+    metadata = found.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    annotations = metadata.get("annotations")
+    if metadata.get("deletionTimestamp"):
+        return Found.GOING
+    if not isinstance(annotations, dict) or not named.made(annotations):
+        return Found.FOREIGN
+    return Found.OTHERWISE if named.asked_otherwise(annotations) else Found.OURS
 
 
 def created_as(answer: Answer, sent: Mapping[str, Any], resource: str) -> Created:

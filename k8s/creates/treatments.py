@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from backoff_ctrl.engine.outcomes import Overloaded, Rejected
-from backoff_ctrl.k8s.answers.rejections import Lane
+from backoff_ctrl.engine.outcomes import Overloaded, Rejected, Scope
+from backoff_ctrl.k8s.answers.rejections import Lane, Rejection
 
-if TYPE_CHECKING:
-    from backoff_ctrl.engine.outcomes import Scope
-    from backoff_ctrl.k8s.answers.rejections import Rejection
+SERVER_LIMIT: Final = 40.0
+"""Seconds after which the API server has finished with a create: it ends each at 34 s, and this adds a margin."""
 
 
 class Reaction(Enum):
@@ -21,7 +20,9 @@ class Reaction(Enum):
     AGAIN = auto()  # not stored, and the cause passes by itself: rejoin the line, a limited number of times
     LOOK_UP = auto()  # it may have been stored: look before anything else
     EXISTS = auto()  # the name is taken: look whose object it is
+    COUNTED_SOON = auto()  # a quota has not counted this kind yet: send it again, and let all others go on
     REFRESH = auto()  # fetch new credentials, once
+    DENIED = auto()  # rights are missing, or the server has not loaded them yet
     GIVE_BACK = auto()  # trying again would not help: return the answer to the caller
 
 
@@ -39,7 +40,7 @@ class Treatment:
 TREATMENTS: Final[dict[Lane, Treatment]] = {
     Lane.QUOTA: Treatment(Reaction.LEARN),
     Lane.MUST_SPECIFY: Treatment(Reaction.GIVE_BACK),
-    Lane.QUOTA_NOT_READY: Treatment(Reaction.AGAIN, "namespace"),
+    Lane.QUOTA_NOT_READY: Treatment(Reaction.COUNTED_SOON),
     Lane.NO_COVERING_QUOTA: Treatment(Reaction.GIVE_BACK),
     Lane.QUOTA_CONFLICT: Treatment(Reaction.AGAIN, "quota"),
     Lane.QUOTA_TIMEOUT: Treatment(Reaction.AGAIN, "namespace"),
@@ -49,7 +50,7 @@ TREATMENTS: Final[dict[Lane, Treatment]] = {
     Lane.WEBHOOK_FAILED: Treatment(Reaction.AGAIN, "namespace", tries=10),
     Lane.NOT_READY: Treatment(Reaction.AGAIN, "namespace", tries=10),
     Lane.POLICY: Treatment(Reaction.GIVE_BACK),
-    Lane.RBAC: Treatment(Reaction.GIVE_BACK),
+    Lane.RBAC: Treatment(Reaction.DENIED, "namespace"),
     Lane.LIMIT_RANGE: Treatment(Reaction.GIVE_BACK),
     Lane.NAMESPACE_TERMINATING: Treatment(Reaction.GIVE_BACK),
     Lane.WEBHOOK: Treatment(Reaction.GIVE_BACK),

@@ -1,34 +1,48 @@
-"""A create that passes ungated: it is sent once, as it is, and the caller gets whatever comes back.
+"""A create that passes ungated: it is sent once, as it is, and the caller gets whatever comes back. Pure.
 
-Shadow mode, off and an internal error of the gate end here. The outcome still teaches the engine. A create with an
-idempotency key keeps its promise in every mode: its name is looked up before it is sent.
+Shadow mode, off and an internal error of the gate end here. The outcome still teaches the engine. Two creates keep a
+promise all the same. One with an idempotency key is looked up under its name before it is sent. And one that goes on
+without the engine after an internal error keeps the name that the gate drew before: an earlier send, or an earlier
+process with the same key, may have stored it. Then whatever is not a success is looked up, and an object of ours under
+that name is the create's success.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import random
+from typing import Any, Self, TypeVar
 
 from backoff_ctrl.engine.outcomes import Created, Expired, Failed, Outcome, Overloaded
-from backoff_ctrl.k8s.answers.answer import found_as_created
+from backoff_ctrl.k8s.answers.answer import Answer, assumed_created, found_as_created
 from backoff_ctrl.k8s.answers.rejections import Rejection, rejection_of
 
-from .actions import Action, Answered, Cancelled, Event, LookUp, Raise, Return, Send, State, Unknown, Unsent
-from .creation import KeyReusedError
-from .looking import Found, whose
-from .naming import Signature, name_create
+from .actions import (
+    Action,
+    Answered,
+    Cancelled,
+    Event,
+    LookUp,
+    Raise,
+    Refreshed,
+    Return,
+    Send,
+    State,
+    Unknown,
+    Unsent,
+)
+from .conversation import Conversation
+from .creation import Creation, KeyReusedError
+from .naming import Named, Signature, name_create
+from .stored import Found, whose
 from .treatments import TREATMENTS, Reaction, overloaded, rejected
 
-if TYPE_CHECKING:
-    import random
-
-    from backoff_ctrl.k8s.answers.answer import Answer
-
-    from .creation import Creation
-    from .naming import Named
+End = TypeVar("End", Return, Raise, Return | Raise)
 
 
 class Ungated:
-    """The shortest state machine. It has the interface of ``Conversation``, so the same drivers drive it."""
+    """The shortest state machine. It has the interface of ``Conversation``, so the same life drives it."""
+
+    __slots__ = ("_body", "_goes_on", "_in_doubt", "_key", "_otherwise", "last", "named", "rejection", "sends", "state")
 
     def __init__(self, body: dict[str, Any], named: Named | None = None, key: str | None = None) -> None:
         """Take the body as the caller gave it; with a ``key`` also the name and id that it gives."""
@@ -39,50 +53,68 @@ class Ungated:
         self.named = named
         self._key = key
         self._body = body if named is None else named.body
+        self._goes_on = False  # after an internal error: without it, the caller looks after a lost answer himself
+        self._in_doubt = False  # an earlier send may be stored, of this process or of one before it
+        self._otherwise: Return | Raise | None = None  # how it ends unless the object is found
+
+    @classmethod
+    def after(cls, before: Conversation | Ungated, creation: Creation, *, in_doubt: bool) -> Self:
+        """Go on with a create whose machine failed; ``in_doubt``: a send of it may have been stored."""
+        opened = cls(creation.body, before.named, creation.key)
+        opened.sends = before.sends
+        opened.last, opened.rejection = before.last, before.rejection
+        opened._goes_on, opened._in_doubt = True, in_doubt or opened._keyed
+        return opened
+
+    @property
+    def _keyed(self) -> bool:
+        return self.named is not None and self.named.keyed
+
+    @property
+    def _name(self) -> str:
+        return "" if self.named is None else self.named.name
 
     def start(self) -> Send | LookUp:
-        """Return the first action: send the body, or look up what the key may have made."""
-        if self.named is not None and self.named.name:
+        """Return the first action: send the body, or look up what the key may have made.
+
+        Not if it was sent before: then the answer to the next send tells whether there is anything to look up.
+        """
+        if self._keyed and self._name and not self.sends:
             self.state = State.LOOKING
-            return LookUp(self.named.name)
+            return LookUp(self._name)
         return self._send()
 
     def _send(self) -> Send:
-        self.state, self.sends = State.SENDING, 1
+        self.state = State.SENDING
+        self.sends += 1
         return Send(self._body)
 
     def handle(self, event: Event) -> Action | None:
-        """End with the first answer. A time limit changes nothing, and what was sent cannot be cancelled."""
-        if self.state in (State.NEW, State.LOOKING) and isinstance(event, Cancelled):
-            self.state = State.OVER
-            return Raise(event.error)
-        if self.state is State.OVER or not isinstance(event, Answered | Unsent | Unknown):
-            return None
-        if self.state is State.LOOKING:
+        """Return the next action; None: a time limit changes nothing, and what was sent cannot be cancelled."""
+        if isinstance(event, Cancelled):
+            unsent = self.state is State.NEW or (self.state is State.LOOKING and not self.sends)
+            return self._ended(Raise(event.error)) if unsent else None
+        if self.state is State.LOOKING and isinstance(event, Answered | Unsent | Unknown | Refreshed):
             return self._looked(event)
-        self.state = State.OVER
-        if isinstance(event, Unsent):
-            return Raise(event.error, Overloaded())
-        if isinstance(event, Unknown):
-            return Raise(event.error, Expired())
-        return Return(event.answer, self._outcome(event))
+        if self.state is State.SENDING and isinstance(event, Answered | Unsent | Unknown):
+            return self._answered(event)
+        return None
 
-    def _looked(self, event: Answered | Unsent | Unknown) -> Action:
-        """Return the object of the key; whatever else the look-up says, the create is sent."""
-        assert self.named is not None
-        found = whose(event.answer, self.named) if isinstance(event, Answered) else None
-        if isinstance(event, Answered) and found is Found.OURS:
-            self.state = State.OVER
-            return Return(found_as_created(event.answer))
-        if found is Found.OTHERWISE:
-            self.state = State.OVER
-            return Raise(KeyReusedError(self._key, self.named.name))
-        return self._send()
-
-    def abandon(self, error: BaseException) -> Action:
+    def abandon(self, error: BaseException) -> Raise:
         """End at once. The object may have been stored."""
-        self.state = State.OVER
-        return Raise(error, Expired())
+        return self._ended(Raise(error, Expired()))
+
+    def _answered(self, event: Answered | Unsent | Unknown) -> Action:
+        if isinstance(event, Answered):
+            end: Return | Raise = Return(event.answer, self._outcome(event))
+        else:
+            end = Raise(event.error, Overloaded() if isinstance(event, Unsent) else Expired())
+        created = isinstance(end, Return) and end.answer.ok
+        may_be_stored = self._in_doubt or (self._goes_on and isinstance(event, Unknown))
+        if created or not may_be_stored or not self._name:
+            return self._ended(end)
+        self._otherwise, self.state = end, State.LOOKING
+        return LookUp(self._name)
 
     def _outcome(self, event: Answered) -> Outcome:
         self.last = event.answer
@@ -95,6 +127,29 @@ class Ungated:
         if treatment.reaction is Reaction.AGAIN:
             return overloaded(self.rejection, treatment)
         return Expired() if treatment.reaction is Reaction.LOOK_UP else Failed()
+
+    def _looked(self, event: Event) -> Action:
+        """End with the object if it is ours; else send it, unless it was sent: then end as without the look-up."""
+        answer = event.answer if isinstance(event, Answered) else None
+        found = None if answer is None or self.named is None else whose(answer, self.named)
+        if answer is not None and found is Found.OURS:
+            return self._ended(Return(found_as_created(answer), Created() if self._otherwise else None))
+        if found is Found.OTHERWISE:
+            return self._ended(Raise(KeyReusedError(self._key, self._name)))
+        if self._otherwise is None:
+            return self._send()
+        if answer is not None and answer.status == 403 and self._is_taken_by_us(self._otherwise):
+            return self._ended(Return(assumed_created(self._body), Created()))
+        return self._ended(self._otherwise)
+
+    def _is_taken_by_us(self, otherwise: Return | Raise) -> bool:
+        """Say whether a 409 can only be about our own object: nobody else could draw that name."""
+        conflict = isinstance(otherwise, Return) and otherwise.answer.status == 409
+        return conflict and self.named is not None and self.named.minted
+
+    def _ended(self, action: End) -> End:
+        self.state = State.OVER
+        return action
 
 
 def ungated(creation: Creation, rng: random.Random, signature: Signature) -> Ungated:

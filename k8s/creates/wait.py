@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from backoff_ctrl.engine.explaining import Explanation
 from backoff_ctrl.engine.quantities import format_quantity
-
-if TYPE_CHECKING:
-    from backoff_ctrl.engine.explaining import Explanation
 
 SAME_KEY: Final = "same-key"
 """The reason of a create that waits for another one with its key."""
@@ -32,11 +30,12 @@ class Wait:
 
     ``kind`` is the resource, ``pods`` or ``jobs.batch``. ``name`` ends with ``*`` where it is still to be drawn.
     ``reason``: ``quota``, ``paused`` (the quota's limit is 0), ``kept-for-another`` (the room is kept for one that
-    waited longer), ``never-fits``, ``overload``, ``namespace-slowed``, ``first-contact``, ``same-key`` or ``its-turn``.
-    Where a quota is the reason, ``quota`` and ``resource`` name it, else they are empty. ``asked``, ``left`` and
-    ``limited`` are Quantities (``"1500m"``, ``"4Gi"``); ``*_nano`` are the same as integers of nano-units, and
-    ``left_nano`` may be below 0. ``beside``: further resources of that quota without room, each with its amounts asked,
-    left and limited in nano-units. ``place`` is 1 for the first in line. ``waited``: seconds since the create began.
+    waited longer), ``never-fits``, ``overload``, ``namespace-slowed``, ``not-counted-yet``, ``first-contact``,
+    ``same-key`` or ``its-turn``. Where a quota is the reason, ``quota`` and ``resource`` name it, else they are empty.
+    ``asked``, ``left`` and ``limited`` are Quantities (``"1500m"``, ``"4Gi"``); ``*_nano`` are the same as integers of
+    nano-units, and ``left_nano`` may be below 0. ``beside``: further resources of that quota without room, each with
+    its amounts asked, left and limited in nano-units. ``place`` is 1 for the first in line. ``waited``: seconds since
+    the create began.
     ``next_probe`` and ``estimate``: seconds from now, or None if unknown.
     """
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from backoff_ctrl.k8s.gate.telling.stories import Happening
+from backoff_ctrl.k8s.creates.creation import Owner
 
-if TYPE_CHECKING:
-    from backoff_ctrl.k8s.gate.telling.stories import Owner
+from .stories import Happening
 
 CONTROLLER: Final = "backoff-ctrl.dev/gate"
 API_VERSION: Final = "events.k8s.io/v1"

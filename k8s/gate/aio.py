@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import Any
 
 from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
+from backoff_ctrl.k8s.creates.actions import Call, ListQuotas
 from backoff_ctrl.k8s.creates.creation import Creation
-from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
+from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
+from backoff_ctrl.k8s.runtime.alarms import LoopAlarms
 
-from .door import Door
-from .driver import Driver
-from .gangs.waiting import GangWait
+from .any_gate import AnyGate
+from .create import Create
+from .gangs.admitted import AdmittedGang
+from .gangs.asked import GangAsked
+from .gangs.waiting import GangLife, GangWait, gang_life
+from .ledger import Ledger
+from .life import Life, life
+from .line import Line
+from .locked_engine import GateCounts
 from .threads import Gate
-from .timers import LoopTimers
 from .transport import AsyncTransport, ask
-from .waiters import GateCounts
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from .gangs.admitted import AdmittedGang
-    from .gangs.asked import GangAsked
-    from .transport import Reply
+from .turn import Turn
+from .unfinished import Unfinished
 
 __all__ = [
     "Answer",
@@ -35,23 +37,23 @@ __all__ = [
     "Gate",
     "GateClosed",
     "GateCounts",
-    "LoopDriver",
     "NotSent",
     "OutcomeUnknown",
     "WaitedTooLong",
 ]
 
 
-class AsyncGate(Door):
+class AsyncGate(AnyGate):
     """Lets creates through in the engine's order, on asyncio.
 
-    The arguments are those of ``Door``; ``clock`` defaults to the time of the running loop, so that virtual time works.
+    The arguments are those of ``AnyGate``; ``clock`` defaults to the time of the running loop, so that virtual time
+    works.
     """
 
-    _timers = LoopTimers
+    _alarms = LoopAlarms
 
     @cached_property
-    def _in_flight(self) -> set[asyncio.Task[None]]:
+    def _in_flight(self) -> set[asyncio.Task[Any]]:
         return set()
 
     async def create(self, creation: Creation, transport: AsyncTransport) -> Answer:
@@ -61,15 +63,15 @@ class AsyncGate(Door):
         transport's ``NotSent`` or ``OutcomeUnknown`` after some tries. Cancelled before it is sent, the create
         leaves the line; after that it goes on, and its hold stays until it is answered.
         """
-        try:
-            driver = self.prepare(creation, transport)
-            await driver.run()
-        except Exception as error:
-            self.ledger.failed_open(error)
-            if creation.key is not None:  # without the gate it could be stored a second time
-                raise
-            return await transport.send(creation.body)
-        return driver.answer if driver.answer is not None else driver.result()
+        create = Create(self, creation)
+        await self.run(create, transport)
+        return create.result()
+
+    def run(self, create: Create, transport: AsyncTransport) -> Coroutine[Any, Any, None]:
+        """Take a create to its end, when it has an ``answer`` or an ``error``. Raises only if it is cancelled."""
+        create.thread = threading.get_ident()
+        living = life(create, self, lists_quotas=hasattr(transport, "list_quotas"))
+        return self._drive(living, create, transport)  # no coroutine of its own: each takes 0.3 kB while it waits
 
     @asynccontextmanager
     async def gang(
@@ -83,34 +85,13 @@ class AsyncGate(Door):
         As ``Gate.gang``. ``on_wait`` is given what waits, before the line is joined: it can be asked why it waits. A
         wait that is cancelled leaves nothing behind.
         """
-        loop = asyncio.get_running_loop()
-        ended = loop.create_future()
-
-        def stop() -> None:
-            if not ended.done():
-                ended.set_result(None)
-
-        def told() -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(stop)
-            elif wait.gang is not None:  # nobody is left who could create its members
-                wait.gang.give_back()
-
-        hands = None if transport is None else _LoopHands(transport, self._in_flight)
-        wait = GangWait(self, self.ledger, asked, hands, told)
-        try:
-            on_wait(wait)
-            wait.begin()
-            await ended
-        except BaseException as error:
-            wait.break_off(error)
-            raise
-        with wait.held() as gang:
+        wait = GangWait(self, asked)
+        wait.thread = threading.get_ident()
+        on_wait(wait)
+        may_read = transport is not None and hasattr(transport, "list_quotas")
+        await self._drive(gang_life(wait, self, may_read=may_read), wait, transport)
+        with wait.held_gang() as gang:
             yield gang
-
-    def prepare(self, creation: Creation, transport: AsyncTransport) -> LoopDriver:
-        """Prepare a create that ``run()`` drives on the running event loop."""
-        return LoopDriver(self, creation, transport)
 
     async def aclose(self) -> None:
         """Cancel what waits in this ledger, and wait until what was sent is answered, at most 40 s."""
@@ -119,85 +100,129 @@ class AsyncGate(Door):
 
     async def drain(self) -> None:
         """Wait until what was sent through this gate is answered, at most 40 s: then the server has ended it, too."""
-        if self._in_flight:
-            await asyncio.wait(self._in_flight, timeout=SERVER_LIMIT)
+        while self._in_flight:
+            _, unanswered = await asyncio.wait(self._in_flight, timeout=SERVER_LIMIT)
+            if unanswered:
+                return
 
+    # -- the driver ---------
 
-class LoopDriver(Driver):
-    """A create whose steps run in the event loop that is running."""
+    async def _drive(
+        self, living: Life | GangLife, create: Unfinished, transport: Any, call: asyncio.Task[Any] | None = None
+    ) -> None:
+        """Resume a life with what it asks for. Cancelled after a send, it goes on in a task of its own (law 17).
 
-    __slots__ = ("_ended",)
-
-    def __init__(self, gate: AsyncGate, creation: Creation, transport: AsyncTransport) -> None:
-        """Prepare; ``run`` starts it."""
-        hands = _LoopHands(transport, gate._in_flight)  # noqa: SLF001 - its own driver
-        self._ended = hands.ended = asyncio.get_running_loop().create_future()
-        # The end is the hands' own: driver and method would hold each other until a collection.
-        super().__init__(gate, gate.ledger, creation, hands, hands.end, gate._names)  # noqa: SLF001
-        self.thread = hands.thread
-
-    async def run(self) -> None:
-        """Drive the create to its end, which is then in ``answer`` or ``error``. Raises only if it is cancelled."""
-        self.guarded(self.begin)
+        ``call`` is under way already.
+        """
+        goes_on = False
         try:
-            await self._ended
-        except asyncio.CancelledError as stop:
-            self.cancel(stop)
-            raise
+            need = next(living, None) if call is None else None
+            while need is not None or call is not None:
+                try:
+                    answer = None
+                    if isinstance(need, Turn):
+                        if (waker := _Waker.of(need, create, self.ledger)) is not None:
+                            try:
+                                await waker.news
+                            finally:
+                                waker.cancel()
+                    else:
+                        call = call or self._begin(need, create, transport)
+                        await asyncio.wait((call,))
+                        answer = call.result()
+                except asyncio.CancelledError as stop:
+                    goes_on = call is not None and self._goes_on(living, create, transport, call, stop)
+                    raise
+                except Exception as error:  # noqa: BLE001 - the transport's or ours: the life decides what it means
+                    need = _resumed(living.throw, error)
+                else:
+                    need = _resumed(living.send, answer)
+                call = None
+        finally:
+            if not goes_on:
+                living.close()
 
-
-class _LoopHands:
-    """Steps run in the loop. Each call of the transport is a task of its own, so that no cancellation reaches it."""
-
-    __slots__ = ("_in_flight", "_loop", "_transport", "ended", "lists_quotas", "thread")
-
-    def __init__(self, transport: AsyncTransport, in_flight: set[asyncio.Task[None]]) -> None:
-        self.lists_quotas = hasattr(transport, "list_quotas")  # a runtime-checkable protocol would take 3.5 us
-        self._transport = transport
-        self._in_flight = in_flight
-        self._loop = asyncio.get_running_loop()
-        self.thread = threading.get_ident()
-        self.ended: asyncio.Future[None] | None = None  # of the create, for whoever waits for it
-
-    def end(self) -> None:
-        if self.ended is not None and not self.ended.done() and not self._loop.is_closed():  # cancelled
-            self.ended.set_result(None)
-
-    def post(self, step: Callable[[], object]) -> None:
-        if self._loop.is_closed():
-            raise GateClosed("the event loop of the create was closed before the create had ended")
-        if threading.get_ident() == self.thread:
-            self._loop.call_soon(step)
-        else:
-            self._loop.call_soon_threadsafe(step)
-
-    def now(self, step: Callable[[], object]) -> None:
-        if threading.get_ident() == self.thread:
-            step()
-        else:
-            self.post(step)
-
-    def call(self, reply: Reply) -> None:
-        task = self._loop.create_task(self._run(reply))
+    def _begin(self, call: Call | None, create: Unfinished, transport: Any) -> asyncio.Task[Any]:
+        """Begin a call in a task of its own, so that no cancellation of the caller's reaches it."""
+        patience = SERVER_LIMIT
+        if isinstance(call, ListQuotas) and create.until is not None:  # it only helps: not beyond the create's limit
+            patience = min(patience, self.ledger.engine.alarms.left(create.until))
+        assert call is not None
+        task = asyncio.get_running_loop().create_task(_made(transport, call, patience))
         self._in_flight.add(task)
-        task.add_done_callback(partial(self._over, reply))
+        task.add_done_callback(self._in_flight.discard)
+        return task
 
-    def _over(self, reply: Reply, task: asyncio.Task[None]) -> None:
-        self._in_flight.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if isinstance(error, Exception):  # the transport's own are in the reply
-            reply.to.lost(reply, error)
+    def _goes_on(
+        self,
+        living: Life | GangLife,
+        create: Unfinished,
+        transport: Any,
+        call: asyncio.Task[Any],
+        stop: asyncio.CancelledError,
+    ) -> bool:
+        """Let a create that was sent go on without its caller; break off a call that was made before that."""
+        create.gate = None
+        if not create.sends or call.cancelling():  # the loop is ending
+            call.cancel()
+            return False
+        create.stopped = create.stopped or stop
+        task = asyncio.get_running_loop().create_task(self._drive(living, create, transport, call))
+        self._in_flight.add(task)
+        task.add_done_callback(self._in_flight.discard)
+        return True
 
-    async def _run(self, reply: Reply) -> None:
-        try:
-            async with asyncio.timeout(SERVER_LIMIT):
-                asked = ask(self._transport, reply.call)
-                if asked is not None:
-                    reply.answer = await asked
-        except asyncio.CancelledError as stop:  # the loop is ending
-            reply.error = stop
-            reply.to.replied(reply)
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever the transport raises, the create goes on or ends
-            reply.error = error
-        reply.to.replied(reply)
+
+def _resumed(resume: Callable[[Any], Turn | Call], given: Any) -> Turn | Call | None:
+    """Resume a life; return what it needs next, None if it has ended."""
+    try:
+        return resume(given)
+    except StopIteration:
+        return None
+
+
+async def _made(transport: Any, call: Call, patience: float) -> Any:
+    async with asyncio.timeout(patience):
+        asked = ask(transport, call)
+        return None if asked is None else await asked
+
+
+class _Waker:
+    """Wakes the task that waits for a turn, from any thread; if its loop was closed, the turn is given back."""
+
+    __slots__ = ("_alarm", "_create", "_line", "_loop", "_thread", "news")
+
+    @classmethod
+    def of(cls, turn: Turn, create: Unfinished, ledger: Ledger) -> _Waker | None:
+        """Have the running task woken when the turn comes, or its time is over; None: it has come."""
+        waker = cls(create, ledger.line)
+        if not ledger.line.listen(turn, waker):
+            return None
+        if turn.until is not None:
+            waker._alarm = ledger.call_at(turn.until, waker)
+        return waker
+
+    def __init__(self, create: Unfinished, line: Line) -> None:
+        self._create = create
+        self._line = line
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._alarm: Callable[[], object] | None = None
+        self.news: asyncio.Future[None] = self._loop.create_future()
+
+    def __call__(self, turn: Turn | None = None) -> None:  # noqa: ARG002 - as the ledger calls it
+        """Wake it. An alarm gives no turn."""
+        if self._loop.is_closed():
+            self._line.give_back(self._create)
+        elif threading.get_ident() == self._thread:
+            self._tell()
+        else:
+            self._loop.call_soon_threadsafe(self._tell)
+
+    def _tell(self) -> None:
+        if not self.news.done():  # else the caller was cancelled
+            self.news.set_result(None)
+
+    def cancel(self) -> None:
+        if self._alarm is not None:
+            self._alarm()

@@ -1,7 +1,17 @@
-"""An engine behind a lock: one thing at a time, effects called back once the lock is free, and errors that fail open.
+"""An engine behind one lock: it is told and asked one thing at a time, and what follows is delivered afterwards.
 
-What fails open: an error inside the engine lets every waiting create through ungated, is counted, and is logged
-once; a new engine then learns again. What fails closed: nothing.
+*Deciding.* Whatever concerns the engine goes through ``act``: under the lock it is told something, and asked what
+follows; each effect is handed to ``on_effect``. *Delivering.* Once the lock is free, whoever waits for a turn is woken,
+and subscribers are told: so they may ask back. What was decided but not delivered (a Ctrl-C came in between) stays
+here, and the next one who decides, or an alarm soon after, delivers it.
+
+*Leaving.* A create may end where nobody may wait for the lock: in a finalizer that the garbage collector runs, or in a
+signal handler, in a thread that perhaps holds the lock itself. ``soon`` only appends to a queue, which it empties if
+the lock is free, and which the holder of the lock empties else.
+
+*Failing open* (law 18). An engine that raises is replaced here, and here alone: ``on_replace`` lets all who wait go on
+without it, what the watch has reported is reported to the new one, and the error is counted, and logged once. What
+fails closed: nothing.
 """
 
 from __future__ import annotations
@@ -9,266 +19,240 @@ from __future__ import annotations
 import logging
 import random
 import threading
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from backoff_ctrl.engine.controller import Controller
-from backoff_ctrl.engine.errors import TicketError
-from backoff_ctrl.engine.outcomes import Abandoned, Outcome
-from backoff_ctrl.engine.tickets import Refusal, Ticket
+from backoff_ctrl.engine.gangs import Effect
+from backoff_ctrl.engine.policy import Policy
+from backoff_ctrl.k8s.runtime.alarms import Alarms, weakly
 
-from .kept_news import KeptNews
-from .waiters import GateCounts, Held, Owed, Waiter
+from .subscribers import Subscribers
+from .turn import Turn, Value
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from backoff_ctrl.engine.gangs import Effect, GivenBack, Grant, Look
-    from backoff_ctrl.engine.policy import Policy
-    from backoff_ctrl.engine.requests import Request
-    from backoff_ctrl.engine.seats import Identity
-
-    from .telling.noting import Observer
-    from .timers import Timers
-
-ERRORS_LOGGED = 100
-"""Internal errors that are logged, each once."""
-TRIES: Final = (1, 2, 3)
-"""A Ctrl-C may break off making calls; so may the next one."""
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-log = logging.getLogger(__name__)
+News: TypeAlias = Callable[[Controller, float], object]
+Subject: TypeAlias = tuple[str | None, str | None]
+"""Namespace (None: all) and quota (None: the watch of its quotas)."""
+
+ERRORS_LOGGED: Final = 100
+"""Internal errors that are logged, each once."""
+AGAIN: Final = 0.1
+"""Seconds until what failed, or was broken off, is tried once more: somebody waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What ``LockedEngine.attempt`` returns after an error."""
+
+    error: Exception
+
+
+@dataclass
+class GateCounts:
+    """What the gate has done since it opened; ``waiting`` is the number of creates in line now.
+
+    ``refused`` counts the server's refusals by lane, ``passed`` creates let through by their namespace's mode,
+    ``failed_open`` internal errors, ``late`` tickets that the engine had given up (``Policy.ticket_max``) before
+    they ended.
+    """
+
+    sent: int = 0
+    admitted: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    passed: int = 0
+    failed_open: int = 0
+    shadow_waits: int = 0
+    late: int = 0
+    waiting: int = 0
 
 
 class LockedEngine:
-    """The engine and the waiters of its requests. Its methods are safe from any thread."""
+    """See the module. Its methods are safe from any thread."""
 
-    def __init__(self, timers: Timers, policy: Policy, rng: random.Random | None) -> None:
+    def __init__(self, alarms: Alarms, policy: Policy, rng: random.Random | None) -> None:
         """Start an engine. ``rng`` gives it its jitter; None: a generator of its own."""
-        self.timers = timers
+        self.alarms = alarms
+        self.now = alarms.now
         self.policy = policy
-        self.on_namespace: Callable[[str], object] | None = None  # called with namespaces where a quota blocks
-        self.observer: Observer | None = None  # keeps the status of this gate
-        self.others: tuple[Observer, ...] = ()  # notify and trace
+        self.subscribers = Subscribers(self.attempt)
+        self.on_effect: Callable[[Controller, float, Effect], bool]
+        """Takes an effect; says whether it gave the engine something back."""
+        self.on_replace: list[Callable[[], object]] = []
         self._rng = rng
         self._change = 0  # the number of the newest change in the engine before, for those who follow the changes
-        self.renew()
+        self.reset()
 
-    def renew(self) -> None:
-        """Begin anew in a forked child: it has none of the waiters, and the lock may be held for ever."""
-        self._lock = threading.Lock()
-        self.timers.renew()
+    def reset(self) -> None:
+        """Begin anew in a forked child, where the lock may be held for ever."""
+        self.alarms.renew()
+        self.lock = threading.Lock()
         self.counts = GateCounts()
         self._logged: set[str] = set()
-        self.owed = Owed()
+        self._news: dict[Subject, News] = {}  # the latest of each subject in order of arrival, for a new engine
+        self._queue: deque[Callable[[], object]] = deque()  # for whoever holds the lock
+        self._resolved: dict[Turn, Turn] = {}  # to be woken
+        self._delivering: set[int] = set()  # threads
+        self._to_tell: deque[tuple[Any, ...]] = deque()  # events, each with what belongs to it
         self._alarm: tuple[float, Callable[[], object]] | None = None
-        self._news = KeptNews()
         self._begin()
 
     def _begin(self) -> None:
         # The engine's default jitter is the same in every process (for tests), which would be no jitter at all.
-        rng = self._rng if self._rng is not None else random.Random()
-        self.controller = Controller(self.policy, rng, self._change)
-        self._waiters: dict[Request, Waiter] = {}
+        self.controller = Controller(self.policy, self._rng or random.Random(), self._change)
 
-    def stand(self, request: Request, waiter: Waiter, identity: Identity | None = None) -> None:
-        """Put a request in line: at the place that its caller left, if it was there before under this identity.
+    # -- deciding: one thing at a time ---------
 
-        The waiter is called back, perhaps before this returns.
-        """
+    def act(self, do: Callable[..., T], *given: Any) -> T | None:
+        """Have the engine do something, ``do(engine, now, *given)``, then deliver what follows; None: it failed."""
+        with self.lock:
+            value = self._decide(do, *given)
+        if self._resolved or self._to_tell or self._queue:
+            self._deliver()
+        return value
 
-        self._act(lambda engine, now: engine.submit(request, now, identity), request, waiter)
+    def soon(self, do: Callable[..., object], *given: Any) -> None:
+        """Do the same for whoever may not wait for the lock."""
+        self._queue.append(partial(self._decide, do, *given))
+        self._empty_queue()
 
-    def settle(
-        self,
-        held: Held,
-        outcome: Outcome,
-        *,
-        waiter: Waiter | None = None,
-        seat: Identity | None = None,
-        retry_after: float = 0.0,
-    ) -> bool:
-        """End a ticket. With a waiter, a refused or postponed request rejoins the line (True); else it leaves.
-
-        If it leaves uncreated, ``seat`` keeps its place as in ``leave``; an ``Abandoned`` has a seat of its own.
-        """
-
-        def settle(engine: Controller, now: float) -> bool:
-            request = held.ticket.request
-            if held.settled:  # before a Ctrl-C that broke off its sender
-                return False
-            if held.engine is not engine:
-                self._waiters.pop(request, None)
-                return False
-            try:
-                engine.settle(held.ticket, outcome, now)
-            except TicketError:
-                self.counts.late += 1  # the engine had given it up: ticket_max
-            held.settled = True
-            if waiter is None:
-                engine.withdraw(request, now, seat, retry_after)
-                return False
-            if request.state == "over":
-                del self._waiters[request]
-                return False
-            return True
-
-        rejoined = self._act(settle, None if waiter is None else held.ticket.request, waiter)
-        return waiter is not None if rejoined is None else rejoined
-
-    def leave(self, request: Request, seat: Identity | None = None, retry_after: float = 0.0) -> None:
-        """Take a request out of the line, if it is still there.
-
-        ``seat`` keeps its place for that caller, for twice the ``retry_after`` (in seconds) that it was told, and at
-        least for ``Policy.seat_ttl``: ``stand`` with the same identity gives it back.
-        """
-
-        def withdraw(engine: Controller, now: float) -> None:
-            if self._waiters.pop(request, None) is not None:  # else an engine that failed knew it, not this one
-                engine.withdraw(request, now, seat, retry_after)
-
-        self._act(withdraw)
-
-    def force(self, request: Request) -> Held | None:
-        """Admit a request ungated; its outcome teaches all the same. None: the engine failed."""
-        return self._act(lambda engine, now: Held(engine.force(request, now), engine))
-
-    def _act(
-        self, do: Callable[[Controller, float], T], request: Request | None = None, waiter: Waiter | None = None
-    ) -> T | None:
-        """Give the engine something to do, then call back what follows; None: it failed, or that is the value.
-
-        A ``waiter`` of a ``request`` is in line before the engine is asked: if that fails, it goes on ungated.
-        """
-        return self.then_call(self._decide, do, request, waiter)
-
-    def then_call(self, do: Callable[..., T], *given: object) -> T:
-        """Do something after which calls are owed, and make them, even if a Ctrl-C breaks off either."""
-        value: Any = None
-        stop: BaseException | None = None
+    def ask(self, question: Callable[..., T], *given: Any) -> T:
+        """Ask the engine something, ``question(engine, now, *given)``, that takes less than a millisecond."""
         try:
-            value = do(*given)
-        except BaseException as error:  # noqa: BLE001 - raised below
-            stop = error
-        for _ in TRIES:
-            try:
-                self.owed.make(self._open)
-                break
-            except BaseException as error:  # noqa: BLE001 - raised below: others wait for these calls
-                stop = error
-                self.owed.again()
-        if stop is not None:
-            raise stop
-        return value  # type: ignore[no-any-return]
+            with self.lock:
+                return question(self.controller, self.now(), *given)
+        finally:
+            if self._queue:
+                self._empty_queue()
 
-    def _decide(self, do: Callable[[Controller, float], T], request: Request | None, waiter: Waiter | None) -> T | None:
-        value = None
-        stop: BaseException | None = None
-        with self._lock:
-            began = None if self.observer is None else perf_counter()
-            if request is not None and waiter is not None:
-                self._waiters[request] = waiter
-            try:
-                now = self.timers.now()
-                value = do(self.controller, now)
-                for effect in self.controller.advance(now):
-                    self._call_back(effect)
-                if self.on_namespace is not None:
-                    for namespace in self.controller.take_blocked():
-                        self.owed.add(None, partial(self._meet, namespace))
-                deadline = self.controller.next_deadline()
-                if deadline is not None and (self._alarm is None or deadline < self._alarm[0]):
-                    self._arm(deadline)
-            except BaseException as error:  # noqa: BLE001 - law 18: a bug of ours never stops a platform
-                if isinstance(error, Exception):
-                    self._count_failure(error)
-                else:
-                    stop = error  # a Ctrl-C or a caller's alarm left the engine half changed
-                self._change = self.controller.sequence + 1  # beyond all that was told
-                for waiting in self._waiters.values():
-                    self.owed.add(waiting, waiting.opened)
-                self._begin()
-                self._repeat_news()
-            self.counts.waiting = len(self._waiters)
-            took = None if began is None else perf_counter() - began
-        if took is not None and self.observer is not None:
-            self._tell(lambda observer: observer.decided(took), self.observer)
+    def _empty_queue(self) -> None:
+        # Whoever holds the lock empties the queue; that may be this thread, in which a finalizer runs. The lock is
+        # never taken by ``acquire(blocking=False)``: a Ctrl-C just after that would leave it locked for ever.
+        while self._queue and not self.lock.locked():
+            with self.lock:
+                while self._queue:
+                    self._queue.popleft()()
+        self._deliver()
+
+    def _decide(self, do: Callable[..., T], *given: Any) -> T | None:
+        engine, value, stop = self.controller, None, None
+        listeners = self.subscribers.of
+        began = perf_counter() if listeners["decided"] else 0.0
+        try:
+            now = self.now()
+            value = do(engine, now, *given)
+            effects = engine.advance(now)
+            while effects:
+                given_back = [self.on_effect(engine, now, effect) for effect in effects]
+                effects = engine.advance(now) if any(given_back) else []
+            if listeners["blocked"]:
+                self._to_tell.extend(("blocked", namespace) for namespace in engine.take_blocked())
+            deadline = engine.next_deadline()
+            if deadline is not None and (self._alarm is None or not now < self._alarm[0] <= deadline):
+                self._arm(deadline)
+        except BaseException as error:  # noqa: BLE001 - law 18; and a Ctrl-C leaves the engine half changed
+            self._replace(error)
+            stop = None if isinstance(error, Exception) else error
+        if began:
+            self._to_tell.append(("decided", perf_counter() - began))
         if stop is not None:
             raise stop
         return value
 
-    def _open(self, waiter: Waiter | None, error: Exception) -> None:
-        """Let a waiter that could not be called go on ungated."""
-        self.failed_open(error)
-        try:
-            if waiter is not None:
-                waiter.opened()
-        except Exception as failure:  # noqa: BLE001 - law 18
-            self.failed_open(failure)
-
-    def _call_back(self, effect: Effect) -> None:
-        if not isinstance(effect, Ticket | Refusal):
-            self._call_back_gang(effect)
-            return
-        waiter = self._waiters.get(effect.request)
-        if isinstance(effect, Ticket):  # without a waiter: it left between the decision and now
-            take = self._give_back if waiter is None else waiter.admitted
-            self.owed.add(waiter, partial(take, Held(effect, self.controller)))
-        elif waiter is not None:
-            self.owed.add(waiter, partial(waiter.refused, effect))
-        self._waiters.pop(effect.request, None)
-
-    def _call_back_gang(self, effect: Grant | GivenBack | Look) -> None:
-        """Owe what follows from news of a gang."""
-
-    def _give_back(self, held: Held) -> None:
-        self.settle(held, Abandoned())
-
-    def _arm(self, deadline: float) -> None:
-        """Set the one alarm to an earlier time. (One that rings too early does no harm.)"""
-        before, self._alarm = self._alarm, None  # none, if the next cannot be set
-        if before is not None:
-            before[1]()
-        self._alarm = (deadline, self.timers.call_at(deadline, self._ring))
-
-    def _ring(self) -> None:
-        with self._lock:
-            self._alarm = None
-        self._act(_nothing)
-
-    def _meet(self, namespace: str) -> None:
-        """Report a namespace where a quota blocks: watching all others would cost the server for nothing."""
-        hook = self.on_namespace
-        if hook is None:  # the watch has ended meanwhile
-            return
-        try:
-            hook(namespace)
-        except Exception as error:  # noqa: BLE001 - law 18: the watch only helps, and must not stop a create
+    def _replace(self, error: BaseException) -> None:
+        """Go on with another engine, which learns what the watch has reported: the watch will not repeat it."""
+        if isinstance(error, Exception):
             self.failed_open(error)
+        self._change = self.controller.sequence + 1  # beyond all that was told
+        for call in self.on_replace:
+            call()
+        self._begin()
+        if isinstance(self.attempt(self._report_again), Failure):  # it learns instead
+            self._news.clear()
+            self._begin()
 
-    def note(self, tell: Callable[[Observer], object]) -> None:
-        """Tell the observers, if there are any. Not with the lock held: they may ask back."""
-        if self.observer is not None:
-            self._tell(tell, self.observer)
-        for each in self.others:
-            self._tell(tell, each)
+    def _report_again(self) -> None:
+        # The quotas first, then the watches: those mean that no quota is missing.
+        for _, news in sorted(self._news.items(), key=lambda item: item[0][1] is None):
+            news(self.controller, self.now())
 
-    def _tell(self, tell: Callable[[Observer], object], observer: Observer) -> None:
+    def report(self, subject: Subject, news: News) -> None:
+        """Tell the engine what is to be told to the next one, too, unless newer news of this subject comes."""
+        self._news.pop(subject, None)  # so that the order is that of arrival
+        self._news[subject] = news
+        self.act(news)
+
+    def drop(self, subject: Subject) -> None:
+        """Forget what was reported of a subject: a new engine assumes nothing about it."""
+        self._news.pop(subject, None)
+
+    def reported(self, subject: Subject) -> bool:
+        """Say whether something was reported of a subject."""
+        return subject in self._news
+
+    # -- delivering ---------
+
+    def resolve(self, turn: Turn, value: Value) -> None:
+        """End a wait, with the lock held; whoever waits is woken once it is free."""
+        if turn.value is None:
+            turn.value = value
+        if turn.wake is not None:
+            self._resolved[turn] = turn
+
+    def tell_later(self, event: str, *given: Any) -> None:
+        """Tell the subscribers once the lock is free."""
+        self._to_tell.append((event, *given))
+
+    def _deliver(self) -> None:
+        """Wake and tell all that there are. Whoever is woken in this thread may decide something himself."""
+        thread = threading.get_ident()
+        if thread in self._delivering:
+            return
         try:
-            tell(observer)
-        except Exception as error:  # noqa: BLE001 - law 18: observers only help, and must not stop a create
-            self.failed_open(error)
+            self._delivering.add(thread)
+            while self._resolved or self._to_tell:
+                for turn in list(self._resolved):
+                    self._wake(turn)
+                while self._to_tell:
+                    event, *given = self._to_tell.popleft()
+                    self.subscribers.tell(event, *given)
+        finally:
+            self._delivering.discard(thread)
+            if self._resolved:  # a Ctrl-C came in between
+                self.attempt(self.alarms.call_later, AGAIN, self._deliver)
+        if self._queue:
+            self._empty_queue()
 
-    # -- internal errors ---------
+    def _wake(self, turn: Turn) -> None:
+        wake, done = turn.wake, False
+        try:
+            mine = self._resolved.pop(turn, None) is not None  # else another thread wakes it
+            if mine and wake is not None and isinstance(self.attempt(wake, turn), Failure):
+                self.attempt(self.alarms.call_later, AGAIN, partial(self.attempt, wake, turn))
+            done = True
+        finally:
+            if not done:  # a Ctrl-C: once more does no harm
+                self._resolved[turn] = turn
+
+    # -- errors of ours ---------
+
+    def attempt(self, do: Callable[..., T], *given: Any, **more: Any) -> T | Failure:
+        """Do what only helps, or is done in another way else: an error is counted, and returned as a ``Failure``."""
+        try:
+            return do(*given, **more)
+        except Exception as error:  # noqa: BLE001 - law 18
+            self.failed_open(error)
+            return Failure(error)
 
     def failed_open(self, error: BaseException) -> None:
-        """Count an internal error that let a create through."""
-        with self._lock:
-            self._count_failure(error)
-
-    def _count_failure(self, error: BaseException) -> None:
-        self.counts.failed_open += 1
+        """Count an internal error, and log it unless it was logged before."""
+        self.counts.failed_open += 1  # without the lock, which its caller may hold
         kind = f"{type(error).__name__}: {error}"
         if kind not in self._logged and len(self._logged) < ERRORS_LOGGED:
             self._logged.add(kind)
@@ -278,13 +262,34 @@ class LockedEngine:
                 exc_info=error,
             )
 
-    def _repeat_news(self) -> None:
-        try:
-            self._news.repeat(self.controller, self.timers.now())
-        except Exception as error:  # noqa: BLE001 - the new engine may fail on the same news: learn instead
-            self._count_failure(error)
-            self._news.clear()
-            self._begin()
+    # -- alarms ---------
+
+    def call_at(self, when: float, call: Callable[[], object]) -> Callable[[], object]:
+        """Call at that time, in any thread; if it fails, once more. Return what cancels that."""
+        return self.alarms.call_at(when, partial(self._ring, call))
+
+    def _ring(self, call: Callable[[], object]) -> None:
+        if isinstance(self.attempt(call), Failure):
+            self.attempt(self.alarms.call_later, AGAIN, partial(self.attempt, call))
+
+    def _arm(self, deadline: float) -> None:
+        """Set the one alarm of the engine to an earlier time. (One that rings too early does no harm.)"""
+        before, self._alarm = self._alarm, None  # none, if the next cannot be set
+        if before is not None:
+            self.attempt(before[1])
+        for _ in range(2):  # without it, whoever waits could wait for ever
+            cancel = self.attempt(self.alarms.call_at, deadline, weakly(self._advance))
+            if not isinstance(cancel, Failure):
+                self._alarm = deadline, cancel
+                return
+
+    def _advance(self) -> None:
+        self._ring(self.advance)
+
+    def advance(self) -> None:
+        """Let the engine do what is due."""
+        self._alarm = None
+        self.act(_nothing)
 
 
 def _nothing(engine: Controller, now: float) -> None:

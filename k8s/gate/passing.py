@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from backoff_ctrl.k8s.creates.calls import teaching
+from backoff_ctrl.engine.outcomes import Rejected
+from backoff_ctrl.k8s.creates.calls import Target, teaching
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from backoff_ctrl.engine.outcomes import Rejected
-    from backoff_ctrl.k8s.creates.calls import Target
-
-    from .ledger import Ledger
+from .ledger import Ledger
 
 
 class Passed(NamedTuple):

@@ -1,41 +1,37 @@
-"""``Gate``: creates wait their turn on threads. A create with ``async_req`` holds no thread while it waits."""
+"""``Gate``: creates wait their turn on threads. With ``run_on`` a create holds no thread while it waits."""
 
 from __future__ import annotations
 
-import queue
 import threading
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from contextvars import copy_context
+from functools import partial
 
-from .door import Door
-from .driver import Driver
-from .gangs.waiting import GangWait
-from .timers import ThreadTimers
+from backoff_ctrl.k8s.answers.answer import Answer
+from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.k8s.runtime.alarms import RuntimeAlarms
+
+from .any_gate import AnyGate
+from .create import Create
+from .gangs.admitted import AdmittedGang
+from .gangs.asked import GangAsked
+from .gangs.waiting import GangLife, GangWait, gang_life
+from .life import Life, life
+from .locked_engine import Failure
 from .transport import Transport, ask
+from .turn import Turn
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from backoff_ctrl.k8s.answers.answer import Answer
-    from backoff_ctrl.k8s.creates.creation import Creation
-
-    from .gangs.admitted import AdmittedGang
-    from .gangs.asked import GangAsked
-    from .transport import Reply
-
-    Step = Callable[[], object]
-
-__all__ = ["BlockingDriver", "Gate", "Transport"]
+Step = Callable[[], object]
 
 
-class Gate(Door):
+class Gate(AnyGate):
     """Lets creates through in the engine's order, for threads. Thread-safe.
 
-    The arguments are those of ``Door``; ``clock`` defaults to ``time.monotonic``. One daemon thread keeps the
-    time. It is started with the first alarm.
+    The arguments are those of ``AnyGate``; ``clock`` defaults to ``time.monotonic``. Alarms ring on the runtime.
     """
 
-    _timers = ThreadTimers
+    _alarms = RuntimeAlarms
 
     def create(self, creation: Creation, transport: Transport) -> Answer:
         """Wait for a turn, send, and return the server's last answer, whatever its status; all in this thread.
@@ -43,15 +39,29 @@ class Gate(Door):
         Raises ``WaitedTooLong`` when the time limit has passed, ``GateClosed`` when the gate is closed, and the
         transport's ``NotSent`` or ``OutcomeUnknown`` after some tries.
         """
+        create = Create(self, creation)
+        self.run(create, transport)
+        return create.result()
+
+    def run(self, create: Create, transport: Transport) -> None:
+        """Take a create to its end, when it has an ``answer`` or an ``error``. Raises only Ctrl-C and its like."""
+        create.thread = threading.get_ident()
+        living = life(create, self, lists_quotas=hasattr(transport, "list_quotas"))
         try:
-            driver = self.prepare(creation, transport)
-            driver.run()
-        except Exception as error:
-            self.ledger.failed_open(error)
-            if creation.key is not None:  # without the gate it could be stored a second time
-                raise
-            return transport.send(creation.body)
-        return driver.answer if driver.answer is not None else driver.result()
+            drive(living, transport, create.ledger.line.block)
+        finally:
+            living.close()  # a Ctrl-C ends it, whatever it is doing
+
+    def run_on(self, post: Callable[[Step], object], create: Create, transport: Transport, done: Step) -> Posted:
+        """Take a create to its end in steps, each of which runs where ``post`` takes it; then call ``done``.
+
+        Returns at once. Between its steps the create holds no thread.
+        """
+        posted = Posted(
+            life(create, self, lists_quotas=hasattr(transport, "list_quotas")), create, transport, post, done
+        )
+        post(posted.step)
+        return posted
 
     @contextmanager
     def gang(self, asked: GangAsked, transport: Transport | None = None) -> Iterator[AdmittedGang]:
@@ -60,79 +70,86 @@ class Gate(Door):
         Leaving the block gives back what is undrawn. ``transport`` reads the quotas where they are not watched. Raises
         ``GangRefused`` if the gang will never be admitted, ``WaitedTooLong`` and ``GateClosed`` as ``create`` does.
         """
-        steps: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
-        hands = None if transport is None else _ThreadHands(transport, steps.put)
-        wait = GangWait(self, self.ledger, asked, hands, lambda: steps.put(None))
-        try:
-            step: Step | None = wait.begin
-            while step is not None:
-                step()
-                step = steps.get()
-        except BaseException as error:  # Ctrl-C
-            wait.break_off(error)
-            raise
-        with wait.held() as gang:
+        wait = GangWait(self, asked)
+        wait.thread = threading.get_ident()
+        with closing(gang_life(wait, self, may_read=hasattr(transport, "list_quotas"))) as living:
+            drive(living, transport, wait.ledger.line.block)
+        with wait.held_gang() as gang:
             yield gang
-
-    def prepare(self, creation: Creation, transport: Transport) -> BlockingDriver:
-        """Prepare a create that ``run()`` drives in the thread that calls it."""
-        return BlockingDriver(self, creation, transport)
-
-    def prepare_on(self, post: Callable[[Step], None], creation: Creation, transport: Transport, done: Step) -> Driver:
-        """Prepare a create whose steps run where ``post`` runs them. ``start`` starts it, ``done`` ends it."""
-        return Driver(self, self.ledger, creation, _ThreadHands(transport, post), done, self._names)
 
     def close(self) -> None:
         """Cancel what waits in this ledger, and log what that was; what was sent is still answered."""
         self.ledger.close()
 
 
-class BlockingDriver(Driver):
-    """A create whose steps run in the thread that waits for it."""
+def drive(living: Life | GangLife, transport: Transport | None, wait: Callable[[Turn], bool]) -> bool:
+    """Resume a life with what it asks for, in this thread. Return True once it has ended.
 
-    __slots__ = ("_steps",)
-
-    def __init__(self, gate: Gate, creation: Creation, transport: Transport) -> None:
-        """Prepare; ``run`` starts it."""
-        self._steps: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
-        hands = _ThreadHands(transport, self._steps.put)
-        super().__init__(gate, gate.ledger, creation, hands, self._stop, gate._names)  # noqa: SLF001 - its own driver
-
-    def run(self) -> None:
-        """Drive the create to its end, when it has an ``answer`` or an ``error``. Raises only Ctrl-C and its like."""
-        self.thread = threading.get_ident()
-        try:
-            step: Step | None = self.begin
-            while step is not None:
-                try:
-                    step()
-                except Exception as error:  # noqa: BLE001 - law 18
-                    self.fail_open(error)
-                step = self._steps.get()
-        except BaseException as error:  # Ctrl-C
-            self.break_off(error)
-            raise
-
-    def _stop(self) -> None:
-        self._steps.put(None)  # it may have ended in another thread
+    ``wait`` waits for a turn (True), or sees to it that somebody drives on once it comes (False), and ends this drive.
+    """
+    try:
+        need = next(living)
+        while True:
+            try:
+                if isinstance(need, Turn):
+                    if not wait(need):
+                        return False
+                    answer = None
+                else:
+                    answer = ask(transport, need)
+            except Exception as error:  # noqa: BLE001 - the transport's or ours: the life decides what it means
+                need = living.throw(error)
+            else:
+                need = living.send(answer)
+    except StopIteration:
+        return True
 
 
-class _ThreadHands:
-    """Steps run wherever ``post`` takes them, and the transport is called right there."""
+class Posted:
+    """Drives a life in steps, in the context of its caller. The next step is posted once the turn has come."""
 
-    __slots__ = ("_transport", "lists_quotas", "post")
+    __slots__ = ("_alarm", "_awaited", "_context", "_create", "_done", "_life", "_post", "_transport")
 
-    def __init__(self, transport: Transport, post: Callable[[Step], None]) -> None:
-        self.lists_quotas = hasattr(transport, "list_quotas")  # a runtime-checkable protocol would take 3.5 us
+    def __init__(
+        self, living: Life, create: Create, transport: Transport, post: Callable[[Step], object], done: Step
+    ) -> None:
+        """Nothing runs yet: post ``step``."""
+        self._life = living
+        self._create = create
         self._transport = transport
-        self.post = post
+        self._post = post
+        self._done = done
+        self._context = copy_context()  # the caller's: spans and ``on_wait`` look into it
+        self._awaited: Turn | None = None
+        self._alarm: Callable[[], object] | None = None
 
-    def now(self, step: Step) -> None:
-        step()  # steps are safe in any thread; only sending has a thread of its own
-
-    def call(self, reply: Reply) -> None:
+    def step(self, turn: Turn | None = None) -> None:
+        """Go on until the create waits, or has ended, after ``turn`` has come. A second call for it does nothing."""
+        awaited, self._awaited = self._awaited, None
+        if awaited is not turn:
+            self._awaited = awaited
+            return
+        ended = True
         try:
-            reply.answer = ask(self._transport, reply.call)
-        except Exception as error:  # noqa: BLE001 - whatever the transport raises, the create goes on or ends
-            reply.error = error
-        reply.to.replied(reply)
+            if self._alarm is not None:
+                self._alarm()
+                self._alarm = None
+            ended = self._context.run(drive, self._life, self._transport, self._wait)
+        finally:
+            if ended:
+                self._life.close()
+                if isinstance(self._create.ledger.attempt(self._done), Failure):
+                    self._done()  # somebody waits for it
+
+    def _wait(self, turn: Turn) -> bool:
+        """Have the next step posted when the turn comes, or its time is over; True: it has come."""
+        ledger, self._awaited = self._create.ledger, turn
+        if turn.until is not None:
+            self._alarm = ledger.call_at(turn.until, partial(ledger.line.give_up, turn))
+        if ledger.line.listen(turn, self._came):
+            return False
+        self._awaited = None
+        return True
+
+    def _came(self, turn: Turn) -> None:
+        self._post(partial(self.step, turn))

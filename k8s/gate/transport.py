@@ -1,28 +1,11 @@
-"""How a create reaches its server: what the gate asks of a transport, and what its errors mean."""
+"""How a create reaches its server: what the gate asks of a transport, and whose errors are whose."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
-from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
-from backoff_ctrl.k8s.creates.actions import (
-    Answered,
-    Broken,
-    Call,
-    Event,
-    ListQuotas,
-    LookUp,
-    Refresh,
-    Refreshed,
-    Send,
-    Unknown,
-    Unsent,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from backoff_ctrl.k8s.answers.answer import Answer
+from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.creates.actions import Call, ListQuotas, LookUp, Send
 
 OURS = "backoff_ctrl."
 """The beginning of the names of our own modules."""
@@ -51,69 +34,6 @@ class AsyncTransport(Protocol):
 
     async def look_up(self, name: str) -> Answer:
         """GET the object of that name. Raises as ``send`` does."""
-
-
-class Hands(Protocol):
-    """How a driver calls a transport and runs its steps: what differs between asyncio and threads."""
-
-    lists_quotas: bool
-    """Whether the transport can list the quotas of the create's namespace."""
-
-    def post(self, step: Callable[[], object]) -> None:
-        """Run the step soon, where the create's steps run. Safe from any thread."""
-
-    def now(self, step: Callable[[], object]) -> None:
-        """Run the step before this returns, if this thread may run steps, else soon."""
-
-    def call(self, reply: Reply) -> None:
-        """Call the transport, put what comes of it into the reply, then call ``reply.to.replied``."""
-
-
-class Caller(Protocol):
-    """A create that waits for a reply."""
-
-    def replied(self, reply: Reply) -> None:
-        """Go on with what is in the reply."""
-
-    def lost(self, reply: Reply, error: Exception) -> None:
-        """Go on after an error of ours, with the answer if that is in the reply."""
-
-
-class Reply:
-    """A call to the transport, and its answer or error, which is filled in before ``to.replied`` is called.
-
-    So the server's answer is safe before code of ours runs that might fail. If ``to.replied`` raises, ``to.lost`` is
-    called with the error.
-    """
-
-    __slots__ = ("answer", "call", "error", "sent", "to")
-
-    def __init__(self, call: Call, sent: float, to: Caller) -> None:
-        """``sent`` is when the call was handed over, by the gate's clock; ``to`` is the create that waits for it."""
-        self.call = call
-        self.sent = sent
-        self.to = to
-        self.answer: Any = None
-        self.error: BaseException | None = None
-
-    @property
-    def word(self) -> Answer | None:
-        """The server's answer to the create itself, if it has come."""
-        return self.answer if isinstance(self.call, Send) else None
-
-    @property
-    def in_doubt(self) -> bool:
-        """Whether the create may have been stored although no answer came."""
-        return self.error is not None and isinstance(self.call, Send) and not isinstance(self.error, NotSent)
-
-    def event(self, now: float) -> Event:
-        """Return what it means for the create. An error that is not about sending is ``Broken``: the caller gets it."""
-        error = self.error
-        if error is None:
-            return Refreshed() if isinstance(self.call, Refresh) else Answered(self.answer, self.sent, now)
-        if isinstance(error, NotSent):
-            return Unsent(error)
-        return Unknown(error, now) if isinstance(error, OutcomeUnknown | TimeoutError) else Broken(error)
 
 
 def ask(transport: Any, call: Call) -> Any:

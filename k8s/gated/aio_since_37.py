@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
+
+import aiohttp
+
+from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gate.create import Create
 
 from .aio_transport import AioTransport
 from .errors import async_wait_timeout, callers_error
+from .gating import Gating
 
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    import aiohttp
+if TYPE_CHECKING:  # mixed in before the ``ApiClient`` of a package, of which no more than its types is known here
     from kubernetes.aio.client import ApiClient
-
-    from backoff_ctrl.k8s.gate.aio import AsyncGate
-    from backoff_ctrl.k8s.gate.driver import Driver
-
-    from .gating import Gating
 else:
-    ApiClient = object  # mixed in before the ``ApiClient`` of a package
+    ApiClient = object
 
 
 def adapted(client: ModuleType) -> type:
@@ -56,22 +55,13 @@ class AioSince37(ApiClient):
         _preload_content: bool = True,
     ) -> Any:
         """Do as ``ApiClient.call_api`` does, but let a create wait for its turn first."""
-        made: tuple[Any, AioTransport] | None = None
-        try:
-            made = self._gating.prepared(self, AioTransport, (method, url, header_params, body, _request_timeout))
-            if made is not None:
-                await made[0].run()
-        except Exception as error:  # noqa: BLE001 - law 18; once it has begun, `run` raises cancellations only
-            self._gating.failed_before(error)
-            made = None
-        if made is None:
+        call = method, url, header_params, body, _request_timeout
+        prepared = self._gating.prepared(self, AioTransport, call)
+        if prepared is None:
             return await self._pass(method, url, header_params, body, post_params, _request_timeout)
-        try:
-            return self._response(*made)
-        except Exception as error:
-            if not self._gating.failed_after(made[0], error):
-                raise
-            return self._response(*made)
+        create, transport = prepared
+        await self._gating.gate.run(create, transport)
+        return self._response(create, transport)
 
     # -- what passes ungated ---------
 
@@ -83,7 +73,7 @@ class AioSince37(ApiClient):
         return response.response  # type: ignore[no-any-return]
 
     async def _pass(self, method: str, url: str, headers: Any, body: Any, *rest: Any) -> Any:
-        sent = self._gating.gate.ledger.timers.now()
+        sent = self._gating.gate.ledger.now()
         response = await super().call_api(method, url, headers, body, *rest)
         refusal = await response.read() if self._gating.teaches(url, response.status) else b""
         self._gating.learn(
@@ -93,11 +83,11 @@ class AioSince37(ApiClient):
 
     # -- answers as the client's responses ---------
 
-    def _response(self, driver: Driver, transport: AioTransport) -> Any:
-        if driver.answer is None:
-            raise callers_error(driver, self._wait_timeout)
-        response = self._rest_response(transport.response_of(driver.answer))
-        response.driver = driver
+    def _response(self, create: Create, transport: AioTransport) -> Any:
+        if create.answer is None:
+            raise callers_error(create, self._wait_timeout)
+        response = self._rest_response(self._gating.respond(transport.response_of, create.answer))
+        response.create = create
         return response
 
     def response_deserialize(self, response_data: Any, response_types_map: Any = None) -> Any:
@@ -105,7 +95,7 @@ class AioSince37(ApiClient):
         try:
             return super().response_deserialize(response_data, response_types_map)
         except self._failed as error:
-            self._gating.annotate(error, getattr(response_data, "driver", None))
+            self._gating.annotate(error, getattr(response_data, "create", None))
             raise
 
     # -- credentials ---------

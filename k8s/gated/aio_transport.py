@@ -5,20 +5,16 @@ from __future__ import annotations
 import http.client
 import inspect
 import json
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Coroutine
+from typing import Any, Protocol
 
 import aiohttp
 from multidict import CIMultiDict
 
 from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.creates.calls import Target
 
 from .transport import ClientTransport
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
-    from backoff_ctrl.k8s.creates.calls import Target
 
 
 class AioSender(Protocol):

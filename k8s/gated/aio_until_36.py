@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import copy
 import inspect
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import ModuleType
+from typing import Any, ClassVar
 from urllib.parse import urlencode
+
+import aiohttp
+
+from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gate.create import Create
 
 from .aio_transport import AioTransport
 from .errors import async_wait_timeout, callers_error, with_bytes
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    import aiohttp
-
-    from backoff_ctrl.k8s.gate.aio import AsyncGate
-    from backoff_ctrl.k8s.gate.driver import Driver
-
-    from .gating import Gating
+from .gating import Gating
 
 _Client: Any = object  # mixed in before the ``ApiClient`` of a package, of whose types nothing is known here
 
@@ -58,38 +55,26 @@ class AioUntil36(_Client):  # type: ignore[misc]
     ) -> Any:
         """Do as ``ApiClient.request`` does, but let a create wait for its turn first."""
         full = f"{url}?{urlencode(query_params)}" if query_params else url
-        made: tuple[Any, AioTransport] | None = None
-        try:
-            made = self._gating.prepared(self, AioTransport, (method, full, headers, body, _request_timeout))
-            if made is not None:
-                await made[0].run()
-        except Exception as error:  # noqa: BLE001 - law 18; once it has begun, `run` raises cancellations only
-            self._gating.failed_before(error)
-            made = None
-        if made is None:
+        prepared = self._gating.prepared(self, AioTransport, (method, full, headers, body, _request_timeout))
+        if prepared is None:
             rest = (post_params, body, _preload_content, _request_timeout)
             return await self._pass(method, url, query_params, headers, *rest)
-        try:
-            return await self._response(*made, full, _preload_content)
-        except self._failed:
-            raise
-        except Exception as error:
-            if not self._gating.failed_after(made[0], error):
-                raise
-            return await self._response(*made, full, _preload_content)
+        create, transport = prepared
+        await self._gating.gate.run(create, transport)
+        return await self._response(create, transport, full, _preload_content)
 
     # -- answers as the client's responses ---------
 
-    async def _response(self, driver: Driver, transport: AioTransport, url: str, preload: bool) -> Any:
+    async def _response(self, create: Create, transport: AioTransport, url: str, preload: bool) -> Any:
         """Return the client's response for the answer, or raise its error."""
-        if driver.answer is None:
-            raise with_bytes(callers_error(driver, self._wait_timeout))
+        if create.answer is None:
+            raise with_bytes(callers_error(create, self._wait_timeout))
         rest_client = copy.copy(self.rest_client)
-        rest_client.pool_manager = _Replayed(transport.response_of(driver.answer))
+        rest_client.pool_manager = _Replayed(self._gating.respond(transport.response_of, create.answer))
         try:
             return await rest_client.POST(url, _preload_content=preload)
         except self._failed as error:
-            self._gating.annotate(error, driver)
+            self._gating.annotate(error, create)
             raise
 
     # -- what passes ungated ---------
@@ -104,7 +89,7 @@ class AioUntil36(_Client):  # type: ignore[misc]
         return response
 
     async def _pass(self, method: str, url: str, *rest: Any) -> Any:
-        sent = self._gating.gate.ledger.timers.now()
+        sent = self._gating.gate.ledger.now()
         body, preloads = rest[3:5]
         try:
             response = await super().request(method, url, *rest)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
     Adapter = thread_adapter()  # says what to do if there is none; else the client can be imported
 
-from .responses import WaitTimeout
+from .thread_transport import WaitTimeout
 
 __all__ = ["GatedApiClient", "WaitTimeout", "waiting"]
 

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.k8s.answers.answer import GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
 from backoff_ctrl.k8s.answers.rejections import Lane
+from backoff_ctrl.k8s.gate.create import Create
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kubernetes.aio.client import ApiException
-
-    from backoff_ctrl.k8s.gate.driver import Driver
 
     class _OfTheClientError(ApiException, TimeoutError):
         pass
@@ -94,25 +93,25 @@ def closed_twin(api_exception: type[Exception]) -> Callable[[str], GateClosed]:
     return type("GateClosed", (_Closed, api_exception), {"__module__": __name__, "__doc__": GateClosed.__doc__})
 
 
-def callers_error(driver: Driver, wait_timeout: type[Exception]) -> BaseException:
+def callers_error(create: Create, wait_timeout: type[Exception]) -> BaseException:
     """Return the error to raise for a create that ended without an answer.
 
     A time-out and the end of a wait become the client's own exception, which carries the last quota rejection if
     there was one. Where our error only names the kind of a transport's error, that one is returned: callers catch
     what they always caught.
     """
-    error = driver.error
+    error = create.error
     shown: Exception | None = None
     if isinstance(error, WaitedTooLong):
         shown = wait_timeout(error)
     elif isinstance(error, GateClosed):
         shown = closed_twin(next(each for each in wait_timeout.__mro__ if each.__name__ == "ApiException"))(str(error))
     if shown is not None:
-        annotate(shown, driver)
+        annotate(shown, create)
         return shown
     if isinstance(error, NotSent | OutcomeUnknown) and error.__cause__ is not None:
         return error.__cause__
-    return error or RuntimeError(f"{driver.label} ended without an answer")
+    return error or RuntimeError(f"{create.label} ended without an answer")
 
 
 def with_bytes(error: BaseException) -> BaseException:
@@ -123,14 +122,14 @@ def with_bytes(error: BaseException) -> BaseException:
     return error
 
 
-def annotate(error: Exception, driver: Driver | None) -> None:
-    """Add a note to the client's error of a gated create (``driver``), and ``quota_rejection`` as data. Only once.
+def annotate(error: Exception, create: Create | None) -> None:
+    """Add a note to the client's error of a gated create, and ``quota_rejection`` as data. Only once.
 
     ``quota_rejection`` is a Rejection, or None if no quota refused the create.
     """
-    if driver is None or hasattr(error, "quota_rejection"):
+    if create is None or hasattr(error, "quota_rejection"):
         return
-    rejection, sends = driver.machine.rejection, driver.machine.sends
+    rejection, sends = create.rejection, create.sends
     error.quota_rejection = rejection if rejection and rejection.lane is Lane.QUOTA else None  # type: ignore[attr-defined]
     lane = rejection.lane if rejection else "no answer"
-    error.add_note(f"backoff-ctrl: {lane}, after {sends} {'send' if sends == 1 else 'sends'} in {driver.seconds:.1f} s")
+    error.add_note(f"backoff-ctrl: {lane}, after {sends} {'send' if sends == 1 else 'sends'} in {create.seconds:.1f} s")

@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-import os
-import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
-from backoff_ctrl.k8s.creates.calls import creation, is_gated, read_target
-from backoff_ctrl.k8s.creates.creation import Options
-from backoff_ctrl.k8s.creates.modes import mode_of
-from backoff_ctrl.k8s.gate.door import Door
+from backoff_ctrl.k8s.creates.calls import Target, creation, is_gated, read_target
+from backoff_ctrl.k8s.creates.creation import Creation, Modes, Options, mode_of
+from backoff_ctrl.k8s.creates.wait import Wait
+from backoff_ctrl.k8s.gate.any_gate import AnyGate
+from backoff_ctrl.k8s.gate.create import Create
+from backoff_ctrl.k8s.gate.locked_engine import Failure
 from backoff_ctrl.k8s.gate.passing import Passed, heed
-from backoff_ctrl.k8s.gate.transport import raised_by_us
+from backoff_ctrl.k8s.runtime.forks import after_fork
 from backoff_ctrl.k8s.sharing.environment import environment
 from backoff_ctrl.k8s.sharing.process import Share
+from backoff_ctrl.k8s.watching.status import WatchBook
 
 from .errors import annotate
-from .tokens import LastToken, mark_configured
+from .transport import LastToken, mark_configured
 from .waiting import current_options, given_options
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from backoff_ctrl.k8s.creates.calls import Target
-    from backoff_ctrl.k8s.creates.creation import Creation
-    from backoff_ctrl.k8s.creates.modes import Modes
-    from backoff_ctrl.k8s.creates.wait import Wait
-    from backoff_ctrl.k8s.gate.driver import Driver
-    from backoff_ctrl.k8s.watching.status import WatchBook
-
-    Call = tuple[str, str, dict[str, Any] | None, Any, Any]
-    """Method, URL with its query, headers, body, and the caller's time limit for the request."""
-
+Call: TypeAlias = tuple[str, str, dict[str, Any] | None, Any, Any]
+"""Method, URL with its query, headers, body, and the caller's time limit for the request."""
 T = TypeVar("T")
-G = TypeVar("G", bound=Door)
+R = TypeVar("R")
+G = TypeVar("G", bound=AnyGate)
 
 
 @dataclass(frozen=True)
@@ -49,13 +41,14 @@ class Gating(Generic[G]):
     """Decides which calls of a client are gated, describes those to the gate, and learns from all others."""
 
     def __init__(
-        self, configuration: Any, kind: type[G], gate: Door | None, events: bool | None, options: ClientOptions
+        self, configuration: Any, kind: type[G], gate: AnyGate | None, events: bool | None, options: ClientOptions
     ) -> None:
         """Join the ledger of ``gate``, or the one that this process shares for the server, with a ``kind`` of gate."""
         self.configuration = configuration
         set_outside = environment()
         mode = options.mode if options.mode is not None else gate.given_mode if gate is not None else None
         self.share = Share(configuration, gate, events)
+        self.attempt = self.share.ledger.attempt
         self.gate = kind(ledger=self.share.ledger, mode=mode if mode is not None else set_outside.mode or None)
         self.token = LastToken()
         self._defaults = Options(**{"timeout": set_outside.timeout, **options.of_creates})
@@ -76,18 +69,26 @@ class Gating(Generic[G]):
         """Return the options that a create would have here and now."""
         return current_options(self._defaults)
 
-    def prepared(self, client: Any, transport: Callable[..., T], call: Call) -> tuple[Any, T] | None:
+    def prepared(self, client: Any, transport: Callable[..., T], call: Call) -> tuple[Create, T] | None:
         """Prepare a create with its way to the server, ``transport(client, target, url, headers, limit)``.
 
-        None: the call is not gated.
+        None: the call passes ungated. So it does after an error of ours; with a key that is raised instead: without the
+        gate the create could be stored a second time.
         """
+        made = self.attempt(self._prepared, client, transport, call)
+        if isinstance(made, Failure):
+            if current_options().key is not None:
+                raise made.error
+            return None
+        return made
+
+    def _prepared(self, client: Any, transport: Callable[..., T], call: Call) -> tuple[Create, T] | None:
         method, url, headers, body, limit = call
         target = self.gated(method, url, body)
         if target is None:
             return None
         way = transport(client, target, url, headers, limit)
-        gate: Any = self.gate
-        return gate.prepare(self.creation(target, headers, body), way), way
+        return Create(self.gate, self.creation(target, headers, body)), way
 
     def teaches(self, url: str, status: int) -> bool:
         """Say whether ``learn`` needs the body of an ungated call's answer."""
@@ -100,57 +101,32 @@ class Gating(Generic[G]):
 
         Never raises: the answer is the caller's.
         """
-        try:
-            self._learn(method, url, body, sent=sent, status=status, headers=headers, refusal=refusal)
-        except Exception as error:  # noqa: BLE001 - law 18
-            self.failed_open(error)
+        passed = Passed(method, status, headers, refusal, sent, body)
+        self.attempt(self._learn, url, passed)
 
-    def _learn(
-        self, method: str, url: str, body: object, *, sent: float, status: int, headers: Any, refusal: bytes
-    ) -> None:
+    def _learn(self, url: str, passed: Passed) -> None:
         self.gate.ledger.met = True
-        if status == 401:
+        if passed.status == 401:
             self.token.forget()
-        elif status == 403 or (status == 200 and method.upper() == "DELETE"):
+        elif passed.status == 403 or (passed.status == 200 and passed.method.upper() == "DELETE"):
             target = read_target(self.configuration.host, url)
             if target is not None:
-                heed(self.gate.ledger, target, Passed(method, status, headers, refusal, sent, body))
+                heed(self.gate.ledger, target, passed)
 
     # -- errors of ours: law 18 ---------
 
-    def failed_before(self, error: Exception) -> None:
-        """Count an error of ours before a create was sent: it passes ungated.
+    def respond(self, make: Callable[..., R], *given: Any) -> R:
+        """Make the client's response to a create that has ended; once more after an error of ours: it is stored."""
+        response = self.attempt(make, *given)
+        return make(*given) if isinstance(response, Failure) else response
 
-        With a key the error is raised: without the gate the create could be stored a second time.
-        """
-        self.failed_open(error)
-        if current_options().key is not None:
-            raise error
-
-    def failed_after(self, driver: Driver | None, error: Exception) -> bool:
-        """Count an error of ours after the server's answer to a create (True): that answer is then given again."""
-        if driver is None or driver.answer is None or not raised_by_us(error):
-            return False
-        self.failed_open(error)
-        return True
-
-    def annotate(self, error: Exception, driver: Driver | None) -> None:
+    def annotate(self, error: Exception, create: Create | None) -> None:
         """Add what the gate knows to the client's error. Never raises: that error is what matters."""
-        try:
-            annotate(error, driver)
-        except Exception as failure:  # noqa: BLE001 - law 18
-            self.failed_open(failure)
+        self.attempt(annotate, error, create)
 
     def mark(self, headers: Any, arguments: Mapping[str, Any]) -> None:
         """Mark a header that came from the configuration. Never raises: that only helps."""
-        try:
-            mark_configured(headers, arguments)
-        except Exception as error:  # noqa: BLE001 - law 18
-            self.failed_open(error)
-
-    def failed_open(self, error: Exception) -> None:
-        """Count an error of ours."""
-        self.gate.ledger.failed_open(error)
+        self.attempt(mark_configured, headers, arguments)
 
     # -- the end ---------
 
@@ -162,14 +138,14 @@ class Gating(Generic[G]):
 class GatedClient(Generic[G]):
     """The constructor and the attributes of every gated client. In its bases the adapter of a generation follows."""
 
-    _kind: ClassVar[type[Door]]
+    _kind: ClassVar[type[AnyGate]]
     """The kind of gate that its callers wait at."""
 
     def __init__(
         self,
         configuration: Any = None,
         *args: Any,
-        gate: Door | None = None,
+        gate: AnyGate | None = None,
         events: bool | None = None,
         mode: Modes | None = None,
         timeout: float | None = None,
@@ -188,7 +164,7 @@ class GatedClient(Generic[G]):
             mode_of(mode)
         super().__init__(configuration, *args, **kwargs)  # type: ignore[call-arg]  # the adapter's
         self._gating: Any = Gating(self.configuration, self._kind, gate, events, options)
-        _CLIENTS.add(self)
+        after_fork(self.renew)
 
     configuration: Any
 
@@ -208,15 +184,3 @@ class GatedClient(Generic[G]):
     def sight(self) -> WatchBook | None:
         """How well the quotas of each namespace are watched; None: they are not."""
         return self._gating.share.sight  # type: ignore[no-any-return]
-
-
-_CLIENTS: weakref.WeakSet[GatedClient[Any]] = weakref.WeakSet()
-
-
-def _renew_all() -> None:
-    for each in list(_CLIENTS):
-        each.renew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_all)

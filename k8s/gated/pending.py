@@ -4,87 +4,47 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from multiprocessing.pool import ThreadPool
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from multiprocessing.pool import ThreadPool
-
-    from backoff_ctrl.k8s.creates.creation import Creation
-    from backoff_ctrl.k8s.gate.driver import Driver
-    from backoff_ctrl.k8s.gate.threads import Gate
-    from backoff_ctrl.k8s.gate.transport import Transport
-
-    from .gating import Gating
-
-
-def create_later(
-    gating: Gating[Gate], what: Creation, transport: Transport, pool: ThreadPool, conclude: Callable[[Driver], Any]
-) -> PendingCreate:
-    """Start a create on the pool. ``conclude`` turns the create that has ended into what the caller gets."""
-    pending = PendingCreate(pool, conclude, gating.failed_after)
-    pending.driver = driver = gating.gate.prepare_on(pending.post, what, transport, pending.finish)
-    driver.start()
-    return pending
+from backoff_ctrl.k8s.gate.create import Create
+from backoff_ctrl.k8s.gate.threads import Gate
+from backoff_ctrl.k8s.gate.transport import Transport
 
 
 class PendingCreate:
     """A create that may not have ended yet, with the methods of ``multiprocessing.pool.AsyncResult``.
 
-    Only callers of ``get`` and ``wait`` block.
+    Only callers of ``get`` and ``wait`` block. The client's object is made when somebody gets it.
     """
 
-    __slots__ = ("_again", "_conclude", "_ended", "_error", "_pool", "_running", "_value", "driver")
+    __slots__ = ("_conclude", "_ended", "_pool", "_running", "_value", "create")
 
-    def __init__(
-        self,
-        pool: ThreadPool | None,
-        conclude: Callable[[Any], Any],
-        again: Callable[[Any, Exception], bool] = lambda *_: False,
-    ) -> None:
-        """Steps run on ``pool``. ``conclude`` returns the object that the ended create (``driver``) made, or raises.
-
-        ``again`` says whether an error is one of ours (law 18), so that concluding is worth a second try.
-        """
-        self._again = again
-        self.driver: Driver | None = None
+    def __init__(self, create: Create, pool: ThreadPool, conclude: Callable[[Create], Any]) -> None:
+        """``conclude`` returns the object that the ended create made, or raises its error."""
+        self.create = create
         self._pool = pool
         self._conclude = conclude
         self._ended = False
         self._running = threading.Lock()  # held until the create has ended: an Event takes ten times the memory
         self._running.acquire()
-        self._value: Any = None
-        self._error: BaseException | None = None
+        self._value: tuple[Any, ...] = ()
 
-    def post(self, step: Callable[[], object]) -> None:
-        """Run a step of the create on the pool."""
-        assert self._pool is not None, "a create without a pool has ended"
+    def begin(self, gate: Gate, transport: Transport) -> None:
+        """Take the create to its end, on the pool."""
+        gate.run_on(self._post, self.create, transport, self._end)
+
+    def _post(self, step: Callable[[], object]) -> None:
         try:
-            self._pool.apply_async(step, error_callback=self._open)
+            self._pool.apply_async(step)
         except ValueError:  # the pool is closed: only the end of a cancelled create is left to do
             step()
 
-    def _open(self, error: BaseException) -> None:
-        assert self.driver is not None, "steps come after the driver"
-        self.driver.fail_open(error)
-
-    def finish(self) -> None:
-        """Keep the result: the create has ended. A second call does nothing."""
-        if self._ended:
-            return
-        error = self._try()
-        if isinstance(error, Exception) and self._again(self.driver, error):
-            error = self._try()
-        self._error = error
-        self._ended = True
-        self._running.release()
-
-    def _try(self) -> BaseException | None:
-        try:
-            self._value = self._conclude(self.driver)
-        except BaseException as failure:  # noqa: BLE001 - raised by get(), in the thread that calls it
-            return failure
-        return None
+    def _end(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self._running.release()
 
     def ready(self) -> bool:
         """Say whether it has ended."""
@@ -94,7 +54,7 @@ class PendingCreate:
         """Say whether it ended without an error. Raises ``ValueError`` if it has not ended."""
         if not self.ready():
             raise ValueError(f"{self!r} not ready")
-        return self._error is None
+        return self.create.answer is not None and self.create.answer.ok
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait for the end, at most ``timeout`` seconds."""
@@ -109,6 +69,6 @@ class PendingCreate:
         self.wait(timeout)
         if not self._ended:
             raise multiprocessing.TimeoutError
-        if self._error is not None:
-            raise self._error
-        return self._value
+        if not self._value:
+            self._value = (self._conclude(self.create),)
+        return self._value[0]

@@ -9,30 +9,23 @@ methods, which validate their arguments (see ``waiting``).
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from kubernetes.client import ApiClient, ApiException
+from kubernetes.client import ApiClient, ApiException, Configuration
+from kubernetes.client.rest import RESTResponse
 
 from backoff_ctrl.k8s.answers.answer import Answer
+from backoff_ctrl.k8s.gate.create import Create
+from backoff_ctrl.k8s.gate.locked_engine import Failure
+from backoff_ctrl.k8s.gate.threads import Gate
 
 from .errors import callers_error
-from .pending import create_later
-from .responses import UnreadResponse, WaitTimeout
-from .thread_transport import ThreadTransport
-from .tokens import ConfiguredToken
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kubernetes.client import Configuration
-    from kubernetes.client.rest import RESTResponse
-
-    from backoff_ctrl.k8s.gate.driver import Driver
-    from backoff_ctrl.k8s.gate.threads import Gate
-
-    from .gating import Gating
-    from .pending import PendingCreate
+from .gating import Gating
+from .pending import PendingCreate
+from .thread_transport import ThreadTransport, UnreadResponse, WaitTimeout
+from .transport import ConfiguredToken
 
 _BUILD: Final[Callable[..., Any] | None] = getattr(ApiClient, "_ApiClient__deserialize", None)
 """How ``ApiClient`` makes a model of parsed JSON; None: this version does it otherwise."""
@@ -60,27 +53,17 @@ class Since37(ApiClient):
         _request_timeout: Any = None,
     ) -> RESTResponse:
         """Do as ``ApiClient.call_api`` does, but let a create wait for its turn first."""
-        ended: Driver | None = getattr(self._local, "ended", None)
+        ended: Create | None = getattr(self._local, "ended", None)
         if ended is not None:  # a create with async_req, whose answer is only to be deserialized
             self._local.ended = None
             return self._response(ended)
-        made: tuple[Any, ThreadTransport] | None = None
-        try:
-            made = self._gating.prepared(self, ThreadTransport, (method, url, header_params, body, _request_timeout))
-            if made is not None:
-                made[0].run()
-        except Exception as error:  # noqa: BLE001 - law 18; once it has begun, `run` raises Ctrl-C and its like only
-            self._gating.failed_before(error)
-            made = None
-        if made is None:
+        call = method, url, header_params, body, _request_timeout
+        prepared = self._gating.prepared(self, ThreadTransport, call)
+        if prepared is None:
             return self._pass(method, url, header_params, body, post_params, _request_timeout)
-        self._local.driver = driver = made[0]
-        try:
-            return self._response(driver)
-        except Exception as error:
-            if not self._gating.failed_after(driver, error):
-                raise
-            return self._response(driver)
+        self._local.create = create = prepared[0]
+        self._gating.gate.run(*prepared)
+        return self._response(create)
 
     def _call_with_legacy_options(
         self,
@@ -93,12 +76,8 @@ class Since37(ApiClient):
     ) -> Any:
         rest = (preload_content, request_timeout, return_http_data_only)
         if async_req:
-            try:
-                pending = self._create_later(request, response_types_map, rest)
-            except Exception as error:  # noqa: BLE001 - law 18: nothing has begun
-                self._gating.failed_before(error)
-                pending = None
-            if pending is not None:
+            pending = self._gating.attempt(self._create_later, request, response_types_map, rest)
+            if isinstance(pending, PendingCreate):
                 return pending
             return super()._call_with_legacy_options(request, response_types_map, async_req, *rest)
         try:
@@ -106,30 +85,23 @@ class Since37(ApiClient):
                 request, response_types_map, None, preload_content, request_timeout, return_http_data_only
             )  # written out: ``*rest`` takes 0.2 kB for each create that waits
         except ApiException as error:
-            self._gating.annotate(error, getattr(self._local, "driver", None))
+            self._gating.annotate(error, getattr(self._local, "create", None))
             raise
-        except Exception as error:
-            driver = getattr(self._local, "driver", None)
-            if not self._gating.failed_after(driver, error):
-                raise
-            self._local.ended = driver
-            return super()._call_with_legacy_options(request, response_types_map, None, *rest)
         finally:
-            self._local.driver = None
+            self._local.create = None
 
     def _create_later(self, request: Any, response_types_map: Any, rest: tuple[Any, ...]) -> PendingCreate | None:
         """Start a create on the pool; None: the call is not gated."""
         method, url, headers, body, _ = request
-        target = self._gating.gated(method, url, body)
-        if target is None:
+        prepared = self._gating.prepared(self, ThreadTransport, (method, url, headers, body, rest[1]))
+        if prepared is None:
             return None
-        transport = ThreadTransport(self, target, url, headers, rest[1])
-        what = self._gating.creation(target, headers, body)
-        conclude = partial(self._conclude, request, response_types_map, rest)
         # The pool is made here, with its atexit hook, which closes this client.
-        return create_later(self._gating, what, transport, self.pool, conclude)
+        pending = PendingCreate(prepared[0], self.pool, partial(self._conclude, request, response_types_map, rest))
+        pending.begin(self._gating.gate, prepared[1])
+        return pending
 
-    def _conclude(self, request: Any, response_types_map: Any, rest: tuple[Any, ...], ended: Driver) -> Any:
+    def _conclude(self, request: Any, response_types_map: Any, rest: tuple[Any, ...], ended: Create) -> Any:
         self._local.ended = ended
         return self._call_with_legacy_options(request, response_types_map, None, *rest)
 
@@ -141,7 +113,7 @@ class Since37(ApiClient):
         return Answer(response.status, response.headers, response.read())
 
     def _pass(self, method: str, url: str, headers: Any, body: Any, *rest: Any) -> RESTResponse:
-        sent = self._gating.gate.ledger.timers.now()
+        sent = self._gating.gate.ledger.now()
         response = super().call_api(method, url, headers, body, *rest)
         refusal = response.read() if self._gating.teaches(url, response.status) else b""
         self._gating.learn(
@@ -151,19 +123,20 @@ class Since37(ApiClient):
 
     # -- answers as the client's responses ---------
 
-    def _response(self, driver: Driver) -> RESTResponse:
-        if driver.answer is None:
-            raise callers_error(driver, WaitTimeout)
-        return UnreadResponse(driver.answer, driver)
+    def _response(self, create: Create) -> RESTResponse:
+        if create.answer is None:
+            raise callers_error(create, WaitTimeout)
+        return self._gating.respond(UnreadResponse, create.answer, create)
 
     def response_deserialize(self, response_data: Any, response_types_map: Any = None) -> Any:
         """Do as ``ApiClient`` does; the error of a gated create says what the gate knows of it."""
         ours = isinstance(response_data, UnreadResponse) and type(self).deserialize is Since37.deserialize
-        self._local.read = response_data.take() if ours else None
+        read = self._gating.attempt(response_data.take) if ours else None
+        self._local.read = None if isinstance(read, Failure) else read
         try:
             return super().response_deserialize(response_data, response_types_map)
         except ApiException as error:
-            self._gating.annotate(error, getattr(response_data, "driver", None))
+            self._gating.annotate(error, getattr(response_data, "create", None))
             raise
         finally:
             self._local.read = None
@@ -190,18 +163,11 @@ class Since37(ApiClient):
         """Do as ``ApiClient`` does, but mark the configuration's header, and ask for that at most once a second."""
         token = self._gating.token
         configured = request_auth is None and auth_settings == ["BearerToken"]
-        known = None
-        try:
-            known = token.of(self.configuration) if configured else None
-        except Exception as error:  # noqa: BLE001 - law 18: to remember a token only helps
-            self._gating.failed_open(error)
-        if known is not None:
+        known = self._gating.attempt(token.of, self.configuration) if configured else None
+        if isinstance(known, ConfiguredToken):
             headers["authorization"] = known
             return
         super().update_params_for_auth(headers, queries, auth_settings, resource_path, method, body, request_auth)
         if configured and "authorization" in headers:
             headers["authorization"] = header = ConfiguredToken(headers["authorization"])
-            try:
-                token.note(self.configuration, header)
-            except Exception as error:  # noqa: BLE001 - law 18
-                self._gating.failed_open(error)
+            self._gating.attempt(token.note, self.configuration, header)

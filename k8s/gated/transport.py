@@ -1,23 +1,23 @@
-"""One create's way to the server through an official client: the part that all clients have in common."""
+"""One create's way to the server through an official client: what all clients have in common, and bearer tokens."""
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from backoff_ctrl.k8s.creates.calls import quotas_url
-from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
-from backoff_ctrl.k8s.gate.first_list import READ_PATIENCE
-
-from .tokens import FRESH, ConfiguredToken
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
+from backoff_ctrl.k8s.gate.together import READ_PATIENCE
 
 R = TypeVar("R")
 
 JSON: Final = "application/json"
+FRESH: Final = 0.05
+"""Seconds for which a token counts as current, so that a create that does not wait asks for it only once."""
+ASKED_EVERY: Final = 1.0
+"""Seconds for which the token of a configuration is reused: it is renewed minutes before it expires."""
 
 
 class ClientTransport(ABC, Generic[R]):
@@ -86,3 +86,62 @@ def asking_for_json(headers: Mapping[str, Any]) -> dict[str, Any]:
 def _json_of(accept: str) -> str:
     kept = [each.strip() for each in accept.split(",")]
     return ", ".join(each for each in kept if each.startswith((JSON, "*/*")) and "as=Table" not in each) or JSON
+
+
+# -- bearer tokens: from the configuration, or from one request ---------
+
+
+class ConfiguredToken(str):
+    """An authorization header that came from the configuration, which is asked for it again before each send."""
+
+    __slots__ = ()
+
+
+def mark_configured(headers: dict[str, Any], arguments: Mapping[str, Any]) -> None:
+    """Mark the header that ``update_params_for_auth`` has set, unless its caller brought credentials of its own."""
+    if arguments.get("request_auth") is None and "authorization" in headers:
+        headers["authorization"] = ConfiguredToken(headers["authorization"])
+
+
+class LastToken:
+    """The authorization header that a configuration returned last.
+
+    A kubeconfig's hook rewrites all settings each time it is asked for the token, which is a tenth of the client's
+    cost of a create.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock`` returns seconds. No header is known yet."""
+        self._clock = clock
+        self._given: tuple[float, object, object, ConfiguredToken] | None = (
+            None  # replaced as a whole, so that threads need no lock
+        )
+
+    def of(self, configuration: Any) -> ConfiguredToken | None:
+        """Return it, if it is recent and the configuration still has the token and prefix of then."""
+        given = self._given
+        if given is None:
+            return None
+        at, token, prefix, header = given
+        now_token, now_prefix = _token(configuration)
+        fresh = token is now_token and prefix is now_prefix and self._clock() <= at + ASKED_EVERY
+        return header if fresh else None
+
+    def note(self, configuration: Any, header: ConfiguredToken) -> None:
+        """Remember it, if it is the configuration's token: that may have changed, or a subclass made the header."""
+        token, prefix = _token(configuration)
+        explained = token is not None and header == (f"{prefix} {token}" if prefix else token)
+        self._given = (self._clock(), token, prefix, header) if explained else None
+
+    def forget(self) -> None:
+        """Ask the configuration next time: the server has refused this header."""
+        self._given = None
+
+
+def _token(configuration: Any) -> tuple[object, object]:
+    """Return the objects that a caller replaces to set another token: the token and its prefix."""
+    keys, prefixes = configuration.api_key, configuration.api_key_prefix
+    return (
+        keys.get("BearerToken", keys.get("authorization")),
+        prefixes.get("BearerToken", prefixes.get("authorization")),
+    )

@@ -12,25 +12,20 @@ import copy
 import inspect
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
+import urllib3
 from kubernetes.client import ApiClient, ApiException
 
 from backoff_ctrl.k8s.answers.answer import Answer
+from backoff_ctrl.k8s.gate.create import Create
+from backoff_ctrl.k8s.gate.threads import Gate
 
 from .errors import callers_error, with_bytes
-from .pending import PendingCreate, create_later
-from .responses import WaitTimeout, rewrapped
-from .thread_transport import ThreadTransport
-
-if TYPE_CHECKING:
-    import urllib3
-
-    from backoff_ctrl.k8s.gate.driver import Driver
-    from backoff_ctrl.k8s.gate.threads import Gate
-
-    from .gating import Gating
+from .gating import Gating
+from .pending import PendingCreate
+from .thread_transport import ThreadTransport, WaitTimeout, rewrapped
 
 _Client: Any = ApiClient  # its types are those of the newest generation, which has other methods
 _CALL: Final = inspect.signature(ApiClient.call_api)
@@ -64,32 +59,19 @@ class Until36(_Client):  # type: ignore[misc]
         _request_timeout: Any = None,
     ) -> Any:
         """Do as ``ApiClient.request`` does, but let a create wait for its turn first."""
-        ended: Driver | None = getattr(self._local, "ended", None)
+        ended: Create | None = getattr(self._local, "ended", None)
         if ended is not None:  # a create with async_req, whose answer is only to be deserialized
             self._local.ended = None
             return self._response(ended, url, _preload_content)
         full = f"{url}?{urlencode(query_params)}" if query_params else url
         if getattr(self._local, "captures", False):
             raise _CapturedError(method, full, headers, body, _request_timeout)
-        made: tuple[Any, ThreadTransport] | None = None
-        try:
-            made = self._gating.prepared(self, ThreadTransport, (method, full, headers, body, _request_timeout))
-            if made is not None:
-                made[0].run()
-        except Exception as error:  # noqa: BLE001 - law 18; once it has begun, `run` raises Ctrl-C and its like only
-            self._gating.failed_before(error)
-            made = None
-        if made is None:
+        prepared = self._gating.prepared(self, ThreadTransport, (method, full, headers, body, _request_timeout))
+        if prepared is None:
             rest = (post_params, body, _preload_content, _request_timeout)
             return self._pass(method, url, query_params, headers, *rest)
-        try:
-            return self._response(made[0], full, _preload_content)
-        except ApiException:
-            raise
-        except Exception as error:
-            if not self._gating.failed_after(made[0], error):
-                raise
-            return self._response(made[0], full, _preload_content)
+        self._gating.gate.run(*prepared)
+        return self._response(prepared[0], full, _preload_content)
 
     def call_api(self, *args: Any, **kwargs: Any) -> Any:
         """Do as ``ApiClient.call_api`` does, but a create with ``async_req`` holds no thread while it waits."""
@@ -104,33 +86,27 @@ class Until36(_Client):  # type: ignore[misc]
             value = super().call_api(*call.args[1:], **call.kwargs)
         except _CapturedError as captured:
             found = captured.args
-        except Exception as error:  # noqa: BLE001 - raised by get(), as if the pool had raised it
-            return _ended(error=error)
+        except (ApiException, ValueError, TypeError) as error:  # raised by get(), as if the pool had raised it
+            return self.pool.apply_async(_raise, (error,))
         else:  # a subclass has sent it by ways of its own
-            return _ended(value)
+            return self.pool.apply_async(lambda: value)
         finally:
             self._local.captures = False
-        try:
-            pending = self._create_later(call, *found)
-        except Exception as error:  # noqa: BLE001 - law 18: nothing has begun
-            self._gating.failed_before(error)
-            pending = None
-        return super().call_api(*args, **kwargs) if pending is None else pending
+        pending = self._gating.attempt(self._create_later, call, found)
+        return pending if isinstance(pending, PendingCreate) else super().call_api(*args, **kwargs)
 
-    def _create_later(
-        self, call: inspect.BoundArguments, method: str, url: str, headers: Any, body: Any, limit: Any
-    ) -> PendingCreate | None:
+    def _create_later(self, call: inspect.BoundArguments, found: Any) -> PendingCreate | None:
         """Start a create on the pool; None: the call is not gated."""
-        target = self._gating.gated(method, url, body)
-        if target is None:
+        prepared = self._gating.prepared(self, ThreadTransport, found)
+        if prepared is None:
             return None
-        what = self._gating.creation(target, headers, body)
-        transport = ThreadTransport(self, target, url, headers, limit)
         call.arguments["auth_settings"] = []  # after the answer nobody needs credentials
         # The pool is made here, with its atexit hook, which closes this client.
-        return create_later(self._gating, what, transport, self.pool, partial(self._conclude, call))
+        pending = PendingCreate(prepared[0], self.pool, partial(self._conclude, call))
+        pending.begin(self._gating.gate, prepared[1])
+        return pending
 
-    def _conclude(self, call: inspect.BoundArguments, ended: Driver) -> Any:
+    def _conclude(self, call: inspect.BoundArguments, ended: Create) -> Any:
         self._local.ended = ended
         return super().call_api(*call.args[1:], **call.kwargs)
 
@@ -149,7 +125,7 @@ class Until36(_Client):  # type: ignore[misc]
         return Answer(response.status, response.headers, response.data)
 
     def _pass(self, method: str, url: str, *rest: Any) -> Any:
-        sent = self._gating.gate.ledger.timers.now()
+        sent = self._gating.gate.ledger.now()
         body = rest[3]
         try:
             response = super().request(method, url, *rest)
@@ -162,17 +138,17 @@ class Until36(_Client):  # type: ignore[misc]
 
     # -- answers as the client's responses ---------
 
-    def _response(self, driver: Driver, url: str, preload: bool) -> Any:
+    def _response(self, create: Create, url: str, preload: bool) -> Any:
         """Return the client's response for the answer, or raise its error."""
-        if driver.answer is None:
-            error = callers_error(driver, WaitTimeout)
+        if create.answer is None:
+            error = callers_error(create, WaitTimeout)
             raise with_bytes(error) if _DECODES else error
         rest_client = copy.copy(self.rest_client)
-        rest_client.pool_manager = _Replayed(driver.answer)
+        rest_client.pool_manager = self._gating.respond(_Replayed, create.answer)
         try:
             return rest_client.POST(url, _preload_content=preload)
         except ApiException as error:
-            self._gating.annotate(error, driver)
+            self._gating.annotate(error, create)
             raise
 
     # -- credentials ---------
@@ -197,15 +173,8 @@ class _Replayed:
         return rewrapped(self._answer)
 
 
-def _ended(value: Any = None, error: BaseException | None = None) -> PendingCreate:
-    def conclude(_: object) -> Any:
-        if error is not None:
-            raise error
-        return value
-
-    pending = PendingCreate(None, conclude)
-    pending.finish()
-    return pending
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 def _bytes(body: Any) -> bytes:

@@ -9,21 +9,17 @@ Tasks of asyncio inherit them. Threads of a pool do not: set them inside the tas
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from backoff_ctrl.k8s.creates.creation import Options, check_options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from backoff_ctrl.k8s.creates.wait import Wait
-    from backoff_ctrl.k8s.gate.gangs.admitted import AdmittedGang
-
+from backoff_ctrl.k8s.creates.wait import Wait
+from backoff_ctrl.k8s.gate.gangs.admitted import AdmittedGang
 
 DEFAULTS: Final = Options()
 _IN_CALLBACK: ContextVar[bool] = ContextVar("backoff_ctrl_in_callback", default=False)

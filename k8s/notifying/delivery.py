@@ -1,29 +1,30 @@
-"""Sends events to one receiver: a bounded queue, a daemon thread, retries, and a signature.
+"""Sends events to one receiver, on the runtime: a bounded queue, retries, and a signature.
 
 A receiver that is slow or gone holds up nobody: its queue fills, and what comes then is dropped and counted.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
 import json
 import logging
-import os
-import threading
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
-from urllib.error import HTTPError
-from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 import tenacity
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from backoff_ctrl.k8s.runtime.forks import after_fork
+from backoff_ctrl.k8s.runtime.host import RUNTIME, Task
 
-    from .receivers import Receiver
+from .receivers import Receiver
+
+if TYPE_CHECKING:  # loaded by those who notify alone
+    from aiohttp import ClientSession
 
 log = logging.getLogger(__name__)
 
@@ -33,16 +34,14 @@ TRIES: Final = 6
 """Within about half a minute."""
 PATIENCE: Final = 10.0
 """Seconds for an answer."""
+FOREVER: Final = float("inf")
+LAST: Final = 1.0
+"""Seconds for what is in the queue when Python ends."""
 TEMPORARY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class _RefusedError(Exception):
     """The receiver refuses the event for good."""
-
-
-class _NoRedirects(HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        """Follow none: a POST would become a GET, and the signed body could go to another host."""
 
 
 class Delivery:
@@ -55,67 +54,85 @@ class Delivery:
         self._wait = wait if wait is not None else tenacity.wait_random_exponential(multiplier=1, max=30)
         self._tries = tries
         self._most = queue_max
-        self._opener = build_opener(_NoRedirects)
         self._failing = False
         self._begin()
+        after_fork(self._begin)
 
     def _begin(self) -> None:
-        self._pid = os.getpid()
         self._queue: deque[dict[str, Any]] = deque()
-        self._news = threading.Condition()
-        self._closing = threading.Event()
-        self._busy = False  # with the first of the queue
-        self._thread: threading.Thread | None = None
+        self._news = asyncio.Event()
+        self._ends_at = FOREVER
+        self._limit: asyncio.Timeout | None = None  # of what is being delivered
+        self._closed = False
+        self._task: Task | None = None
 
     def put(self, event: dict[str, Any]) -> None:
         """Send an event soon. Never blocks for long."""
-        if self._pid != os.getpid():
-            self._begin()  # a forked child: it has no thread, and the lock may be held for ever
-        with self._news:
-            if self._closing.is_set() or len(self._queue) >= self._most:
-                self.counts["dropped"] += 1
-                return
-            self._queue.append(event)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="backoff-ctrl-notify", daemon=True)
-                self._thread.start()
-            self._news.notify()
+        if self._closed or len(self._queue) >= self._most:
+            self.counts["dropped"] += 1
+            return
+        self._queue.append(event)
+        if self._task is None:
+            import aiohttp  # noqa: F401, PLC0415 - loaded by those who notify alone, and not in the runtime's own thread
+
+            self._task = RUNTIME.spawn(self._run, self._end)
+        self._task.post(self._news.set)
 
     def close(self, seconds: float) -> None:
         """Go on for so many seconds at most to empty the queue; what is left then is dropped."""
-        end = time.monotonic() + seconds
-        with self._news:
-            self._news.wait_for(lambda: not self._queue, max(0.0, end - time.monotonic()))
-            self._closing.set()
-            self.counts["dropped"] += len(self._queue) - self._busy
-            self._news.notify()
+        self._closed = True
+        self._ends_at = time.monotonic() + seconds
+        if self._task is not None:
+            self._task.stop()
+            self._task.join(seconds + PATIENCE)
 
-    def _run(self) -> None:
-        while True:
-            with self._news:
-                self._news.wait_for(lambda: self._queue or self._closing.is_set())
-                if self._closing.is_set():
-                    return
-                event = self._queue[0]
-                self._busy = True
-            outcome = self._deliver(event)
-            with self._news:
-                self._busy = False
+    # -- on the runtime ---------
+
+    def _end(self) -> None:
+        self._closed = True
+        self._ends_at = min(self._ends_at, time.monotonic() + LAST)
+        self._news.set()
+        if self._limit is not None:
+            self._limit.reschedule(asyncio.get_running_loop().time() + self._left())
+
+    def _left(self) -> float:
+        return max(0.0, self._ends_at - time.monotonic())
+
+    async def _run(self) -> None:
+        from aiohttp import ClientSession, ClientTimeout  # noqa: PLC0415 - see ``put``
+
+        async with ClientSession(trust_env=True, timeout=ClientTimeout(total=PATIENCE)) as session:
+            while await self._has_event():
+                try:
+                    async with asyncio.timeout(None if self._ends_at == FOREVER else self._left()) as self._limit:
+                        outcome = await self._deliver(session, self._queue[0])
+                except TimeoutError:
+                    outcome = "failed"
+                self._limit = None
                 self.counts[outcome] += 1
-                self._queue.popleft()  # only now: who closes waits for it
-                self._news.notify_all()
+                self._queue.popleft()
+        self.counts["dropped"] += len(self._queue)
+        self._queue.clear()
 
-    def _deliver(self, event: dict[str, Any]) -> str:
-        retrying = tenacity.Retrying(
-            stop=tenacity.stop_after_attempt(self._tries) | tenacity.stop_when_event_set(self._closing),
+    async def _has_event(self) -> bool:
+        """Wait for one; False: it is time to end."""
+        while not (self._queue or self._closed):
+            self._news.clear()
+            await self._news.wait()
+        return bool(self._queue) and self._left() > 0
+
+    async def _deliver(self, session: ClientSession, event: dict[str, Any]) -> str:
+        retrying = tenacity.AsyncRetrying(
+            stop=tenacity.stop_after_attempt(self._tries),
             wait=self._wait,
-            sleep=tenacity.sleep_using_event(self._closing),
-            retry=tenacity.retry_if_not_exception_type(_RefusedError),
+            retry=tenacity.retry_if_exception(_is_passing),  # a cancellation is not to be tried again
             reraise=True,
         )
         body = json.dumps(event, ensure_ascii=False).encode()
         try:
-            retrying(self._send, event["id"], body)
+            await retrying(self._send, session, event["id"], body)
+        except asyncio.CancelledError:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the next event is tried
             if not self._failing:  # once, until it works again
                 log.warning("receiver %s can't be told: %s", self.receiver.name, error)
@@ -124,20 +141,22 @@ class Delivery:
         self._failing = False
         return "sent"
 
-    def _send(self, id_: str, body: bytes) -> None:
+    async def _send(self, session: ClientSession, id_: str, body: bytes) -> None:
         headers = {"Content-Type": "application/cloudevents+json; charset=utf-8", "User-Agent": "backoff-ctrl"}
         if self.receiver.secret:
             headers |= signed(self.receiver.secret, id_, body, time.time)
-        request = Request(self.receiver.url, body, headers, method="POST")  # noqa: S310 - http or https, as checked
-        try:
-            with self._opener.open(request, timeout=PATIENCE) as answer:
-                answer.read(1024)
-        except HTTPError as error:
-            error.close()
-            words = f"it answers {error.code}"
-            if error.code in TEMPORARY:
-                raise OSError(words) from None
-            raise _RefusedError(words) from None
+        # Redirects are not followed: a POST would become a GET, and the signed body could go to another host.
+        async with session.post(self.receiver.url, data=body, headers=headers, allow_redirects=False) as answer:
+            await answer.content.read(1024)
+        words = f"it answers {answer.status}"
+        if answer.status in TEMPORARY:
+            raise OSError(words)
+        if not answer.ok or answer.status >= 300:
+            raise _RefusedError(words)
+
+
+def _is_passing(error: BaseException) -> bool:
+    return isinstance(error, Exception) and not isinstance(error, _RefusedError)
 
 
 def signed(secret: str, id_: str, body: bytes, clock: Callable[[], float]) -> dict[str, str]:

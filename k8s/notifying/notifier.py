@@ -7,30 +7,25 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from backoff_ctrl.engine.tickets import Refusal
 from backoff_ctrl.k8s.answers.answer import GateClosed, WaitedTooLong
-from backoff_ctrl.k8s.gate.telling.noting import Unheeding
+from backoff_ctrl.k8s.gate.ledger import Ledger
+from backoff_ctrl.k8s.gate.subscribers import Subscriber
+from backoff_ctrl.k8s.gate.unfinished import Unfinished
 
 from .delivery import Delivery
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from backoff_ctrl.engine.requests import Request
-    from backoff_ctrl.engine.tickets import Refusal
-    from backoff_ctrl.k8s.gate.telling.noting import Seen
-    from backoff_ctrl.k8s.gate.timers import Timers
-
-    from .receivers import Receiver
+from .receivers import Receiver
 
 TYPE: Final = "dev.backoff-ctrl.create."
 """Begins the type of every event; what happened follows."""
 
 
-class _Told:
+class _Wait:
     """What is remembered of one create that waits or waited."""
 
     __slots__ = ("alarms", "declined", "reason", "since")
@@ -42,17 +37,17 @@ class _Told:
         self.declined = False
 
 
-class Notifier(Unheeding):
+class Notifier(Subscriber):
     """An observer of one ledger. Its methods are safe from any thread."""
 
     def __init__(
-        self, timers: Timers, receivers: Sequence[Receiver], gate: str, *, wall: Callable[[], float] = time.time
+        self, ledger: Ledger, receivers: Sequence[Receiver], gate: str, *, wall: Callable[[], float] = time.time
     ) -> None:
         """``gate`` is its name, the source of the events; ``wall`` is Unix time."""
-        self._timers = timers
+        self._ledger = ledger
         self._gate = gate
         self._wall = wall
-        self._creates: dict[Seen, _Told] = {}  # each method takes single steps of the dict
+        self._creates: dict[Unfinished, _Wait] = {}  # each method takes single steps of the dict
         self._deliveries = [Delivery(each) for each in receivers]
         self._thresholds = sorted({each.longer_than for each in receivers if "waiting" in each.events})
 
@@ -70,36 +65,35 @@ class Notifier(Unheeding):
 
     # -- called by the gate ---------
 
-    def waits(self, create: Seen, request: Request) -> None:
+    def waits(self, create: Unfinished) -> None:
         """Set the alarms of a create that begins to wait; if it waits again, they run on."""
-        del request
         if create not in self._creates:
-            told = self._creates[create] = _Told(self._timers.now())
-            told.alarms = [
-                self._timers.call_at(told.since + each, partial(self._look, create, each)) for each in self._thresholds
+            noted = self._creates[create] = _Wait(self._ledger.now())
+            noted.alarms = [
+                self._ledger.call_at(noted.since + each, partial(self._look, create, each)) for each in self._thresholds
             ]
 
-    def declined(self, create: Seen, refusal: Refusal) -> None:
-        """Note why the gate itself refuses it; told at its end."""
-        told = self._creates.setdefault(create, _Told(self._timers.now()))
-        told.reason, told.declined = refusal.reason, True
+    def declined(self, create: Unfinished, refusal: Refusal) -> None:
+        """Note why the gate itself refuses it; it is told at the end."""
+        noted = self._creates.setdefault(create, _Wait(self._ledger.now()))
+        noted.reason, noted.declined = refusal.reason, True
 
-    def ended(self, create: Seen) -> None:
+    def ended(self, create: Unfinished) -> None:
         """Tell how a create ended that waited or was declined."""
-        told = self._creates.pop(create, None)
-        if told is None:
+        noted = self._creates.pop(create, None)
+        if noted is None:
             return
-        for cancel in told.alarms:
+        for cancel in noted.alarms:
             cancel()
-        self._tell(_outcome(create, told), create, told.reason, self._timers.now() - told.since, {})
+        self._tell(_outcome(create, noted), create, noted.reason, self._ledger.now() - noted.since, {})
 
-    def _look(self, create: Seen, threshold: float) -> None:
+    def _look(self, create: Unfinished, threshold: float) -> None:
         """Tell that a create still waits, to those who want to know after so many seconds."""
-        told = self._creates.get(create)
-        if told is None or not create.waits:
+        noted = self._creates.get(create)
+        if noted is None or not create.waits:
             return
         wait = create.wait()
-        told.reason = wait.reason
+        noted.reason = wait.reason
         more = {
             "quota": wait.quota or None,
             "resource": wait.resource or None,
@@ -109,10 +103,16 @@ class Notifier(Unheeding):
             "place": wait.place,
             "estimate_seconds": None if wait.estimate is None else round(wait.estimate, 3),
         }
-        self._tell("waiting", create, wait.reason, self._timers.now() - told.since, more, threshold)
+        self._tell("waiting", create, wait.reason, self._ledger.now() - noted.since, more, threshold)
 
     def _tell(
-        self, event: str, create: Seen, reason: str, waited: float, more: dict[str, Any], threshold: float | None = None
+        self,
+        event: str,
+        create: Unfinished,
+        reason: str,
+        waited: float,
+        more: dict[str, Any],
+        threshold: float | None = None,
     ) -> None:
         namespace = create.creation.namespace
         wanting = [
@@ -126,7 +126,9 @@ class Notifier(Unheeding):
             for each in wanting:
                 each.put(whole)
 
-    def _event(self, event: str, create: Seen, reason: str, waited: float, more: dict[str, Any]) -> dict[str, Any]:
+    def _event(
+        self, event: str, create: Unfinished, reason: str, waited: float, more: dict[str, Any]
+    ) -> dict[str, Any]:
         """Return a CloudEvent (1.0)."""
         creation = create.creation
         answer = create.answer
@@ -154,8 +156,8 @@ class Notifier(Unheeding):
         }
 
 
-def _outcome(create: Seen, told: _Told) -> str:
-    if told.declined:
+def _outcome(create: Unfinished, noted: _Wait) -> str:
+    if noted.declined:
         return "declined"
     if create.answer is not None:
         return "created" if create.answer.ok else "failed"

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import yaml
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 EVENTS: Final = ("waiting", "created", "declined", "timed-out", "cancelled", "failed")
 """What can be told of a create. ``created`` and the others that end it are told only of those that waited."""

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from backoff_ctrl.k8s.runtime.host import RUNTIME
+
 from .binding import BindError, bind, url_of
 from .listener import Listener, descriptors_for
 from .own_rights import OwnRights
@@ -107,7 +109,7 @@ class _Life:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._over.set)
-        async with AsyncExitStack() as ends:  # in reverse order, whatever fails
+        async with RUNTIME.lent(), AsyncExitStack() as ends:  # in reverse order, whatever fails
             await self._serve(ends)
 
     async def _serve(self, ends: AsyncExitStack) -> None:

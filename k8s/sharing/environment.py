@@ -10,17 +10,12 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from backoff_ctrl.k8s.creates.creation import OptionError, check_options
-from backoff_ctrl.k8s.creates.modes import MODES
+from backoff_ctrl.k8s.creates.creation import MODES, Mode, OptionError, check_options
 from backoff_ctrl.k8s.creates.naming import UNSIGNED, Signature
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from backoff_ctrl.k8s.creates.modes import Mode
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from backoff_ctrl.k8s.gate.door import Door
+    from backoff_ctrl.k8s.gate.any_gate import AnyGate
     from backoff_ctrl.k8s.gate.ledger import Ledger
     from backoff_ctrl.k8s.status.documents.pages import Documents
     from backoff_ctrl.k8s.status.server import StatusServer
@@ -51,9 +50,7 @@ def notify(ledger: Ledger) -> None:
         from backoff_ctrl.k8s.notifying.receivers import read_receivers  # noqa: PLC0415
         from backoff_ctrl.k8s.status.sources import gate_name  # noqa: PLC0415
 
-        notifier = Notifier(ledger.timers, read_receivers(Path(file)), gate_name())
-        ledger.others = (*ledger.others, notifier)
-        atexit.register(notifier.close)
+        ledger.subscribe(Notifier(ledger, read_receivers(Path(file)), gate_name()))
     except Exception as error:  # noqa: BLE001 - law 18: notifications only help
         log.error("nobody is notified of creates that wait: %s", error)  # noqa: TRY400 - a sentence, no traceback
 
@@ -65,14 +62,14 @@ def trace(ledger: Ledger) -> None:
     try:
         from backoff_ctrl.k8s.tracing.spans import Spans  # noqa: PLC0415 - costs nothing where not wanted
 
-        ledger.others = (*ledger.others, Spans())
+        ledger.subscribe(Spans())
     except ImportError:
         log.error("creates are not traced: pip install 'backoff-ctrl[otel]'")  # noqa: TRY400
     except Exception as error:  # noqa: BLE001 - law 18: traces only help
         log.error("creates are not traced: %s", error)  # noqa: TRY400
 
 
-def serve_status(*gates: Door, listen: str = "127.0.0.1:9095", exact: bool = False) -> StatusServer:
+def serve_status(*gates: AnyGate, listen: str = "127.0.0.1:9095", exact: bool = False) -> StatusServer:
     """Serve the status of these gates over HTTP; without any, of whatever the gated clients of this process share.
 
     Returns the server: ``url`` is where it is, ``close()`` ends it, and so does the end of the process. If the port is
@@ -95,7 +92,7 @@ def shown() -> Documents:
     return SERVICE.documents
 
 
-def status_collector(*gates: Door, series_max: int = 50_000) -> Any:
+def status_collector(*gates: AnyGate, series_max: int = 50_000) -> Any:
     """Return a collector for a registry of prometheus-client: ``REGISTRY.register(status_collector())``.
 
     It has the metrics of these gates; without any, of whatever the gated clients of this process share.
@@ -107,7 +104,7 @@ def status_collector(*gates: Door, series_max: int = 50_000) -> Any:
     return collector(SERVICE.documents, series_max)
 
 
-def _add(gates: tuple[Door, ...]) -> None:
+def _add(gates: tuple[AnyGate, ...]) -> None:
     global _asked  # noqa: PLW0603 - one status per process
     from backoff_ctrl.k8s.status.serving import SERVICE  # noqa: PLC0415
 

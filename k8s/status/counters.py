@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.answers.answer import GateClosed, WaitedTooLong
 from backoff_ctrl.k8s.answers.rejections import Lane
+from backoff_ctrl.k8s.gate.subscribers import Subscriber
 
 from .catalogue import DECISION_BUCKETS, WAIT_BUCKETS, WAKE_BUCKETS
 from .decisions import Ring
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from backoff_ctrl.engine.tickets import Refusal
     from backoff_ctrl.k8s.answers.answer import Answer
     from backoff_ctrl.k8s.answers.rejections import Rejection
-    from backoff_ctrl.k8s.gate.telling.noting import Seen, Verdict
+    from backoff_ctrl.k8s.gate.subscribers import Verdict
+    from backoff_ctrl.k8s.gate.unfinished import Unfinished
 
 KINDS_MAX: Final = 64
 """Kinds that are counted apart; those of all others are ``other``: a kind is a label of series."""
@@ -99,8 +101,8 @@ class _Wait:
         self.declined = False  # the engine refused it
 
 
-class Counters:
-    """An ``Observer`` of one ledger. Its methods are safe from any thread."""
+class Counters(Subscriber):
+    """Counts for one ledger. Its methods are safe from any thread."""
 
     def __init__(
         self,
@@ -149,22 +151,15 @@ class Counters:
         with self._lock:
             return self.decisions.copy(), self.wakes.copy()
 
-    # -- called by the gate (Observer) ---------
+    # -- called by the gate ---------
 
-    def begun(self, create: Seen) -> None:
-        """Do nothing: a create is counted when it ends."""
-
-    def figures(self) -> tuple[()]:
-        """Return no samples: the metrics read the counts themselves."""
-        return ()
-
-    def waits(self, create: Seen, request: Request) -> None:
+    def waits(self, create: Unfinished) -> None:
         """Note that a create joined the line."""
         wait = self._wait(create)
         wait.since, wait.waited = self._clock(), True
-        self._tell("waits", create, **_why(self._explain(request)))
+        self._tell("waits", create, **_why(None if create.request is None else self._explain(create.request)))
 
-    def admitted(self, create: Seen) -> None:
+    def admitted(self, create: Unfinished) -> None:
         """Note that a create left the line with a ticket. One that did not wait is not worth a line of its own."""
         wait = create.noted
         if not isinstance(wait, _Wait) or wait.since is None:
@@ -178,7 +173,7 @@ class Counters:
                 self.wakes.add(now - news)
         self._tell("admitted", create, waited=wait.total)
 
-    def answered(self, create: Seen, answer: Answer, rejection: Rejection | None, *, probe: bool) -> None:
+    def answered(self, create: Unfinished, answer: Answer, rejection: Rejection | None, *, probe: bool) -> None:
         """Count an answer of the server to a create."""
         lane = "created" if answer.ok else str(rejection.lane) if rejection is not None else str(Lane.OTHER)
         refused = rejection is not None and rejection.lane is Lane.QUOTA
@@ -197,7 +192,7 @@ class Counters:
         resource = next(iter(rejection.requested), "")
         self._tell("refused", create, lane=lane, quota=rejection.quota, resource=resource, probe=probe)
 
-    def declined(self, create: Seen, refusal: Refusal) -> None:
+    def declined(self, create: Unfinished, refusal: Refusal) -> None:
         """Note that the engine refuses a create."""
         self._wait(create).declined = True
         with self._lock:
@@ -206,7 +201,7 @@ class Counters:
         named = {} if never is None else {"quota": never[0], "resource": never[1]}
         self._tell("declined", create, reason=refusal.reason, **named)
 
-    def ended(self, create: Seen) -> None:
+    def ended(self, create: Unfinished) -> None:
         """Count how a create ended, and how long it waited."""
         wait = create.noted if isinstance(create.noted, _Wait) else None
         outcome = "declined" if wait is not None and wait.declined else _outcome(create)
@@ -247,17 +242,17 @@ class Counters:
 
     # -- inside ---------
 
-    def _tell(self, event: Any, create: Seen, **more: object) -> None:
+    def _tell(self, event: Any, create: Unfinished, **more: object) -> None:
         creation = create.creation
         subject = (create.create_id, creation.namespace, creation.resource, creation.name)
         self.ring.tell(self._wall(), self._gate, event, subject, **more)
 
-    def _wait(self, create: Seen) -> _Wait:
+    def _wait(self, create: Unfinished) -> _Wait:
         if not isinstance(create.noted, _Wait):
             create.noted = _Wait()
         return create.noted
 
-    def _counts(self, create: Seen) -> NamespaceCounts:
+    def _counts(self, create: Unfinished) -> NamespaceCounts:
         return self._counts_of(create.creation.namespace)
 
     def _counts_of(self, namespace: str) -> NamespaceCounts:
@@ -268,7 +263,7 @@ class Counters:
                 del self.namespaces[next(iter(self.namespaces))]
         return counts
 
-    def _kind(self, create: Seen) -> str:
+    def _kind(self, create: Unfinished) -> str:
         kind = create.creation.resource
         if kind not in self._kinds:
             if len(self._kinds) >= KINDS_MAX:
@@ -281,7 +276,7 @@ def _why(why: Explanation | None) -> dict[str, str]:
     return {} if why is None else {"reason": why.reason, "quota": why.quota, "resource": why.resource}
 
 
-def _outcome(create: Seen) -> str:
+def _outcome(create: Unfinished) -> str:
     if create.answer is not None:
         return "created" if create.answer.ok else "failed"
     if isinstance(create.error, WaitedTooLong):

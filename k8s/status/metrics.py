@@ -172,8 +172,8 @@ def _of_gate(source: Source) -> Iterator[Sample]:
     yield Sample("settle_seconds", (), source.settle_time())
     yield Sample("namespaces", (), source.size)
     yield Sample("in_flight", (), sum(window.in_flight for _, window in windows))
-    for observer in source.ledger.others:
-        yield from (Sample(*figure) for figure in observer.figures())
+    for subscriber in source.ledger.subscribers:
+        yield from (Sample(*figure) for figure in subscriber.figures())
     for flow, window in windows:
         labels = (flow_name(flow), flow.rpartition("|")[2])
         yield Sample("overload_window", labels, window.size)

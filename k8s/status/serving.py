@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.k8s.acting.token import Token
+from backoff_ctrl.k8s.runtime.forks import after_fork
 
 from .address import read_address
 from .catalogue import SERIES_MAX
@@ -60,10 +61,10 @@ class Service:
                 if source.ledger is ledger:
                     return source
             name = gate_name() + (f"/{len(self.sources) + 1}" if self.sources else "")
-            counters = Counters(ledger.timers.now, ledger.explain, gate=name, ring=self.ring)
+            counters = Counters(ledger.now, ledger.explain, gate=name, ring=self.ring)
             source = Source(ledger, counters, name=name, server=server, watch=watch)
             self.sources.append(source)
-            ledger.observer = counters
+            ledger.subscribe(counters)
             return source
 
     def serve(self, listen: str, *, exact: bool = False) -> StatusServer:
@@ -143,5 +144,4 @@ def own_version() -> str:
 
 SERVICE: Final = Service()
 """The status of this process."""
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=SERVICE.renew)
+after_fork(SERVICE.renew)

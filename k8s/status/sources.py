@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.engine.overload import WindowSnapshot
     from backoff_ctrl.engine.pages import Changes, Cursor, WaitingPage
     from backoff_ctrl.k8s.gate.ledger import Ledger
-    from backoff_ctrl.k8s.gate.same_key import Follower
+    from backoff_ctrl.k8s.gate.unfinished import Unfinished
     from backoff_ctrl.k8s.watching.status import Sight, WatchBook
 
     from .counters import Counters
@@ -93,7 +93,7 @@ class Source:
         self.server = server
         self._watch = watch
         self.sights = WallClock(time.monotonic, wall)  # the clock of the watch's record
-        self.clock = WallClock(ledger.timers.now, wall)
+        self.clock = WallClock(ledger.now, wall)
         self._names: list[str] = []
         self._known: dict[str, None] = {}  # in the order in which they became known
         self._lock = threading.Lock()  # of the names: several may look at once
@@ -147,9 +147,9 @@ class Source:
 
     def followers(
         self, namespace: str, after: tuple[float, int] | None = None
-    ) -> list[tuple[Follower, tuple[float, int]]]:
+    ) -> list[tuple[Unfinished, tuple[float, int]]]:
         """Return who waits for another create with its key, behind a place: all of these come behind the line."""
-        found = [(each, (_BEHIND, int(each.began * 1e9))) for each in self.ledger.same_key.following(namespace)]
+        found = [(each, (_BEHIND, int(each.began * 1e9))) for each in self.ledger.following(namespace)]
         return sorted((each for each in found if after is None or each[1] > after), key=lambda each: each[1])
 
     def reasons(self, namespace: str) -> Counter[WaitReason]:

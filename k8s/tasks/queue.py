@@ -6,7 +6,6 @@ Keys take turns: one that has news all the time joins the end of the queue each 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import Final
 
 NOW: Final = 0.0
@@ -17,11 +16,10 @@ class KeyedQueue:
 
     def __init__(self) -> None:
         """Begin empty."""
-        self._ready: deque[str] = deque()
-        self._queued: set[str] = set()
+        self._ready: asyncio.Queue[str] = asyncio.Queue()  # it wakes one worker for each key
+        self._queued: set[str] = set()  # those of them that were not forgotten
         self._with_worker: dict[str, float | None] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._some = asyncio.Event()
 
     def add(self, key: str, delay: float = NOW) -> None:
         """Have a key come, after so many seconds; if it is to come sooner already, nothing changes."""
@@ -45,15 +43,13 @@ class KeyedQueue:
     def _due(self, key: str) -> None:
         self._timers.pop(key, None)
         self._queued.add(key)
-        self._ready.append(key)
-        self._some.set()
+        self._ready.put_nowait(key)
 
     async def take(self) -> str:
         """Return the next key; it is with the caller until ``done``."""
-        while not self._ready:
-            self._some.clear()
-            await self._some.wait()
-        key = self._ready.popleft()
+        key = await self._ready.get()
+        while key not in self._queued:
+            key = await self._ready.get()
         self._queued.discard(key)
         self._with_worker[key] = None
         return key
@@ -68,9 +64,7 @@ class KeyedQueue:
         """Let a key come no more, unless it is added again."""
         if (timer := self._timers.pop(key, None)) is not None:
             timer.cancel()
-        if key in self._queued:
-            self._queued.discard(key)
-            self._ready.remove(key)
+        self._queued.discard(key)
         if key in self._with_worker:
             self._with_worker[key] = None
 
@@ -82,4 +76,4 @@ class KeyedQueue:
 
     def __len__(self) -> int:
         """Return how many keys are ready now."""
-        return len(self._ready)
+        return len(self._queued)

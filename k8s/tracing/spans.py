@@ -8,30 +8,29 @@ from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
 
 from backoff_ctrl.k8s.answers.rejections import Lane
-from backoff_ctrl.k8s.gate.telling.noting import Unheeding
+from backoff_ctrl.k8s.gate.subscribers import Subscriber
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, TracerProvider
 
-    from backoff_ctrl.engine.requests import Request
     from backoff_ctrl.engine.tickets import Refusal
     from backoff_ctrl.k8s.answers.answer import Answer
     from backoff_ctrl.k8s.answers.rejections import Rejection
-    from backoff_ctrl.k8s.gate.telling.noting import Seen
+    from backoff_ctrl.k8s.gate.unfinished import Unfinished
 
 OURS: Final = "backoff_ctrl."
 """Begins the names of our own attributes."""
 
 
-class Spans(Unheeding):
+class Spans(Subscriber):
     """Makes the spans of one ledger. Its methods are safe from any thread."""
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
         """Without a ``provider``, use the one that the program has set."""
         self._tracer = trace.get_tracer("backoff-ctrl", tracer_provider=provider)
-        self._spans: dict[Seen, Span] = {}  # each method takes single steps of the dict
+        self._spans: dict[Unfinished, Span] = {}  # each method takes single steps of the dict
 
-    def begun(self, create: Seen) -> None:
+    def begun(self, create: Unfinished) -> None:
         """Begin a span, below the one that is current where the create is asked for."""
         creation = create.creation
         self._spans[create] = self._tracer.start_span(
@@ -45,30 +44,29 @@ class Spans(Unheeding):
             },
         )
 
-    def waits(self, create: Seen, request: Request) -> None:
+    def waits(self, create: Unfinished) -> None:
         """Note that it joined the line, and why."""
-        del request
         if (span := self._spans.get(create)) is not None and span.is_recording():
             wait = create.wait()
             span.add_event("waits", {"reason": wait.reason, "quota": wait.quota, "resource": wait.resource})
 
-    def admitted(self, create: Seen) -> None:
+    def admitted(self, create: Unfinished) -> None:
         """Note that it is sent now."""
         if (span := self._spans.get(create)) is not None:
             span.add_event("admitted")
 
-    def answered(self, create: Seen, answer: Answer, rejection: Rejection | None, *, probe: bool) -> None:
+    def answered(self, create: Unfinished, answer: Answer, rejection: Rejection | None, *, probe: bool) -> None:
         """Note what the server said."""
         if (span := self._spans.get(create)) is not None:
             lane = "created" if answer.ok else str(Lane.OTHER if rejection is None else rejection.lane)
             span.add_event("answered", {"lane": lane, "http.response.status_code": answer.status, "probe": probe})
 
-    def declined(self, create: Seen, refusal: Refusal) -> None:
+    def declined(self, create: Unfinished, refusal: Refusal) -> None:
         """Note why the gate itself refuses it."""
         if (span := self._spans.get(create)) is not None:
             span.add_event("declined", {"reason": refusal.reason})
 
-    def ended(self, create: Seen) -> None:
+    def ended(self, create: Unfinished) -> None:
         """End the span."""
         span = self._spans.pop(create, None)
         if span is None:

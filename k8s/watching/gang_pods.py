@@ -24,7 +24,7 @@ from .reading import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from backoff_ctrl.k8s.gate.gangs.expected import Expectation
+    from backoff_ctrl.k8s.gate.expected_pods import Expectation
 
     from .reading import Event, Told
 

@@ -66,7 +66,7 @@ def test_a_pause_outlives_an_internal_error(crowd: Crowd) -> None:
     """The engine that begins anew is told of it."""
     assert act(crowd, "pause", namespace="other").status == 200
     before = crowd.gate.controller
-    crowd.gate.ledger._act(lambda engine, now: 1 / 0)
+    crowd.gate.ledger.engine.act(lambda *_: 1 / 0)
     assert crowd.gate.controller is not before
     assert crowd.gate.ledger.is_halted("other")
 

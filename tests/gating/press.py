@@ -6,8 +6,9 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from backoff_ctrl.k8s.creates.creation import Owner
 from backoff_ctrl.k8s.events.book import Ended, EventBook, Limits, Write
-from backoff_ctrl.k8s.gate.telling.stories import Happening, Owner, Story
+from backoff_ctrl.k8s.events.stories import Happening, Story
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backoff_ctrl.engine.outcomes import Created, Failed, Overloaded, Rejected
+from backoff_ctrl.engine.outcomes import Created, Failed, Overloaded, Rejected, Uncounted
 from backoff_ctrl.k8s.answers.rejections import Lane
-from backoff_ctrl.k8s.creates.actions import Declined, Refresh, Refreshed, Ticketed
+from backoff_ctrl.k8s.creates.actions import Declined, LookUp, Refresh, Refreshed, Ticketed
+from backoff_ctrl.k8s.creates.conversation import Conversation
+from backoff_ctrl.k8s.creates.denials import Denials
 from backoff_ctrl.k8s.creates.treatments import TREATMENTS
-from tests.conversing import sent, stored
+from tests.conversing import conversation, sent, stored
 from tests.playbook import Playbook, answered, full, line, never_sent, raises, returns, says, send, status
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.creates.actions import Answered
-    from backoff_ctrl.k8s.creates.conversation import Conversation
 
 
 def test_a_create_with_room_is_sent_once(callers: Conversation) -> None:
@@ -66,6 +69,53 @@ def test_a_create_that_should_be_tried_later_rejoins_the_line(
 ) -> None:
     """It was not stored, and the cause passes by itself: the engine decides when to try again."""
     assert sent(callers) >> answer << line(Overloaded, scope=scope) >> Ticketed() << send()
+
+
+def test_a_kind_that_a_quota_has_not_counted_yet_is_sent_again_and_slows_nobody_else(callers: Conversation) -> None:
+    """The quota controller will count it: the engine decides when."""
+    text = 'pods "web-0" is forbidden: status unknown for quota: q, resources: pods'
+    assert sent(callers) >> status(403, "Forbidden", text) << line(Uncounted) >> Ticketed() << send()
+
+
+DENIED = status(403, "Forbidden", 'pods is forbidden: User "me" cannot create resource "pods" in API group "" in ...')
+
+
+def test_a_denial_of_whoever_was_never_served_is_the_callers_at_once(callers: Conversation) -> None:
+    """Rights are missing."""
+    assert sent(callers) >> DENIED << returns(403, Failed)
+
+
+@pytest.mark.parametrize("before", ["stored", "full"])
+def test_a_denial_of_whoever_was_served_before_counts_after_half_a_minute(before: str) -> None:
+    """An API server that has just started denies everything. What was stored or refused by a quota proves rights."""
+    denials = Denials()
+
+    def another() -> Conversation:
+        creation = conversation().creation
+        return Conversation(creation, random.Random(7), denials=denials)
+
+    earlier = another()
+    answer = answered(201, stored(earlier)) if before == "stored" else full("q")
+    ended = returns(201, Created) if before == "stored" else line(Rejected)
+    assert sent(earlier) >> answer << (ended if before == "stored" else says(LookUp))
+    playbook = sent(another())
+    for at in (0.0, 1.0, 29.9):
+        playbook = playbook >> replace(DENIED, now=at) << line(Overloaded, scope="namespace") >> Ticketed() << send()
+    assert playbook >> replace(DENIED, now=30.0) << returns(403, Failed)
+    assert sent(another()) >> replace(DENIED, now=30.1) << returns(403, Failed), "rights are missing by now"
+
+
+def test_half_a_minute_of_denials_begins_anew_with_any_success() -> None:
+    """For all creates of one caller, namespace and kind together."""
+    denials = Denials()
+
+    def another() -> Conversation:
+        return Conversation(conversation().creation, random.Random(7), denials=denials)
+
+    for at in (0.0, 40.0):
+        machine = another()
+        assert sent(machine) >> answered(201, stored(machine)) << returns(201, Created)
+        assert sent(another()) >> replace(DENIED, now=at) << line(Overloaded, scope="namespace")
 
 
 def test_a_connection_never_made_is_sent_again_without_a_look_up_and_given_up_in_the_end(callers: Conversation) -> None:

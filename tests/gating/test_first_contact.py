@@ -16,10 +16,13 @@ from kubernetes import client
 from backoff_ctrl.engine import ObservedQuota
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.answers.answer import Answer, GateClosed
+from backoff_ctrl.k8s.charges.quotas import quotas_of
 from backoff_ctrl.k8s.creates.creation import Creation
-from backoff_ctrl.k8s.gate import first_list as first_contact
-from backoff_ctrl.k8s.gate.aio import AsyncGate, Gate
-from backoff_ctrl.k8s.gate.first_list import FirstList, quotas_of
+from backoff_ctrl.k8s.gate import together
+from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gate.threads import Gate
+from backoff_ctrl.k8s.gate.together import FirstList
+from backoff_ctrl.k8s.gate.turn import Turn
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, AsyncWaitTimeout
 from backoff_ctrl.k8s.gated.client import GatedApiClient, WaitTimeout, waiting
 from tests.official import aio
@@ -44,57 +47,59 @@ JUNK = st.recursive(
 
 
 def nothing() -> None:
-    """Stand for a create that goes on."""
+    """Do nothing meanwhile."""
 
 
-def ignore(_: Callable[[], None]) -> None:
-    """Call nobody."""
+def first_step(lists: FirstList, namespace: str, now: float, turn: Turn | None = None) -> str:
+    """What a create does first there."""
+    return "go" if lists.is_listed(namespace, now) else lists.ask(namespace, turn or Turn(), now, watched=False)
 
 
 def test_the_first_create_lists_the_quotas_and_the_others_wait() -> None:
     """A thousand creates into a new namespace cost one list, and go on in their order."""
-    contact = FirstList(QUIET)
-    went: list[int] = []
-    assert contact.ask("team", nothing, 0.0) == "read"
-    for number in range(1000):
-        assert contact.ask("team", lambda number=number: went.append(number), 0.0) == "wait"  # type: ignore[misc]
-    assert contact.ask("other", nothing, 0.0) == "read"
-    contact.done("team", 0.1, lambda go: go())
-    assert went == list(range(1000))
-    assert contact.ask("team", nothing, 0.2) == "go"
+    lists = FirstList(QUIET)
+    turns = [Turn() for _ in range(1000)]
+    assert first_step(lists, "team", 0.0) == "read"
+    assert {first_step(lists, "team", 0.0, turn) for turn in turns} == {"wait"}
+    assert first_step(lists, "other", 0.0) == "read"
+    assert lists.waiting("team") == turns
+    lists.done("team", 0.1)
+    assert first_step(lists, "team", 0.2) == "go"
 
 
 def test_a_quiet_namespace_is_listed_again() -> None:
     """Each create keeps the list valid; after a long pause it is forgotten."""
-    contact = FirstList(QUIET)
-    contact.ask("team", nothing, 0.0)
-    contact.done("team", 1.0, ignore)
-    assert contact.ask("team", nothing, 1.0 + QUIET - 0.1) == "go"
-    assert contact.ask("team", nothing, 1.0 + 2 * QUIET - 0.2) == "go"
-    assert contact.ask("team", nothing, 1.0 + 3 * QUIET) == "read"
+    lists = FirstList(QUIET)
+    first_step(lists, "team", 0.0)
+    lists.done("team", 1.0)
+    assert first_step(lists, "team", 1.0 + QUIET - 0.1) == "go"
+    assert first_step(lists, "team", 1.0 + 2 * QUIET - 0.2) == "go"
+    assert first_step(lists, "team", 1.0 + 3 * QUIET) == "read"
 
 
 def test_namespaces_that_come_and_go_leave_no_trace() -> None:
     """A CI that makes a namespace for each run does not fill the memory. Namespaces that are being listed stay."""
-    contact = FirstList(QUIET)
-    contact.ask("slow", nothing, 0.0)
-    for number in range(2 * first_contact.NAMESPACES_MAX):
+    lists = FirstList(QUIET)
+    first_step(lists, "slow", 0.0)
+    for number in range(2 * together.NAMESPACES_MAX):
         now = float(number)
-        contact.ask(f"run-{number}", nothing, now)
-        contact.done(f"run-{number}", now, ignore)
-    assert len(contact._met) <= first_contact.NAMESPACES_MAX + 1
-    assert contact.ask("slow", nothing, 1e6) == "wait"
+        first_step(lists, f"run-{number}", now)
+        lists.done(f"run-{number}", now)
+    assert len(lists) <= together.NAMESPACES_MAX + 1
+    assert first_step(lists, "slow", 1.0) == "wait"
+    assert first_step(lists, "slow", 1e6) == "read", "whoever began that list was lost"
 
 
 def test_a_list_reported_done_twice_does_no_harm() -> None:
     """This happens when a create is cancelled while its list is answered."""
-    contact = FirstList(QUIET)
-    contact.ask("team", nothing, 0.0)
-    contact.ask("team", nothing, 0.0)
-    told: list[Callable[[], None]] = []
-    contact.done("team", 1.0, told.append)
-    contact.done("team", 1.0, told.append)
-    assert told == [nothing]
+    lists = FirstList(QUIET)
+    turn = Turn()
+    first_step(lists, "team", 0.0)
+    first_step(lists, "team", 0.0, turn)
+    assert lists.waiting("team") == [turn]
+    for _ in range(2):
+        lists.done("team", 1.0)
+        assert lists.waiting("team") == []
 
 
 class Interrupted:
@@ -119,7 +124,7 @@ class Interrupted:
 def test_a_create_interrupted_while_listing_lets_the_others_go_on() -> None:
     """Ctrl-C ends the create that lists; one that waits for it goes on without the list instead of waiting for ever."""
     gate = Gate()
-    gate.ledger.contact = FirstList(QUIET)
+    gate.ledger.line.list_quotas_first(QUIET)
     others_wait = threading.Event()
     transport = Interrupted(others_wait)
     creation = Creation("http://s", "me", "team", "pods", POD)
@@ -131,11 +136,9 @@ def test_a_create_interrupted_while_listing_lets_the_others_go_on() -> None:
     reader = threading.Thread(target=first)
     reader.start()
     assert transport.asked.wait(45)
-    second = gate.prepare(creation, transport)
     threading.Timer(0.1, others_wait.set).start()
-    second.run()
+    assert gate.create(creation, transport).status == 201
     reader.join(45)
-    assert second.result().status == 201
 
 
 class Listing:
@@ -166,7 +169,7 @@ FULL = ObservedQuota({"pods": 8 * 10**9}, {"pods": 8 * 10**9}, {"pods": 8 * 10**
 async def test_a_list_never_undoes_what_a_watch_told_while_it_was_read() -> None:
     """Law 5: by the list there is room, by the watch, which is newer, there is none: the create waits."""
     gate = AsyncGate()
-    gate.ledger.contact = FirstList(QUIET, gate.ledger.is_watched)
+    gate.ledger.line.list_quotas_first(QUIET)
 
     def fill_and_watch() -> None:
         gate.ledger.observe_quota("team", "q", FULL)
@@ -182,7 +185,7 @@ async def test_a_list_never_undoes_what_a_watch_told_while_it_was_read() -> None
 async def test_nothing_is_listed_where_quotas_are_watched() -> None:
     """Law 5: not before the first create there, nor after a quiet time. Once the watch is lost, it is listed again."""
     gate = AsyncGate()
-    gate.ledger.contact = FirstList(0.0, gate.ledger.is_watched)  # every create comes after a quiet time
+    gate.ledger.line.list_quotas_first(0.0)  # every create comes after a quiet time
     gate.ledger.watching("team")
     transport = Listing(nothing)
     for lists in (0, 0, 1):
@@ -196,10 +199,10 @@ async def test_nothing_is_listed_where_quotas_are_watched() -> None:
 async def test_a_new_engine_does_not_take_an_old_list_for_news() -> None:
     """After an internal error only what is watched is repeated: a list may be hours old by then."""
     gate = AsyncGate()
-    gate.ledger.read("team", await Listing(nothing).list_quotas(), gate.ledger.timers.now())
+    gate.ledger.read("team", await Listing(nothing).list_quotas(), gate.ledger.now())
     assert set(gate.ledger.snapshot().namespaces["team"].quotas) == {"q"}
 
-    gate.ledger.settle(None, None)  # type: ignore[arg-type]  # a bug of ours
+    gate.ledger.engine.act(lambda *_: 1 / 0)  # a bug of ours
 
     assert gate.ledger.snapshot().namespaces == {}
     await gate.aclose()
@@ -211,7 +214,7 @@ async def test_a_new_engine_does_not_take_an_old_list_for_news() -> None:
 def gate_that_lists() -> Gate:
     """A gate that lists quotas as the shared one does, and sends no probe for at least half a minute."""
     gate = Gate(policy=Policy(base=60, cap=60))
-    gate.ledger.contact = FirstList(QUIET)
+    gate.ledger.line.list_quotas_first(QUIET)
     return gate
 
 

@@ -11,8 +11,8 @@ from backoff_ctrl.engine import ObservedQuota, Policy
 from backoff_ctrl.engine.memory import Memory, RememberedCeiling, RememberedQuota
 from backoff_ctrl.engine.pages import NAMESPACES_MAX
 from backoff_ctrl.k8s.gate.ledger import Ledger
-from backoff_ctrl.k8s.gate.timers import ThreadTimers
-from backoff_ctrl.k8s.sharing.memory_file import MemoryFile
+from backoff_ctrl.k8s.runtime.alarms import RuntimeAlarms
+from backoff_ctrl.k8s.sharing.memory import MemoryFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,9 +26,12 @@ class Interrupting:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._lock = ledger._lock
+        self._lock = ledger.engine.lock
         self._busy = False
         self.released = 0
+
+    def locked(self) -> bool:
+        return self._lock.locked()
 
     def __enter__(self) -> None:
         self._lock.acquire()
@@ -46,12 +49,12 @@ class Interrupting:
 @pytest.mark.parametrize("question", ["snapshot", "remember"])
 def test_others_act_between_the_pages_of_a_long_answer(question: str) -> None:
     """All that was there from the start is in the answer, though others went on meanwhile."""
-    ledger = Ledger(ThreadTimers(), Policy(), "enforce", None)
+    ledger = Ledger(RuntimeAlarms(), Policy(), "enforce", None)
     names = {f"n{number:05}" for number in range(NAMESPACES)}
     for name in names:
         ledger.observe_quota(name, "q", ObservedQuota(FULL, FULL, FULL))
     lock: Any = Interrupting(ledger)
-    ledger._lock = lock
+    ledger.engine.lock = lock
     found: Any = getattr(ledger, question)()
 
     assert names <= set(found.namespaces if question == "snapshot" else found.quotas)
@@ -73,10 +76,10 @@ def test_a_long_memory_is_written_in_slices(tmp_path: Path) -> None:
 
 def test_a_new_engine_goes_on_with_the_numbers_of_the_changes() -> None:
     """Who follows the changes over an internal error is told to begin anew."""
-    ledger = Ledger(ThreadTimers(), Policy(), "enforce", None)
+    ledger = Ledger(RuntimeAlarms(), Policy(), "enforce", None)
     ledger.observe_quota("team", "q", ObservedQuota(FULL, FULL, FULL))
     upto = ledger.look(lambda engine, now: engine.changes(0, 10, now)).upto
-    ledger.settle(None, None)  # type: ignore[arg-type]  # a bug of ours
+    ledger.engine.act(lambda *_: 1 / 0)  # a bug of ours
 
     assert ledger.look(lambda engine, now: engine.changes(upto, 10, now)).lost
     assert set(ledger.look(lambda engine, now: engine.changes(0, 10, now)).items) == {"team"}

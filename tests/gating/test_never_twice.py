@@ -9,8 +9,8 @@ import pytest
 
 from backoff_ctrl.engine.outcomes import Created, Expired, Failed, Rejected
 from backoff_ctrl.k8s.creates.actions import LookUp, Send, Ticketed, Woke
-from backoff_ctrl.k8s.creates.conversation import Conversation, Creation
-from backoff_ctrl.k8s.creates.patience import LOOK_AGAIN, SERVER_LIMIT
+from backoff_ctrl.k8s.creates.conversation import LOOK_AGAIN, Conversation, Creation
+from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
 from tests.conversing import FOREIGN, absent, conversation, may_not_look, sent, stored, taken
 from tests.playbook import Playbook, answered, full, line, look_up, lost, pause, raises, returns, send, status
 

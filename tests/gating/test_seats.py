@@ -5,43 +5,48 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.engine import Abandoned, Identity, ObservedQuota, Policy, Rejected
+from backoff_ctrl.engine.tickets import Ticket
 from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.ledger import Ledger
-from backoff_ctrl.k8s.gate.timers import ThreadTimers
-from backoff_ctrl.k8s.gate.waiters import Trial
+from backoff_ctrl.k8s.gate.threads import Gate
 
 POD = {"metadata": {"generateName": "p-"}, "spec": {"containers": [{"name": "c"}]}}
 ANN = Identity("ann", "p-")
 FULL = {"pods": 4 * 10**9}
 
 
-def waiting_ledger() -> Ledger:
-    """Return a ledger at a watched full quota."""
-    ledger = Ledger(ThreadTimers(), Policy(), "enforce", None)
+def fill(ledger: Ledger) -> None:
+    """Report a full quota, whose changes are watched."""
     ledger.observe_quota("team", "q", ObservedQuota(FULL, FULL, FULL))
     ledger.watching("team")
-    return ledger
 
 
-def stand(ledger: Ledger, identity: Identity | None = None) -> tuple[int, Trial]:
-    """Put a create in line; return its place, and its waiter."""
-    request, waiter = ledger.request(Creation("http://s", "me", "team", "pods", POD)), Trial(lambda _: None)
-    ledger.stand(request, waiter, identity)
-    why = ledger.explain(request)
-    return 0 if why is None else why.place, waiter
+def join(gate: Gate, seat: Identity | None = None) -> Create:
+    """Put a create in line."""
+    create = Create(gate, Creation("http://s", "me", "team", "pods", POD, seat=seat, retry_after=1.0))
+    create.request = gate.ledger.line.request(create.creation)
+    gate.ledger.line.join(create, None)
+    return create
+
+
+def place(create: Create) -> int:
+    """Return its place in line; 0: it does not stand there."""
+    why = None if create.request is None else create.ledger.explain(create.request)
+    return 0 if why is None else why.place
 
 
 def test_who_left_with_a_seat_stands_where_it_stood() -> None:
     """First in line, behind nobody who came meanwhile; and the seat is gone then."""
-    ledger = waiting_ledger()
-    request = ledger.request(Creation("http://s", "me", "team", "pods", POD))
-    ledger.stand(request, Trial(lambda _: None))
-    ledger.leave(request, ANN, retry_after=1.0)
+    gate = Gate(policy=Policy())
+    ledger = gate.ledger
+    fill(ledger)
+    ledger.line.end(join(gate, ANN), None)
     assert ledger.snapshot().namespaces["team"].seats == 1
-    stand(ledger)
+    join(gate)
 
-    assert stand(ledger, ANN)[0] == 1
-    assert stand(ledger, ANN)[0] == 3
+    assert place(join(gate, ANN)) == 1
+    assert place(join(gate, ANN)) == 3
     assert ledger.snapshot().namespaces["team"].seats == 0
     assert ledger.counts.waiting == 3
 
@@ -49,13 +54,13 @@ def test_who_left_with_a_seat_stands_where_it_stood() -> None:
 @pytest.mark.parametrize("outcome", [Abandoned(ANN), Rejected("q", {"pods": 10**9}, FULL, FULL)], ids=lambda o: o.event)
 def test_a_create_that_ends_uncreated_may_leave_a_seat(outcome: Abandoned | Rejected) -> None:
     """It had a ticket: it was given back unsent, or the server refused it after its caller had gone."""
-    ledger = Ledger(ThreadTimers(), Policy(), "enforce", None)
-    first = ledger.force(ledger.request(Creation("http://s", "me", "team", "pods", POD)))
-    assert first is not None
-    ledger.observe_quota("team", "q", ObservedQuota(FULL, FULL, FULL))
-    ledger.watching("team")
-    stand(ledger)
-    ledger.settle(first, outcome, seat=ANN)
+    gate = Gate(policy=Policy())
+    ledger = gate.ledger
+    first = join(gate, ANN)
+    assert isinstance(ledger.line.take(first), Ticket)
+    fill(ledger)
+    join(gate)
+    ledger.line.end(first, outcome)
 
     assert ledger.snapshot().namespaces["team"].seats == 1
-    assert stand(ledger, ANN)[0] == 1
+    assert place(join(gate, ANN)) == 1

@@ -7,6 +7,7 @@ import gc
 import queue
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,36 +15,38 @@ import pytest
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.answers.answer import Answer, WaitedTooLong, status_answer
 from backoff_ctrl.k8s.creates.creation import Creation
-from backoff_ctrl.k8s.gate import exiting
+from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.threads import Gate
-from backoff_ctrl.k8s.gate.timers import LoopTimers, ThreadTimers
+from backoff_ctrl.k8s.runtime import exits as exiting
+from backoff_ctrl.k8s.runtime.alarms import LoopAlarms, RuntimeAlarms
+from backoff_ctrl.k8s.runtime.host import THREAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 def test_a_call_that_fails_does_not_stop_the_clock(caplog: pytest.LogCaptureFixture) -> None:
-    """Every waiting create depends on one timer thread: an error in one call is logged, and the next is made."""
-    timers = ThreadTimers()
+    """Every waiting create depends on one thread: an error in one call is logged, and the next is made."""
+    alarms = RuntimeAlarms()
     came = threading.Event()
 
     def fails() -> None:
         raise RuntimeError("a bug")
 
-    timers.call_at(timers.now(), fails)
-    timers.call_at(timers.now(), came.set)
+    alarms.call_at(alarms.now(), fails)
+    alarms.call_at(alarms.now(), came.set)
     assert came.wait(45)
-    assert "an alarm of the gate failed" in caplog.text
+    assert "a bug" in caplog.text
 
 
 def test_what_is_cancelled_is_not_called() -> None:
     """A cancelled call is not made when its time comes."""
     now = 0.0
-    timers = ThreadTimers(lambda: now)
+    alarms = RuntimeAlarms(lambda: now)
     called: list[str] = []
     came = threading.Event()
-    cancel = timers.call_at(10.0, lambda: called.append("cancelled"))
-    timers.call_at(11.0, came.set)
+    cancel = alarms.call_at(10.0, lambda: called.append("cancelled"))
+    alarms.call_at(11.0, came.set)
     cancel()
     now = 12.0
     assert came.wait(45)
@@ -53,9 +56,9 @@ def test_what_is_cancelled_is_not_called() -> None:
 async def test_an_alarm_that_a_clock_jumped_over_rings_soon() -> None:
     """The clock jumps an hour ahead: alarms due within that hour ring now, not after an hour of the event loop."""
     offset = 0.0
-    timers = LoopTimers(lambda: time.monotonic() + offset)
+    alarms = LoopAlarms(lambda: time.monotonic() + offset)
     came = asyncio.Event()
-    timers.call_at(timers.now() + 600.0, came.set)
+    alarms.call_at(alarms.now() + 600.0, came.set)
     offset = 3600.0
 
     async with asyncio.timeout(45):
@@ -65,54 +68,54 @@ async def test_an_alarm_that_a_clock_jumped_over_rings_soon() -> None:
 async def test_a_clock_that_goes_back_does_not_stop_time() -> None:
     """The clock jumps an hour back: time goes on from where it was, and alarms ring as if nothing had happened."""
     offset = 0.0
-    timers = LoopTimers(lambda: time.monotonic() + offset)
-    started, before = time.monotonic(), timers.now()
+    alarms = LoopAlarms(lambda: time.monotonic() + offset)
+    started, before = time.monotonic(), alarms.now()
     offset = -3600.0
     came = asyncio.Event()
-    timers.call_at(timers.now() + 0.01, came.set)
+    alarms.call_at(alarms.now() + 0.01, came.set)
 
     async with asyncio.timeout(45):
         await came.wait()
-    assert 0.0 < timers.now() - before < time.monotonic() - started + 0.01
+    assert 0.0 < alarms.now() - before < time.monotonic() - started + 0.01
 
 
 def test_threads_see_a_clock_that_went_back_go_on() -> None:
     """The same holds for the clock that threads share."""
     offset = 0.0
-    timers = ThreadTimers(lambda: time.monotonic() + offset)
-    started, before = time.monotonic(), timers.now()
+    alarms = RuntimeAlarms(lambda: time.monotonic() + offset)
+    started, before = time.monotonic(), alarms.now()
     offset = -3600.0
     came = threading.Event()
-    timers.call_at(timers.now() + 0.01, came.set)
+    alarms.call_at(alarms.now() + 0.01, came.set)
 
     assert came.wait(45)
-    assert 0.0 < timers.now() - before < time.monotonic() - started + 0.01
+    assert 0.0 < alarms.now() - before < time.monotonic() - started + 0.01
 
 
-def test_the_thread_ends_with_its_gate() -> None:
-    """A program may open many gates: none of them leaves a thread behind."""
-    gate = Gate(policy=Policy(base=600.0, cap=600.0))
-    with pytest.raises(WaitedTooLong):
-        gate.create(CREATION, Full())
-    timers: Any = gate.ledger.timers
-    thread = timers._thread
-    assert thread.is_alive()
-    del gate, timers
-    for _ in range(450):  # the thread itself may still hold the gate when garbage is collected
-        gc.collect()
-        thread.join(0.1)
-        if not thread.is_alive():
-            break
-    assert not thread.is_alive()
+def test_a_gate_that_is_forgotten_leaves_nothing_behind() -> None:
+    """A program may open many gates: none of them leaves a thread or a waiting alarm behind."""
+    left = []
+    for _ in range(3):
+        gate = Gate(policy=Policy(base=600.0, cap=600.0))
+        with pytest.raises(WaitedTooLong):
+            gate.create(CREATION, Full())
+        left.append(weakref.ref(gate.ledger.engine))
+        del gate
+    gc.collect()
+
+    assert [each() for each in left] == [None] * 3
+    names = [thread.name for thread in threading.enumerate()]
+    assert names.count(THREAD) == 1
+    assert sum(name.startswith(THREAD) for name in names) <= 2  # one more for what blocks, if anything did
 
 
 def test_a_create_that_waits_keeps_its_gate() -> None:
     """Its caller may hold nothing but the steps that are still to come."""
     steps: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
     ended = threading.Event()
-    driver = Gate(policy=Policy(base=600.0, cap=600.0)).prepare_on(steps.put, CREATION, Full(), ended.set)
-    driver.start()
-    del driver
+    gate = Gate(policy=Policy(base=600.0, cap=600.0))
+    gate.run_on(steps.put, Create(gate, CREATION), Full(), ended.set)
+    del gate
     for _ in range(450):
         while not steps.empty():
             steps.get()()

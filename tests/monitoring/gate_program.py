@@ -19,7 +19,7 @@ from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gated.client import GatedApiClient
 from backoff_ctrl.k8s.status.serving import SERVICE
-from backoff_ctrl.k8s.watching.thread import WatchThread
+from backoff_ctrl.k8s.watching.hosted import HostedWatch
 
 
 class InjectedError(Exception):
@@ -39,7 +39,7 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     configuration = client.Configuration(host=settings["server"])
     gate = Gate(policy=Policy(**settings["policy"]))
-    watch = WatchThread(gate.ledger, configuration, everywhere=True) if settings["watch"] else None
+    watch = HostedWatch(gate.ledger, configuration, everywhere=True) if settings["watch"] else None
     SERVICE.add(gate.ledger, settings["server"], lambda: None if watch is None else watch.book)
     if watch is not None:
         watch.start()

@@ -69,10 +69,10 @@ def hook() -> Iterator[Hook]:
 def notifying(crowd: Crowd, *receivers: Receiver) -> Iterator[Notifier]:
     """Notify of the crowd's creates."""
     ledger = crowd.gate.ledger
-    notifier = Notifier(ledger.timers, receivers, "here")
-    ledger.others = (notifier,)
+    notifier = Notifier(ledger, receivers, "here")
+    end = ledger.subscribe(notifier)
     yield notifier
-    ledger.others = ()
+    end()
     notifier.close()
 
 
@@ -211,11 +211,8 @@ def test_a_receiver_that_is_gone_fills_its_queue_and_the_rest_is_dropped_and_cou
     for number in range(5):
         delivery.put({"id": str(number)})
     assert delivery.counts["dropped"] == 2
-    thread = delivery._thread
     delivery.close(0)
-    assert thread is not None
-    thread.join(30)
-    assert not thread.is_alive()
+    until(lambda: delivery.counts.total() == 5)
     assert (delivery.counts["sent"], delivery.counts.total()) == (0, 5)  # failed if it was under way, else dropped
     delivery.put({"id": "late"})
     assert delivery.counts.total() == 6
@@ -238,7 +235,7 @@ logging.basicConfig(format="%(levelname)s %(message)s", stream=sys.stdout)
 from kubernetes import client
 from backoff_ctrl import GatedApiClient
 with GatedApiClient(client.Configuration(host="http://127.0.0.1:1")) as gated:
-    print([type(each).__name__ for each in gated.gate.ledger.others])
+    print([type(each).__name__ for each in gated.gate.ledger.subscribers])
     print(sorted(name for name in sys.modules if name.startswith("backoff_ctrl.k8s.notifying")) != [])
 """
 
@@ -256,8 +253,8 @@ def test_the_environment_names_the_file_and_nothing_is_loaded_without_it(tmp_pat
         )  # fmt: skip
         return done.stdout.splitlines()
 
-    assert program() == ["[]", "False"]
-    assert program(BACKOFF_CTRL_NOTIFY=str(file)) == ["['Notifier']", "True"]
+    assert program() == ["['HostedWatch']", "False"]
+    assert program(BACKOFF_CTRL_NOTIFY=str(file)) == ["['Notifier', 'HostedWatch']", "True"]
     wrong, *rest = program(BACKOFF_CTRL_NOTIFY=str(tmp_path / "none"))
     assert wrong.startswith(f"ERROR nobody is notified of creates that wait: {tmp_path}/none can't be read")
-    assert rest[0] == "[]"
+    assert rest[0] == "['HostedWatch']"

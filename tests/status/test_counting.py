@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, WaitedTooLong
 from backoff_ctrl.k8s.answers.rejections import Lane, Rejection
 from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.k8s.gate.unfinished import Unfinished
 from backoff_ctrl.k8s.status.counters import Counters
 from backoff_ctrl.k8s.status.retries import calls_saved, loop_attempts
 
@@ -27,20 +28,24 @@ ENDS: dict[str, Callable[[], tuple[Answer | None, BaseException | None]]] = {
 }
 
 
-@dataclass
-class Create:
+class Reported(Unfinished):
     """One create, as a gate would report it."""
 
-    creation: Creation
-    answer: Answer | None = None
-    error: BaseException | None = None
-    noted: Any = None
-    create_id: str = "id"
-    request: Any = None
-    waits: bool = False
+    label = create_id = "id"
+    waits = follows = False
+    sends = 0
+    seconds = 0.0
 
     def wait(self) -> Any:
-        """Say what it waits for."""
+        """It waits for nothing that is said."""
+
+    def describe(self) -> str:
+        """Return its id."""
+        return self.label
+
+    def cancel(self, error: BaseException) -> None:
+        """It ends at once."""
+        self.error = error
 
 
 @dataclass
@@ -79,9 +84,9 @@ def test_the_counters_are_what_a_naive_observer_counted(lives: list[tuple[str, l
     clock, naive, told = Clock(), Naive(), 0
     counters = Counters(lambda: clock.now, lambda _: None, wall=lambda: clock.now)
     for namespace, spans, end in lives:
-        create = Create(Creation("s", "c", namespace, "pods", {}))
+        create = Reported(Creation("s", "c", namespace, "pods", {}), None, 0.0)
         for seconds, sent in spans:
-            counters.waits(create, None)  # type: ignore[arg-type]  # only passed on
+            counters.waits(create)
             clock.now += seconds
             counters.admitted(create)
             naive.waited[namespace] += seconds  # type: ignore[assignment]

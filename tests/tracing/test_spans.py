@@ -58,7 +58,7 @@ def events(span: ReadableSpan) -> list[str]:
 
 def test_a_create_that_waits_is_one_span_below_its_callers(crowd: Crowd, traced: Traced) -> None:
     """From the call to the 201, with what happened in between."""
-    crowd.gate.ledger.others = (Spans(traced.provider),)
+    crowd.gate.ledger.subscribe(Spans(traced.provider))
     with traced.tracer.start_as_current_span("task") as task:
         pending = crowd.core.create_namespaced_pod("team", pod("second"), async_req=True)
         while not crowd.get("/v1/waiting")["items"]:
@@ -88,7 +88,7 @@ def test_a_create_that_waits_is_one_span_below_its_callers(crowd: Crowd, traced:
 
 def test_a_create_that_ends_without_an_object_is_an_error(crowd: Crowd, traced: Traced) -> None:
     """Its status says how."""
-    crowd.gate.ledger.others = (Spans(traced.provider),)
+    crowd.gate.ledger.subscribe(Spans(traced.provider))
     thread = crowd.wait_with("second", timeout=0.2)
     thread.join(30)
     (span,) = traced.ours()
@@ -106,7 +106,7 @@ class Stored:
 async def test_each_task_of_asyncio_is_the_parent_of_its_own_creates(traced: Traced) -> None:
     """Contexts are not mixed up."""
     gate = AsyncGate()
-    gate.ledger.others = (Spans(traced.provider),)
+    gate.ledger.subscribe(Spans(traced.provider))
 
     async def task(name: str) -> int:
         with traced.tracer.start_as_current_span(name) as span:
@@ -127,7 +127,7 @@ if sys.argv[1:] == ["missing"]:
 from kubernetes import client
 from backoff_ctrl import GatedApiClient
 with GatedApiClient(client.Configuration(host="http://127.0.0.1:1")) as gated:
-    print([type(each).__name__ for each in gated.gate.ledger.others])
+    print([type(each).__name__ for each in gated.gate.ledger.subscribers])
     print(any(name.startswith("opentelemetry.trace") for name in sys.modules))
 """
 
@@ -143,9 +143,9 @@ def test_nothing_is_loaded_unless_it_is_asked_for_and_what_is_missing_is_said() 
         )  # fmt: skip
         return done.stdout.splitlines()
 
-    assert program() == ["[]", "False"]
-    assert program(BACKOFF_CTRL_TRACES="1") == ["['Spans']", "True"]
+    assert program() == ["['HostedWatch']", "False"]
+    assert program(BACKOFF_CTRL_TRACES="1") == ["['Spans', 'HostedWatch']", "True"]
     assert program("missing", BACKOFF_CTRL_TRACES="1")[:2] == [
         "ERROR creates are not traced: pip install 'backoff-ctrl[otel]'",
-        "[]",
+        "['HostedWatch']",
     ]

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from backoff_ctrl.k8s.runtime.host import RUNTIME
 from backoff_ctrl.k8s.tasks.documents import item
 from backoff_ctrl.k8s.tasks.managing import Manager
 from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
@@ -78,7 +79,7 @@ class Run:
             only=only,
         )
         ends = asyncio.Event()
-        async with _signals(ends):
+        async with _signals(ends), RUNTIME.lent():
             work = [
                 asyncio.create_task(manager.run()),
                 asyncio.create_task(self._platform.follow()),

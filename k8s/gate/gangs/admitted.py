@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 from uuid import uuid4
 
-from backoff_ctrl.engine.gangs import Draw
+from backoff_ctrl.engine.controller import Controller
+from backoff_ctrl.engine.demand import Demand
+from backoff_ctrl.engine.gangs import Draw, Gang
+from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.k8s.gate.expected_pods import ExpectedGang, with_label
+from backoff_ctrl.k8s.gate.ledger import Ledger
 
-from .labelling import with_label
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from backoff_ctrl.engine.controller import Controller
-    from backoff_ctrl.engine.demand import Demand
-    from backoff_ctrl.engine.gangs import Gang
-    from backoff_ctrl.engine.requests import Request
-    from backoff_ctrl.k8s.creates.creation import Creation
-
-    from .asked import GangAsked
-
-
-class Desk(Protocol):
-    """What a gang asks of the ledger that it was admitted by."""
-
-    def give_back_gang(self, gang: AdmittedGang) -> None:
-        """End it: what is undrawn is no longer reserved."""
-
-    def appeared(self, gang: AdmittedGang, uid: str, manifest: Mapping[str, Any], resource: str) -> bool:
-        """Note a member that somebody else created."""
-
-    def root_stored(self, gang: AdmittedGang, manifest: Mapping[str, Any], resource: str) -> None:
-        """Note an object that it created."""
+from .asked import GangAsked
 
 
 class AdmittedGang:
@@ -42,7 +24,9 @@ class AdmittedGang:
     its members are then created like any others.
     """
 
-    def __init__(self, gate: Any, desk: Desk, asked: GangAsked, gang: Gang | None, engine: Controller | None) -> None:
+    def __init__(
+        self, gate: Any, ledger: Ledger, asked: GangAsked, gang: Gang | None, engine: Controller | None
+    ) -> None:
         """``engine`` is the one that admitted it: after an internal error there is a new one, which knows no gang."""
         self.gate = gate
         self.asked = asked
@@ -50,7 +34,9 @@ class AdmittedGang:
         self.label = uuid4().hex[:16]  # the value of ``GANG_LABEL`` in what others make of it
         self.gang = gang
         self.engine = engine
-        self._desk = desk
+        self._ledger = ledger
+        if gang is not None and engine is not None and asked.pods_made:
+            ledger.expect(ExpectedGang(self.label, gang, engine, asked.templates, asked.pods_made))
 
     @property
     def name(self) -> str:
@@ -88,12 +74,14 @@ class AdmittedGang:
 
     def appeared(self, uid: str, manifest: Mapping[str, Any], resource: str = "pods") -> bool:
         """Note a member that somebody else created, by its uid and its manifest as stored; say whether it counts."""
-        return self._desk.appeared(self, uid, manifest, resource)
+        if self.gang is None or self.engine is None:
+            return False
+        return self._ledger.appeared(self.gang, self.engine, uid, manifest, resource)
 
     def stored(self, manifest: Mapping[str, Any], resource: str) -> None:
         """Note an object that was created for this gang, as it is stored: its pods may be known by who owns them."""
         if resource != "pods" and self.asked.pods_made and not self.over:
-            self._desk.root_stored(self, manifest, resource)
+            self._ledger.gang_stored(self.label, self.namespace, manifest, resource)
 
     def labelled(self, resource: str, body: dict[str, Any]) -> dict[str, Any]:
         """Return what is created with the gang's label where others make pods from it."""
@@ -106,21 +94,13 @@ class AdmittedGang:
         if failed or not self.asked.pods_made or not (self.drawn or self.asked.made_from):
             self.give_back()
 
-    @property
-    def made(self) -> bool:
-        """Whether all pods that others make have appeared."""
-        gang = self.gang
-        return gang is None or not any(gang.undrawn[part] for part in self.asked.pods_made)
-
     def give_back(self) -> None:
         """Give back what is undrawn. Twice is no error."""
-        if not self.over:
-            self._desk.give_back_gang(self)
+        if self.gang is not None and self.engine is not None and not self.over:
+            self._ledger.give_back(self.gang, self.engine)
 
-    # -- called by the ledger, which holds its lock ---------
-
-    def member(self, number: str, demand: Demand, flow: str, engine: Controller) -> Request | None:
-        """Describe a create of this demand as a draw; None: it is no member, or none is left."""
+    def member(self, engine: Controller, _: float, number: str, demand: Demand, flow: str) -> Draw | None:
+        """Describe a create of this demand as a draw; None: it is no member, or none is left. The lock is held."""
         gang = self.gang
         if gang is None or engine is not self.engine:
             return None

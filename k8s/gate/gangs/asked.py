@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.engine.parts import MEMBERS_MAX, Parts, is_count
 from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint
-from backoff_ctrl.k8s.charges.parts import parts_of
+from backoff_ctrl.k8s.charges.parts import Part, parts_of
 from backoff_ctrl.k8s.charges.resource_names import resource_of
 from backoff_ctrl.k8s.creates.creation import Creation, OptionError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from backoff_ctrl.engine.demand import Demand
-    from backoff_ctrl.k8s.charges.parts import Part
-
-    Makes = Callable[[Mapping[str, Any], str], Iterable[Part]]
-
+Makes = Callable[[Mapping[str, Any], str], Iterable[Part]]
 
 _PART: Final = re.compile(r"\bpart (?P<number>\d+)")
 

@@ -6,21 +6,18 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.k8s.creates.calls import Target
 from backoff_ctrl.k8s.creates.creation import OptionError, check_options
+from backoff_ctrl.k8s.gate.gangs.admitted import AdmittedGang
 from backoff_ctrl.k8s.gate.gangs.asked import GangAsked, gang_of
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gated.gating import GatedClient
 from backoff_ctrl.k8s.gated.waiting import drawing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from backoff_ctrl.k8s.gate.gangs.admitted import AdmittedGang
 
 PODS: Final = "pods"
 KINDS: Final = {"Pod": "v1", "Job": "batch/v1"}
@@ -124,11 +121,12 @@ class gang:  # noqa: N801 - a context manager, as ``waiting``
 
         settings = self._client.configuration.auth_settings()
         self._waiting = waiting = self._gate().gang(self._asked, self._transport(ThreadTransport, settings))
+        begun = None
         try:
-            return self._begun(waiting.__enter__())
-        except BaseException:
-            self._waiting = None
-            raise
+            begun = self._begun(waiting.__enter__())
+        finally:
+            self._waiting = None if begun is None else waiting
+        return begun
 
     def __exit__(self, *error: object) -> None:
         """Give back what was not created."""
@@ -146,11 +144,12 @@ class gang:  # noqa: N801 - a context manager, as ``waiting``
         settings = self._client.configuration.auth_settings()
         settings = await settings if inspect.isawaitable(settings) else settings
         self._waiting = waiting = self._gate().gang(self._asked, self._transport(AioTransport, settings))
+        begun = None
         try:
-            return self._begun(await waiting.__aenter__())
-        except BaseException:
-            self._waiting = None
-            raise
+            begun = self._begun(await waiting.__aenter__())
+        finally:
+            self._waiting = None if begun is None else waiting
+        return begun
 
     async def __aexit__(self, *error: object) -> None:
         """Give back what was not created."""

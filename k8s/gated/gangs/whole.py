@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from backoff_ctrl.k8s.creates.creation import OptionError
-from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
+from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
 
 from .block import client_of, gang, is_async
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 _UNDOING: Final[set[asyncio.Future[Any]]] = set()
 """The event loop itself holds no task: one whose caller is gone goes on all the same."""
@@ -81,40 +79,44 @@ def _create(core: Any, asked: gang, pods: Sequence[Any]) -> list[Any]:
         try:
             for pod in pods:
                 stored.append(create(asked.namespace, pod))  # noqa: PERF401 - kept if one fails
-        except BaseException as error:
-            created = [each.metadata.name for each in stored]
-            left: list[str] = []
-            for name in created:
-                try:
-                    delete(name, asked.namespace)
-                except Exception as failure:  # noqa: BLE001 - the others are deleted all the same
-                    _note_left(failure, name, left)
-            if not isinstance(error, Exception):
-                raise
-            raise GangFailed(len(pods), created, left, error) from error
+        finally:
+            if len(stored) < len(pods):
+                created = [each.metadata.name for each in stored]
+                _raise_failed(len(pods), created, [name for name in created if _is_left(delete, name, asked.namespace)])
     return stored
+
+
+def _is_left(delete: Any, name: str, namespace: str) -> bool:
+    try:
+        delete(name, namespace)
+    except Exception as failure:  # noqa: BLE001 - the others are deleted all the same
+        return _leaves(failure)
+    return False
 
 
 async def _create_async(core: Any, asked: gang, pods: Sequence[Any]) -> list[Any]:
     create, delete = _verbs(core, asked)
     async with asked as admitted:
         tasks = [asyncio.ensure_future(create(asked.namespace, pod)) for pod in pods]
-        error: BaseException | None
+        stored: list[Any] = []
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)  # as ``gather``, but cancels none of them
-            error = next((failed for task in tasks if task.done() and (failed := task.exception())), None)
-        except BaseException as stop:  # noqa: BLE001 - raised below
-            error = stop
-        if error is None:
-            return [task.result() for task in tasks]
-        admitted.give_back()  # those that wait end at once; those that were sent are answered, and may be stored
-        undoing = asyncio.ensure_future(_undo(tasks, delete, asked.namespace))
-        _UNDOING.add(undoing)
-        undoing.add_done_callback(_UNDOING.discard)
-        created, left = await asyncio.shield(undoing)
-        if not isinstance(error, Exception):
-            raise error
-        raise GangFailed(len(pods), created, left, error) from error
+            _raise_first(tasks)
+            stored = [task.result() for task in tasks]
+        finally:
+            if len(stored) < len(pods):
+                admitted.give_back()  # those that wait end at once; those that were sent are answered, perhaps stored
+                undoing = asyncio.ensure_future(_undo(tasks, delete, asked.namespace))
+                _UNDOING.add(undoing)
+                undoing.add_done_callback(_UNDOING.discard)
+                _raise_failed(len(pods), *await asyncio.shield(undoing))
+        return stored
+
+
+def _raise_first(tasks: Sequence[asyncio.Future[Any]]) -> None:
+    for task in tasks:
+        if task.done():
+            task.result()
 
 
 async def _undo(tasks: Sequence[asyncio.Future[Any]], delete: Any, namespace: str) -> tuple[list[str], list[str]]:
@@ -124,15 +126,17 @@ async def _undo(tasks: Sequence[asyncio.Future[Any]], delete: Any, namespace: st
         task.cancel()
     ended = await asyncio.gather(*tasks, return_exceptions=True)
     created = [each.metadata.name for each in ended if not isinstance(each, BaseException)]
-    left: list[str] = []
-    for name in created:
-        try:
-            await delete(name, namespace)
-        except Exception as failure:  # noqa: BLE001 - the others are deleted all the same
-            _note_left(failure, name, left)
-    return created, left
+    deleted = await asyncio.gather(*(delete(name, namespace) for name in created), return_exceptions=True)
+    return created, [name for name, end in zip(created, deleted, strict=True) if _leaves(end)]
 
 
-def _note_left(failure: Exception, name: str, left: list[str]) -> None:
-    if getattr(failure, "status", None) != 404:
-        left.append(name)
+def _leaves(failure: object) -> bool:
+    """Say whether a delete that ended so has left the object."""
+    return isinstance(failure, BaseException) and getattr(failure, "status", None) != 404
+
+
+def _raise_failed(count: int, created: list[str], left: list[str]) -> None:
+    """Say what came of the gang, in place of the error that is being handled. A Ctrl-C or a cancellation goes on."""
+    error = sys.exception()
+    if isinstance(error, Exception):
+        raise GangFailed(count, created, left, error) from error

@@ -1,6 +1,6 @@
 """``K8sPluginConfig``: what the platform sets for the objects of all plugins. Keys and defaults are Flyte 1.16's.
 
-Beside them one key of our own, ``task-resources``: what Flyte keeps in its admin service.
+Beside them two keys of our own: ``task-resources``, which Flyte keeps in its admin service, and ``reservation-limit``.
 """
 
 from __future__ import annotations
@@ -169,5 +169,7 @@ class K8sPluginConfig(Settings):
     """How often such a conflict is tried."""
     add_tolerations_for_extended_resources: list[str] = Field(default_factory=list)
     """Extended resources whose pods tolerate a taint of the same name."""
+    reservation_limit: Annotated[Duration, Field(gt=timedelta(0))] = timedelta(minutes=5)
+    """How long room stays reserved for the pods of a task's object while none of them appears: not in Flyte's file."""
     task_resources: TaskResources = TaskResources()
     """What a task's container gets where it asks for nothing, and the most that it may have: not in Flyte's file."""

@@ -134,6 +134,7 @@ class Ender:
 
     async def _end(self, task: TaskContext, plugin: PluginCalls, resource: JSON) -> None:
         """Do what the plugin says. Where that fails in the plugin itself, the object is deleted: that is the wish."""
+        self._launcher.release(str(metadata_of(resource).get("uid") or ""))
         try:
             behavior = plugin.on_abort(task.metadata, resource)
         except PluginBugError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backoff_ctrl.k8s.gate.telling.noting import Unheeding
+from backoff_ctrl.k8s.gate.subscribers import Subscriber
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from .launching import Launcher
 
 
-class Figures(Unheeding):
-    """An observer that heeds nothing, and is asked for samples by whoever exposes the ledger's metrics."""
+class Figures(Subscriber):
+    """A subscriber that is only asked for samples, by whoever exposes the ledger's metrics."""
 
     def __init__(self, counts: ManagerCounts, monitor: Monitor, watches: Watches, launcher: Launcher) -> None:
         """Read the samples from the parts of one manager."""

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def gang_to_create(creation: Creation, parts: tuple[Part, ...]) -> GangAsked | None:
-    """Describe a create as a gang; None: no pods are made of its object, or only the cluster knows how much."""
+def gang_to_create(creation: Creation, parts: tuple[Part, ...], limit: float | None) -> GangAsked | None:
+    """Describe a create as a gang; None: no pods are made of its object, or only the cluster knows how much.
+
+    ``limit``: seconds without a new pod after which what is still to come is not reserved any more.
+    """
     if not _pods(parts):
         return None
     try:
@@ -32,6 +35,7 @@ def gang_to_create(creation: Creation, parts: tuple[Part, ...]) -> GangAsked | N
             credential=creation.credential,
             priority=creation.priority,
             timeout=creation.timeout,
+            limit=limit,
             makes=lambda _manifest, _resource: parts,
         )
     except GangError as error:
@@ -47,6 +51,7 @@ def gang_that_stands(
     *,
     server: str,
     priority: int,
+    limit: float | None = None,
 ) -> GangAsked | None:
     """Describe what others may still make of a living object, after a restart; None: nothing."""
     made = _pods(made_of_it)
@@ -60,6 +65,7 @@ def gang_that_stands(
     return GangAsked(
         Creation(server, "", namespace, resource, dict(stored), priority),
         asked,
+        limit,
         standing=True,
         pods_made=frozenset(range(len(made))),
         titles=tuple(f"the {part.kind}s of {part.made_by}" for part in made),

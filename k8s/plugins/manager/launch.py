@@ -15,7 +15,8 @@ from backoff_ctrl.k8s.answers.rejections import rejection_of
 from backoff_ctrl.k8s.creates.actions import State as CreateState
 from backoff_ctrl.k8s.creates.creation import Creation, KeyReusedError
 from backoff_ctrl.k8s.creates.naming import name_create
-from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
+from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
+from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.gangs.asked import GangRefused
 from backoff_ctrl.k8s.plugins.marks import is_going, key_of, metadata_of
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, PhaseInfo, failed, not_ready, waiting
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from backoff_ctrl.k8s.charges.parts import Part
     from backoff_ctrl.k8s.creates.wait import Wait
-    from backoff_ctrl.k8s.gate.aio import AsyncGate, LoopDriver
+    from backoff_ctrl.k8s.gate.aio import AsyncGate
     from backoff_ctrl.k8s.gate.gangs.asked import GangAsked
     from backoff_ctrl.k8s.gate.gangs.waiting import GangWait
     from backoff_ctrl.k8s.plugins.marks import Key
@@ -73,6 +74,8 @@ class Asked:
     timeout: float | None = None
     parts: tuple[Part, ...] = ()
     """What others will make of it."""
+    limit: float | None = None
+    """Seconds for which what they are still to make stays reserved without a new pod; None: the engine's."""
     known: bool = False
     """Whether a watch would have told of an object of this key: then its name need not be looked up first."""
 
@@ -118,7 +121,7 @@ class Launch:
         self._gate = gate
         self._transport = transport
         self._wake = wake
-        self._driver: LoopDriver | None = None
+        self._current: Create | None = None
         self._gang_wait: GangWait | None = None
         self._trouble = ""
         self._stopped = False
@@ -139,13 +142,13 @@ class Launch:
     @property
     def sent(self) -> bool:
         """Whether it may be stored: it was sent at least once."""
-        return self._driver is not None and self._driver.machine.sends > 0
+        return self._current is not None and self._current.sends > 0
 
     def wait(self) -> Wait | None:
         """Say what it waits for in line; None: it does not."""
-        driver, gang = self._driver, self._gang_wait
-        if driver is not None and driver.waits:
-            return driver.wait()
+        create, gang = self._current, self._gang_wait
+        if create is not None and create.waits:
+            return create.wait()
         return gang.wait() if gang is not None and gang.waits else None
 
     def info(self, now: datetime) -> PhaseInfo:
@@ -168,9 +171,9 @@ class Launch:
     async def stop(self) -> None:
         """End it, and wait until nothing of it can come any more: what was sent is answered first."""
         self._stopped = True
-        driver = self._driver
-        if driver is not None and driver.machine.state in (CreateState.SENDING, CreateState.LOOKING):
-            driver.cancel(LaunchStopped("its task was aborted"))
+        create = self._current
+        if create is not None and create.state in (CreateState.SENDING, CreateState.LOOKING):
+            create.cancel(LaunchStopped("its task was aborted"))
         else:
             self._task.cancel()
         await asyncio.wait({self._task}, timeout=SERVER_LIMIT)
@@ -180,8 +183,8 @@ class Launch:
 
         Not the one that it is just creating: its own answer keeps what is reserved for the pods of that object.
         """
-        driver = self._driver
-        if self.over or (driver is not None and (driver.machine.state is CreateState.SENDING or _is_stored(driver))):
+        create = self._current
+        if self.over or (create is not None and (create.state is CreateState.SENDING or _is_stored(create))):
             return
         self.made = resource
         self._stopped = True
@@ -206,12 +209,12 @@ class Launch:
             self._wake()
 
     def _take_late_answer(self) -> None:
-        answer = None if self._driver is None else self._driver.answer
+        answer = None if self._current is None else self._current.answer
         if self.made is None and answer is not None and answer.ok:
             self.made, self.created = answer.json(), not answer.made_here
 
     def _note_doubt(self) -> None:
-        self.in_doubt = self.in_doubt or (self._driver is not None and self._driver.in_doubt)
+        self.in_doubt = self.in_doubt or (self._current is not None and self._current.in_doubt)
 
     async def _until_final(self) -> None:
         tries = 0
@@ -255,7 +258,7 @@ class Launch:
     async def _once(self) -> Answer:
         """Wait in line and send, once; what is in the way of a gang is looked at before."""
         creation = self._creation()
-        gang = gang_to_create(creation, self.asked.parts)
+        gang = gang_to_create(creation, self.asked.parts, self.asked.limit)
         if gang is None:
             return await self._create(creation)
         if not (self.asked.known or self._looked) or self.in_doubt:
@@ -281,9 +284,9 @@ class Launch:
         asyncio.get_running_loop().call_soon(self._wake)
 
     async def _create(self, creation: Creation) -> Answer:
-        self._driver = driver = self._gate.prepare(creation, self._transport)
-        await driver.run()
-        return driver.answer if driver.answer is not None else driver.result()
+        self._current = create = Create(self._gate, creation)
+        await self._gate.run(create, self._transport)
+        return create.result()
 
     def _creation(self) -> Creation:
         asked = self.asked
@@ -347,8 +350,8 @@ class Launch:
         self._wake()
 
 
-def _is_stored(driver: LoopDriver) -> bool:
-    return driver.answer is not None and driver.answer.ok
+def _is_stored(create: Create) -> bool:
+    return create.answer is not None and create.answer.ok
 
 
 def _waited_too_long(error: WaitedTooLong) -> PhaseInfo:
@@ -361,7 +364,7 @@ def _gang_refused(error: GangRefused) -> PhaseInfo | None:
         return failure(Meaning(NEVER_FITS, advice="request less, or have the quota raised"), str(error))
     if error.reason == "quotas-unreadable":
         advice = "allow the manager's account to list and watch resourcequotas, or set gang_blind to one_by_one"
-        return failure(Meaning(UNREADABLE, ErrorKind.SYSTEM, advice=advice), str(error))
+        return failure(Meaning(UNREADABLE, ErrorKind.SYSTEM, True, advice), str(error))
     if error.reason == "waited-too-long":
         return failed(TIMED_OUT, str(error), kind=ErrorKind.USER)
     return None

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
+from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.gangs.asked import GangRefused
 from backoff_ctrl.k8s.plugins.marks import is_going, key_of, metadata_of
 from backoff_ctrl.k8s.plugins.phases import PhaseInfo, queued
@@ -137,11 +137,17 @@ class Launcher:
             plugin.parts(resource),
             server=self._server,
             priority=task.metadata.priority,
+            limit=task.config.reservation_limit.total_seconds(),
         )
         if gang is not None:
             standing = asyncio.create_task(self._stand(gang, plugin, task.metadata.namespace))
             self._standing.add(standing)
             standing.add_done_callback(self._standing.discard)
+
+    def release(self, uid: str) -> None:
+        """Give back what is reserved for pods of an object that has ended, so that the next attempt has its room."""
+        if uid:
+            self._gate.ledger.object_ended(uid)
 
     async def _stand(self, gang: object, plugin: PluginCalls, namespace: str) -> None:
         transport = CreateTransport(self._objects, plugin.kind, namespace)
@@ -207,6 +213,7 @@ class Launcher:
             about.priority,
             about.timeout,
             plugin.parts(built),
+            task.config.reservation_limit.total_seconds(),
             known=self._watches.fed(plugin.kind, about.namespace),
         )
         wake = partial(self._wake, key)

@@ -14,7 +14,7 @@ from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.plugins.following.events import EventBook
 from backoff_ctrl.k8s.plugins.following.monitor import Monitor
 from backoff_ctrl.k8s.plugins.following.watches import Watches
-from backoff_ctrl.k8s.plugins.marks import key_of
+from backoff_ctrl.k8s.plugins.marks import key_of, metadata_of
 from backoff_ctrl.k8s.plugins.phases import failed, not_ready
 from backoff_ctrl.k8s.plugins.protocol import PluginError, TaskSpecError
 from backoff_ctrl.k8s.sharing.environment import environment
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from backoff_ctrl.k8s.gate.ledger import Ledger
     from backoff_ctrl.k8s.plugins.marks import Key
     from backoff_ctrl.k8s.plugins.phases import PhaseInfo
     from backoff_ctrl.k8s.plugins.protocol import JSON, Kind, TaskContext
@@ -48,10 +47,6 @@ __all__ = ["ClusterError", "Handled", "PluginManager"]
 
 def _utc_now() -> datetime:
     return datetime.now(UTC)
-
-
-def _unshow(ledger: Ledger, figures: Figures) -> None:
-    ledger.others = tuple(each for each in ledger.others if each is not figures)
 
 
 class PluginManager:
@@ -112,8 +107,7 @@ class PluginManager:
         self.launcher = Launcher(self.gate, host, self.store, self._wake, *given)
         self._stack.push_async_callback(self.launcher.aclose)
         figures = Figures(self.counts, self.monitor, self.watches, self.launcher)
-        share.ledger.others = (*share.ledger.others, figures)
-        self._stack.callback(_unshow, share.ledger, figures)
+        self._stack.callback(share.ledger.subscribe(figures))
         self._checker = Checker(self.launcher, self._now, *given, self._wake)
         self._ender = Ender(self.launcher, *given)
         self._templates = PodTemplates(objects, self._now)
@@ -230,6 +224,8 @@ class PluginManager:
     def _said(self, known: State, info: PhaseInfo, plugin: str) -> Handled:
         """Give the phase a version that says whether it is news, and keep it."""
         info = known.versioned(info)
+        if info.phase.is_terminal and known.made is not None:
+            self.launcher.release(known.made.uid)
         if info.error is not None and known.ended is None:
             self.counts.failures[plugin, info.phase.title, info.error.code] += 1
         return Handled(info, known.reporting(info).json())
@@ -246,6 +242,8 @@ class PluginManager:
         if key is None:
             return
         self.monitor.changed(kind, resource, gone)
-        if not gone:
+        if gone:
+            self.launcher.release(str(metadata_of(resource).get("uid") or ""))
+        else:
             self.launcher.seen(key, kind, resource)
         self._wake(key)

@@ -11,8 +11,8 @@ import aiohttp
 from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.answers.rejections import rejection_of
 from backoff_ctrl.k8s.creates.calls import quotas_url
-from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
-from backoff_ctrl.k8s.gate.first_list import READ_PATIENCE
+from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
+from backoff_ctrl.k8s.gate.together import READ_PATIENCE
 from backoff_ctrl.k8s.plugins.marks import is_going, metadata_of
 
 if TYPE_CHECKING:

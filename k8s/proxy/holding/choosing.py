@@ -6,9 +6,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from backoff_ctrl.k8s.charges.kinds import CLAIMS, PODS, SERVICES, kinds_of
+from backoff_ctrl.k8s.charges.quotas import quotas_of
 from backoff_ctrl.k8s.creates.calls import UNSTORED, URGENT, read_target
-from backoff_ctrl.k8s.gate.first_list import quotas_of
-from backoff_ctrl.k8s.gate.telling.noting import Unheeding
+from backoff_ctrl.k8s.gate.subscribers import Subscriber
 
 from .settings import BODY_MAX
 
@@ -42,7 +42,7 @@ class Chosen(NamedTuple):
     way: Way
 
 
-class ChargedKinds(Unheeding):
+class ChargedKinds(Subscriber):
     """The kinds of each namespace that a quota charges, as far as quotas were observed or have refused something."""
 
     def __init__(self) -> None:

@@ -12,12 +12,11 @@ from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.k8s.answers.answer import GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
 from backoff_ctrl.k8s.answers.rejections import Lane, rejection_of
 from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint
-from backoff_ctrl.k8s.creates.conversation import Conversation
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.creates.naming import Named
-from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
-from backoff_ctrl.k8s.creates.treatments import rejected
+from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT, rejected
 from backoff_ctrl.k8s.creates.wait import one_line
+from backoff_ctrl.k8s.gate.create import Create
 
 from .callers import identity, same_call
 from .choosing import Way
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     from backoff_ctrl.k8s.answers.answer import Answer
     from backoff_ctrl.k8s.answers.rejections import Rejection
-    from backoff_ctrl.k8s.gate.aio import AsyncGate, LoopDriver
+    from backoff_ctrl.k8s.gate.aio import AsyncGate
     from backoff_ctrl.k8s.proxy.messages import Request, Upstream
 
     from .callers import Callers
@@ -65,7 +64,7 @@ class Shared:
 
     def now(self) -> float:
         """Return the time of the gate's clock."""
-        return self.gate.ledger.timers.now()
+        return self.gate.ledger.now()
 
 
 class CreateRequest:
@@ -225,82 +224,81 @@ class CreateRequest:
             demand=demand,
             named=named,
         )
-        driver = shared.gate.prepare(creation, self.sender)
-        self.task = asyncio.get_running_loop().create_task(driver.run())
+        create = Create(shared.gate, creation)
+        self.task = asyncio.get_running_loop().create_task(shared.gate.run(create, self.sender))
         try:
             await asyncio.wait({self.task})
         except asyncio.CancelledError as gone:
-            driver.cancel(gone)
-            self._keep(driver)
-            self._comes_again(driver)
+            create.cancel(gone)
+            self._keep(create)
+            self._comes_again(create)
             raise
         self.task.result()  # raises an error of ours
-        if driver.answer is None or not driver.answer.ok:
-            self._keep(driver)
+        if create.answer is None or not create.answer.ok:
+            self._keep(create)
         else:
             kept = Kept(self.task)
-            kept.note_name(driver.machine.named)  # not the answer: it waits as long as the connection lives
+            kept.note_name(create.named)  # not the answer: it waits as long as the connection lives
             self.if_unread = partial(shared.kept.keep_ended, self._call, kept)
-        return self._told(driver)
+        return self._told(create)
 
-    def _keep(self, driver: LoopDriver) -> None:
+    def _keep(self, create: Create) -> None:
         """Keep what may be stored: the caller comes again, perhaps."""
-        # The machine counts a send in the step that hands it to the connection; the sender only when that goes on.
-        sent, resumed = driver.machine.sends > 0, self._resumed is not None
+        sent, resumed = create.sends > 0, self._resumed is not None
         if self.task is None or not (sent or resumed):
             return
         kept = Kept(self.task)
-        self._shared.kept.keep(self._call, kept, lambda: kept.note(driver, sent=sent, resumed=resumed))
+        self._shared.kept.keep(self._call, kept, lambda: kept.note(create, sent=sent, resumed=resumed))
 
     # -- the end ---------
 
-    def _told(self, driver: LoopDriver) -> Answer:
-        answer, named = driver.answer, driver.machine.named
+    def _told(self, create: Create) -> Answer:
+        answer, named = create.answer, create.named
         if answer is not None and answer.made_here and answer.status == 429:  # too many wait already
             return answer if self._shared.settings.again else without_retry_after(answer)
         if answer is not None:
             assumed = answer.ok and not isinstance(answer.headers, Received)
             return self.sender.stands_in(named) if assumed and named is not None else answer
-        error = driver.error
+        error = create.error
         if isinstance(error, WaitedTooLong):
-            return self._put_off(driver, error)
+            return self._put_off(create, error)
         if isinstance(error, GateClosed):
-            return self._handed_back(driver, error)
+            return self._handed_back(create, error)
         if isinstance(error, NotSent | OutcomeUnknown | TimeoutError):
             raise error
         return failed(502, self.label, f"it could not be sent: {type(error).__name__}")
 
-    def _handed_back(self, driver: LoopDriver, error: GateClosed) -> Answer:
+    def _handed_back(self, create: Create, error: GateClosed) -> Answer:
         """Tell the caller that its create was cancelled while it waited: at the end of the proxy, or by an operator."""
-        settings, machine, refusal = self._shared.settings, driver.machine, None
+        settings, refusal = self._shared.settings, None
         if not str(error).startswith(CLOSING):
             return cancelled(self.label, str(error))
-        if settings.answer == "quota" and isinstance(machine, Conversation):
-            refusal = self._refusal or machine.refusal(error.wait)
+        if settings.answer == "quota":
+            refusal = self._refusal or create.refusal(error.wait)
         return refusal or come_again(self.label, CLOSING, again=settings.again)
 
-    def _put_off(self, driver: LoopDriver, error: WaitedTooLong) -> Answer:
+    def _put_off(self, create: Create, error: WaitedTooLong) -> Answer:
         """Tell the caller that its hold is over."""
         shared, settings = self._shared, self._shared.settings
-        held = self._held_before + driver.seconds
+        held = self._held_before + create.seconds
         if settings.answer == "quota" and error.answer is not None and error.answer.status == 403:
-            self._comes_again(driver)
+            self._comes_again(create)
             return self._refusal or error.answer
         again = settings.again and held < settings.hold_total - ROUNDING
         if again:
             shared.before.put_off((self._chosen.target.namespace, self.identity), held, shared.now())
         if again or not settings.again:
-            self._comes_again(driver)
-        elif driver.noticed:
-            log.info("%s is not in: after %.0f s its caller was told not to wait any longer", driver.label, held)
+            self._comes_again(create)
+        elif create.noticed:
+            log.info("%s is not in: after %.0f s its caller was told not to wait any longer", create.label, held)
         return not_yet(self.label, error.wait, held, again=again)
 
-    def _comes_again(self, driver: LoopDriver) -> None:
+    def _comes_again(self, create: Create) -> None:
         """Remember that a line was logged, so that there is one in all, however often the caller comes."""
-        if driver.noticed:
-            shared, since = self._shared, driver.creation.noticed_at
+        if create.noticed:
+            shared, since = self._shared, create.creation.noticed_at
             call = (self._chosen.target.namespace, self.identity)
-            shared.noticed.put_off(call, driver.began if since is None else since, shared.now())
+            shared.noticed.put_off(call, create.began if since is None else since, shared.now())
 
 
 def _note_answer(kept: Kept, task: asyncio.Task[Answer]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.creates.calls import read_target
-from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
+from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.passing import Passed, heed
 from backoff_ctrl.k8s.proxy.messages import Response
 
@@ -58,7 +58,7 @@ class Holding:
         self._kinds = ChargedKinds()
         self._gate = gate
         ledger = gate.ledger
-        ledger.others = (*ledger.others, self._kinds)
+        ledger.subscribe(self._kinds)
         ttl = max(ledger.policy.seat_ttl, 2.0 * RETRY_AFTER)
         self._shared = Shared(
             upstream,
@@ -70,7 +70,7 @@ class Holding:
             Callers(),
             HeldBefore(ttl),
             HeldBefore(ttl),
-            KeptCreates(ttl, ledger.timers.now),
+            KeptCreates(ttl, ledger.now),
         )
         self._at_end = at_end
         self._closing = False
@@ -107,7 +107,7 @@ class Holding:
             return head.method in (b"POST", b"PATCH", b"PUT")
         if status == 200 and head.method == b"DELETE":
             return True
-        return status == 201 and head.method == b"POST" and self._gate.ledger.on_namespace is not None
+        return status == 201 and head.method == b"POST" and self._gate.ledger.listens("blocked")
 
     def passed(self, head: Head, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
         """Learn from an answer to a request that passed. Never raises."""
@@ -201,9 +201,9 @@ class Holding:
         if target is None or target.dry_run:
             return
         ledger = self._gate.ledger
-        sent = ledger.timers.now() - SERVER_LIMIT  # not known: this is the earliest that it can have been
+        sent = ledger.now() - SERVER_LIMIT  # not known: this is the earliest that it can have been
         passed = Passed(head.method.decode("latin-1"), status, Received(response), response.body, sent)
         if heed(ledger, target, passed) is not None:
             self._kinds.add(target.namespace, target.resource)
-        elif status == 201 and creates(head, target) and ledger.on_namespace is not None:
-            ledger.on_namespace(target.namespace)  # its quotas may name this kind
+        elif status == 201 and creates(head, target) and ledger.listens("blocked"):
+            ledger.tell("blocked", target.namespace)  # its quotas may name this kind

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from backoff_ctrl.k8s.answers.answer import Answer
     from backoff_ctrl.k8s.creates.naming import Named
-    from backoff_ctrl.k8s.gate.aio import LoopDriver
+    from backoff_ctrl.k8s.gate.create import Create
 
 KEPT_MAX: Final = 10_000
 ANSWER_MAX: Final = 65_536
@@ -46,11 +46,11 @@ class Kept:
             return 0
         return len(answer.body) + sum(len(name) + len(value) for name, value in answer.headers.items())
 
-    def note(self, driver: LoopDriver, *, sent: bool, resumed: bool) -> None:
+    def note(self, create: Create, *, sent: bool, resumed: bool) -> None:
         """Note how the create ended. ``resumed``: it was kept before."""
-        answer, named = driver.answer, driver.machine.named
+        answer, named = create.answer, create.named
         created = answer is not None and answer.ok
-        if created or resumed or (sent and _may_be_stored(driver)):
+        if created or resumed or (sent and _may_be_stored(create)):
             self.note_answer(answer)
             self.note_name(named)
 
@@ -65,9 +65,9 @@ class Kept:
             self.answer = replace(answer)  # without the objects that were read from its bytes
 
 
-def _may_be_stored(driver: LoopDriver) -> bool:
-    rejection = driver.machine.rejection
-    return driver.in_doubt or (rejection is not None and rejection.lane is Lane.UNKNOWN_OUTCOME)
+def _may_be_stored(create: Create) -> bool:
+    rejection = create.rejection
+    return create.in_doubt or (rejection is not None and rejection.lane is Lane.UNKNOWN_OUTCOME)
 
 
 class KeptCreates:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.creates.calls import quotas_url
 from backoff_ctrl.k8s.creates.naming import CREATE_ID
-from backoff_ctrl.k8s.gate.first_list import READ_PATIENCE
+from backoff_ctrl.k8s.gate.together import READ_PATIENCE
 from backoff_ctrl.k8s.proxy.messages import Head, Headers, Request, Response, first
 
 from .callers import impersonation

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.engine.gangs import Reservation
 from backoff_ctrl.engine.quantities import format_quantity
+from backoff_ctrl.k8s.creates.creation import owner_of
 from backoff_ctrl.k8s.creates.wait import SAME_KEY
-from backoff_ctrl.k8s.gate.telling.stories import owner_of
 from backoff_ctrl.k8s.status.shapes.documents import (
     Block,
     Blocker,

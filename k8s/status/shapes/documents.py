@@ -19,7 +19,8 @@ Reason = WaitReason | Literal["same-key"]
 longer; ``never-fits``: it asks for more than the limit; ``paused``: the limit is 0; ``paused-by-operator``:
 an operator paused the namespace; ``first-contact``: nothing is known
 of the namespace yet, and enough of its creates are in flight; ``overload``: the API server asked for patience;
-``namespace-slowed``: a webhook or the evaluation of quotas fails there; ``same-key``: another create with its
+``namespace-slowed``: a webhook or the evaluation of quotas fails there; ``not-counted-yet``: a quota names it, and its
+usage is still to be counted; ``same-key``: another create with its
 idempotency key goes first; ``its-turn``: nothing lasting."""
 Event = Literal[
     "waits", "admitted", "created", "refused", "declined", "timed-out", "cancelled", "failed", "failed-open",

@@ -28,7 +28,7 @@ from backoff_ctrl.k8s.replay.trace import PACKAGED, read_trace
 from backoff_ctrl.k8s.replay.workload import POD_LABEL, Workload, make_workload
 from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet
 from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Server as KubeletServer
-from backoff_ctrl.k8s.watching.thread import WatchThread
+from backoff_ctrl.k8s.watching.hosted import HostedWatch
 from tests.aio_configuration import aio_configuration
 from tests.cluster.talking import Api
 from tests.official import aio
@@ -137,8 +137,8 @@ def observed(
     (By default the watch starts with the first create that waits, which takes a second: too long a part of a run that
     squeezes hours into seconds.)
     """
-    watch = WatchThread(gate.ledger, configuration)
-    gate.ledger.on_namespace = watch.follow
+    watch = HostedWatch(gate.ledger, configuration)
+    gate.ledger.subscribe(watch)
     for namespace in namespaces:
         watch.follow(namespace)
     deadline = time.monotonic() + 30

@@ -14,10 +14,11 @@ import pytest
 from kubernetes import client as sync
 
 from backoff_ctrl.k8s.cluster.finding import find_place
+from backoff_ctrl.k8s.creates.creation import Owner
 from backoff_ctrl.k8s.events.book import Limits
 from backoff_ctrl.k8s.events.sender import EventSender
+from backoff_ctrl.k8s.events.stories import Happening, Stories, Story
 from backoff_ctrl.k8s.gate.aio import AsyncGate, Gate
-from backoff_ctrl.k8s.gate.telling.stories import Happening, Listener, Owner, Story
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
 from backoff_ctrl.k8s.gated.client import GatedApiClient
 from tests.aio_configuration import aio_configuration
@@ -253,7 +254,7 @@ async def test_a_client_without_rights_on_events_still_creates(
         sender.tell(story)
         loop.call_soon_threadsafe(said.set)
 
-    gate.ledger.on_story = Listener(hear)
+    gate.ledger.subscribe(Stories(gate.ledger, hear))
     with GatedApiClient(configuration(kubernetes, "creator"), gate=gate) as client:
         creating = Creating(sync.CoreV1Api(client), real_namespace)
         creating.begin(pod())

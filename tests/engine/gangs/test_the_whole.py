@@ -186,13 +186,30 @@ def test_the_sum_under_a_quota_of_one_scope_names_the_part_that_asks_most_there(
 
 
 def test_a_gang_that_waits_is_refused_when_the_quota_shrinks_below_its_sum() -> None:
-    """As a single create would be."""
-    line = watched(8, 8)
+    """Once that was so for ``never_confirm``: not sooner, and then by itself."""
+    line = watched(8, 8, Policy(never_confirm=2))
     request = line.reserve((4, 2))
     line.observe(4, 7)
-    line.later(0.1)
+    line.later(1.9)
+    assert state_of(request) == "waiting"
+    line.later(0.2)
     assert state_of(request) == "over"
     assert [effect.reason for _, effect in line.log if isinstance(effect, Refusal)] == ["never-fits"]
+
+
+def test_a_gang_outlives_a_quota_that_is_below_its_sum_for_a_moment() -> None:
+    """Somebody edits the quota twice: each time counts by itself, and the gang is granted in the end."""
+    line = watched(8, 8, Policy(never_confirm=2))
+    request = line.reserve((4, 2))
+    for _ in range(3):
+        line.observe(4, 7)
+        line.later(1.5)
+        line.observe(8, 8)
+        line.later(1.5)
+    assert state_of(request) == "waiting"
+    line.observe(0, 8)
+    line.later(0.1)
+    assert granted(line) == [request]
 
 
 def test_a_cancelled_wait_leaves_nothing() -> None:

@@ -12,7 +12,7 @@ from kubernetes import client
 from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gated.client import GatedApiClient
-from backoff_ctrl.k8s.gated.responses import UnreadResponse
+from backoff_ctrl.k8s.gated.thread_transport import UnreadResponse
 from tests.gated_creates import core_of, pod
 from tests.official import only_since_37
 from tests.scripted_server import scripted_server

@@ -179,14 +179,15 @@ def test_clients_of_one_server_share_one_ledger(sandbox: BackgroundSandbox) -> N
 def test_a_forked_child_has_a_ledger_of_its_own(sandbox: BackgroundSandbox) -> None:
     """The parent's lock may be held at the time of the fork, and the child has none of its waiters."""
     gate = Gate()
-    gate.ledger.count_passed()
-    gate.ledger._lock.acquire()
+    lock, gate.counts.passed = gate.ledger.engine.lock, 1
+    lock.acquire()
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(writing, b"free" if gate.ledger._lock.acquire(blocking=False) and not gate.counts.passed else b"held")
+        free = not gate.ledger.engine.lock.locked() and not gate.counts.passed
+        os.write(writing, b"free" if free else b"held")
         os._exit(0)
-    gate.ledger._lock.release()
+    lock.release()
     os.waitpid(child, 0)
 
     assert os.read(reading, 4) == b"free"

@@ -12,6 +12,7 @@ from kubernetes import client as sync
 
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.aio import Gate
+from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
 from backoff_ctrl.k8s.gated.client import GatedApiClient, waiting
 from backoff_ctrl.k8s.watching.status import Seeing
@@ -121,13 +122,14 @@ def test_a_watch_that_cannot_begin_stops_no_create(sandbox: BackgroundSandbox) -
     asked: list[str] = []
     told = threading.Event()
 
-    def broken(namespace: str) -> None:
-        asked.append(namespace)
-        told.set()
-        raise RuntimeError("can't start new thread")
+    class Broken(Subscriber):
+        def blocked(self, namespace: str) -> None:
+            asked.append(namespace)
+            told.set()
+            raise RuntimeError("can't start new thread")
 
     gate = Gate(policy=Policy(base=0.02, cap=0.1))
-    gate.ledger.on_namespace = broken
+    gate.ledger.subscribe(Broken())
     with GatedApiClient(sync.Configuration(host=sandbox.url), gate=gate) as api:
         core: Any = sync.CoreV1Api(api)
         first = core.create_namespaced_pod("team", pod("first"))

@@ -8,7 +8,7 @@ from kubernetes import client
 
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gated.client import GatedApiClient
-from backoff_ctrl.k8s.gated.tokens import ASKED_EVERY, ConfiguredToken, LastToken
+from backoff_ctrl.k8s.gated.transport import ASKED_EVERY, ConfiguredToken, LastToken
 from tests.gated_creates import core_of
 from tests.official import only_since_37
 from tests.scripted_server import scripted_server

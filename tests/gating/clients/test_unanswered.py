@@ -12,7 +12,7 @@ from backoff_ctrl import GatedApiClient
 from backoff_ctrl.engine import ObservedQuota
 from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.creates.creation import Creation
-from backoff_ctrl.k8s.creates.patience import SERVER_LIMIT
+from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual

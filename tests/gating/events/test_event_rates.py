@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backoff_ctrl.k8s.creates.creation import Owner
 from backoff_ctrl.k8s.events.bodies import LEFT_OUT
 from backoff_ctrl.k8s.events.book import Ended, Limits, Write
 from backoff_ctrl.k8s.events.sender import ended_by
-from backoff_ctrl.k8s.gate.telling.stories import Happening, Owner
+from backoff_ctrl.k8s.events.stories import Happening
 from tests.gating.press import Press, count_of, story
 
 if TYPE_CHECKING:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kubernetes import client, watch
 
+from backoff_ctrl.k8s.creates.creation import Owner
 from backoff_ctrl.k8s.events.book import Limits
 from backoff_ctrl.k8s.events.sender import EventSender, send_events
+from backoff_ctrl.k8s.events.stories import Happening, Stories, Story
 from backoff_ctrl.k8s.gate.aio import Gate
-from backoff_ctrl.k8s.gate.telling.stories import Happening, Listener, Owner, Story
 from backoff_ctrl.k8s.gated.client import GatedApiClient
 from tests.official import aio, token
 from tests.scripted_server import Seen, failure, scripted_server
@@ -179,20 +180,26 @@ def test_a_stopped_sender_takes_no_more_stories() -> None:
     assert not any(thread.name == "backoff-ctrl-events" for thread in threading.enumerate())
 
 
+def writers_of(gate: Gate) -> list[Stories]:
+    """Return what reports on the creates of this gate."""
+    return [each for each in gate.ledger.subscribers if isinstance(each, Stories)]
+
+
 def test_clients_of_one_gate_share_a_sender_until_the_last_is_closed() -> None:
-    """There is one listener: two would report each story twice."""
+    """There is one: two would report each story twice."""
     gate, configuration = Gate(), client.Configuration(host="http://127.0.0.1:9")
     first = GatedApiClient(configuration, gate=gate, events=True)
-    listener = gate.ledger.on_story
+    writers = writers_of(gate)
     second = GatedApiClient(configuration, gate=gate, events=True)
     silent = GatedApiClient(configuration, gate=gate)
-    assert listener is gate.ledger.on_story is not None
+    assert len(writers) == 1
+    assert writers_of(gate) == writers
     first.close()
     silent.close()
-    assert gate.ledger.on_story is listener
+    assert writers_of(gate) == writers
     second.close()
     second.close()
-    assert gate.ledger.on_story is None
+    assert writers_of(gate) == []
 
 
 def test_no_events_unless_requested(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,23 +207,23 @@ def test_no_events_unless_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     configuration = client.Configuration(host="http://127.0.0.1:9")
     monkeypatch.delenv("BACKOFF_CTRL_EVENTS", raising=False)
     with GatedApiClient(configuration, gate=Gate()) as api:
-        assert api.gate.ledger.on_story is None
+        assert writers_of(api.gate) == []
     monkeypatch.setenv("BACKOFF_CTRL_EVENTS", "1")
     with GatedApiClient(configuration, gate=Gate()) as api:
-        assert api.gate.ledger.on_story is not None
+        assert len(writers_of(api.gate)) == 1
     with GatedApiClient(configuration, gate=Gate(), events=False) as api:
-        assert api.gate.ledger.on_story is None
+        assert writers_of(api.gate) == []
 
 
-def test_a_listener_of_the_callers_own_stays(caplog: pytest.LogCaptureFixture) -> None:
-    """A warning says that no events will be written."""
-    gate, heard = Gate(), Listener(lambda story: None)
-    gate.ledger.on_story = heard
+def test_stories_of_the_callers_own_stay() -> None:
+    """Events are written beside them."""
+    gate = Gate()
+    own = Stories(gate.ledger, lambda story: None)
+    gate.ledger.subscribe(own)
     end = send_events(gate.ledger, client.Configuration(host="http://127.0.0.1:9"))
-    assert gate.ledger.on_story is heard
+    assert len(writers_of(gate)) == 2
     end()
-    assert gate.ledger.on_story is heard
-    assert sum("no Kubernetes events will be written" in message for message in caplog.messages) == 1
+    assert writers_of(gate) == [own]
 
 
 SCRIPT = """

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backoff_ctrl.k8s.creates.creation import Owner, owner_of
 from backoff_ctrl.k8s.events.bodies import INSTANCE_MAX, NOTE_MAX, event_name, instance_name, micro_time, short_note
 from backoff_ctrl.k8s.events.book import Ended
 from backoff_ctrl.k8s.events.sender import events_wanted
-from backoff_ctrl.k8s.gate.telling.stories import Happening, Owner, Story, owner_of
+from backoff_ctrl.k8s.events.stories import Happening, Story
 from tests.gating.press import EPOCH, Press, count_of, story
 
 

@@ -14,8 +14,8 @@ import pytest
 from backoff_ctrl.engine.explaining import Explanation
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.answers.answer import Answer, status_answer
+from backoff_ctrl.k8s.events.stories import AGAIN, Happening, Stories, Story, waiting_note
 from backoff_ctrl.k8s.gate.aio import AsyncGate, Creation
-from backoff_ctrl.k8s.gate.telling.stories import AGAIN, Happening, Listener, Story, waiting_note
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 
 if TYPE_CHECKING:
@@ -38,7 +38,10 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.gate = AsyncGate(policy=self.policy, rng=random.Random(7))
-        self.gate.ledger.on_story = Listener(self.hear)
+        self.silence = self.gate.ledger.subscribe(Stories(self.gate.ledger, self.pass_on))
+
+    def pass_on(self, story: Story) -> None:
+        self.hear(story)
 
     def hear(self, story: Story) -> None:
         now = asyncio.get_running_loop().time()
@@ -229,7 +232,7 @@ def test_a_final_refusal_is_reported() -> None:
 def test_without_a_listener_there_are_no_stories() -> None:
     """The default: no timers are set for them either."""
     stage = Stage(used=1)
-    stage.gate.ledger.on_story = None
+    stage.silence()
 
     async def run() -> None:
         task = stage.create()
@@ -247,7 +250,7 @@ def test_a_listener_that_fails_harms_no_create(caplog: pytest.LogCaptureFixture)
     def fail(story: Story) -> None:
         raise RuntimeError("not today")
 
-    stage.gate.ledger.on_story = Listener(fail)
+    stage.hear = fail  # type: ignore[method-assign]
 
     async def run() -> None:
         tasks = [stage.create() for _ in range(3)]
@@ -266,7 +269,7 @@ def test_ten_thousand_waiters_ask_the_engine_a_handful_of_times() -> None:
     stage, asked = Stage(used=1), 0
     count = 10_000
     told: list[Story] = []
-    stage.gate.ledger.on_story = Listener(told.append)
+    stage.hear = told.append  # type: ignore[method-assign, assignment]
     explain = stage.gate.ledger.explain
 
     def counted(request: Any) -> Any:

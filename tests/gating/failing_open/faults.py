@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from tests.gating.failing_open.in_memory import Server
 
 ROOMS = tuple(f"backoff_ctrl.{room}" for room in ("engine", *(
-    f"k8s.{room}" for room in ("gate", "gated", "creates", "charges", "answers", "sharing")
+    f"k8s.{room}" for room in ("runtime", "gate", "gated", "creates", "charges", "answers", "sharing")
 )))  # fmt: skip
 
 
-TIMERS = "backoff-ctrl-timers"
+TIMERS = "backoff-ctrl"
 
 
 class Place(NamedTuple):

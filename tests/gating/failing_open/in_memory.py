@@ -1,4 +1,4 @@
-"""An API server in memory, below the official clients, and a create through each door of the gate."""
+"""An API server in memory, below the official clients, and a create through each way into the gate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from multidict import CIMultiDict
 
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.gate.first_list import FirstList
+from backoff_ctrl.k8s.gate.any_gate import AnyGate
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
 from backoff_ctrl.k8s.gated.client import GatedApiClient
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from backoff_ctrl.k8s.gate.door import Door
-
-    Opened = tuple[Door, Callable[[], Any], Callable[[], None]]
+    Opened = tuple[AnyGate, Callable[[], Any], Callable[[], None]]
 
 HOST = "http://in-memory"
 JSON = {"Content-Type": "application/json", "X-Kubernetes-Pf-Prioritylevel-Uid": "level"}
@@ -173,7 +171,7 @@ def async_req(server: Server) -> Opened:
 
 def _gated(server: Server) -> tuple[Gate, Any]:
     gate = Gate(policy=POLICY, rng=random.Random(1))
-    gate.ledger.contact = FirstList(60.0)
+    gate.ledger.line.list_quotas_first(60.0)
     api: Any = GatedApiClient(client.Configuration(host=HOST), gate=gate)
     api.rest_client.pool_manager = _Wire(server)
     return gate, client.CoreV1Api(api)
@@ -182,7 +180,7 @@ def _gated(server: Server) -> tuple[Gate, Any]:
 def in_asyncio(server: Server) -> Opened:
     """The same for asyncio."""
     gate = AsyncGate(policy=POLICY, rng=random.Random(1))
-    gate.ledger.contact = FirstList(60.0)
+    gate.ledger.line.list_quotas_first(60.0)
 
     async def make() -> Any:
         api: Any = AsyncGatedApiClient(aio.Configuration(host=HOST), gate=gate)

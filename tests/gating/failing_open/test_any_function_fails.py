@@ -12,6 +12,7 @@ from aiohttp import ServerDisconnectedError
 from kubernetes.client import ApiException
 from urllib3.exceptions import ProtocolError
 
+from backoff_ctrl.k8s.runtime.host import RUNTIME
 from tests.gating.failing_open.faults import InjectedError, Place, Tracer
 from tests.gating.failing_open.in_memory import PATIENCE, Server, async_req, in_asyncio, options, threads
 from tests.official import aio
@@ -19,13 +20,15 @@ from tests.official import aio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-DOORS: dict[str, Callable[[Server], Any]] = {"threads": threads, "async_req": async_req, "asyncio": in_asyncio}
+WAYS: dict[str, Callable[[Server], Any]] = {"threads": threads, "async_req": async_req, "asyncio": in_asyncio}
 
 BELOW = ("engine.", "k8s.charges.", "k8s.answers.")
-"""Rooms that do not know the door: it is enough that their functions fail behind one of them."""
+"""Rooms that do not know the way: it is enough that their functions fail behind one of them."""
 CALLED_BY_THE_CLIENT = "the client calls it, so that nothing of ours can catch its very first instruction"
 A_GUARD = "it is a guard itself, so that nothing of ours can catch its very first instruction"
 CALLED_BY_THE_LOOP = "the loop calls it, so that nothing of ours can catch its very first instruction"
+CALLED_BY_THE_POOL = "the client's pool calls it, so that nothing of ours can catch its very first instruction"
+A_DRIVER = "it only resumes the guard, which is `life`"
 A_THREADS_FIRST = "the thread begins with it; the next alarm starts another thread"
 MAY_FAIL = {
     ("k8s.gated.since_37", "Since37.call_api"): CALLED_BY_THE_CLIENT,
@@ -43,11 +46,30 @@ MAY_FAIL = {
     ("k8s.gated.aio_since_37", "AioSince37.update_params_for_auth"): CALLED_BY_THE_CLIENT,
     ("k8s.gated.aio_since_37", "AioSince37.response_deserialize"): CALLED_BY_THE_CLIENT,
     ("k8s.gated.aio_transport", "MadeResponse.read"): CALLED_BY_THE_CLIENT,
-    ("k8s.gate.timers", "LoopTimers.call_at.<locals>.ring"): CALLED_BY_THE_LOOP,
+    ("k8s.gated.since_37", "Since37._response"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.since_37", "Since37.response_deserialize"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.since_37", "Since37.deserialize"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.thread_transport", "UnreadResponse.headers"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.aio_since_37", "AioSince37._response"): CALLED_BY_THE_CLIENT,
     ("k8s.gated.gating", "Gating.annotate"): A_GUARD,
+    ("k8s.gated.gating", "Gating.prepared"): A_GUARD,
+    ("k8s.gated.gating", "Gating.respond"): A_GUARD,
+    ("k8s.gate.locked_engine", "LockedEngine.attempt"): A_GUARD,
+    ("k8s.gate.locked_engine", "LockedEngine._ring"): A_GUARD,
+    ("k8s.gate.life", "life"): A_GUARD,
+    ("k8s.gate.threads", "Gate.run"): A_DRIVER,
+    ("k8s.gate.threads", "drive"): A_DRIVER,
+    ("k8s.gate.aio", "AsyncGate.run"): A_DRIVER,
+    ("k8s.gate.aio", "AsyncGate._drive"): A_DRIVER,
+    ("k8s.gate.aio", "_resumed"): A_DRIVER,
+    ("k8s.gate.threads", "Posted.step"): CALLED_BY_THE_POOL,
+    ("k8s.gated.since_37", "Since37._conclude"): CALLED_BY_THE_CLIENT,
+    ("k8s.gate.locked_engine", "LockedEngine._advance"): CALLED_BY_THE_LOOP,
+    ("k8s.runtime.alarms", "weakly.<locals>.ring"): CALLED_BY_THE_LOOP,
+    ("k8s.runtime.host", "Alarm.begin"): CALLED_BY_THE_LOOP,
+    ("k8s.runtime.host", "Alarm.ring"): CALLED_BY_THE_LOOP,
     ("k8s.gated.gating", "Gating.mark"): A_GUARD,
-    ("k8s.gate.aio", "_LoopHands._over"): CALLED_BY_THE_LOOP,
-    ("k8s.gate.timers", "_keep_time"): A_THREADS_FIRST,
+    ("k8s.runtime.host", "Runtime._host"): A_THREADS_FIRST,
 }
 """What may fail all the same, and why."""
 
@@ -61,12 +83,14 @@ class End:
     failed_open: int
 
 
-def run(door: str, server: Server, tracer: Tracer) -> End | None:
-    """Create a pod through a door, traced; None: it hangs."""
+def run(way: str, server: Server, tracer: Tracer) -> End | None:
+    """Create a pod through a way, traced; None: it hangs."""
     ends: list[End] = []
 
+    RUNTIME.close()  # its thread is traced from its beginning
+
     def work() -> None:
-        gate, create, close = DOORS[door](server)
+        gate, create, close = WAYS[way](server)
         name = error = None
         with options(server.first), tracer.tracing():
             try:
@@ -84,8 +108,8 @@ def run(door: str, server: Server, tracer: Tracer) -> End | None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("first", ["refused", "lost", "invalid", "keyed"])
-@pytest.mark.parametrize("door", DOORS)
-def test_a_create_survives_the_failure_of_any_function(door: str, first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_a_create_survives_the_failure_of_any_function(way: str, first: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each function of ours that runs fails once: at its first call, at that after the first POST, or after its answer.
 
     The pod is stored, once, and returned; or the caller gets the server's refusal. The error is counted.
@@ -93,11 +117,11 @@ def test_a_create_survives_the_failure_of_any_function(door: str, first: str, mo
     context = ssl.create_default_context()
     monkeypatch.setattr(ssl, "create_default_context", lambda *_, **__: context)  # takes 40 ms each time
     healthy = Tracer(Server(first))
-    assert run(door, healthy.server, healthy) is not None
-    places = [place for place in healthy.seen if concerns(place, door, first)]
+    assert run(way, healthy.server, healthy) is not None
+    places = [place for place in healthy.seen if concerns(place, way, first)]
     assert len(places) > MANY[first]
 
-    wrong = [(place, said) for place in places if (said := what_is_wrong(door, first, place))]
+    wrong = [(place, said) for place in places if (said := what_is_wrong(way, first, place))]
     assert not wrong, "\n".join(map(repr, wrong))
 
 
@@ -107,26 +131,26 @@ MANY = {"refused": 60, "lost": 60, "invalid": 15, "keyed": 60}
 """So many functions run at least: the test would prove nothing if it found none."""
 
 
-def concerns(place: Place, door: str, first: str) -> bool:
+def concerns(place: Place, way: str, first: str) -> bool:
     """Say whether to let this call fail. What happens before the server's answer is no different if it is a refusal."""
-    if (place.module, place.function) in MAY_FAIL or (door, place.function) == ("asyncio", "Guarded.guarded"):
-        return False  # a guard itself, which the loop calls
-    below = place.module.startswith(BELOW) and door != "threads"
+    if (place.module, place.function) in MAY_FAIL:
+        return False
+    below = place.module.startswith(BELOW) and way != "threads"
     return not below and (place.stage == "answered" or first != "invalid")
 
 
-def once(door: str, first: str, place: Place) -> tuple[Tracer, End | None]:
+def once(way: str, first: str, place: Place) -> tuple[Tracer, End | None]:
     """Create a pod, and let that call fail if it happens."""
     tracer = Tracer(Server(first), place)
-    return tracer, run(door, tracer.server, tracer)
+    return tracer, run(way, tracer.server, tracer)
 
 
-def what_is_wrong(door: str, first: str, place: Place) -> str:
+def what_is_wrong(way: str, first: str, place: Place) -> str:
     """Let a call fail; return what the create does that it must not do."""
-    tracer, end = once(door, first, place)
+    tracer, end = once(way, first, place)
     for _ in range(TRIES):
         if not tracer.fired and end is not None:
-            tracer, end = once(door, first, place)
+            tracer, end = once(way, first, place)
     stored = list(tracer.server.stored)
     if end is None:
         return "hangs"
@@ -139,6 +163,6 @@ def what_is_wrong(door: str, first: str, place: Place) -> str:
     else:
         refused = isinstance(end.error, ApiException | aio.ApiException) and end.error.status in (403, 422)
         wrong = "" if refused and not stored else f"raises {end.error!r}, stored are {stored}"
-    # Nobody waits for the timer thread; the log lines and the callback about waiting say themselves that they failed.
-    alone = place.module in ("k8s.gate.timers", "k8s.gate.exiting", "k8s.gate.telling.notices", "k8s.gated.waiting")
+    # Nobody waits for the runtime; the log lines and the callback about waiting say themselves that they failed.
+    alone = place.module.startswith(("k8s.runtime.", "k8s.gate.notices", "k8s.gated.waiting"))
     return wrong or ("" if alone or (tracer.fired and end.failed_open) else f"fired: {tracer.fired}, {end}")

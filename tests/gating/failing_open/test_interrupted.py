@@ -12,16 +12,15 @@ import pytest
 from backoff_ctrl.engine import ObservedQuota, Policy, Selector
 from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, status_answer
 from backoff_ctrl.k8s.creates.creation import Creation
-from backoff_ctrl.k8s.gate.first_list import FirstList
+from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.gangs.asked import gang_of
-from backoff_ctrl.k8s.gate.gangs.waiting import GangWait
+from backoff_ctrl.k8s.gate.gangs.waiting import GangWait, gang_life
 from backoff_ctrl.k8s.gate.threads import Gate
+from backoff_ctrl.k8s.gate.turn import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
-
-    from backoff_ctrl.k8s.gate.driver import Driver
 
 ONE = 10**9
 STEPS_MAX = 5000
@@ -91,10 +90,8 @@ class Beside:
 
     def begin(self) -> None:
         """Start it, and let it go on until it waits."""
-        self.driver: Driver = self.gate.prepare_on(
-            self.steps.append, creation(self.key), Transport(self._store), self._end
-        )
-        self.driver.start()
+        self.create = Create(self.gate, creation(self.key))
+        self.gate.run_on(self.steps.append, self.create, Transport(self._store), self._end)
         self.go_on()
 
     def go_on(self) -> None:
@@ -102,11 +99,14 @@ class Beside:
         while self.steps:
             self.steps.pop(0)()
 
-    @property
-    def waits_in_line(self) -> bool:
-        """Whether it waits in line, and nobody owes it anything."""
-        request = self.driver.request
-        return request is not None and request.state == "waiting" and not self.driver.over
+    def served(self) -> bool:
+        """Let it go on, at the latest with the next alarm; say whether it has ended, or waits in line for room."""
+        self.go_on()
+        if not self.create.over:
+            self.gate.ledger.engine.advance()
+            self.go_on()
+        request = self.create.request
+        return self.create.over or (request is not None and request.state == "waiting")
 
     def _store(self) -> Answer:
         self.sent += 1
@@ -166,7 +166,7 @@ def own_end(interrupt: Interrupt, end: Callable[[], Answer] = invalid, key: str 
 def own_list(interrupt: Interrupt) -> Scene:
     """The create of the thread lists the quotas, and the other waits for the list."""
     other = Beside(Gate())
-    other.gate.ledger.contact = FirstList(60.0)
+    other.gate.ledger.line.list_quotas_first(60.0)
 
     def listing() -> None:
         other.begin()
@@ -186,7 +186,7 @@ SCENES: dict[str, Callable[[Interrupt], Scene]] = {
 
 @pytest.mark.parametrize("name", SCENES)
 def test_an_interrupt_at_any_moment_loses_no_other_create(name: str) -> None:
-    """The other create goes on by itself, unless it waits in line for room; then news of room lets it in."""
+    """The other create goes on by the next alarm, unless it waits in line for room; then news of room lets it in."""
     wrong: list[object] = []
     for at in range(1, STEPS_MAX):
         interrupt = Interrupt(at)
@@ -194,12 +194,11 @@ def test_an_interrupt_at_any_moment_loses_no_other_create(name: str) -> None:
         interrupted(act)
         if interrupt.count < at:
             break
-        other.go_on()
-        if other.waits_in_line:
+        if other.served() and not other.create.over:
             report(other.gate, used=0, hard=2)  # one for a create whose end nobody knows
-            other.go_on()
-        if (other.ends, other.driver.over) != (1, True) or not other.driver.result().ok:
-            wrong.append((at, other.ends, other.driver.machine.state, other.sent))
+            other.served()
+        if (other.ends, other.create.over) != (1, True) or not other.create.result().ok:
+            wrong.append((at, other.ends, other.create.state, other.sent))
         elif other.gate.ledger.snapshot().namespaces["team"].outstanding:
             wrong.append((at, "a ticket is left"))
 
@@ -214,10 +213,11 @@ def test_an_interrupt_at_any_moment_loses_no_gang() -> None:
         interrupt = Interrupt(at)
         gate, told = full(), list[int]()
         report(gate, used=2, hard=2)
-        asked = gang_of("team", [(creation().body, 2)], name="g")
-        wait = GangWait(gate, gate.ledger, asked, None, lambda told=told: told.append(1))  # type: ignore[misc]
-        wait.begin()
-        assert not wait.over
+        wait = GangWait(gate, gang_of("team", [(creation().body, 2)], name="g"))
+        living = gang_life(wait, gate, may_read=False)
+        turn = next(living)
+        assert isinstance(turn, Turn)
+        assert gate.ledger.line.listen(turn, lambda _, told=told: told.append(1))  # type: ignore[misc]
 
         def act(interrupt: Interrupt = interrupt, gate: Gate = gate) -> None:
             interrupt.begin()
@@ -226,9 +226,12 @@ def test_an_interrupt_at_any_moment_loses_no_gang() -> None:
         interrupted(act)
         if interrupt.count < at:
             break
-        if wait.request is not None and wait.request.state == "waiting":
+        gate.ledger.engine.advance()
+        if turn.value is None:
             report(gate, used=0, hard=2)
-        failed = wait.gang is not None and wait.gang.engine is not gate.controller  # the engine was left half changed
+        with suppress(StopIteration):
+            living.send(None)
+        failed = wait.gang is not None and turn.engine is not gate.controller  # the engine was left half changed
         reserved = gate.ledger.snapshot().namespaces["team"].quotas["q"]["pods"].reserved
         if not told or wait.gang is None or (reserved, failed) not in ((2 * ONE, False), (0, True)):
             wrong.append((at, told, wait.gang, reserved, failed))
@@ -260,11 +263,11 @@ def test_an_interrupt_at_any_moment_of_closing_leaves_a_create_that_can_be_close
             break
         for other in others:
             other.go_on()
-        if not all(other.driver.over for other in others):
+        if not all(other.create.over for other in others):
             others[0].gate.close()
             for other in others:
                 other.go_on()
-        ended = [other.ends > 0 and isinstance(other.driver.error, GateClosed) for other in others]
+        ended = [other.ends > 0 and isinstance(other.create.error, GateClosed) for other in others]
         if not all(ended) or others[0].gate.ledger.snapshot().namespaces["team"].waiting:
             wrong.append((at, ended))
 

@@ -11,14 +11,14 @@ from kubernetes import client
 from backoff_ctrl.engine.outcomes import Rejected
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.answers.answer import Answer, WaitedTooLong, status_answer
-from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.k8s.creates.creation import Creation, Owner
 from backoff_ctrl.k8s.events.sender import EventSender
-from backoff_ctrl.k8s.gate.telling.stories import Happening, Owner, Story
+from backoff_ctrl.k8s.events.stories import Happening, Story
 from backoff_ctrl.k8s.gate.threads import Gate
-from backoff_ctrl.k8s.gate.timers import ThreadTimers
-from backoff_ctrl.k8s.sharing.memory_file import MemoryFile
-from backoff_ctrl.k8s.sharing.memory_keeper import MemoryKeeper
-from backoff_ctrl.k8s.watching.thread import WatchThread
+from backoff_ctrl.k8s.runtime.alarms import RuntimeAlarms
+from backoff_ctrl.k8s.runtime.host import RUNTIME, THREAD
+from backoff_ctrl.k8s.sharing.memory import MemoryFile, MemoryKeeper
+from backoff_ctrl.k8s.watching.hosted import HostedWatch
 from tests.scripted_server import Seen, failure, scripted_server
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ POD: dict[str, Any] = {"metadata": {"name": "p"}, "spec": {"containers": [{"name
 @pytest.fixture
 def exhaust(monkeypatch: pytest.MonkeyPatch) -> Exhaust:
     """Let the next start of a thread of that name fail, as it does where the system allows no more threads."""
+    RUNTIME.close()  # its thread is started anew at the next occasion
     start = threading.Thread.start
     names: list[str] = []
 
@@ -65,12 +66,12 @@ def creation(timeout: float) -> Creation:
 
 def test_alarms_ring_again_after_a_thread_could_not_start(exhaust: Exhaust) -> None:
     """The alarm that could not be set is not set; the next one starts the thread."""
-    timers, came, missed = ThreadTimers(), threading.Event(), threading.Event()
-    exhaust("backoff-ctrl-timers")
+    alarms, came, missed = RuntimeAlarms(), threading.Event(), threading.Event()
+    exhaust(THREAD)
 
     with pytest.raises(RuntimeError, match="can't start new thread"):
-        timers.call_at(timers.now(), missed.set)
-    timers.call_at(timers.now(), came.set)
+        alarms.call_at(alarms.now(), missed.set)
+    alarms.call_at(alarms.now(), came.set)
 
     assert came.wait(45)
     assert not missed.is_set()
@@ -79,7 +80,7 @@ def test_alarms_ring_again_after_a_thread_could_not_start(exhaust: Exhaust) -> N
 def test_time_limits_hold_after_a_thread_could_not_start(exhaust: Exhaust) -> None:
     """The first alarm of the gate fails, which is counted; the create waits all the same, and no longer than it may."""
     gate = Gate(policy=Policy(base=600.0, cap=600.0))
-    exhaust("backoff-ctrl-timers")
+    exhaust(THREAD)
 
     for _ in range(2):
         with pytest.raises(WaitedTooLong):
@@ -87,24 +88,10 @@ def test_time_limits_hold_after_a_thread_could_not_start(exhaust: Exhaust) -> No
     assert gate.counts.failed_open == 1
 
 
-def test_a_thread_that_died_is_started_again(exhaust: Exhaust) -> None:
-    """Its end is nobody's plan, but all creates that wait depend on it."""
-    timers, came = ThreadTimers(), threading.Event()
-    dead = threading.Thread(target=lambda: None)
-    dead.start()
-    dead.join()
-    timers._thread = dead
-
-    timers.call_at(timers.now(), came.set)
-    assert came.wait(45)
-
-
 def test_an_alarm_that_fails_rings_a_second_time() -> None:
     """Somebody waits for it. If it fails again, that is the end of it."""
-    timers, came = ThreadTimers(), threading.Event()
-    errors: list[Exception] = []
+    gate, came = Gate(), threading.Event()
     rings: list[int] = []
-    timers.on_error = errors.append
 
     def fails_once() -> None:
         rings.append(1)
@@ -112,9 +99,9 @@ def test_an_alarm_that_fails_rings_a_second_time() -> None:
             raise RuntimeError("a bug")
         came.set()
 
-    timers.call_at(timers.now(), fails_once)
+    gate.ledger.call_at(gate.ledger.now(), fails_once)
     assert came.wait(45)
-    assert [str(error) for error in errors] == ["a bug"]
+    assert gate.counts.failed_open == 1
 
 
 @pytest.mark.parametrize("kind", ["watch", "events"])
@@ -131,13 +118,13 @@ def test_what_runs_beside_the_creates_starts_at_the_next_occasion(kind: str, exh
         end: Callable[[], None]
         begin: Callable[[], None]
         if kind == "watch":
-            watch = WatchThread(Gate().ledger, configuration)
+            watch = HostedWatch(Gate().ledger, configuration)
             end, begin = watch.stop, lambda: watch.follow("team")
         else:
             sender = EventSender(configuration)
             story = Story(Happening.WAITS, "team", Owner("v1", "A", "a"), "q", "pods", lambda: "waits")
             end, begin = sender.finish, lambda: sender.tell(story)
-        exhaust(f"backoff-ctrl-{kind}")
+        exhaust(THREAD)
         with pytest.raises(RuntimeError, match="can't start new thread"):
             begin()
         begin()
@@ -148,10 +135,10 @@ def test_what_runs_beside_the_creates_starts_at_the_next_occasion(kind: str, exh
 def test_memory_is_saved_at_the_end_if_its_thread_could_not_start(exhaust: Exhaust, tmp_path: Path) -> None:
     """The client can be made all the same."""
     ledger = Gate().ledger
-    exhaust("backoff-ctrl-memory")
+    exhaust(THREAD)
     keeper = MemoryKeeper(ledger, MemoryFile(tmp_path / "gate.json", "http://s"))
     pods = {"pods": 10**9}
-    ledger.learn("team", frozenset(), Rejected("q", requested=pods, used=pods, limited=pods), sent=ledger.timers.now())
+    ledger.learn("team", frozenset(), Rejected("q", requested=pods, used=pods, limited=pods), sent=ledger.now())
     keeper.close()
 
     assert (tmp_path / "gate.json").exists()

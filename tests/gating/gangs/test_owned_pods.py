@@ -6,11 +6,13 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gate.expected_pods import LATE
 from backoff_ctrl.k8s.gate.gangs.asked import gang_of
-from backoff_ctrl.k8s.gate.gangs.expected import LATE
+from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.watching.gang_watch import CHECK
 from backoff_ctrl.k8s.watching.owners import BURST, RATE
+from backoff_ctrl.k8s.watching.watch import QuotaWatch
 from tests.watch_script import Observed, ScriptedServer, elapse, observed
 
 if TYPE_CHECKING:
@@ -80,6 +82,18 @@ class Cluster:
         return self.server.open_streams["pods", "team"]
 
 
+class WatchesGangs(Subscriber):
+    """Passes gangs on to the watch."""
+
+    def __init__(self, watch: QuotaWatch) -> None:
+        """Nothing is passed on yet."""
+        self._watch = watch
+
+    def gang_made(self, namespace: str) -> None:
+        """Watch its pods."""
+        self._watch.add_gang(namespace)
+
+
 @asynccontextmanager
 async def cluster(margin: float = 60.0) -> AsyncIterator[Cluster]:
     """Start to watch it."""
@@ -87,7 +101,7 @@ async def cluster(margin: float = 60.0) -> AsyncIterator[Cluster]:
     server.quota(hard="100")
     async with observed(server) as seen:
         seen.watch.gang_margin = margin
-        seen.ledger.on_gang = seen.watch.add_gang
+        seen.ledger.subscribe(WatchesGangs(seen.watch))
         await elapse(0.1)
         yield Cluster(server, seen)
 
@@ -262,7 +276,7 @@ def test_what_a_gang_created_is_forgotten_with_it() -> None:
             async with at.gang(JOB) as last:
                 assert ledger.label_of("job-2") is None
                 assert ledger.look_for("team") is not None
-                ledger._act(lambda engine, now: 1 / 0)
+                ledger.engine.act(lambda *_: 1 / 0)
                 assert ledger.look_for("team") is None
                 assert not last.over
 

@@ -25,7 +25,7 @@ def test_reserved_room_and_a_gang_that_waits_are_shown(sandbox: BackgroundSandbo
     with GatedApiClient(client.Configuration(host=sandbox.url), gate=gate) as api:
         core: Any = client.CoreV1Api(api)
         ledger = gate.ledger
-        documents = Documents([Source(ledger, Counters(ledger.timers.now, ledger.explain), name="g")], "1")
+        documents = Documents([Source(ledger, Counters(ledger.now, ledger.explain), name="g")], "1")
         members = [pod(f"m-{number}") for number in range(6)]
         with gang(core, members, namespace="team", name="first"):
             core.create_namespaced_pod("team", members[0])

@@ -19,7 +19,7 @@ from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.creates.wait import Wait
 
-NOTICES = "backoff_ctrl.k8s.gate.telling.notices"
+NOTICES = "backoff_ctrl.k8s.gate.notices"
 
 
 class Stored:

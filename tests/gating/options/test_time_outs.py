@@ -19,7 +19,6 @@ from backoff_ctrl.k8s.creates.actions import Raise, Ticketed, TimedOut
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.creates.wait import Wait
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.gate.first_list import FirstList
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from tests.conversing import absent
 from tests.gated_creates import core_of, pod
@@ -166,7 +165,7 @@ def test_the_time_limit_runs_while_the_quotas_are_listed(creates: int) -> None:
 
     async def create() -> tuple[float, int]:
         gate, server = AsyncGate(), SlowToList()
-        gate.ledger.contact = FirstList(600, gate.ledger.is_watched)
+        gate.ledger.line.list_quotas_first(600.0)
         began = asyncio.get_running_loop().time()
         what = [Creation("here", "me", "team", "pods", pod(str(n)), timeout=2) for n in range(creates)]
         ends = await asyncio.gather(*(gate.create(each, server) for each in what), return_exceptions=True)

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backoff_ctrl.engine.memory import Memory, RememberedCeiling, RememberedQuota
-from backoff_ctrl.k8s.sharing import memory_file
-from backoff_ctrl.k8s.sharing.memory_file import MemoryFile
+from backoff_ctrl.k8s.sharing import memory as memory_file
+from backoff_ctrl.k8s.sharing.memory import MemoryFile
 
 if TYPE_CHECKING:
     from pathlib import Path

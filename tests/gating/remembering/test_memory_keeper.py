@@ -13,9 +13,8 @@ from kubernetes.client import Configuration
 
 from backoff_ctrl.engine import Policy, Rejected
 from backoff_ctrl.k8s.gate.ledger import Ledger
-from backoff_ctrl.k8s.gate.timers import ThreadTimers
-from backoff_ctrl.k8s.sharing.memory_file import MemoryFile
-from backoff_ctrl.k8s.sharing.memory_keeper import ENVIRONMENT, MemoryKeeper, memory_file_of
+from backoff_ctrl.k8s.runtime.alarms import RuntimeAlarms
+from backoff_ctrl.k8s.sharing.memory import ENVIRONMENT, MemoryFile, MemoryKeeper, memory_file_of
 from backoff_ctrl.k8s.sharing.process import Share
 
 if TYPE_CHECKING:
@@ -39,12 +38,12 @@ with waiting(timeout=0.2):
 
 
 def new_ledger() -> Ledger:
-    return Ledger(ThreadTimers(), Policy(), "enforce", None)
+    return Ledger(RuntimeAlarms(), Policy(), "enforce", None)
 
 
 def learn(ledger: Ledger) -> None:
     full = {"pods": 2 * 10**9}
-    ledger.learn("team", ANYBODY, Rejected("q", {"pods": 10**9}, full, full), ledger.timers.now())
+    ledger.learn("team", ANYBODY, Rejected("q", {"pods": 10**9}, full, full), ledger.now())
 
 
 def test_the_next_ledger_knows_what_the_last_one_learned(tmp_path: Path) -> None:
@@ -134,7 +133,7 @@ def test_the_last_save_is_the_newest(tmp_path: Path) -> None:
     keeper = MemoryKeeper(ledger, Slow(tmp_path / "gate.json", SERVER), every=0.01)
     assert begun.wait(300)
     full = {"pods": 2 * 10**9}
-    ledger.learn("other", ANYBODY, Rejected("q", {"pods": 10**9}, full, full), ledger.timers.now())
+    ledger.learn("other", ANYBODY, Rejected("q", {"pods": 10**9}, full, full), ledger.now())
     closing = threading.Thread(target=keeper.close)
     closing.start()
     closing.join(0.3)  # enough time to overtake it

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backoff_ctrl.engine.demand import Demand
-from backoff_ctrl.engine.requests import Request
+from backoff_ctrl.engine.tickets import Refusal, Ticket
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.watching.status import EVERYWHERE, Seeing
 from tests.watch_script import ONE, ScriptedServer, elapse, observed
@@ -271,30 +271,15 @@ def test_a_quota_edited_counts_at_once_for_the_verdict_and_for_room() -> None:
         server.quota(hard="2", used="2")
         async with observed(server) as seen:
             await elapse(1)
-            heard = Heard()
-            seen.ledger.stand(Request("three", "team", Demand({"pods": 3 * ONE})), heard)
-            seen.ledger.stand(Request("two", "team", Demand({"pods": 2 * ONE})), heard)
+            three, two = (seen.ledger.join(Demand({"pods": count * ONE})).turn for count in (3, 2))
+            assert three is not None
+            assert two is not None
             await elapse(0.1)
-            assert heard.said == ["three: never-fits"]
+            assert isinstance(three.value, Refusal)
+            assert (three.value.reason, two.value) == ("never-fits", None)
 
             server.quota(hard="5", used="2")
             await elapse(0.1)
-            assert heard.said == ["three: never-fits", "two: admitted"]
+            assert isinstance(two.value, Ticket)
 
     run_virtual(main())
-
-
-class Heard:
-    """Waiters that record their results."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def admitted(self, held: Any) -> None:
-        self.said.append(f"{held.ticket.request.id}: admitted")
-
-    def refused(self, refusal: Any) -> None:
-        self.said.append(f"{refusal.request.id}: {refusal.reason}")
-
-    def opened(self) -> None:
-        self.said.append("opened")

@@ -28,7 +28,7 @@ from backoff_ctrl.k8s.watching.source import ClusterSource
 from backoff_ctrl.k8s.watching.status import Seeing
 from backoff_ctrl.k8s.watching.watch import QuotaWatch
 from tests.official import aio as client
-from tests.watch_script import RecordingDesk, until
+from tests.watch_script import RecordingLedger, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -281,7 +281,7 @@ async def test_only_the_metadata_of_pods_is_read_and_only_the_version_of_their_l
 
 async def test_streams_that_break_after_every_event_miss_nothing(sandbox: BackgroundSandbox) -> None:
     """Although the history is compacted in between, all of 20 changes are known in the end."""
-    ledger = RecordingDesk()
+    ledger = RecordingLedger()
     sandbox.create_quota("team", "q", {"pods": "1"})
     async with client.ApiClient(client.Configuration(host=sandbox.url)) as api, session_of(sandbox.url) as session:
         core: Any = client.CoreV1Api(api)

@@ -12,7 +12,7 @@ import pytest
 
 from backoff_ctrl.engine import Policy
 from backoff_ctrl.k8s.answers.answer import GateClosed
-from backoff_ctrl.k8s.gate.aio import LoopDriver
+from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.proxy.holding.settings import BODY_MAX, HoldSettings
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.sandbox.verbs.requests import target_of
@@ -205,6 +205,6 @@ async def test_a_create_that_has_ended_is_gone_at_once() -> None:
             for _ in range(3):
                 assert (await proxy.post(pod())).status == 201
             await asyncio.sleep(60)
-            assert not any(isinstance(each, LoopDriver) for each in gc.get_objects())
+            assert not any(isinstance(each, Create) for each in gc.get_objects())
     finally:
         gc.enable()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.proxy.messages import Head, Request, Response
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
@@ -227,13 +229,25 @@ def test_a_namespace_where_other_kinds_are_created_is_watched() -> None:
             created = head("POST", NS + "configmaps")
             assert not proxy.holding.watches(created, 201)
             told: list[str] = []
-            proxy.gate.ledger.on_namespace = told.append
+            proxy.gate.ledger.subscribe(Blocked(told.append))
             for given, status in ((created, 201), (created, 409), (PASSES[0], 200), (head("POST", NS + "events"), 201)):
                 if proxy.holding.watches(given, status):
                     proxy.holding.passed(given, status, [], b"")
             assert told == ["team"]
 
     run_virtual(check())
+
+
+class Blocked(Subscriber):
+    """Notes in which namespaces a quota holds creates up."""
+
+    def __init__(self, told: Callable[[str], object]) -> None:
+        """``told`` is called with each of them."""
+        self._told = told
+
+    def blocked(self, namespace: str) -> None:
+        """Note it."""
+        self._told(namespace)
 
 
 def job(name: str) -> dict[str, Any]:

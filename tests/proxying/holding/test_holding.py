@@ -13,7 +13,6 @@ import pytest
 from backoff_ctrl.k8s.creates.creation import OptionError
 from backoff_ctrl.k8s.creates.naming import CREATE_ID
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.gate.first_list import FirstList
 from backoff_ctrl.k8s.proxy.holding.holding import Holding
 from backoff_ctrl.k8s.proxy.holding.holds import HeldBefore
 from backoff_ctrl.k8s.proxy.holding.kept import KeptCreates
@@ -165,7 +164,7 @@ async def test_the_first_create_of_a_namespace_lists_its_quotas_as_the_creator()
     """With the creator's credentials: so not even the first create is refused."""
     async with proxied(1) as proxy:
         ledger = proxy.gate.ledger
-        ledger.contact = FirstList(100.0, ledger.is_watched)
+        ledger.line.list_quotas_first(100.0)
         await proxy.fill(1)
         assert (await proxy.post(pod(), token="t-1")).status == 429
         first, *others = proxy.server.asked
@@ -289,7 +288,7 @@ async def test_quotas_are_listed_with_the_proxys_own_account_where_it_may() -> N
         for may, asked in ((True, [None]), (False, [None, b"Bearer ann"])):
             own.may = may
             gate = AsyncGate()
-            gate.ledger.contact = FirstList(100.0, gate.ledger.is_watched)
+            gate.ledger.line.list_quotas_first(100.0)
             proxy.server.asked.clear()
             again = Proxied(proxy.server, gate, HoldSettings(hold=0.2))
             again.holding = Holding(proxy.server, gate, "http://sandbox", HoldSettings(hold=0.2), own)
@@ -304,7 +303,7 @@ async def test_a_list_of_quotas_that_hangs_is_not_waited_for() -> None:
     """2 s, then the create is sent without it."""
     async with proxied(1) as proxy:
         ledger = proxy.gate.ledger
-        ledger.contact = FirstList(100.0, ledger.is_watched)
+        ledger.line.list_quotas_first(100.0)
         hanging = Hanging(proxy.server)
         proxy.holding = Holding(hanging, proxy.gate, "http://sandbox")
         began = now()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from backoff_ctrl.k8s.gate.telling.noting import Unheeding
+from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.proxy.holding.opening import open_holding
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.sandbox import Sandbox
@@ -30,7 +30,7 @@ from backoff_ctrl.k8s.proxy.upstream.place import place_at
 PODS = "/api/v1/namespaces/team/pods"
 
 
-class News(Unheeding):
+class News(Subscriber):
     """Wakes who waits for news of the line."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class News(Unheeding):
         self.event = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
-    def waits(self, create: Any, request: Any) -> None:
+    def waits(self, create: Any) -> None:
         """One more waits."""
         self._loop.call_soon_threadsafe(self.event.set)
 
@@ -56,8 +56,7 @@ class Sidecar:
         self.holding = holding
         self.session = session
         self._news = News()
-        ledger = holding._gate.ledger
-        ledger.others = (*ledger.others, self._news)
+        holding._gate.ledger.subscribe(self._news)
 
     async def post(self, manifest: Any, **more: Any) -> tuple[int, dict[str, Any]]:
         """Create a pod."""

@@ -236,3 +236,27 @@ def test_it_starts_with_little_work(tmp_path: Path) -> None:
     bare = min(cpu_of("import asyncio, ssl", "", tmp_path, running) for _ in range(3))
     assert len(answered) == 4
     assert min(taken) < 0.5 * max(1.0, bare / 0.1), (taken, bare)
+
+
+@pytest.mark.parametrize("loading", ["click", "asyncio", "backoff_ctrl.k8s.proxy.serving"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_it_still_loads_ends_it_with_zero(loading: str, number: signal.Signals) -> None:
+    """A kubelet that changes its mind sends one in the first second: that is no failure of the container."""
+    command = [
+        sys.executable,
+        "-X",
+        "importtime",
+        *PROGRAM[1:],
+        "--listen",
+        "127.0.0.1:0",
+        "--upstream",
+        "http://[::1]:9",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        loaded = (line.rpartition("|")[2].strip() for line in process.stderr)
+        assert loading in loaded
+        process.send_signal(number)
+        _, said = process.communicate(timeout=45)
+    assert process.returncode == 0
+    assert "Traceback" not in said

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from kubernetes import client
@@ -162,3 +164,43 @@ async def test_a_gang_that_waits_is_aborted_and_leaves_nothing_reserved(
     assert (await bench.abort(two)).phase is Phase.ABORTED
     await bench.until(three, Phase.QUEUED)
     assert (await found(bench, "two-0"))["http"] == 404
+
+
+async def ended_job(bench: Bench, how: str, one: TaskContext) -> None:
+    """End the first Job, of which one pod of three was made."""
+    place = "/apis/batch/v1/namespaces/team/jobs/one-0"
+    if how == "failed":
+        condition = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "no luck"}
+        body = {"status": {"failed": 1, "conditions": [condition]}}
+        patched = await bench.call("PATCH", f"{place}/status", body, "application/merge-patch+json")
+        assert patched["http"] == 200, patched
+        await bench.until(one, Phase.RETRYABLE_FAILURE, Phase.PERMANENT_FAILURE)
+    elif how == "aborted":
+        assert (await bench.abort(one)).phase is Phase.ABORTED
+    else:
+        await bench.call("DELETE", place)
+
+
+@pytest.mark.parametrize("how", ["failed", "aborted", "deleted by hand"])
+async def test_what_is_reserved_for_the_pods_of_an_object_ends_with_it(
+    bench: Bench, sandbox: BackgroundSandbox, how: str
+) -> None:
+    """Else a failed attempt would keep its own retry out for five minutes."""
+    sandbox.create_quota("team", "cpus", {"requests.cpu": "4"})
+    one, two = job("one", 3), job("two", 3)
+    await bench.until(one, Phase.QUEUED)
+    await make_pod(bench, await found(bench, "one-0"), 0)
+    await bench.until(two, Phase.WAITING_FOR_RESOURCES, holds=lambda info: info.wait and info.wait.quota)
+    await ended_job(bench, how, one)
+    began = asyncio.get_running_loop().time()
+    await bench.until(two, Phase.QUEUED)  # three of four: the pod that was made takes one
+    assert asyncio.get_running_loop().time() - began < 5
+
+
+async def test_how_long_room_stays_reserved_is_a_setting(bench: Bench, sandbox: BackgroundSandbox) -> None:
+    """Where no pod of the object ever appears."""
+    sandbox.create_quota("team", "cpus", {"requests.cpu": "4"})
+    one = job("one", 3)
+    config = one.config.model_copy(update={"reservation_limit": timedelta(seconds=0.3)})
+    await bench.until(replace(one, config=config), Phase.QUEUED)
+    await bench.until(job("two", 3), Phase.QUEUED)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -170,6 +171,33 @@ async def test_a_key_with_news_all_the_time_takes_turns() -> None:
     queue.add(held)
     rest = {await queue.take() for _ in range(len(queue))}
     assert held not in rest
+    queue.close()
+
+
+async def test_a_key_wakes_one_worker() -> None:
+    """However many wait for one; and one that is forgotten wakes none for good."""
+    queue, loop = KeyedQueue(), asyncio.get_running_loop()
+    workers = [asyncio.ensure_future(queue.take()) for _ in range(32)]
+    await asyncio.sleep(0)
+    steps, call_soon = 0, loop.call_soon
+
+    def counted(*given: Any, **more: Any) -> asyncio.Handle:
+        nonlocal steps
+        steps += 1
+        return call_soon(*given, **more)
+
+    loop.call_soon = counted  # type: ignore[method-assign, assignment]
+    try:
+        queue.add("gone")
+        queue.forget("gone")
+        queue.add("a")
+        done, waiting = await asyncio.wait(workers, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        loop.call_soon = call_soon  # type: ignore[method-assign]
+    assert [each.result() for each in done] == ["a"]
+    assert steps < 12
+    for each in waiting:
+        each.cancel()
     queue.close()
 
 

@@ -72,7 +72,7 @@ def test_a_file_as_flytes_users_have_it(tmp_path: Path) -> None:
 
 def test_defaults() -> None:
     """They are Flyte 1.16's."""
-    told = K8sPluginConfig().model_dump(by_alias=True, exclude={"co_pilot", "task_resources"})
+    told = K8sPluginConfig().model_dump(by_alias=True, exclude={"co_pilot", "reservation_limit", "task_resources"})
 
     assert {key: value for key, value in told.items() if value} == {
         "default-annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},

@@ -1,4 +1,4 @@
-"""How waiting creates notice that the main thread has ended, or was interrupted and waits for their threads."""
+"""Whether the main thread has ended, or was interrupted and waits for other threads: those must not wait for ever."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import asyncio
 import gc
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import FrameType
+from types import FrameType
+from typing import Any, Final
 
 _WAITS_FOR_ITS_THREADS: Final = ThreadPoolExecutor.shutdown.__code__
 _WAITS_FOR_AN_EXECUTOR: Final = asyncio.Runner.close.__code__

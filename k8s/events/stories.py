@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Final
 
+from backoff_ctrl.engine.explaining import Explanation
 from backoff_ctrl.engine.quantities import format_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from backoff_ctrl.engine.explaining import Explanation
-    from backoff_ctrl.engine.requests import Request
-    from backoff_ctrl.engine.tickets import Refusal
-    from backoff_ctrl.k8s.creates.creation import Creation
-    from backoff_ctrl.k8s.gate.timers import Timers
+from backoff_ctrl.engine.requests import Request
+from backoff_ctrl.engine.tickets import Refusal
+from backoff_ctrl.k8s.creates.creation import Owner, owner_of
+from backoff_ctrl.k8s.gate.ledger import Ledger
+from backoff_ctrl.k8s.gate.subscribers import Subscriber
+from backoff_ctrl.k8s.gate.unfinished import Unfinished
 
 log = logging.getLogger(__name__)
 
@@ -51,16 +50,6 @@ class Happening(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """The object that owns the waiting one, as an ownerReference names it; ``uid`` is empty if it is not given."""
-
-    api_version: str
-    kind: str
-    name: str
-    uid: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Story:
     """One report on one create. Stories of equal ``key`` repeat the same news.
 
@@ -82,50 +71,48 @@ class Story:
         return (self.namespace, *who, self.happening, self.quota, self.resource)
 
 
-def owner_of(body: Mapping[str, Any]) -> Owner | None:
-    """Return the controller that a manifest names, else its first owner. Malformed ownerReferences are skipped."""
-    metadata = body.get("metadata")
-    listed = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
-    references = [each for each in listed if _is_reference(each)] if isinstance(listed, list) else []
-    chosen = next(
-        (each for each in references if each.get("controller") is True), references[0] if references else None
-    )
-    if chosen is None:
-        return None
-    uid = chosen.get("uid")
-    return Owner(chosen["apiVersion"], chosen["kind"], chosen["name"], uid if isinstance(uid, str) else "")
-
-
-def _is_reference(found: object) -> bool:
-    return isinstance(found, dict) and all(
-        isinstance(found.get(name), str) and found[name] for name in ("apiVersion", "kind", "name")
-    )
-
-
-class Explaining(Protocol):
-    """What is asked of the ledger."""
-
-    timers: Timers
-
-    def explain(self, request: Request) -> Explanation | None:
-        """Say why a request waits; None: it does not."""
-
-
-class Listener:
-    """``Ledger.on_story``: passes stories to ``hear``, and limits how often the engine is asked for reasons.
+class Stories(Subscriber):
+    """Passes stories to ``hear``, and limits how often the engine is asked for reasons. Subscribe it to its ledger.
 
     ``hear`` must not block. An error here or in ``hear`` is logged once and harms no create. There is no lock: a race
     costs one more question.
     """
 
-    def __init__(self, hear: Callable[[Story], object]) -> None:
+    def __init__(self, ledger: Ledger, hear: Callable[[Story], object]) -> None:
         """``hear`` is called with each story, from any thread."""
+        self.ledger = ledger
         self._hear = hear
         self._failed = False
+        self._tales: dict[Unfinished, _Tale] = {}
         self._known: dict[tuple[str, str], tuple[float, Explanation]] = {}
         self._asked: dict[str, float] = {}
 
-    def __call__(self, story: Story) -> None:
+    def waits(self, create: Unfinished) -> None:
+        """Report it, once it has waited for a while."""
+        with self.unharmed():
+            if create not in self._tales:
+                self._tales[create] = _Tale(self, create)
+
+    def declined(self, create: Unfinished, refusal: Refusal) -> None:
+        """Report a create that the engine refuses because it can never fit."""
+        if refusal.reason == "never-fits":
+            quota, resource, *_ = refusal.never or ("", refusal.detail)
+            note = f"{_label(create)} was not created: it {refusal.detail}. Lower the request or raise the quota."
+            namespace, owner = create.creation.namespace, owner_of(create.creation.body)
+            self.tell(Story(Happening.NEVER_FITS, namespace, owner, quota, resource, lambda: note))
+
+    def ended(self, create: Unfinished) -> None:
+        """Report that it was created, if its waiting was reported."""
+        tale = self._tales.pop(create, None)
+        if tale is not None:
+            with self.unharmed():
+                tale.over(created=create.answer is not None and create.answer.ok)
+
+    def forked(self) -> None:
+        """Forget the parent's creates."""
+        self._tales = {}
+
+    def tell(self, story: Story) -> None:
         """Pass a story on."""
         with self.unharmed():
             self._hear(story)
@@ -140,9 +127,9 @@ class Listener:
                 self._failed = True
                 log.exception("reporting on waiting creates failed; the creates themselves go on (logged once)")
 
-    def reason(self, ledger: Explaining, request: Request) -> Explanation | None:
+    def reason(self, request: Request) -> Explanation | None:
         """Say why a request waits, or why another with the same demand did; None: not known now, ask later."""
-        now = ledger.timers.now()
+        now = self.ledger.now()
         what = (request.namespace, request.demand.key)
         known = self._known.get(what)
         if known is not None and now - known[0] < KNOWN_FOR:
@@ -152,7 +139,7 @@ class Listener:
         if len(self._asked) >= REMEMBERED:
             self._asked.clear()
         self._asked[request.namespace] = now
-        found = ledger.explain(request)
+        found = self.ledger.explain(request)
         if found is not None and found.quota:  # other reasons pass soon, and a quota may follow
             if len(self._known) >= REMEMBERED:
                 self._known.clear()
@@ -160,82 +147,52 @@ class Listener:
         return found
 
 
-class Tale:
+class _Tale:
     """The reports on one create: that it waits, once it has for a while, and that it was created in the end."""
 
-    def __init__(self, ledger: Explaining, listener: Listener, creation: Creation, began: float) -> None:
-        """Prepare. ``began`` is when the create began; nothing is reported before ``waits``."""
-        self._ledger = ledger
-        self._listener = listener
-        self._creation = creation
-        self._began = began
-        self._request: Request | None = None
+    __slots__ = ("_alarm", "_create", "_pause", "_stories", "_told")
+
+    def __init__(self, stories: Stories, create: Unfinished) -> None:
+        self._stories = stories
+        self._create = create
         self._told: Story | None = None
         self._pause = GRACE
-        self._alarm: Callable[[], object] | None = None
-
-    def waits(self, request: Request) -> None:
-        """The create waits in line, perhaps again."""
-        with self._listener.unharmed():
-            self._request = request
-            if self._alarm is None:
-                self._set_alarm(GRACE)
+        self._set_alarm(GRACE)
 
     def over(self, *, created: bool) -> None:
-        """The create has ended. Its creation is reported only if its waiting was."""
-        with self._listener.unharmed():
-            self._request = None
-            if self._alarm is not None:
-                self._alarm()
-            told = self._told
-            if told is None or not created:
-                return
-            seconds = self._ledger.timers.now() - self._began
-            waited = f"after waiting {seconds:.1f} s for {told.resource} in quota {told.quota}"
-            note = f"{_label(self._creation)} was created {waited}"
-            self._listener(replace(told, happening=Happening.ADMITTED, note=lambda: note))
+        self._alarm()
+        told = self._told
+        if told is not None and created:
+            waited = f"after waiting {self._create.seconds:.1f} s for {told.resource} in quota {told.quota}"
+            note = f"{_label(self._create)} was created {waited}"
+            self._stories.tell(replace(told, happening=Happening.ADMITTED, note=lambda: note))
 
     def _set_alarm(self, seconds: float) -> None:
-        self._alarm = self._ledger.timers.call_at(self._ledger.timers.now() + seconds, self._look)
+        ledger = self._stories.ledger
+        self._alarm = ledger.call_at(ledger.now() + seconds, self._look)
 
     def _look(self) -> None:
-        with self._listener.unharmed():
-            request = self._request
-            if request is not None:
-                self._look_at(request)
-
-    def _look_at(self, request: Request) -> None:
         """Report that it waits, if a quota is the reason; else look again later."""
-        why = self._listener.reason(self._ledger, request) if request.state == "waiting" else None
-        if why is None or not why.quota:
-            self._pause = min(2 * self._pause, AGAIN)
-            self._set_alarm(self._pause)
-            return
-        self._told = self._story(request, why)
-        self._listener(self._told)
-        self._set_alarm(AGAIN)
+        with self._stories.unharmed():
+            request = self._create.request
+            why = self._stories.reason(request) if request is not None and request.state == "waiting" else None
+            if request is None or why is None or not why.quota:
+                self._pause = min(2 * self._pause, AGAIN)
+                self._set_alarm(self._pause)
+                return
+            self._told = self._story(request, why)
+            self._stories.tell(self._told)
+            self._set_alarm(AGAIN)
 
     def _story(self, request: Request, why: Explanation) -> Story:
         happening = Happening.NEVER_FITS if why.reason == "never-fits" else Happening.WAITS
-        label = _label(self._creation)
+        label, creation = _label(self._create), self._create.creation
 
         def note() -> str:
-            mine = self._ledger.explain(request)
+            mine = self._stories.ledger.explain(request)
             return waiting_note(label, mine if mine is not None and mine.quota else why)
 
-        owner = owner_of(self._creation.body)
-        return Story(happening, self._creation.namespace, owner, why.quota, why.resource, note)
-
-
-def tell_refusal(listener: Listener, creation: Creation, refusal: Refusal) -> None:
-    """Report a create that the engine refuses because it can never fit."""
-    if refusal.reason != "never-fits":
-        return
-    with listener.unharmed():
-        quota, resource, *_ = refusal.never or ("", refusal.detail)
-        note = f"{_label(creation)} was not created: it {refusal.detail}. Lower the request or raise the quota."
-        owner = owner_of(creation.body)
-        listener(Story(Happening.NEVER_FITS, creation.namespace, owner, quota, resource, lambda: note))
+        return Story(happening, creation.namespace, owner_of(creation.body), why.quota, why.resource, note)
 
 
 def waiting_note(label: str, why: Explanation) -> str:
@@ -247,5 +204,5 @@ def waiting_note(label: str, why: Explanation) -> str:
     return f"{label} is waiting: it requests {why.resource}={asked}, {cause} (place {why.place} in line)."
 
 
-def _label(creation: Creation) -> str:
-    return f"{creation.resource} {creation.name}"
+def _label(create: Unfinished) -> str:
+    return f"{create.creation.resource} {create.creation.name}"

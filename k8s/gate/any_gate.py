@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Final
 
+from backoff_ctrl.engine.controller import Controller
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.creates.modes import mode_of
-from backoff_ctrl.k8s.creates.naming import NAMES, UNSIGNED, Signature
+from backoff_ctrl.k8s.creates.creation import Mode, Modes, mode_of
+from backoff_ctrl.k8s.creates.naming import UNSIGNED, Signature
+from backoff_ctrl.k8s.creates.wait import Wait
+from backoff_ctrl.k8s.runtime.alarms import Alarms
+from backoff_ctrl.k8s.runtime.forks import after_fork
 
-from .closing import cancel_all
 from .ledger import Ledger
+from .locked_engine import GateCounts
+from .unfinished import closing
 
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable
-
-    from backoff_ctrl.engine.controller import Controller
-    from backoff_ctrl.k8s.creates.modes import Mode, Modes
-    from backoff_ctrl.k8s.creates.wait import Wait
-
-    from .timers import LoopTimers, ThreadTimers
-    from .waiters import GateCounts
-
-_JOINING = threading.Lock()
+NAMES: Final = random.Random()
+"""The source of random names: seeded once per process from the operating system (asking it for each name costs more
+than the rest of the naming), and not affected by the caller's ``random.seed``."""
+after_fork(NAMES.seed)  # so that two forks do not draw the same names
 
 
-class Door:
+class AnyGate(ABC):
     """A way into a ledger.
 
     ``mode`` is ``enforce``, ``shadow`` (decide and count, but send everything) or ``off``: one for all, a mapping by
@@ -39,8 +36,6 @@ class Door:
     A gate with a mode and nothing else joins the shared ledger of the first client that it is given to. Any other is
     a line of its own, which learns from refusals only. Raises ``OptionError`` for an unknown mode.
     """
-
-    _timers: ClassVar[type[LoopTimers | ThreadTimers]]
 
     def __init__(
         self,
@@ -54,28 +49,32 @@ class Door:
     ) -> None:
         """Open. No thread and no task is started before the first create."""
         self.given_mode = mode
+        self.names = rng if rng is not None else NAMES
         self._mode = None if mode is None else mode_of(mode)
         self._ledger = ledger
-        self._make = partial(_new_ledger, self._timers, policy, clock, rng, signature)
+        self._make: Callable[[], Ledger] = lambda: Ledger(self._alarms(clock), policy, "enforce", rng, signature)
         self._joins = mode is not None and not (policy or clock or rng or ledger) and signature is UNSIGNED
-        self._names = rng if rng is not None else NAMES
+
+    @staticmethod
+    @abstractmethod
+    def _alarms(clock: Callable[[], float] | None) -> Alarms:
+        """Return the clock of a ledger of its own."""
 
     @property
     def ledger(self) -> Ledger:
         """The ledger: the given or the joined one, else one of its own, made at the first use."""
-        if self._ledger is None:
-            self.join(self._make())
-        assert self._ledger is not None
-        return self._ledger
+        ledger = self._ledger
+        return ledger if ledger is not None else self.join(self._make())
 
     def joins(self) -> bool:
         """Say whether it joins the ledger of the client that it is given to."""
         return self._joins and self._ledger is None
 
-    def join(self, ledger: Ledger) -> None:
-        """Become a way into this ledger, if it is not one into another already."""
-        with _JOINING:
-            self._ledger = self._ledger or ledger
+    def join(self, ledger: Ledger) -> Ledger:
+        """Become a way into this ledger, if it is not one into another already; return which one it is."""
+        found: Ledger = vars(self).setdefault("_joined", ledger)  # one step, so that two threads join the same
+        self._ledger = found
+        return found
 
     def mode(self, namespace: str) -> Mode:
         """Return the mode of a namespace."""
@@ -101,24 +100,5 @@ class Door:
 
     def cancel_own(self, why: str) -> None:
         """Cancel the creates that callers of this gate wait for, and log which ones. ``why`` begins what is logged."""
-        cancel_all(self.ledger, self.ledger.under_way(self), why)
-
-
-def _new_ledger(
-    timers: type[LoopTimers | ThreadTimers],
-    policy: Policy | None,
-    clock: Callable[[], float] | None,
-    rng: random.Random | None,
-    signature: Signature,
-) -> Ledger:
-    return Ledger(timers(clock), policy or Policy(), "enforce", rng, signature)
-
-
-def _after_fork() -> None:
-    """Replace the lock, which may be held for ever in the child."""
-    global _JOINING  # noqa: PLW0603 - a lock cannot be reset otherwise
-    _JOINING = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+        line = self.ledger.line
+        line.stop(closing(line.under_way(self), why))

@@ -1,30 +1,41 @@
-"""The file that carries what a gate has learned over a restart: written atomically, versioned, limited in size.
+"""Memory: a file that carries what a gate has learned over a restart, and its keeper, who saves it now and then.
 
-Amounts are exact Quantity strings. Loading adds the time since saving, by the wall clock, to every age; a clock that
-went back adds nothing. A damaged file is renamed, which is logged, and the gate learns from scratch.
+The file is written atomically, versioned, and limited in size. Amounts are exact Quantity strings. Loading adds the
+time since saving, by the wall clock, to every age; a clock that went back adds nothing. A damaged file is renamed,
+which is logged, and the gate learns from scratch.
 """
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import contextlib
 import errno
+import hashlib
 import json
 import logging
 import os
 import stat
 import tempfile
+import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from backoff_ctrl.engine.memory import Memory, RememberedCeiling, RememberedQuota
 from backoff_ctrl.engine.quantities import format_quantity, parse_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+from backoff_ctrl.k8s.gate.ledger import Ledger
+from backoff_ctrl.k8s.gate.locked_engine import Failure
+from backoff_ctrl.k8s.runtime.forks import after_fork
+from backoff_ctrl.k8s.runtime.host import RUNTIME, Task
 
 log = logging.getLogger(__name__)
 
+ENVIRONMENT: Final = "BACKOFF_CTRL_MEMORY"
+"""The environment variable with the directory of the memory files, one per API server. Unset: nothing is kept."""
+SAVE_EVERY: Final = 30.0
+"""Seconds between saves. What a process learned since the last one is lost if it is killed."""
 VERSION: Final = 1
 LARGEST: Final = 16 * 1024 * 1024
 """The largest file that is read, in bytes: 16 MiB hold about 40,000 quotas of four resources."""
@@ -213,3 +224,70 @@ def _quota(found: Mapping[str, Any], passed: float) -> RememberedQuota:
     }
     applies = {frozenset(map(str, scopes)): bool(answer) for scopes, answer in found["applies"]}
     return RememberedQuota(ceilings, applies)
+
+
+# -- the keeper ---------
+
+
+class MemoryKeeper:
+    """One ledger's memory: read when the ledger opens, saved now and then, so that no create waits for a slow disk."""
+
+    def __init__(self, ledger: Ledger, file: MemoryFile, *, every: float = SAVE_EVERY) -> None:
+        """Give the ledger what the file holds, and start to save every ``every`` seconds."""
+        self._ledger = ledger
+        self._file = file
+        self._every = every
+        memory = file.load()
+        if memory is not None:
+            ledger.recall(memory)
+        self._forked()
+        after_fork(self._forked)
+        started = ledger.attempt(RUNTIME.spawn, self._run, self._end)
+        self._task: Task | None = None if isinstance(started, Failure) else started
+        if self._task is None:  # no more threads: it is saved at the end alone
+            atexit.register(self.close)
+
+    def _forked(self) -> None:
+        self._saving = threading.Lock()  # so that the last save is the newest
+        self._over = False
+        self._ending = asyncio.Event()
+        self._task = None
+
+    def close(self) -> None:
+        """Save for the last time. A second call does nothing."""
+        if not self._over:
+            self._over = True
+            if self._task is not None:
+                self._task.stop()
+            self._ledger.attempt(self._save)
+
+    # -- on the runtime ---------
+
+    def _end(self) -> None:
+        self._ending.set()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._ending.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._every):
+                    await self._ending.wait()
+            if not self._ending.is_set():
+                await loop.run_in_executor(None, self._ledger.attempt, self._save)
+        self.close()  # Python ends, else it is closed already
+
+    def _save(self) -> None:
+        with self._saving:
+            memory = self._ledger.remember()
+            if memory is not None and memory.quotas:
+                self._file.save(memory)
+
+
+def memory_file_of(server: str) -> MemoryFile | None:
+    """Return the file that the environment asks for, or None. Its name is a hash, which does not reveal the server."""
+    directory = os.environ.get(ENVIRONMENT)
+    if not directory:
+        return None
+    with contextlib.suppress(RuntimeError):  # the home directory is unknown: take the name literally
+        directory = str(Path(directory).expanduser())
+    return MemoryFile(Path(directory) / f"{hashlib.sha256(server.encode()).hexdigest()[:16]}.json", server)

@@ -1,0 +1,122 @@
+"""One create on its way, as everybody but its own life sees it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backoff_ctrl.k8s.answers.answer import Answer, GateClosed
+from backoff_ctrl.k8s.answers.rejections import Rejection
+from backoff_ctrl.k8s.creates.actions import Call, Raise, Return, State
+from backoff_ctrl.k8s.creates.conversation import Conversation
+from backoff_ctrl.k8s.creates.creation import Creation, Mode
+from backoff_ctrl.k8s.creates.naming import Named
+from backoff_ctrl.k8s.creates.ungated import Ungated
+from backoff_ctrl.k8s.creates.wait import PASSING, SAME_KEY, Wait, wait_of
+
+from .any_gate import AnyGate
+from .unfinished import Unfinished
+
+
+class Create(Unfinished):
+    """One create, from the moment it was asked for. Any thread may look at it; ``life`` alone changes it.
+
+    ``in_doubt``: a send was not answered, so the object may be stored.
+    """
+
+    __slots__ = (
+        "awaiting", "ending", "failures", "follows", "in_doubt", "ledger", "machine", "mode", "timed", "word",
+    )  # fmt: skip
+
+    def __init__(self, gate: AnyGate, creation: Creation) -> None:
+        """``gate`` is the gate whose caller waits for it."""
+        self.ledger = ledger = gate.ledger
+        super().__init__(creation, gate, ledger.now())
+        self.mode: Mode = "off"
+        self.machine: Conversation | Ungated | None = None  # once its life has begun
+        self.awaiting: Call | None = None  # handed to the transport, and not answered yet
+        self.word: Answer | None = None  # the server's answer to it, until the next step is decided
+        self.ending: Return | Raise | None = None  # how it ends, as far as its life is concerned
+        self.in_doubt = False
+        self.timed = False  # it has waited, so that its time limit counts
+        self.failures = 0  # errors of ours
+        self.follows = False
+        """Whether it waits for another create with its key."""
+
+    # -- as others see it ---------
+
+    @property
+    def state(self) -> State:
+        """What it does now."""
+        return State.NEW if self.machine is None else self.machine.state
+
+    @property
+    def sends(self) -> int:
+        """How often it was handed to the transport. True from that step on: whoever goes after it leaves a create."""
+        return 0 if self.machine is None else self.machine.sends
+
+    @property
+    def named(self) -> Named | None:
+        """Its name and id, as far as they are drawn."""
+        return None if self.machine is None else self.machine.named
+
+    @property
+    def create_id(self) -> str:
+        """The id in its object's annotation; empty if it has none."""
+        return "" if self.named is None else self.named.create_id
+
+    @property
+    def rejection(self) -> Rejection | None:
+        """The server's latest answer to it, read, if that was a refusal."""
+        return None if self.machine is None else self.machine.rejection
+
+    def refusal(self, wait: Wait | None) -> Answer | None:
+        """Return the refusal by the quota that it waits for, as the server gave it or would give it; None: none is."""
+        return self.machine.refusal(wait) if isinstance(self.machine, Conversation) else None
+
+    @property
+    def label(self) -> str:
+        """How people know it: the resource, the namespace and the name."""
+        return self.creation.label
+
+    @property
+    def seconds(self) -> float:
+        """How long ago it began, in seconds."""
+        return self.ledger.now() - self.began
+
+    @property
+    def late(self) -> bool:
+        """Whether its time limit has passed."""
+        until = self.until
+        return until is not None and self.ledger.now() >= until
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits in line, or for another create with its key."""
+        return not self.over and (self.follows or self.state is State.LINE)
+
+    def wait(self) -> Wait:
+        """Say what it waits for."""
+        creation = self.creation
+        what = (creation.namespace, creation.resource, creation.name)
+        why = None if self.request is None else self.ledger.explain(self.request)
+        more: dict[str, Any] = {"waited": self.seconds, "priority": creation.priority, "server": creation.server}
+        return wait_of(what, why, reason=SAME_KEY if self.follows else PASSING, **more)
+
+    def describe(self) -> str:
+        """Return one line: the create, its state, since when, and what it waits for."""
+        line = f"{self.label}: {self.state}, {self.seconds:.1f} s after it began"
+        return f"{line} ({self.wait().why})" if self.waits else line
+
+    def cancel(self, error: BaseException) -> None:
+        """End it with this error. What is being sent is answered first, and counts. Safe from any thread.
+
+        Its place in line is kept for its caller, if that is known.
+        """
+        self.gate = None
+        self.ledger.line.stop([(self, error)], keep_seats=True)
+
+    def result(self) -> Answer:
+        """Return the answer, or raise the error."""
+        if self.answer is None:
+            raise self.error or GateClosed(f"{self.label} ended without an answer")
+        return self.answer

@@ -1,0 +1,413 @@
+"""The life of a create: one generator, whoever drives it.
+
+It yields what it needs, a call to the server or a ``Turn``, and is resumed with the call's answer, or its error, or
+once the turn has come, or its time is over. Between two yields it never blocks. Three drivers resume it: in the thread
+that asked for the create (``threads.Gate.run``), in the task that did (``aio.AsyncGate.run``), or in the threads of a
+pool, which it leaves free while it waits (``threads.Posted``).
+
+Whoever goes away closes the generator: its ``finally`` leaves the line and settles the ticket. A driver that must not
+break off a call that was sent, as its task is cancelled, goes on with the generator elsewhere instead.
+
+Law 18, a bug of ours never stops a platform, is kept by the one guard in ``life``. After an error of ours the caller
+gets the server's answer to the create, if that is there; else the create goes on without the engine, under the name
+that was drawn for it; and where that could store it twice, the caller gets the error. Nothing that ``life`` calls needs
+a guard.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+from backoff_ctrl.engine.outcomes import Created, Failed
+from backoff_ctrl.engine.tickets import Refusal, Ticket
+from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.creates.actions import (
+    Action,
+    Answered,
+    Call,
+    Cancelled,
+    Declined,
+    Event,
+    JoinLine,
+    ListQuotas,
+    LookUp,
+    Pause,
+    Raise,
+    Refresh,
+    Refreshed,
+    Return,
+    Send,
+    State,
+    Ticketed,
+    TimedOut,
+    Unknown,
+    Unsent,
+    Woke,
+)
+from backoff_ctrl.k8s.creates.conversation import Conversation
+from backoff_ctrl.k8s.creates.creation import KeyReusedError
+from backoff_ctrl.k8s.creates.ungated import Ungated, ungated
+from backoff_ctrl.k8s.creates.wait import Wait
+
+from .any_gate import AnyGate
+from .create import Create
+from .transport import raised_by_us
+from .turn import Signal, Turn
+
+log = logging.getLogger(__name__)
+
+Life: TypeAlias = Generator[Turn | Call, Any, None]
+
+FAILURES_MAX: Final = 3
+"""Errors of ours in one life. After one more the create ends with the error: trying again would not help."""
+_TICKETED: Final = Ticketed()
+_WOKE: Final = Woke()
+_LIST: Final = ListQuotas()
+
+
+def life(  # noqa: C901, PLR0912 - one life, to be read from its beginning to its end
+    create: Create, gate: AnyGate, *, lists_quotas: bool
+) -> Life:
+    """Take a create to its end, when it has an ``answer`` or an ``error``.
+
+    ``gate`` is the gate that it was asked for at. ``lists_quotas``: its transport can list the namespace's quotas.
+    """
+    action: Action | None = None
+    ended = False
+    try:
+        while not ended:
+            try:
+                if action is None:
+                    _prepare(create, gate)
+                    if lists_quotas or create.creation.key is not None:
+                        action = yield from _before_the_line(create, lists_quotas)
+                    action = action or _start(create)
+                while not isinstance(action, Return | Raise):
+                    if isinstance(action, JoinLine | Pause):
+                        turn = _join(create, action) if isinstance(action, JoinLine) else _pause(create, action)
+                        if turn.value is None:
+                            yield turn
+                        event = _taken(create)
+                    else:
+                        sent = _calls(create, action)
+                        try:
+                            answer = yield action
+                        except (NotSent, OutcomeUnknown, TimeoutError) as error:
+                            event = _unanswered(create, error)
+                        else:
+                            event = _answered(create, answer, sent)
+                    action = _next(create, event)
+                create.ending = action
+                _end(create, action)
+            except KeyReusedError as error:
+                action = Raise(error)
+            except Exception as error:  # noqa: BLE001 - law 18
+                action = _instead(create, gate, error)
+                if create.over:
+                    break
+            else:
+                ended = True
+    finally:
+        if not ended:  # its caller has gone, or its end was broken off
+            create.ledger.attempt(_break_off, create, sys.exception())
+
+
+# -- the beginning ---------
+
+
+def _prepare(create: Create, gate: AnyGate) -> None:
+    if create.machine is None:
+        ledger, creation = create.ledger, create.creation
+        ledger.line.track(create)
+        create.mode = gate.mode(creation.namespace)
+        if create.mode == "enforce":
+            create.machine = Conversation(creation, gate.names, ledger.signature, ledger.denials)
+        else:
+            create.machine = ungated(creation, gate.names, ledger.signature)
+        ledger.tell("begun", create)
+
+
+def _before_the_line(create: Create, lists_quotas: bool) -> Generator[Turn | Call, Any, Action | None]:
+    """Follow the create ahead that has the same key; list the namespace's quotas, or wait for another one's list.
+
+    Return how the create ends by that; None: it joins the line.
+    """
+    line, creation, machine = create.ledger.line, create.creation, create.machine
+    assert machine is not None
+    if creation.key is not None:
+        body_hash = "" if machine.named is None else machine.named.body_hash
+        while (turn := line.follow(create, body_hash, create.until)) is not None:
+            create.follows = True
+            _starts_to_wait(create)
+            yield turn
+            action = _followed(create)
+            if action is not None:
+                return action
+    first = line.first_step(create) if lists_quotas and create.mode == "enforce" else "go"
+    if first == "go":
+        return None
+    create.timed = True
+    if first == "read":
+        yield from _list_quotas(create)
+    elif create.turn is not None:
+        yield create.turn
+        line.take(create)
+    stop = _stop_of(create)
+    return None if stop is None else machine.handle(stop)
+
+
+def _followed(create: Create) -> Action | None:
+    """Return how the create ends now that the one ahead of it has ended, or its time is over; None: it goes on."""
+    assert create.machine is not None
+    wait = create.wait()
+    value = create.ledger.line.take(create)
+    create.follows = False
+    if isinstance(value, Answer):
+        return Return(replace(value, made_here=True))
+    if create.stopped is not None:
+        return create.machine.handle(Cancelled(create.stopped))
+    return None if value is Signal.GO else create.machine.handle(_timed_out(create, wait))
+
+
+def _list_quotas(create: Create) -> Generator[Call, Any, None]:
+    """List the quotas before the first create in a namespace, so that not even that one is refused."""
+    ledger, namespace, sent = create.ledger, create.creation.namespace, _calls(create, _LIST)
+    try:
+        answer = yield _LIST
+        ledger.attempt(ledger.read, namespace, answer, sent)
+    except (NotSent, OutcomeUnknown, TimeoutError) as error:
+        log.debug("the quotas of %s can't be listed: %s", namespace, error)
+    finally:
+        ledger.line.listed(namespace)
+    create.awaiting = None
+
+
+def _start(create: Create) -> Action:
+    ledger, machine = create.ledger, create.machine
+    assert machine is not None
+    if create.mode != "enforce":
+        ledger.counts.passed += 1
+    if create.mode == "shadow":
+        ledger.line.shadow(create)
+    action = machine.start()
+    assert action is not None
+    return action
+
+
+# -- in line ---------
+
+
+def _join(create: Create, action: JoinLine) -> Turn:
+    """Join the line, or go back after the ticket has ended with the action's outcome."""
+    line, turn = create.ledger.line, None
+    if action.outcome is not None:
+        turn = line.join_again(create, action.outcome, create.until)
+    if turn is None:
+        create.request = line.request(create.creation)
+        turn = line.join(create, create.until)
+    if turn.value is None:
+        create.ledger.tell("waits", create)
+        _starts_to_wait(create)
+    return turn
+
+
+def _pause(create: Create, pause: Pause) -> Turn:
+    if pause.outcome is not None:
+        create.ledger.line.settle(create, pause.outcome)
+    create.timed = True
+    end, until = create.ledger.now() + pause.delay, create.until
+    create.turn = turn = Turn(end if until is None else min(end, until))
+    if create.stopped is not None:  # whoever stops it later finds the turn
+        turn.value = Signal.LATE
+    return turn
+
+
+def _starts_to_wait(create: Create) -> None:
+    """Limit the waiting from now on, and say so. A ticket that is free at once needs no time."""
+    create.timed = True
+    ledger, on_wait = create.ledger, create.creation.on_wait
+    ledger.attempt(ledger.notices.waits, create)
+    ledger.line.check_exit()
+    if on_wait is not None:
+        _call_on_wait(create, on_wait)
+
+
+def _call_on_wait(create: Create, on_wait: Callable[[Wait], object]) -> None:
+    wait = create.wait()
+    try:
+        on_wait(wait)
+    except Exception:
+        log.exception("the on_wait callback of %s failed; the create goes on waiting", create.label)
+
+
+def _taken(create: Create) -> Event | None:
+    """Return what a turn means that has come, or whose time is over; None: to go on without the engine."""
+    ledger, turn = create.ledger, create.turn
+    assert turn is not None
+    wait = create.wait() if turn.pending and create.waits else None
+    value = ledger.line.take(create)
+    if isinstance(value, Ticket):
+        ledger.tell("admitted", create)
+    stop = None if create.stopped is None else Cancelled(create.stopped)
+    if stop is not None or isinstance(value, Ticket):
+        return stop or _TICKETED
+    if isinstance(value, Refusal):
+        ledger.tell("declined", create, value)
+        return Declined(value.reason, value.detail, value.never)
+    if value is Signal.OPENED:
+        return None
+    if create.state is State.PAUSED and not create.late:
+        return _WOKE
+    return _timed_out(create, wait)
+
+
+def _timed_out(create: Create, wait: Wait | None) -> TimedOut:
+    why = "" if wait is None else f" ({wait.why})"
+    limit = f"{create.creation.timeout:g} s, the timeout it was given"
+    return TimedOut(f"gave up waiting for {create.label} after {limit}{why}", wait)
+
+
+# -- calls and their answers ---------
+
+
+def _calls(create: Create, call: Call) -> float:
+    """Note that a call is handed to the transport; return when."""
+    create.awaiting = call
+    create.timed = create.timed or isinstance(call, LookUp)
+    return create.ledger.now()
+
+
+def _answered(create: Create, answer: Answer | None, sent: float) -> Event:
+    call, create.awaiting = create.awaiting, None
+    if answer is None or isinstance(call, Refresh):
+        return Refreshed()
+    create.ledger.met = True
+    if isinstance(call, Send):
+        create.word = answer
+    return Answered(answer, sent, create.ledger.now())
+
+
+def _unanswered(create: Create, error: BaseException) -> Event:
+    call, create.awaiting = create.awaiting, None
+    if isinstance(error, NotSent):
+        return Unsent(error, create.ledger.met)
+    create.in_doubt = create.in_doubt or isinstance(call, Send)
+    return Unknown(error, create.ledger.now())
+
+
+def _next(create: Create, event: Event | None) -> Action:
+    """Give the machine what came; return what it does next. What has stopped it during a call, it hears first."""
+    if event is None:
+        return _go_on_ungated(create)
+    machine, action = create.machine, None
+    assert machine is not None
+    stop = _stop_of(create)
+    if stop is not None and isinstance(event, Answered | Unsent | Unknown | Refreshed):
+        action = machine.handle(stop)
+    action = action or machine.handle(event)
+    if create.word is not None:
+        _saw(create, create.word)
+        create.word = None
+    assert action is not None
+    return action
+
+
+def _stop_of(create: Create) -> Cancelled | TimedOut | None:
+    """Return what has stopped a create that is under way; None: nothing has."""
+    if create.stopped is not None:
+        return Cancelled(create.stopped)
+    return _timed_out(create, None) if create.timed and create.late else None
+
+
+def _saw(create: Create, word: Answer) -> None:
+    """Count the server's answer to the create."""
+    ledger, rejection = create.ledger, create.rejection
+    held = create.held
+    if ledger.listens("answered"):
+        probe = held is not None and isinstance(held.value, Ticket) and held.value.probe
+        ledger.tell("answered", create, word, rejection, probe=probe)
+    ledger.attempt(ledger.line.saw, create.creation, word, rejection)
+
+
+# -- after an error of ours ---------
+
+
+def _instead(create: Create, gate: AnyGate, error: Exception) -> Action | None:  # noqa: PLR0911 - a table
+    """Count the error, and return what to do instead; None: to begin anew."""
+    awaited, word, machine = create.awaiting, create.word, create.machine
+    create.awaiting = create.word = None
+    create.in_doubt = create.in_doubt or isinstance(awaited, Send)
+    foreign = awaited is not None and not raised_by_us(error)  # the transport's own
+    if foreign and awaited is not _LIST and machine is not None:
+        return machine.abandon(error)
+    if not foreign:
+        create.ledger.failed_open(error)
+    create.failures += 1
+    if create.ending is not None:
+        _has_ended(create, create.ending)
+    if awaited is _LIST or create.over:
+        return None
+    if word is not None and (word.ok or not create.in_doubt):
+        return Return(word, Created() if word.ok else Failed())
+    if create.stopped is not None:
+        return Raise(create.stopped)
+    nameless = create.in_doubt and not (create.named and create.named.name)  # it could be stored a second time
+    if nameless or create.failures > FAILURES_MAX:
+        return Raise(error)
+    if machine is None:
+        create.mode = "off"
+        create.machine = ungated(create.creation, gate.names, create.ledger.signature)
+        return create.machine.start()
+    return _go_on_ungated(create)
+
+
+def _go_on_ungated(create: Create) -> Action:
+    """Leave the line, and go on with the machine that needs no engine. A ticket is held until the end."""
+    assert create.machine is not None
+    if create.turn is not None and create.turn.pending:
+        create.ledger.attempt(create.ledger.line.take, create)
+    create.follows = False
+    create.machine = Ungated.after(create.machine, create.creation, in_doubt=create.in_doubt)
+    return create.machine.start()
+
+
+# -- the end ---------
+
+
+def _end(create: Create, action: Return | Raise) -> None:
+    """Tell the caller how it ended, and all who wait for that. Each step may be done twice."""
+    ledger, creation = create.ledger, create.creation
+    _has_ended(create, action)
+    create.follows = False
+    ledger.line.end(create, action.outcome)
+    if isinstance(action, Return) and action.answer.ok and creation.gang is not None:
+        creation.gang.stored(action.answer.json() or {}, creation.resource)
+    if isinstance(action, Return) and action.learned is not None and create.request is not None:
+        sent = action.learned.sent or create.began
+        ledger.learn(creation.namespace, create.request.demand.scopes, action.learned, sent)
+    ledger.tell("ended", create)
+    if create.noticed:
+        ledger.attempt(ledger.notices.over, create)
+
+
+def _has_ended(create: Create, action: Return | Raise) -> None:
+    if isinstance(action, Return):
+        create.answer = action.answer
+    else:
+        create.error = action.error
+
+
+def _break_off(create: Create, error: BaseException | None) -> None:
+    """End it where it stands: no thread and no task is left to go on with it. Nothing here waits for a lock."""
+    ending = create.ending
+    if create.awaiting is _LIST:
+        create.ledger.line.listed(create.creation.namespace)
+    if not create.over:
+        create.error = create.stopped or error or GeneratorExit()
+        ending = None if create.machine is None else create.machine.abandon(create.error)
+    create.gate = None
+    create.ledger.line.end(create, None if ending is None else ending.outcome, at_once=False)

@@ -1,0 +1,494 @@
+"""The waiting line as creates and gangs see it: they join it, get their turns, and leave it.
+
+A ``Turn`` is resolved under the lock of the engine, once: with a ticket, a refusal, a grant, or a signal. Whoever waits
+asks the line, not what he remembers, whether his turn has come: so a ticket that is granted in the moment in which its
+caller goes is given back, and nothing is lost between the two.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import queue
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from backoff_ctrl.engine.controller import Controller
+from backoff_ctrl.engine.demand import Demand
+from backoff_ctrl.engine.errors import GangError, TicketError
+from backoff_ctrl.engine.gangs import Draw, Effect, GivenBack, Grant, Look, Reservation
+from backoff_ctrl.engine.outcomes import Abandoned, Outcome
+from backoff_ctrl.engine.requests import Request
+from backoff_ctrl.engine.tickets import Refusal, Ticket
+from backoff_ctrl.k8s.answers.answer import Answer, GateClosed
+from backoff_ctrl.k8s.answers.rejections import Rejection
+from backoff_ctrl.k8s.charges.footprint import FootprintError
+from backoff_ctrl.k8s.charges.remembered import remembered_footprint
+from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.k8s.runtime.alarms import weakly
+from backoff_ctrl.k8s.runtime.exits import awaited_by_interrupted, main_thread_has_failed
+
+from .locked_engine import LockedEngine
+from .subscribers import Verdict
+from .together import LISTING_MAX, FirstList, FirstStep, SameKey
+from .turn import Signal, Stopped, Turn, Value
+from .unfinished import Unfinished, closing
+
+log = logging.getLogger(__name__)
+
+EXIT_CHECK: Final = 0.5
+"""Seconds until creates that wait on other threads notice a Ctrl-C."""
+JOBS_CHECK: Final = 0.02
+"""Seconds until those notice it that begin later, in jobs that the executor still had."""
+LOOK_AGAIN: Final = 3600.0
+"""Seconds; a wait without a limit is one of many hours, since no lock can be waited for longer than some days."""
+LEVEL_HEADER: Final = "X-Kubernetes-Pf-Prioritylevel-Uid"
+LEVELS_MAX: Final = 4096
+"""Flows whose priority level is remembered."""
+
+
+class Line:
+    """See the module. Its methods are safe from any thread."""
+
+    def __init__(self, engine: LockedEngine) -> None:
+        """Let nobody wait yet."""
+        self._engine = engine
+        self._lists_after: float | None = None
+        engine.on_effect = self._take_effect
+        engine.on_replace.append(self._open_all)
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew in a forked child: it has none of its parent's creates."""
+        self.counts = self._engine.counts
+        self._ids = itertools.count(1)
+        self._waiting: dict[Request, Unfinished] = {}
+        self._under_way: dict[Unfinished, None] = {}
+        self._levels: dict[tuple[str, str, str], str] = {}
+        self._same_key = SameKey()
+        self._first_lists = None if self._lists_after is None else FirstList(self._lists_after)
+        self._checks_exit = False
+
+    # -- what is asked for ---------
+
+    def request(self, creation: Creation) -> Request:
+        """Describe a create to the engine. A manifest that can't be read demands nothing: the server will say why."""
+        try:
+            demand = creation.demand or remembered_footprint(creation.body, creation.resource)
+        except FootprintError:
+            demand = Demand({})
+        flow, number = self.flow(creation), f"create-{next(self._ids)}"
+        if creation.gang is not None:
+            member = self._engine.ask(creation.gang.member, number, demand, flow)
+            if isinstance(member, Draw):
+                return member
+        return Request(number, creation.namespace, demand, priority=creation.priority, flow=flow)
+
+    def flow(self, creation: Creation) -> str:
+        """Name the overload window that a create is sent under."""
+        level = self._levels.get((creation.server, creation.credential, creation.resource), "")
+        return sys.intern(f"{creation.server}|{creation.credential}|{level}")
+
+    def number(self) -> str:
+        """Return the next number of a gang."""
+        return f"gang-{next(self._ids)}"
+
+    # -- joining ---------
+
+    def join(self, create: Unfinished, until: float | None) -> Turn:
+        """Put the create's ``request`` in line; return its turn, which may have come already.
+
+        It stands at the place that its caller left, if it was there before under the same identity.
+        """
+        assert create.request is not None
+        create.turn = turn = Turn(until)
+        self._joined(turn, self._engine.act(self._submit, create.request, create, turn))
+        return turn
+
+    def _joined(self, turn: Turn, joined: bool | None) -> None:
+        if joined is None and turn.value is None:  # an error of ours, before anybody knew of the turn
+            turn.value = Signal.OPENED
+
+    def _submit(self, engine: Controller, now: float, request: Request, create: Unfinished, turn: Turn) -> bool:
+        if create.stopped is not None:
+            turn.value = Stopped(create.stopped)
+            return True
+        self._add(request, create)  # before the engine is asked: if that fails, it goes on ungated
+        if not isinstance(request, Draw):
+            engine.submit(request, now, create.creation.seat)
+            return True
+        try:
+            engine.draw(request, now)
+        except GangError as error:  # another thread drew the last member meanwhile
+            self._take_effect(engine, now, Refusal(request, "given-back", str(error)))
+        return True
+
+    def join_again(self, create: Unfinished, outcome: Outcome, until: float | None) -> Turn | None:
+        """End the create's ticket with an outcome after which the engine puts it back in line, and return its turn.
+
+        None: the engine knows it no more, since it has given the ticket up or was replaced.
+        """
+        held, request = create.held, create.request
+        if held is None or held.settled or request is None:
+            return None
+        turn = Turn(until)
+        back = self._engine.act(self._rejoin, request, create, held, turn, outcome)
+        self._joined(turn, back)
+        return None if back is False else turn
+
+    def _rejoin(
+        self,
+        engine: Controller,
+        now: float,
+        request: Request,
+        create: Unfinished,
+        held: Turn,
+        turn: Turn,
+        outcome: Outcome,
+    ) -> bool:
+        if held.engine is not engine:
+            return False
+        create.turn, create.held = turn, None
+        self._add(request, create)
+        self._settle(engine, now, held, outcome)
+        if request.state == "over":
+            self._remove(request)
+            return False
+        if create.stopped is not None:
+            self._stop(engine, now, [(create, create.stopped)], keep_seats=True)
+        return True
+
+    def reserve(self, gang: Unfinished, request: Reservation, turn: Turn, *, standing: bool) -> None:
+        """Put a gang in line; its turn comes with a grant, a refusal, or ``Signal.READ``."""
+        gang.request, gang.turn = request, turn
+
+        def reserve(engine: Controller, now: float) -> bool:
+            self._add(request, gang)
+            engine.reserve(request, now, standing=standing)
+            return True
+
+        self._joined(turn, self._engine.act(reserve))
+
+    def _add(self, request: Request, create: Unfinished) -> None:
+        self._waiting[request] = create
+        self.counts.waiting = len(self._waiting)
+
+    def _remove(self, request: Request) -> Unfinished | None:
+        create = self._waiting.pop(request, None)
+        self.counts.waiting = len(self._waiting)
+        return create
+
+    # -- waiting ---------
+
+    def listen(self, turn: Turn, wake: Callable[[Turn], object]) -> bool:
+        """Have ``wake`` called once the turn comes; False: it has come."""
+
+        def register(_: Controller, __: float) -> bool:
+            if turn.value is None:
+                turn.wake = wake
+            return turn.value is None
+
+        return self._engine.ask(register)
+
+    def block(self, turn: Turn) -> bool:
+        """Block until the turn comes, or its time is over. Return True."""
+        news: queue.SimpleQueue[Turn] = queue.SimpleQueue()
+        left = LOOK_AGAIN if self.listen(turn, news.put) else 0.0
+        while turn.value is None and left > 0:
+            if turn.until is not None:
+                left = min(LOOK_AGAIN, self._engine.alarms.left(turn.until))
+            try:
+                news.get(timeout=left)
+            except queue.Empty:
+                continue
+        return True
+
+    def take(self, create: Unfinished) -> Value:
+        """Return how its turn came. If it has not, the create leaves the line: ``Signal.LATE``."""
+        turn = create.turn
+        assert turn is not None
+        if turn.pending:
+            self._engine.act(self._withdraw, create)
+        if isinstance(turn.value, Ticket):
+            create.held = turn
+        return turn.value or Signal.LATE
+
+    def waiter_of(self, request: Request) -> Unfinished | None:
+        """Return what waits in line with this request; None: nothing does."""
+        return self._waiting.get(request)
+
+    # -- leaving ---------
+
+    def end(self, create: Unfinished, outcome: Outcome | None, *, at_once: bool = True) -> None:
+        """End a create: settle its ticket, or leave the line; let those go on that follow it.
+
+        ``at_once``: False where nobody may wait for the lock; then ``ended`` is told later, too.
+        """
+        if at_once:
+            self._engine.act(self._end, create, outcome)
+        else:
+            self._engine.soon(self._end, create, outcome, True)
+
+    def _end(
+        self, engine: Controller, now: float, create: Unfinished, outcome: Outcome | None, tells: bool = False
+    ) -> None:
+        self._under_way.pop(create, None)
+        if tells:
+            self._engine.tell_later("ended", create)
+        if create.creation.key is not None:
+            made = create.answer if create.answer is not None and create.answer.ok else None
+            for turn in self._same_key.led_by(create):
+                self._engine.resolve(turn, made or Signal.GO)
+            self._same_key.leave(create)
+        self._leave(engine, now, create, outcome)
+
+    def settle(self, create: Unfinished, outcome: Outcome) -> None:
+        """End the create's ticket, with an outcome after which it does not go back in line at once."""
+        self._engine.act(self._leave, create, outcome)
+
+    def _leave(self, engine: Controller, now: float, create: Unfinished, outcome: Outcome | None) -> None:
+        self._withdraw(engine, now, create)
+        creation = create.creation
+        for turn in (create.turn, create.held):  # the ticket may have come when nobody took it any more
+            if turn is None or turn.settled or turn.engine is not engine:
+                continue
+            if isinstance(turn.value, Grant):
+                turn.settled = True
+                engine.give_back(turn.value.gang, now)
+            elif isinstance(turn.value, Ticket):
+                if outcome is None or isinstance(outcome, Abandoned):
+                    outcome = Abandoned(creation.seat, creation.retry_after)
+                self._settle(engine, now, turn, outcome)
+                if turn.value.request.state == "waiting":  # refused, and its caller has gone
+                    engine.withdraw(turn.value.request, now, creation.seat, creation.retry_after)
+
+    def _withdraw(self, engine: Controller, now: float, create: Unfinished) -> None:
+        if create.turn is not None and create.turn.pending:
+            create.turn.value = Signal.LATE
+            if create.request is not None and self._remove(create.request) is not None:
+                engine.withdraw(create.request, now, create.creation.seat, create.creation.retry_after)
+
+    def _settle(self, engine: Controller, now: float, held: Turn, outcome: Outcome) -> None:
+        assert isinstance(held.value, Ticket)
+        held.settled = True
+        try:
+            engine.settle(held.value, outcome, now)
+        except TicketError:
+            self.counts.late += 1  # the engine had given it up: ticket_max
+
+    def give_up(self, turn: Turn) -> None:
+        """End a wait whose time is over, where nobody blocks who would notice."""
+        self._engine.soon(lambda *_: self._engine.resolve(turn, Signal.LATE))
+
+    def give_back(self, create: Unfinished) -> None:
+        """End a create whose turn has come to nobody: the event loop of its caller was closed."""
+        create.gate = None
+        create.error = GateClosed(f"{create.label}: the event loop of its caller was closed while it waited")
+        self.end(create, None, at_once=False)
+
+    def stop(self, ends: Sequence[tuple[Unfinished, BaseException]], *, keep_seats: bool = False) -> None:
+        """End each of these from outside. They leave the line in one step, so that none is sent meanwhile.
+
+        What is being sent is answered first. ``keep_seats``: their callers may come again.
+        """
+        for create, error in ends:
+            create.stopped = error
+        if ends:
+            self._engine.soon(partial(self._stop, keep_seats=keep_seats), ends)
+
+    def _stop(
+        self, engine: Controller, now: float, ends: Sequence[tuple[Unfinished, BaseException]], *, keep_seats: bool
+    ) -> None:
+        for create, error in ends:
+            turn, creation = create.turn, create.creation
+            if turn is None or turn.value is not None:
+                continue
+            self._engine.resolve(turn, Stopped(error))  # first: the engine may fail
+            if create.request is not None and self._remove(create.request) is not None:
+                engine.withdraw(create.request, now, creation.seat if keep_seats else None, creation.retry_after)
+
+    # -- without waiting ---------
+
+    def shadow(self, create: Unfinished) -> None:
+        """Admit a create in any case, but count whether it would have waited."""
+        create.request = request = self.request(create.creation)
+        create.turn = turn = Turn()
+        verdict: Verdict | None = self._engine.act(self._shadow, create, request, turn, self.request(create.creation))
+        if verdict is not None:
+            self._engine.subscribers.tell("shadowed", create.creation.namespace, verdict)
+
+    def _shadow(
+        self, engine: Controller, now: float, create: Unfinished, request: Request, turn: Turn, again: Request
+    ) -> Verdict:
+        self._add(request, create)
+        engine.submit(request, now)
+        for effect in engine.advance(now):
+            self._take_effect(engine, now, effect)
+        if isinstance(turn.value, Ticket):
+            create.held = turn
+            return "create"
+        verdict: Verdict = "wait" if turn.value is None else "refuse"
+        if self._remove(request) is not None:
+            engine.withdraw(request, now)
+        self.counts.shadow_waits += 1
+        create.request = again
+        create.held = create.turn = forced = Turn()
+        forced.engine, forced.value = engine, engine.force(again, now)
+        return verdict
+
+    # -- what the engine says: the lock is held ---------
+
+    def _take_effect(self, engine: Controller, now: float, effect: Effect) -> bool:
+        if isinstance(effect, Look):
+            return self._find_reader(engine, now, effect.namespace)
+        if isinstance(effect, GivenBack):
+            log.warning(
+                "gang %s of namespace %s: %d of its members were drawn, then none for %g s; what was reserved for the "
+                "other %d is given back",
+                effect.gang.id,
+                effect.gang.namespace,
+                effect.drawn,
+                effect.gang.limit,
+                effect.undrawn,
+            )
+            return False
+        create = self._waiting.get(effect.request)
+        if create is not None and create.turn is not None and create.turn.value is None:
+            create.turn.engine = engine
+            self._engine.resolve(create.turn, effect)
+            self._remove(effect.request)  # last: were it broken off before, nobody would know who waits
+            return False
+        self._remove(effect.request)
+        if isinstance(effect, Ticket):  # it left between the decision and now
+            engine.settle(effect, Abandoned(), now)
+        elif isinstance(effect, Grant):
+            engine.give_back(effect.gang, now)
+        return True
+
+    def _find_reader(self, engine: Controller, now: float, namespace: str) -> bool:
+        """Let a gang that waits read the quotas of its namespace; the engine hears how that ended."""
+        gangs = [
+            gang
+            for request, gang in self._waiting.items()
+            if isinstance(request, Reservation) and request.namespace == namespace
+        ]
+        reader = next((gang for gang in gangs if gang.turn is not None and gang.turn.may_read), None)
+        if reader is None or reader.turn is None:
+            engine.looked(namespace, now, readable=False if gangs else None)  # None: all have left meanwhile
+            return True
+        now_read, reader.turn = reader.turn, Turn(reader.turn.until, may_read=True)
+        self._engine.resolve(now_read, Signal.READ)
+        return False
+
+    def _open_all(self) -> None:
+        """Let all who wait go on without the engine, which has failed."""
+        for create in self._waiting.values():
+            if create.turn is not None:
+                self._engine.resolve(create.turn, Signal.OPENED)
+        for turn in self._same_key.waits():
+            self._engine.resolve(turn, Signal.GO)
+        self._waiting = {}
+        self.counts.waiting = 0
+
+    # -- creates that wait for each other ---------
+
+    def list_quotas_first(self, quiet: float) -> None:
+        """Let the first create of a namespace list its quotas; again if there was none for ``quiet`` seconds."""
+        self._lists_after = quiet
+        self._first_lists = FirstList(quiet)
+
+    def follow(self, create: Unfinished, body_hash: str, until: float | None) -> Turn | None:
+        """Return the create's wait for another one with its key; None: it goes first.
+
+        Raises ``KeyReusedError`` if it asks for another body than the create ahead of it.
+        """
+        turn = Turn(until)
+        leads = self._engine.ask(lambda *_: self._same_key.enter(create, body_hash, turn))
+        return None if leads else turn
+
+    def following(self, namespace: str) -> list[Unfinished]:
+        """Return the creates of a namespace that wait for another one with their key, the first one first."""
+        return self._engine.ask(lambda *_: self._same_key.following(namespace))
+
+    def first_step(self, create: Unfinished) -> FirstStep:
+        """Say what a create does first in its namespace. For "wait" its ``turn`` is the wait for another one's list.
+
+        After "read", ``listed`` must be called in any case.
+        """
+        lists, namespace = self._first_lists, create.creation.namespace
+        if lists is None or lists.is_listed(namespace, self._engine.now()):
+            return "go"
+
+        def ask(engine: Controller, now: float) -> FirstStep:
+            limit = now + LISTING_MAX
+            turn = Turn(limit if create.until is None else min(limit, create.until))
+            first = lists.ask(namespace, turn, now, watched=engine.is_watched(namespace))
+            if first == "wait":
+                create.turn = turn
+            return first
+
+        return self._engine.ask(ask)
+
+    def listed(self, namespace: str) -> None:
+        """Let those go on that wait for the list of this namespace, whatever came of it."""
+
+        def done(_: Controller, now: float) -> None:
+            assert self._first_lists is not None
+            for turn in self._first_lists.waiting(namespace):
+                self._engine.resolve(turn, Signal.GO)
+            self._first_lists.done(namespace, now)
+
+        self._engine.soon(done)
+
+    # -- what is under way ---------
+
+    def track(self, create: Unfinished) -> None:
+        """Remember what is under way, until it ends."""
+        self._under_way[create] = None
+
+    def under_way(self, gate: object | None = None) -> list[Unfinished]:
+        """Return the creates and gangs that have not ended: all of them, or those whose caller waits at this gate."""
+        return [each for each in list(self._under_way) if gate is None or each.gate is gate]
+
+    def close(self, why: str = "the gate was closed") -> None:
+        """Cancel what has not ended, and log what that was; what is being sent is still answered."""
+        self.stop(closing(self.under_way(), why))
+
+    def saw(self, creation: Creation, answer: Answer, rejection: Rejection | None) -> None:
+        """Count an answer to a create, and remember the priority level that served it."""
+        level = answer.headers.get(LEVEL_HEADER) or answer.headers.get(LEVEL_HEADER.lower())
+        with self._engine.lock:
+            self.counts.sent += 1
+            self.counts.admitted += answer.ok
+            if rejection is not None:
+                self.counts.refused[rejection.lane] += 1
+            if level:
+                flow = creation.server, creation.credential, creation.resource
+                self._levels.pop(flow, None)
+                self._levels[flow] = level
+                if len(self._levels) > LEVELS_MAX:  # forget the one that was seen last the longest ago
+                    del self._levels[next(iter(self._levels))]
+
+    def check_exit(self) -> None:
+        """From now on, while anything is under way, look whether Python waits for threads that wait here."""
+        alarms = self._engine.alarms
+        if alarms.of_threads and not self._checks_exit:
+            self._checks_exit = True
+            self._engine.attempt(alarms.call_later, EXIT_CHECK, weakly(self._check_exit))
+
+    def _check_exit(self) -> None:
+        self._checks_exit = False
+        if not self._under_way:
+            return
+        if main_thread_has_failed():
+            self.close("Python is exiting")
+            return
+        awaited = awaited_by_interrupted()
+        if awaited:
+            waiting = [each for each in self.under_way() if each.thread in awaited and each.gate is not None]
+            self.stop(closing(waiting, "the program was interrupted and waits for this thread"))
+        self._checks_exit = True
+        soon = JOBS_CHECK if awaited else EXIT_CHECK
+        self._engine.attempt(self._engine.alarms.call_later, soon, weakly(self._check_exit))

@@ -1,0 +1,95 @@
+"""Who learns what happens at a ledger: metrics, events, notifications, spans, the watch of quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Literal
+
+from backoff_ctrl.engine.quotas import ObservedQuota
+from backoff_ctrl.engine.tickets import Refusal
+from backoff_ctrl.k8s.answers.answer import Answer
+from backoff_ctrl.k8s.answers.rejections import Rejection
+
+from .unfinished import Unfinished
+
+Verdict = Literal["create", "wait", "refuse"]
+
+
+class Subscriber:
+    """Override what you want to know, and give it to ``Ledger.subscribe``.
+
+    Methods are called from any thread, without the ledger's lock, so they may ask the ledger back; they must not block.
+    An error of theirs is counted and logged once, and harms no create.
+    """
+
+    def begun(self, create: Unfinished) -> None:
+        """A create was asked for: in the thread, task and context of its caller."""
+
+    def waits(self, create: Unfinished) -> None:
+        """Its ``request`` joined the line and is not admitted at once, perhaps again."""
+
+    def admitted(self, create: Unfinished) -> None:
+        """It left the line with a ticket, perhaps at once."""
+
+    def answered(self, create: Unfinished, answer: Answer, rejection: Rejection | None, *, probe: bool) -> None:
+        """The server answered it; ``rejection`` is what a refusal says."""
+
+    def declined(self, create: Unfinished, refusal: Refusal) -> None:
+        """The engine will not admit it."""
+
+    def ended(self, create: Unfinished) -> None:
+        """It has its answer or its error."""
+
+    def shadowed(self, namespace: str, verdict: Verdict) -> None:
+        """Shadow mode sends a create; ``verdict`` is what enforce mode would have done with it."""
+
+    def observed(self, namespace: str, quota: str, seen: ObservedQuota) -> None:
+        """A quota is reported as it is now."""
+
+    def blocked(self, namespace: str) -> None:
+        """A quota holds creates up in a namespace, and nobody reports its changes yet."""
+
+    def gang_made(self, namespace: str) -> None:
+        """Others make pods for a gang of this namespace: watch those that ``Ledger.look_for`` names."""
+
+    def decided(self, seconds: float) -> None:
+        """The engine took so long for one decision or piece of news."""
+
+    def forked(self) -> None:
+        """This is a forked child, which has none of its parent's creates."""
+
+    def figures(self) -> Iterable[tuple[str, tuple[str, ...], float]]:
+        """Return samples of its own for the metrics: name without prefix, labels, value. Asked for, not told."""
+        return ()
+
+
+_EVENTS: Final = {name: value for name, value in vars(Subscriber).items() if not name.startswith("_")}
+
+Attempt = Callable[..., Any]
+"""Calls a function with what belongs to it, and raises none of its errors."""
+
+
+class Subscribers:
+    """The subscribers of one ledger, and for each event those who want to know of it."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        """``attempt`` makes each call."""
+        self._attempt = attempt
+        self._set(())
+
+    def _set(self, every: tuple[Subscriber, ...]) -> None:
+        self.every = every
+        self.of: dict[str, tuple[Callable[..., object], ...]] = {
+            event: tuple(getattr(each, event) for each in every if getattr(type(each), event) is not default)
+            for event, default in _EVENTS.items()
+        }
+
+    def add(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Tell this one, too, from now on; return what ends that."""
+        self._set((*self.every, subscriber))
+        return lambda: self._set(tuple(each for each in self.every if each is not subscriber))
+
+    def tell(self, event: str, *given: Any, **more: Any) -> None:
+        """Tell those who want to know."""
+        for listener in self.of[event]:
+            self._attempt(listener, *given, **more)

@@ -1,0 +1,75 @@
+"""A quota names a kind, and its controller has not counted it yet: creates of that shape wait, all others go on."""
+
+from __future__ import annotations
+
+from backoff_ctrl.engine import Created, Failed, Policy, Uncounted
+from backoff_ctrl.engine.outcomes import Outcome
+from tests.timeline import NS, Timeline, flying, state_of
+
+POLICY = Policy(base=1, cap=8)
+
+
+def stuck(creates: int = 3) -> Timeline:
+    """Return a line in which creates of one cpu are not counted yet: one was sent, and the others wait."""
+    line = Timeline(POLICY)
+    line.observe(0, 100)
+    line.watching()
+    line.later(1)
+    first = line.submit(1)
+    line.settle(line.ticket_of(first), Uncounted())
+    for _ in range(creates - 1):
+        line.submit(1)
+    return line
+
+
+def test_creates_of_that_shape_wait_and_all_others_go_on() -> None:
+    """The namespace is not slowed."""
+    line = stuck()
+    assert flying(line) == []
+    other = line.submit(2)
+    assert state_of(other) == "sent"
+    assert line.controller.snapshot(line.now).namespaces[NS].brake is None
+
+
+def test_it_is_sent_again_one_at_a_time_and_ever_more_rarely() -> None:
+    """While one is out, the others of its shape wait for its answer."""
+    line = stuck()
+    pauses = []
+    for _ in range(5):
+        since = line.now
+        while not flying(line):
+            line.later(0.1)
+        pauses.append(line.now - since)
+        (ticket,) = flying(line)
+        line.settle(ticket, Uncounted())
+    assert pauses[0] <= 2.1
+    assert pauses[0] < pauses[2] < pauses[4] <= 8.2
+
+
+def test_news_of_a_quota_lets_one_try_at_once() -> None:
+    """A ceiling that is new is what was waited for, perhaps."""
+    line = stuck()
+    line.observe(0, 7, quota="another")
+    line.later(0.05)
+    assert len(flying(line)) == 3
+
+
+def test_any_other_end_lets_all_go_on() -> None:
+    """Counted, or refused for another reason: the shape is as any other again."""
+    outcomes: list[Outcome] = [Created(), Failed()]
+    for outcome in outcomes:
+        line = stuck()
+        while not flying(line):
+            line.later(0.1)
+        line.settle(flying(line)[0], outcome)
+        line.later(0.05)
+        assert len(flying(line)) == 2
+
+
+def test_why_it_waits_is_said() -> None:
+    """In the word of the status API."""
+    line = stuck(0)
+    request = line.submit(1)
+    why = line.controller.explain(request, line.now)
+    assert why is not None
+    assert why.reason == "not-counted-yet"
