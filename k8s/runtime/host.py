@@ -214,8 +214,9 @@ class Runtime:
         return self._thread is None or self._thread.is_alive()  # without a thread, the loop is lent
 
     def _start(self) -> None:
-        loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=self._host, args=(loop,), name=THREAD, daemon=True)
+        loop, blocking = asyncio.new_event_loop(), _Blocking()
+        loop.set_default_executor(blocking)
+        thread = threading.Thread(target=self._host, args=(loop, blocking), name=THREAD, daemon=True)
         try:
             thread.start()
         except RuntimeError:  # the system allows no more threads; the next work tries again
@@ -225,11 +226,9 @@ class Runtime:
         atexit.unregister(self.close)
         atexit.register(self.close)
 
-    def _host(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _host(self, loop: asyncio.AbstractEventLoop, blocking: _Blocking) -> None:
         self._ident = threading.get_ident()
         asyncio.set_event_loop(loop)
-        blocking = _Blocking()
-        loop.set_default_executor(blocking)
         try:
             loop.run_forever()
             loop.run_until_complete(self._end())
