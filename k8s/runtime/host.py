@@ -214,7 +214,8 @@ class Runtime:
         return self._thread is None or self._thread.is_alive()  # without a thread, the loop is lent
 
     def _start(self) -> None:
-        loop, blocking = asyncio.new_event_loop(), _Blocking()
+        blocking = _Blocking()
+        loop = asyncio.new_event_loop()
         loop.set_default_executor(blocking)
         thread = threading.Thread(target=self._host, args=(loop, blocking), name=THREAD, daemon=True)
         try:
