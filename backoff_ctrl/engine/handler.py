@@ -389,7 +389,7 @@ class ComputeResourceAwareBackOffHandler:
             if self.line.rows:
                 self._admission.rescan(now)
         if ticket.shape.resend_at or isinstance(outcome, Uncounted):
-            self._counted(ticket.shape, outcome, now)
+            self._counted(ticket, outcome, now)
         if isinstance(outcome, Created):
             window.good()
             self._created(ticket, outcome, now)
@@ -427,12 +427,15 @@ class ComputeResourceAwareBackOffHandler:
             else:
                 self._shared.wake(self, now + self.policy.answered_hold)
 
-    def _counted(self, shape: Shape, outcome: Outcome, now: float) -> None:
+    def _counted(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
         """Let creates of a shape that a quota does not count yet be sent one at a time, ever more rarely."""
+        shape = ticket.shape
         if isinstance(outcome, Uncounted):
-            shape.uncounted += 1
-            pause = probe_delay(shape.uncounted - 1, self.policy.base, self.policy.cap, self._shared.rng)
-            shape.resend_at = now + pause
+            if ticket.sent > shape.uncounted_at or not shape.resend_at:  # else it was one of the same round
+                shape.uncounted_at = now
+                shape.uncounted += 1
+                pause = probe_delay(shape.uncounted - 1, self.policy.base, self.policy.cap, self._shared.rng)
+                shape.resend_at = now + pause
         else:
             shape.uncounted = 0
             shape.resend_at = 0.0

@@ -45,7 +45,7 @@ class Shape:
 
     __slots__ = (
         "amounts", "charged_key", "demand", "meets", "never", "parts", "quotas", "resend_at", "row", "scopes",
-        "suspected", "suspected_next", "uncounted", "unsure", "used_at", "verdict", "version",
+        "suspected", "suspected_next", "uncounted", "uncounted_at", "unsure", "used_at", "verdict", "version",
     )  # fmt: skip
 
     def __init__(self, demand: Demand) -> None:
@@ -65,6 +65,7 @@ class Shape:
         self.suspected_next = 0.0  # not sent again before that
         self.resend_at = 0.0  # not sent before that, since a quota has not counted it yet; 0: they all have
         self.uncounted = 0  # so often in a row
+        self.uncounted_at = 0.0  # when that was last said
         self.used_at = 0.0
         self.row: Row | None = None  # where its creates wait: the latest by priority and flow; not of draws
 

@@ -104,12 +104,14 @@ class Line:
         """
         assert create.request is not None
         create.turn = turn = Turn(until)
-        self._joined(turn, self._engine.act(self._submit, create.request, create, turn))
+        self._joined(create, turn, self._engine.act(self._submit, create.request, create, turn))
         return turn
 
-    def _joined(self, turn: Turn, joined: bool | None) -> None:
-        if joined is None and turn.value is None:  # an error of ours, before anybody knew of the turn
-            turn.value = Signal.OPENED
+    @staticmethod
+    def _joined(create: Unfinished, turn: Turn, joined: bool | None) -> None:
+        if joined is None:  # an error of ours, perhaps before anybody knew of the turn
+            create.turn = turn
+            turn.value = turn.value or Signal.OPENED
 
     def _submit(self, engine: Controller, now: float, request: Request, create: Unfinished, turn: Turn) -> bool:
         if create.stopped is not None:
@@ -135,7 +137,7 @@ class Line:
             return None
         turn = Turn(until)
         back = self._engine.act(self._rejoin, request, create, held, turn, outcome)
-        self._joined(turn, back)
+        self._joined(create, turn, back)
         return None if back is False else turn
 
     def _rejoin(
@@ -169,7 +171,7 @@ class Line:
             engine.reserve(request, now, standing=standing)
             return True
 
-        self._joined(turn, self._engine.act(reserve))
+        self._joined(gang, turn, self._engine.act(reserve))
 
     def _add(self, request: Request, create: Unfinished) -> None:
         self._waiting[request] = create
@@ -458,18 +460,20 @@ class Line:
 
     def saw(self, creation: Creation, answer: Answer, rejection: Rejection | None) -> None:
         """Count an answer to a create, and remember the priority level that served it."""
+        self._engine.ask(self._saw, creation, answer, rejection)
+
+    def _saw(self, _: Controller, __: float, creation: Creation, answer: Answer, rejection: Rejection | None) -> None:
+        self.counts.sent += 1
+        self.counts.admitted += answer.ok
+        if rejection is not None:
+            self.counts.refused[rejection.lane] += 1
         level = answer.headers.get(LEVEL_HEADER) or answer.headers.get(LEVEL_HEADER.lower())
-        with self._engine.lock:
-            self.counts.sent += 1
-            self.counts.admitted += answer.ok
-            if rejection is not None:
-                self.counts.refused[rejection.lane] += 1
-            if level:
-                flow = creation.server, creation.credential, creation.resource
-                self._levels.pop(flow, None)
-                self._levels[flow] = level
-                if len(self._levels) > LEVELS_MAX:  # forget the one that was seen last the longest ago
-                    del self._levels[next(iter(self._levels))]
+        if level:
+            flow = creation.server, creation.credential, creation.resource
+            self._levels.pop(flow, None)
+            self._levels[flow] = level
+            if len(self._levels) > LEVELS_MAX:  # forget the one that was seen last the longest ago
+                del self._levels[next(iter(self._levels))]
 
     def check_exit(self) -> None:
         """From now on, while anything is under way, look whether Python waits for threads that wait here."""

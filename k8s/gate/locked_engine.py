@@ -134,7 +134,9 @@ class LockedEngine:
     def _empty_queue(self) -> None:
         # Whoever holds the lock empties the queue; that may be this thread, in which a finalizer runs. The lock is
         # never taken by ``acquire(blocking=False)``: a Ctrl-C just after that would leave it locked for ever.
-        while self._queue and not self.lock.locked():
+        while self._queue:
+            if self.lock.locked():
+                return  # whoever holds it delivers, too: a subscriber that asks back must find it free
             with self.lock:
                 while self._queue:
                     self._queue.popleft()()

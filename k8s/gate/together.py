@@ -133,7 +133,7 @@ class FirstList:
             return "wait"
         if len(self._namespaces) > NAMESPACES_MAX:
             self._forget_quiet(now)
-        listed = watched or (isinstance(known, float) and now - known < self._quiet)
+        listed = watched or not (known is None or isinstance(known, _Listing) or now - known >= self._quiet)
         self._namespaces[namespace] = now if listed else _Listing(now)
         return "go" if listed else "read"
 

@@ -81,11 +81,12 @@ class _Blocking(ThreadPoolExecutor):
         self._thread: threading.Thread | None = None
 
     def submit(self, call: Callable[..., Any], /, *given: Any, **more: Any) -> Future[Any]:
+        if self._thread is None:
+            thread = threading.Thread(target=self._host, name=BLOCKING, daemon=True)
+            thread.start()  # if it can't: the next call tries again
+            self._thread = thread
         future: Future[Any] = Future()
         self._work.put(partial(_settle, future, call, given, more))
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._host, name=BLOCKING, daemon=True)
-            self._thread.start()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002

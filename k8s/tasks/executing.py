@@ -23,7 +23,7 @@ class Handled(Protocol):
 
     @property
     def info(self) -> PhaseInfo:
-        """Its phase."""
+        """Its phase, with the reason, the message and the code that the task's status shows."""
 
     @property
     def state(self) -> dict[str, Any] | None:

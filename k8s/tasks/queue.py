@@ -15,7 +15,7 @@ class KeyedQueue:
     """A queue on one event loop."""
 
     def __init__(self) -> None:
-        """Begin empty."""
+        """Keys may be added before the first worker asks for one; the loop must run by then."""
         self._ready: asyncio.Queue[str] = asyncio.Queue()  # it wakes one worker for each key
         self._queued: set[str] = set()  # those of them that were not forgotten
         self._with_worker: dict[str, float | None] = {}

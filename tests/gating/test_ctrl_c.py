@@ -50,6 +50,15 @@ IN_A_THREAD = """
     print("waiting", flush=True)
     threading.Event().wait()
 """
+LOOKING_BACK = """
+    import atexit, threading
+    def left(): print(sorted(each.name for each in threading.enumerate() if "backoff" in each.name), flush=True)
+    atexit.register(left)  # before any of ours: it is called after them
+"""
+WATCHED = """
+    met.acquire()  # a create waits
+    left()
+"""
 IN_AN_EXECUTOR = """
     import contextvars
     from concurrent.futures import ThreadPoolExecutor
@@ -218,6 +227,24 @@ def test_a_program_that_ends_with_creates_waiting_ends(sandbox: BackgroundSandbo
 
     assert "pods team/second" in errors
     assert program.returncode == 0
+
+
+@pytest.mark.long
+def test_no_thread_of_ours_lives_when_the_interpreter_ends(sandbox: BackgroundSandbox) -> None:
+    """A daemon thread in the midst of OpenSSL would crash while the C library's exit handlers free it."""
+    sandbox.create_quota("team", "q", {"pods": "1"})
+    waits = """
+    def work():
+        with waiting(on_wait=ready):
+            core.create_namespaced_pod("team", pod("second"))
+    threading.Thread(target=work, daemon=True).start()
+    """
+    program = start(sandbox, LOOKING_BACK + BEGINNING + waits + WATCHED)
+    out, errors = program.communicate(timeout=45)
+
+    running, after = out.splitlines()
+    assert "'backoff-ctrl'" in running
+    assert (after, program.returncode) == ("[]", 0), errors
 
 
 def interrupted(program: subprocess.Popen[str]) -> str:

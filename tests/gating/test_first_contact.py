@@ -77,6 +77,14 @@ def test_a_quiet_namespace_is_listed_again() -> None:
     assert first_step(lists, "team", 1.0 + 3 * QUIET) == "read"
 
 
+def test_a_clock_of_whole_seconds_will_do() -> None:
+    """The caller's clock may return integers."""
+    lists = FirstList(QUIET)
+    assert first_step(lists, "team", 0) == "read"
+    lists.done("team", 1)
+    assert lists.ask("team", Turn(), 2, watched=False) == "go"
+
+
 def test_namespaces_that_come_and_go_leave_no_trace() -> None:
     """A CI that makes a namespace for each run does not fill the memory. Namespaces that are being listed stay."""
     lists = FirstList(QUIET)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +11,14 @@ import pytest
 from backoff_ctrl.engine import ObservedQuota, Policy
 from backoff_ctrl.engine.memory import Memory, RememberedCeiling, RememberedQuota
 from backoff_ctrl.engine.pages import NAMESPACES_MAX
+from backoff_ctrl.k8s.answers.answer import Answer
+from backoff_ctrl.k8s.answers.rejections import Lane
+from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.ledger import Ledger
+from backoff_ctrl.k8s.gate.subscribers import Subscriber
+from backoff_ctrl.k8s.gate.threads import Gate
+from backoff_ctrl.k8s.gate.unfinished import Unfinished
 from backoff_ctrl.k8s.runtime.alarms import RuntimeAlarms
 from backoff_ctrl.k8s.sharing.memory import MemoryFile
 
@@ -44,6 +52,59 @@ class Interrupting:
             self._ledger.hint_release("n00001")
             self._ledger.observe_quota(f"new-{self.released}", "q", ObservedQuota(FULL, FULL, FULL))
             self._busy = False
+
+
+class Asks(Subscriber):
+    """Asks the ledger back whenever a create has ended."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.asked = 0
+
+    def ended(self, create: Unfinished) -> None:
+        self._ledger.look(lambda engine, now: engine.next_deadline())
+        self.asked += 1
+
+
+def test_a_create_that_ends_while_its_own_thread_holds_the_lock_is_told_once_that_is_free() -> None:
+    """As where the garbage collector closes it in the midst of a decision: subscribers may ask back all the same."""
+    gate = Gate(policy=Policy())
+    ledger, asks = gate.ledger, Asks(gate.ledger)
+    ledger.subscribe(asks)
+    create = Create(gate, Creation("http://s", "me", "team", "pods", {}))
+    ledger.line.track(create)
+
+    def act(*_: object) -> None:
+        ledger.engine.tell_later("ended", create)  # what was decided is not told yet
+        ledger.line.end(create, None, at_once=False)
+
+    def decide() -> None:
+        ledger.engine.act(act)
+
+    thread = threading.Thread(target=decide, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive(), "it waits for itself"
+    assert asks.asked == 2
+    assert not ledger.under_way()
+
+
+def test_counting_an_answer_leaves_nothing_in_the_queue() -> None:
+    """Whoever ends meanwhile without waiting for the lock is served by whoever holds it."""
+    gate = Gate(policy=Policy())
+    line = gate.ledger.line
+    create = Create(gate, Creation("http://s", "me", "team", "pods", {}))
+    line.track(create)
+
+    class Ending:
+        @property
+        def lane(self) -> Lane:
+            line.end(create, None, at_once=False)  # as a finalizer does, in the thread that holds the lock
+            return Lane.QUOTA
+
+    refused: Any = Ending()
+    line.saw(create.creation, Answer(403, {}, b""), refused)
+    assert not line.under_way()
 
 
 @pytest.mark.parametrize("question", ["snapshot", "remember"])

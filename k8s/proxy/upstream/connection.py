@@ -90,7 +90,7 @@ class UpstreamConnection(asyncio.Protocol):
             self.transport.pause_reading()  # type: ignore[union-attr]  # it is alive
 
     def go_on(self) -> None:
-        """Read again."""
+        """Undo ``hold``: the rest of the answer is read."""
         if self._held and self.alive:
             self._held = False
             self.transport.resume_reading()  # type: ignore[union-attr]

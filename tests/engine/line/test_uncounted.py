@@ -46,6 +46,23 @@ def test_it_is_sent_again_one_at_a_time_and_ever_more_rarely() -> None:
     assert pauses[0] < pauses[2] < pauses[4] <= 8.2
 
 
+def test_many_that_are_refused_in_one_round_count_once() -> None:
+    """Else a burst would be sent again after a minute, though the kind is counted a second later."""
+    line = Timeline(Policy(base=1, cap=60))
+    line.observe(0, 100)
+    line.watching()
+    line.later(1)
+    for _ in range(12):
+        line.submit(1)
+    for ticket in flying(line):
+        line.settle(ticket, Uncounted())
+    assert flying(line) == []
+    since = line.now
+    while not flying(line):
+        line.later(0.1)
+    assert line.now - since <= 1.2
+
+
 def test_news_of_a_quota_lets_one_try_at_once() -> None:
     """A ceiling that is new is what was waited for, perhaps."""
     line = stuck()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import pickle
 from typing import TYPE_CHECKING, Any
@@ -71,12 +72,12 @@ def test_a_create_that_was_never_sent_gets_the_refusal_that_the_server_would_giv
     assert isinstance(error, TimeoutError)
 
 
-def time_out(machine: Conversation, *events: Event) -> Any:
+def time_out(machine: Conversation, *events: Event, wait: Wait = AT_A_QUOTA) -> Any:
     """Return the error of a create that times out at a quota after these events."""
     machine.start()
     for event in events:
         machine.handle(event)
-    action = machine.handle(TimedOut("late", AT_A_QUOTA))
+    action = machine.handle(TimedOut("late", wait))
     assert isinstance(action, Raise)
     return action.error
 
@@ -91,6 +92,23 @@ def test_a_quota_counts_more_than_an_older_answer(callers: Conversation) -> None
     error = time_out(callers, Ticketed(), status(429, "TooManyRequests", "slow down"))
     assert error.answer.status == 403
     assert b"exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2" in error.answer.body
+
+
+def test_the_refusal_names_only_what_lacks_room(callers: Conversation) -> None:
+    """A refusal that says "requested 1, used 1, limited 2" contradicts itself."""
+    fits = dataclasses.replace(AT_A_QUOTA, left_nano=10**9)
+    cpu = "requests.cpu", 2 * 10**9, 10**9, 4 * 10**9
+    error = time_out(callers, wait=dataclasses.replace(fits, beside=(cpu,)))
+    assert json.loads(error.answer.body)["message"].endswith(
+        "exceeded quota: q, requested: requests.cpu=2, used: requests.cpu=3, limited: requests.cpu=4"
+    )
+
+
+def test_whoever_waits_for_others_alone_is_shown_no_refusal(callers: Conversation) -> None:
+    """It fits, and is merely seventh in line."""
+    behind = dataclasses.replace(AT_A_QUOTA, left_nano=10**9, reason="kept-for-another", place=7)
+    error = time_out(callers, wait=behind)
+    assert (error.answer, error.wait.place) == (None, 7)
 
 
 def test_a_create_that_may_be_stored_shows_no_refusal(callers: Conversation) -> None:
