@@ -30,7 +30,7 @@ from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.runtime.alarms import weakly
 from backoff_ctrl.k8s.runtime.exits import awaited_by_interrupted, main_thread_has_failed
 
-from .locked_engine import LockedEngine
+from .locked_engine import Failure, LockedEngine
 from .subscribers import Verdict
 from .together import LISTING_MAX, FirstList, FirstStep, SameKey
 from .turn import Signal, Stopped, Turn, Value
@@ -477,22 +477,25 @@ class Line:
 
     def check_exit(self) -> None:
         """From now on, while anything is under way, look whether Python waits for threads that wait here."""
-        alarms = self._engine.alarms
-        if alarms.of_threads and not self._checks_exit:
-            self._checks_exit = True
-            self._engine.attempt(alarms.call_later, EXIT_CHECK, weakly(self._check_exit))
+        if self._engine.alarms.of_threads and not self._checks_exit:
+            self._check_exit_in(EXIT_CHECK)
+
+    def _check_exit_in(self, seconds: float) -> None:
+        self._checks_exit = True
+        if isinstance(self._engine.attempt(self._engine.alarms.call_later, seconds, weakly(self._check_exit)), Failure):
+            self._checks_exit = False
 
     def _check_exit(self) -> None:
-        self._checks_exit = False
-        if not self._under_way:
-            return
-        if main_thread_has_failed():
-            self.close("Python is exiting")
-            return
+        # The flag stays up meanwhile: a crowd that begins to wait would start a check each, and those never end.
+        if not self._under_way or main_thread_has_failed():
+            self._checks_exit = False
+            if not self._under_way:  # looked at again: one may have begun just now, and seen the flag
+                return
+            if main_thread_has_failed():
+                self.close("Python is exiting")
+                return
         awaited = awaited_by_interrupted()
         if awaited:
             waiting = [each for each in self.under_way() if each.thread in awaited and each.gate is not None]
             self.stop(closing(waiting, "the program was interrupted and waits for this thread"))
-        self._checks_exit = True
-        soon = JOBS_CHECK if awaited else EXIT_CHECK
-        self._engine.attempt(self._engine.alarms.call_later, soon, weakly(self._check_exit))
+        self._check_exit_in(JOBS_CHECK if awaited else EXIT_CHECK)

@@ -139,6 +139,29 @@ class Full:
         return status_answer(404, "NotFound", "not found", {})
 
 
+def test_creates_that_begin_to_wait_during_a_look_at_the_threads_start_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each look leads to the next: a crowd of threads would have started hundreds that never end."""
+    later: list[Callable[[], object]] = []
+
+    class Noting(RuntimeAlarms):
+        def call_later(self, seconds: float, call: Callable[[], object]) -> Callable[[], object]:
+            later.append(call)
+            return lambda: None
+
+    line = Gate().ledger.line
+    line._engine.alarms = Noting()
+    line.track(Create(Gate(), Creation("http://s", "me", "team", "pods", {})))
+    monkeypatch.setattr(exiting, "_EXCEPTIONS", lambda: line.check_exit() or {})
+    line.check_exit()
+    for _ in range(3):
+        (look,) = later
+        later.clear()
+        look()
+    assert len(later) == 1
+
+
 @pytest.mark.parametrize("usual", [True, False])
 def test_no_garbage_is_collected_while_python_lists_its_threads(usual: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A collection in the midst of that stops the whole process before Python 3.11.9, if another thread starts one."""
