@@ -119,16 +119,20 @@ class CreateRequest:
         try:
             if self._chosen.way is Way.ONCE:
                 return await self._sent_once(self._send)
-            kept = await self._resume()
-            if kept is not None:
-                return kept
-            if self._manifest is None:
-                return await self._sent_once(self._send_shielded)
-            return await self._in_line(self._named(self._manifest), None)
+            async with self._shared.kept.asked(self._call):
+                return await self._kept_or_sent()
         except NotSent as error:
             return failed(503, self.label, f"the API server can't be reached, nothing was sent: {error}")
         except (OutcomeUnknown, TimeoutError) as error:
             return failed(504, self.label, f"the API server did not answer, it may be stored: {error}")
+
+    async def _kept_or_sent(self) -> Answer:
+        kept = await self._resume()
+        if kept is not None:
+            return kept
+        if self._manifest is None:
+            return await self._sent_once(self._send_shielded)
+        return await self._in_line(self._named(self._manifest), None)
 
     # -- what is sent before it waits ---------
 

@@ -5,15 +5,16 @@ The next identical request of the same credential goes on with such a create, in
 
 from __future__ import annotations
 
-from collections import deque
+import asyncio
+from collections import Counter, deque
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.answers.rejections import Lane
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Hashable
+    from collections.abc import AsyncIterator, Callable, Hashable
 
     from backoff_ctrl.k8s.answers.answer import Answer
     from backoff_ctrl.k8s.creates.naming import Named
@@ -26,6 +27,8 @@ ANSWERS_MAX: Final = 16 * 2**20
 """Bytes of all answers that are kept. Beyond, the oldest go: their objects are looked up, where a name is known."""
 NAME_MAX: Final = 253
 """Characters of a name that is kept: no server stores an object with a longer one."""
+TURNS: Final = 4
+"""Turns of the event loop in which a hang-up that has come is read, and its create is kept: it needs three."""
 
 
 @dataclass(slots=True, eq=False)
@@ -80,6 +83,8 @@ class KeptCreates:
         self._kept: dict[Hashable, deque[Kept]] = {}
         self._ends: dict[Kept, tuple[float, Hashable]] = {}
         """Those that have ended, in the order of their ends."""
+        self._asked: Counter[Hashable] = Counter()
+        """How many requests of each call are being answered."""
         self._answers: dict[Kept, Hashable] = {}
         """Those of them that have an answer."""
         self.bytes = 0
@@ -88,6 +93,24 @@ class KeptCreates:
     def __len__(self) -> int:
         """Return how many are kept."""
         return sum(len(each) for each in self._kept.values())
+
+    @asynccontextmanager
+    async def asked(self, call: Hashable) -> AsyncIterator[None]:
+        """A request of this call is answered in this block.
+
+        Where another one is, its caller may have hung up and asks again here. A process that was busy, or stood still,
+        reads both requests before it reads the hang-up between them: that is read first, so that ``take`` finds it.
+        """
+        self._asked[call] += 1
+        try:
+            if self._asked[call] > 1:
+                for _ in range(TURNS):
+                    await asyncio.sleep(0)
+            yield
+        finally:
+            self._asked[call] -= 1
+            if not self._asked[call]:
+                del self._asked[call]
 
     def keep(self, call: Hashable, kept: Kept, note: Callable[[], object]) -> None:
         """Keep a create for the next identical call. ``note`` is called at its end, and notes what there is to keep."""

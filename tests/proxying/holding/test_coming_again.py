@@ -25,6 +25,7 @@ from tests.proxying.holding.in_memory import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
+    from backoff_ctrl.k8s.proxy.messages import Request, Response
     from tests.proxying.holding.in_memory import Proxied
 
 FORBIDDEN = (
@@ -305,3 +306,26 @@ async def test_nothing_of_callers_that_went_away_is_left() -> None:
         await asyncio.sleep(11)
         assert (seats(proxy), len(proxy.holding._shared.kept), proxy.gate.waiting()) == (0, 0, [])
         assert json.loads((await proxy.post(pod())).body)["code"] == 429
+
+
+# -- a server that has just started ---------
+
+
+@in_virtual_time
+async def test_a_create_that_stood_in_line_outlasts_a_server_that_denies_everything_at_first() -> None:
+    """Though it is the first that is sent there."""
+    async with proxied(1) as proxy:
+        names = await proxy.fill(1)
+        proxy.watch()
+        waits = proxy.post(pod())
+        await asyncio.sleep(0.1)
+        started = asyncio.get_running_loop().time() + 2
+
+        def denies(request: Request) -> Response | None:
+            early = request.head.method == b"POST" and asyncio.get_running_loop().time() < started
+            return answered(403, FORBIDDEN, "application/json") if early else None
+
+        proxy.server.refuse = denies
+        await proxy.delete(names[0])
+        assert name_of(await waits) in proxy.server.pods()
+        assert len(proxy.server.posts()) > 1, "it was denied before"

@@ -57,6 +57,31 @@ def test_who_hangs_up_at_any_moment_and_asks_again_gets_his_own_object(name: str
     run_virtual(check())
 
 
+@pytest.mark.parametrize("name", [None, "own"])
+@pytest.mark.parametrize("turns", [0, 1, 2])
+def test_who_asks_again_before_the_hang_up_is_read_gets_his_own_object(name: str | None, turns: int) -> None:
+    """A process that was busy reads both requests, and only then the hang-up that came between them."""
+
+    async def check() -> None:
+        async with proxied(5) as proxy:
+            left, again = proxy.post(pod(name)), proxy.post(pod(name))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            left.cancel()
+            assert name_of(await again) in proxy.server.pods()
+            assert len(proxy.server.pods()) == len(proxy.server.posts()) == 1
+
+    run_virtual(check())
+
+
+@in_virtual_time
+async def test_equal_requests_at_once_are_creates_of_their_own() -> None:
+    """As long as none of their callers hangs up."""
+    async with proxied(5) as proxy:
+        made = await asyncio.gather(*(proxy.post(pod()) for _ in range(4)))
+        assert len({name_of(each) for each in made}) == len(proxy.server.pods()) == 4
+
+
 def large(number: int) -> dict[str, Any]:
     return pod() | {"metadata": {"generateName": f"web-{number}-", "annotations": {"a": "x" * 60_000}}}
 
