@@ -111,7 +111,9 @@ NEXT: Final[dict[type[Action], State]] = {
 
 @dataclass(frozen=True, slots=True)
 class Ticketed:
-    """The engine admitted the create."""
+    """The engine admitted the create. ``waited``: not at once; it stood in line before."""
+
+    waited: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,8 +90,8 @@ class Conversation:
 
     __slots__ = (
         "_denials", "_give_up", "_holding", "_in_a_row", "_in_doubt_until", "_lane", "_look_tries", "_looked_at",
-        "_may_look", "_may_refresh", "_paused", "_refreshing", "_rng", "_stopped", "_why", "_worth", "creation",
-        "last", "named", "rejection", "sends", "state",
+        "_may_look", "_may_refresh", "_paused", "_refreshing", "_rng", "_stopped", "_waited", "_why", "_worth",
+        "creation", "last", "named", "rejection", "sends", "state",
     )  # fmt: skip
 
     def __init__(
@@ -124,6 +124,7 @@ class Conversation:
         self._lane: Lane | None = None  # of the latest answers,
         self._in_a_row = 0  # and how many of them it was
         self._holding = False  # a ticket is held
+        self._waited = False  # for that ticket
         self._worth: Outcome = _NEVER_SENT  # of the held ticket if the create stopped now
         self._paused: Send | LookUp | JoinLine = _JOIN  # what follows the pause
         self._refreshing: LookUp | None = None  # what follows new credentials; None: the create is sent again
@@ -227,8 +228,8 @@ class Conversation:
 
     # -- in line ---------
 
-    def _ticketed(self, _: Ticketed) -> Action:
-        self._holding, self._worth = True, Abandoned()
+    def _ticketed(self, event: Ticketed) -> Action:
+        self._holding, self._waited, self._worth = True, event.waited, Abandoned()
         return Send(self.named.body)
 
     def _declined(self, event: Declined) -> Action:
@@ -284,7 +285,8 @@ class Conversation:
         return JoinLine(outcome)
 
     def _denied(self, event: Answered, rejection: Rejection, treatment: Treatment) -> Action:
-        if self._denials is None or self._denials.counts(self._subject, event.now):
+        waited = self._waited or event.now < self._in_doubt_until  # a broken connection may mean that it starts anew
+        if self._denials is None or self._denials.counts(self._subject, event.now, waited=waited):
             return self._give_back(event)
         return self._again(event, rejection, treatment)
 
@@ -302,7 +304,7 @@ class Conversation:
 
     def _exists(self, *_: object) -> Action:
         self._worth = Failed()
-        if self._may_look:
+        if self._may_look or (self.named.name and not self.named.minted):  # denied before: it may have just started
             return self._look(Why.EXISTS)
         self._why = Why.EXISTS
         return self._blind()

@@ -24,7 +24,8 @@ class Create(Unfinished):
     """
 
     __slots__ = (
-        "awaiting", "ending", "failures", "follows", "in_doubt", "ledger", "machine", "mode", "timed", "word",
+        "awaiting", "ending", "failures", "follows", "in_doubt", "ledger", "machine", "mode", "timed", "waited",
+        "word",
     )  # fmt: skip
 
     def __init__(self, gate: AnyGate, creation: Creation) -> None:
@@ -38,6 +39,7 @@ class Create(Unfinished):
         self.ending: Return | Raise | None = None  # how it ends, as far as its life is concerned
         self.in_doubt = False
         self.timed = False  # it has waited, so that its time limit counts
+        self.waited = False  # it has stood in line
         self.failures = 0  # errors of ours
         self.follows = False
         """Whether it waits for another create with its key."""

@@ -65,6 +65,7 @@ Life: TypeAlias = Generator[Turn | Call, Any, None]
 FAILURES_MAX: Final = 3
 """Errors of ours in one life. After one more the create ends with the error: trying again would not help."""
 _TICKETED: Final = Ticketed()
+_TICKETED_LATE: Final = Ticketed(waited=True)
 _WOKE: Final = Woke()
 _LIST: Final = ListQuotas()
 
@@ -210,6 +211,7 @@ def _join(create: Create, action: JoinLine) -> Turn:
         create.request = line.request(create.creation)
         turn = line.join(create, create.until)
     if turn.value is None:
+        create.waited = True
         create.ledger.tell("waits", create)
         _starts_to_wait(create)
     return turn
@@ -254,7 +256,7 @@ def _taken(create: Create) -> Event | None:
         ledger.tell("admitted", create)
     stop = None if create.stopped is None else Cancelled(create.stopped)
     if stop is not None or isinstance(value, Ticket):
-        return stop or _TICKETED
+        return stop or (_TICKETED_LATE if create.waited else _TICKETED)
     if isinstance(value, Refusal):
         ledger.tell("declined", create, value)
         return Declined(value.reason, value.detail, value.never)

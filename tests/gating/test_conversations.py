@@ -14,8 +14,8 @@ from backoff_ctrl.k8s.creates.actions import Declined, LookUp, Refresh, Refreshe
 from backoff_ctrl.k8s.creates.conversation import Conversation
 from backoff_ctrl.k8s.creates.denials import Denials
 from backoff_ctrl.k8s.creates.treatments import TREATMENTS
-from tests.conversing import conversation, sent, stored
-from tests.playbook import Playbook, answered, full, line, never_sent, raises, returns, says, send, status
+from tests.conversing import conversation, sent, stored, taken
+from tests.playbook import Playbook, answered, full, line, lost, never_sent, raises, returns, says, send, status
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.creates.actions import Answered
@@ -103,6 +103,29 @@ def test_a_denial_of_whoever_was_served_before_counts_after_half_a_minute(before
         playbook = playbook >> replace(DENIED, now=at) << line(Overloaded, scope="namespace") >> Ticketed() << send()
     assert playbook >> replace(DENIED, now=30.0) << returns(403, Failed)
     assert sent(another()) >> replace(DENIED, now=30.1) << returns(403, Failed), "rights are missing by now"
+
+
+def test_a_denial_of_whoever_stood_in_line_counts_after_half_a_minute() -> None:
+    """It may be the first that is sent, by a server that started meanwhile; rights that lack are still told."""
+    denials = Denials()
+
+    def another() -> Conversation:
+        return Conversation(conversation().creation, random.Random(7), denials=denials)
+
+    waited = Ticketed(waited=True)
+    playbook = Playbook(another()) << line()
+    for at in (0.0, 29.9):
+        playbook = playbook >> waited << send() >> replace(DENIED, now=at) << line(Overloaded, scope="namespace")
+    assert playbook >> waited << send() >> replace(DENIED, now=30.0) << returns(403, Failed)
+    assert sent(another()) >> replace(DENIED, now=30.1) << returns(403, Failed), "this one was sent at once"
+
+
+def test_a_create_that_was_under_way_when_the_server_ended_is_found_though_that_is_denied_at_first() -> None:
+    """Its look-up and its repeat are denied until RBAC is loaded; the name that is taken then is looked up again."""
+    machine = Conversation(conversation().creation, random.Random(7), denials=Denials())
+    playbook = sent(machine) >> lost(at=1.0) << says(LookUp) >> replace(DENIED, now=2.0) << send()
+    playbook = playbook >> replace(DENIED, now=2.1) << line(Overloaded, scope="namespace") >> Ticketed() << send()
+    assert playbook >> taken() << says(LookUp) >> answered(200, stored(machine)) << returns(201, Created)
 
 
 def test_half_a_minute_of_denials_begins_anew_with_any_success() -> None:

@@ -82,12 +82,12 @@ class Outcome:
 class ManagerProcess:
     """``backoff-ctrl serve --store`` as the manager; it may be killed and started again."""
 
-    def __init__(self, server: Server, store: Path, folder: Path) -> None:
+    def __init__(self, server: Server, store: Path, folder: Path, user: str = "tester") -> None:
         settings = folder / "settings.yaml"
         settings.write_text(yaml.safe_dump(SETTINGS))
         self._command = [
             sys.executable, "-m", "backoff_ctrl", "serve", "--listen", "127.0.0.1:0", "--kubeconfig",
-            str(server.kubeconfig("tester")), "--store", str(store), "--config", str(settings),
+            str(server.kubeconfig(user)), "--store", str(store), "--config", str(settings),
         ]  # fmt: skip
         self._log = folder / "manager.log"
         self._process: subprocess.Popen[bytes] | None = None
