@@ -203,7 +203,7 @@ def test_closing_takes_all_out_of_the_line_in_one_step() -> None:
 
 def test_priority_levels_are_learned_however_many_credentials_came_before() -> None:
     """Tokens are renewed every hour, each with an overload window of its own: the oldest ones are forgotten."""
-    ledger = AsyncGate().ledger
+    ledger = Gate().ledger
 
     def create(credential: int, level: str) -> Creation:
         asked = Creation("http://s", f"token-{credential}", "team", "pods", pod(credential))

@@ -153,7 +153,12 @@ def test_creates_that_begin_to_wait_during_a_look_at_the_threads_start_no_other(
     line = Gate().ledger.line
     line._engine.alarms = Noting()
     line.track(Create(Gate(), Creation("http://s", "me", "team", "pods", {})))
-    monkeypatch.setattr(exiting, "_EXCEPTIONS", lambda: line.check_exit() or {})
+
+    def exceptions() -> dict[int, Any]:
+        line.check_exit()
+        return {}
+
+    monkeypatch.setattr(exiting, "_EXCEPTIONS", exceptions)
     line.check_exit()
     for _ in range(3):
         (look,) = later

@@ -86,6 +86,7 @@ class Terminals:
 def test_the_quick_start_does_what_it_says(tmp_path: Path, binaries: Binaries) -> None:
     """Each command prints what the page shows; the third pod is refused, waits, and is in once there is room."""
     terminals = Terminals(tmp_path, binaries.kubectl)
+    waits: subprocess.Popen[str] | None = None
     with ExitStack() as servers:
         for command, said in typed():
             if command.startswith("backoff-ctrl sandbox"):
@@ -97,6 +98,7 @@ def test_the_quick_start_does_what_it_says(tmp_path: Path, binaries: Binaries) -
             elif command == "backoff-ctrl waiting":
                 assert_same_table(shown_by(terminals, command), said)
                 terminals.run("kubectl delete pod a")
+                assert waits is not None, "the page has kubectl wait before it asks who waits"
                 assert waits.communicate(timeout=PATIENCE)[0] == "pod/c created\n"
             elif not command.startswith(ELSEWHERE):
                 assert terminals.run(command) == said
