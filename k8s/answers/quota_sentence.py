@@ -19,23 +19,17 @@ from backoff_ctrl.engine.quantities import parse_quantity
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# The sentence as API servers send it, up to its closing quote. Without the first letter, which some write as a capital.
-_PLAIN: Final = re.compile(
-    r'xceeded quota: ([^\s"\\,]+), requested: ([^\s"\\]+), used: ([^\s"\\]+), limited: ([^\s"\\]+)"'
-)
 # Every repetition excludes the character after it, and no list contains white space, so matching is linear.
 _ANY_HEAD: Final = re.compile(
     r'[Ee]xceeded (?:hierarchical )?quota(?: in namespace "[^"\s]{0,253}")?: "?([^\s,"]{1,253})"?,'
     r" requested: (\S+), used: (\S+), limited: (\S+)"
 )
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
+_QUOTA: Final = re.compile(r'[^\s"\\,]+')
 # Servers write no leading zeros: "pods=015 times" is "pods=0" followed by the count of an event.
 _LEADING_QUANTITY: Final = re.compile(
     r"0(?=[0-9])|[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+|[KMGTPE]i|[numkMGTPE])?(?![A-Za-z0-9])"
 )
-
-
-_Plain: TypeAlias = "tuple[str, Mapping[str, int], Mapping[str, int], Mapping[str, int], int, int]"
 
 
 class QuotaText(NamedTuple):
@@ -57,28 +51,40 @@ def read_quota_text(text: str) -> QuotaText | None:
     return None
 
 
-def read_plain_quota_text(text: str) -> _Plain | None:
+Plain: TypeAlias = "tuple[int, int, bool, str, Mapping[str, int], Mapping[str, int], Mapping[str, int]]"
+"""Where the sentence begins and ends, whether waiting may help, the quota; requested, used and limited amounts."""
+
+
+def read_plain_quota_text(text: str) -> Plain | None:
     """Read the rejection in the exact form that API servers send: the whole sentence, then a closing quote.
 
-    This is the fast path: ``text`` is unparsed JSON. Returns the quota, the amounts, and the start and end index of
-    the sentence; None for any other form, which ``read_quota_text`` has to read.
+    This is the fast path: ``text`` is unparsed JSON. None for any other form, which ``read_quota_text`` has to read.
     """
-    found = _PLAIN.search(text)
-    if found is None:
+    before, _, sentence = text.partition("xceeded quota: ")  # without the first letter: some write a capital
+    quota, _, amounts = sentence.partition(", requested: ")
+    requested, _, amounts = amounts.partition(", used: ")
+    used, _, amounts = amounts.partition(", limited: ")
+    limited, quote, behind = amounts.partition('"')
+    if not quote:
         return None
-    quota, requested, used, limited = found.groups()
+    taken: dict[str, int] = {}
     try:
-        asked = _repeated_amounts(requested)
-        taken = _plain_amounts(used)
-        limits = _repeated_amounts(limited)
+        asked, limits, retryable = _repeated(quota, requested, limited)
+        for item in used.split(","):
+            name, value = item.split("=")
+            if name not in asked:
+                return None
+            taken[name] = parse_quantity(value)
     except ValueError:  # not a quantity, or no "=": left to read_quota_text
         return None
-    if not len(asked) == len(taken) == len(limits):
+    if len(taken) != len(asked):
         return None
-    for name in taken:
-        if name not in asked or name not in limits:
-            return None
-    return quota, asked, taken, limits, found.start(), found.end() - 1
+    return len(before), len(text) - len(behind) - 1, retryable, quota, asked, taken, limits
+
+
+def exceeds(requested: Mapping[str, int], limited: Mapping[str, int]) -> bool:
+    """Say whether more is requested than the whole quota. A limit of zero means paused, not never."""
+    return any(amount > limited.get(name, 0) > 0 for name, amount in requested.items())
 
 
 def read_amounts(items: str) -> dict[str, int]:
@@ -98,22 +104,24 @@ def read_amounts(items: str) -> dict[str, int]:
     return amounts
 
 
-def _plain_amounts(items: str) -> dict[str, int]:
+def _plain_amounts(items: str) -> Mapping[str, int]:
     """Read exactly ``K=V,K=V``. Raises ``ValueError`` for anything else."""
     amounts = {}
     for item in items.split(","):
         name, value = item.split("=")
+        if _NAME.fullmatch(name) is None:
+            raise ValueError(f"not a resource: {name[:80]}")
         amounts[name] = parse_quantity(value)
-    return amounts
+    return MappingProxyType(amounts)
 
 
 @lru_cache(maxsize=1024)
-def _repeated_amounts(items: str) -> Mapping[str, int]:
-    """Read a list that many rejections repeat: the request of a shape, or the limits of a quota. Cached.
+def _repeated(quota: str, requested: str, limited: str) -> tuple[Mapping[str, int], Mapping[str, int], bool]:
+    """Read what all refusals of a shape by a quota repeat; say whether the shape fits into it when it is empty.
 
-    Also checks the names. Raises ``ValueError`` as ``_plain_amounts`` does.
+    Raises ``ValueError`` for anything but a quota's name and two lists that name the same resources.
     """
-    amounts = _plain_amounts(items)
-    if not all(map(_NAME.fullmatch, amounts)):
-        raise ValueError(f"not a list of resources: {items[:80]}")
-    return MappingProxyType(amounts)
+    asked, limits = _plain_amounts(requested), _plain_amounts(limited)
+    if _QUOTA.fullmatch(quota) is None or asked.keys() != limits.keys():
+        raise ValueError(f"not as a server words it: {quota[:80]}")
+    return asked, limits, not exceeds(asked, limits)
