@@ -121,8 +121,6 @@ class Block:
 
     def late(self, now: float, policy: Policy, rng: random.Random) -> None:
         """Note the refusal of a create that was not the probe: the step stays the same."""
-        if self.state == "shut":
-            return
         was = self.state
         self.happens("late")
         if was == "ready":
@@ -178,31 +176,42 @@ class Probing:
             blocks.append(block)
         return blocks
 
-    def refused(self, rejected: Rejected, fresh: Mapping[str, int], ticket: Ticket | None, now: float) -> None:
+    def refused(self, rejected: Rejected, fresh: Mapping[Ceiling, int], ticket: Ticket | None, now: float) -> None:
         """Move the blocks that a refusal is about: what it names is full; what its own quota did not name has room.
 
-        ``fresh`` has the named resources whose amounts were news, each with the room that the news added. Only the
+        ``fresh`` has the named ceilings whose amounts were news, each with the room that the news added. Only the
         block's own probe advances its back-off. Any other create moves the block only if its refusal was news.
         """
+        if ticket is not None and ticket.probe:
+            self._probe_refused(rejected, fresh, ticket, now)
+            return
+        for ceiling in fresh:
+            block = self.blocks.get(ceiling)
+            if block is None or block.state != "shut":
+                self._is_full(ceiling, now)
+
+    def _is_full(self, ceiling: Ceiling, now: float) -> None:
+        block = self.blocks.get(ceiling)
+        if block is None:
+            self._begin(ceiling, now)
+        else:
+            block.late(now, self._policy, self._rng)
+
+    def _probe_refused(self, rejected: Rejected, fresh: Mapping[Ceiling, int], ticket: Ticket, now: float) -> None:
         quota = self._knowledge.quotas[rejected.quota]
         for name in rejected.limited:
             ceiling = quota.ceilings.get(name)
             if ceiling is None:
                 continue
             block = self.blocks.get(ceiling)
-            if block is not None and ticket is not None and block.probe is ticket:
+            if block is not None and block.probe is ticket:
                 self._learn_lag(block, early=True)
-                block.refused(now, self._policy, self._rng, stirred=fresh.get(name, 0) > 0)
-                if name not in fresh and self._knowledge.is_watched(quota.name):
+                block.refused(now, self._policy, self._rng, stirred=fresh.get(ceiling, 0) > 0)
+                if ceiling not in fresh and self._knowledge.is_watched(quota.name):
                     del self.blocks[ceiling]  # news came while the probe was out, and more will come
-            elif name not in fresh:
-                continue
-            elif block is None:
-                self._begin(ceiling, now)
-            else:
-                block.late(now, self._policy, self._rng)
-        if ticket is not None and ticket.probe:
-            self._refused_elsewhere(ticket, rejected.quota, now)
+            elif ceiling in fresh:
+                self._is_full(ceiling, now)
+        self._refused_elsewhere(ticket, rejected.quota, now)
 
     def _refused_elsewhere(self, ticket: Ticket, refused_by: str, now: float) -> None:
         """Move the blocks of a refused probe that its refusal did not name."""

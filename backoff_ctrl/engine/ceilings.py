@@ -107,23 +107,10 @@ class Ceiling:
         self.used_at_span = used
         self.used_before: int | None = None
         self.seen = used  # as last observed: a rejection's amounts leave it alone, so that no rise is missed
-        self.believe(limited, used)
-
-    limited: int
-    fact_used: int  # ``used`` by the newest fact
-    unsettled: int
-    room: int
-
-    def believe(self, limited: int, used: int) -> None:
-        """Replace both amounts by a newer fact's. Room that was still settling is part of them, or is gone."""
         self.limited = limited
+        self.fact_used = used  # by the newest fact
         self.unsettled = 0
-        self.epoch += 1
-        self.fact_used = used
-        self.room = limited - used - self.held - self.reserved
-        if self.living or self.lingers:
-            self.doubt = 0
-            self._doubt()
+        self.room = limited - used
 
     @property
     def used(self) -> int:
@@ -165,13 +152,23 @@ class Ceiling:
         return max(0, added) + free
 
     def learn(self, limited: int, used: int, now: float) -> int:
-        """Take the amounts of a refusal; return by how much the headroom grew, less than 0 if it shrank."""
+        """Take the amounts of a refusal; return by how much the headroom grew, less than 0 if it shrank.
+
+        Room that was still settling is part of them, or is gone.
+        """
         left = self.room + self.unsettled + self.doubt
         if now >= self.span_at + TREND_SPAN:
             self.note_use(now)
-        self.believe(limited, used)
+        self.limited = limited
+        self.fact_used = used
+        self.unsettled = 0
+        self.epoch += 1
         self.answered = now
-        return self.room + self.doubt - left
+        room = self.room = limited - used - self.held - self.reserved
+        if self.living or self.lingers:
+            self.doubt = 0
+            self._doubt()
+        return room - left
 
     def note_use(self, now: float) -> None:
         """Note for the trend what is used up to now, before a newer fact replaces it."""

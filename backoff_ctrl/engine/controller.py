@@ -459,9 +459,8 @@ class Controller:
             handler.wake_at = at
             self._count += 1
             heapq.heappush(self._alarms, (at, self._count, handler))
-            self._due_at = min(self._due_at, at)
-            if len(self._alarms) > 64 + 4 * len(self._handlers):
-                self._prune_alarms()
+            if at < self._due_at:  # noqa: PLR1730 - each refusal comes here
+                self._due_at = at
 
     def _prune_alarms(self) -> None:
         """Drop alarms that were replaced by earlier ones: each handler needs one only."""
@@ -477,6 +476,8 @@ class Controller:
             if at == handler.wake_at:
                 handler.wake_at = FOREVER
                 due.append(handler)
+        if len(alarms) > 64 + 4 * len(self._handlers):
+            self._prune_alarms()
         for handler in due:
             handler.advance(now)
         self._take_turns(now)

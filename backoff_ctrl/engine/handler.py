@@ -375,30 +375,33 @@ class ComputeResourceAwareBackOffHandler:
 
     def settle(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
         """End a ticket that has not ended before, and learn from how its create ended."""
-        if isinstance(outcome, Rejected) and not outcome.shows_full():
-            outcome = Overloaded(scope="namespace")  # by its figures the create fits: it would be sent again at once
         ticket.request.state = _ENDS[outcome.event]
         ticket.ended = "settled"
-        knowledge = self.knowledge
-        del knowledge.outstanding[ticket]
+        del self.knowledge.outstanding[ticket]
         window = ticket.window
         window.in_flight -= 1
         window.used_at = now
-        if ticket.unproven or self.pace.brake is not None:
-            self.pace.ended(ticket, outcome, len(knowledge.outstanding), now)
-            if self.line.rows:
-                self._admission.rescan(now)
-        if ticket.shape.resend_at or isinstance(outcome, Uncounted):
-            self._counted(ticket, outcome, now)
         if isinstance(outcome, Created):
             window.good()
             self._created(ticket, outcome, now)
         else:
             self._not_created(ticket, outcome, now)
 
-    def _created(self, ticket: Ticket, outcome: Created, now: float) -> None:
+    def _note_pace(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
+        """Let more or fewer creates be in flight after this outcome."""
+        self.pace.ended(ticket, outcome, len(self.knowledge.outstanding), now)
+        if self.line.rows:
+            self._admission.rescan(now)
+
+    def _created(  # noqa: PLR0912 - written out: every create passes here
+        self, ticket: Ticket, outcome: Created, now: float
+    ) -> None:
         shape = ticket.shape
         knowledge = self.knowledge
+        if ticket.unproven or self.pace.brake is not None:
+            self._note_pace(ticket, outcome, now)
+        if shape.resend_at:
+            self._counted(shape, now)
         knowledge.undated_at = now
         charged = outcome.charged
         if charged is not None and charged.key != shape.charged_key:
@@ -427,18 +430,19 @@ class ComputeResourceAwareBackOffHandler:
             else:
                 self._shared.wake(self, now + self.policy.answered_hold)
 
-    def _counted(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
+    def _uncounted(self, ticket: Ticket, now: float) -> None:
         """Let creates of a shape that a quota does not count yet be sent one at a time, ever more rarely."""
         shape = ticket.shape
-        if isinstance(outcome, Uncounted):
-            if ticket.sent > shape.uncounted_at or not shape.resend_at:  # else it was one of the same round
-                shape.uncounted_at = now
-                shape.uncounted += 1
-                pause = probe_delay(shape.uncounted - 1, self.policy.base, self.policy.cap, self._shared.rng)
-                shape.resend_at = now + pause
-        else:
-            shape.uncounted = 0
-            shape.resend_at = 0.0
+        if ticket.sent > shape.uncounted_at or not shape.resend_at:  # else it was one of the same round
+            shape.uncounted_at = now
+            shape.uncounted += 1
+            pause = probe_delay(shape.uncounted - 1, self.policy.base, self.policy.cap, self._shared.rng)
+            shape.resend_at = now + pause
+
+    def _counted(self, shape: Shape, now: float) -> None:
+        """Let creates of a shape be sent as others are: a quota counts it by now."""
+        shape.uncounted = 0
+        shape.resend_at = 0.0
         self._admission.rescan(now)
 
     def _note_drain(self, shape: Shape, now: float) -> None:
@@ -449,8 +453,23 @@ class ComputeResourceAwareBackOffHandler:
                 ceiling.drain = Drain()
             ceiling.drain.add(amount, since, now)
 
-    def _not_created(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
-        for ceiling, amount in ticket.shape.meets:
+    def _not_created(  # noqa: C901, PLR0912 - written out: every refusal passes here
+        self, ticket: Ticket, outcome: Outcome, now: float
+    ) -> None:
+        shape = ticket.shape
+        never = False
+        if isinstance(outcome, Rejected):
+            shown = outcome.shows()
+            if shown == "room":  # by its figures the create fits: it would be sent again at once
+                outcome = Overloaded(scope="namespace")
+            never = shown == "never"
+        if ticket.unproven or self.pace.brake is not None:
+            self._note_pace(ticket, outcome, now)
+        if isinstance(outcome, Uncounted):
+            self._uncounted(ticket, now)
+        elif shape.resend_at:
+            self._counted(shape, now)
+        for ceiling, amount in shape.meets:
             ceiling.held -= amount
             ceiling.room += amount
             if ceiling.credit:  # which never exceeds what is held
@@ -461,7 +480,7 @@ class ComputeResourceAwareBackOffHandler:
             gangs.draw_ended(ticket, now, stored=isinstance(outcome, Expired))
         if isinstance(outcome, Rejected):
             ticket.window.good()
-            self._rejected(ticket, outcome, now)
+            self._rejected(ticket, outcome, never, now)
         else:
             self.probing.ended(ticket, now, passed=False)
             if isinstance(outcome, Abandoned) and outcome.seat is not None and not isinstance(request, Draw):
@@ -471,34 +490,42 @@ class ComputeResourceAwareBackOffHandler:
             elif isinstance(outcome, Overloaded):
                 self.pace.slow(outcome, ticket.sent, len(self.knowledge.outstanding) + 1, now)
         if request.state == "waiting" and (gangs is None or not gangs.refuses_return(request)):
-            self.line.enqueue(request, ticket.shape)
+            self.line.enqueue(request, shape)
         self._admission.rescan(now)
 
-    def _rejected(self, ticket: Ticket, rejected: Rejected, now: float) -> None:
+    def _rejected(self, ticket: Ticket, rejected: Rejected, never: bool, now: float) -> None:
+        """``never``: by the figures of the refusal the create does not even fit into the empty quota."""
         knowledge = self.knowledge
         shape = ticket.shape
         sent = ticket.sent if rejected.sent is None else rejected.sent
-        quota = knowledge.quotas.get(rejected.quota)
-        if quota is not None and knowledge.observing and quota.observed:
-            replaced = quota.stale_since(rejected, sent)
-            if replaced is not None:
-                quota.stale += 1
-                self.probing.ended(ticket, now, passed=False)
-                if replaced <= sent:  # we acted on a change that the server had not seen yet: wait longer from now on
-                    self._shared.settle_longer(sent, now)
-                until = now + self._shared.resend_after()
-                self.settling.set_aside(quota, rejected, until)
-                if isinstance(ticket.request, Draw):  # what is reserved for it is not set aside: it waits itself
-                    ticket.request.gang.not_before = until
-                return
-        knowledge.correct(shape, rejected.requested)
+        if knowledge.observing and self._is_stale(ticket, rejected, sent, now):
+            return
+        if not rejected.requested.items() <= shape.amounts.items():
+            knowledge.correct(shape, rejected.requested)
         fresh = knowledge.accept(rejected, shape.scopes, sent, now)
-        knowledge.living.doubtful = knowledge.living.followed  # perhaps
-        if fresh:
+        living = knowledge.living
+        living.doubtful = living.followed  # perhaps
+        if fresh and (never or shape.suspected is not None):
             shape.suspect(rejected, now, self.policy)
         if shape.version != knowledge.version:
             knowledge.know(shape)
         self.probing.refused(rejected, fresh, ticket, now)
+
+    def _is_stale(self, ticket: Ticket, rejected: Rejected, sent: float, now: float) -> bool:
+        """Say whether a refusal speaks of a state older than ours; if so, let the create be sent again soon."""
+        quota = self.knowledge.quotas.get(rejected.quota)
+        replaced = None if quota is None or not quota.observed else quota.stale_since(rejected, sent)
+        if quota is None or replaced is None:
+            return False
+        quota.stale += 1
+        self.probing.ended(ticket, now, passed=False)
+        if replaced <= sent:  # we acted on a change that the server had not seen yet: wait longer from now on
+            self._shared.settle_longer(sent, now)
+        until = now + self._shared.resend_after()
+        self.settling.set_aside(quota, rejected, until)
+        if isinstance(ticket.request, Draw):  # what is reserved for it is not set aside: it waits itself
+            ticket.request.gang.not_before = until
+        return True
 
     def learn(self, rejected: Rejected, scopes: frozenset[str], sent: float, now: float) -> None:
         """Learn from the refusal of an ungated create."""

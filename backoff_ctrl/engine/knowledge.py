@@ -187,8 +187,8 @@ class Knowledge:
             self.recent.clear()
         return handed
 
-    def accept(self, rejected: Rejected, scopes: frozenset[str], sent: float, now: float) -> dict[str, int]:
-        """Learn from a refusal; return the resources whose amounts it replaced, and by how much their headroom grew.
+    def accept(self, rejected: Rejected, scopes: frozenset[str], sent: float, now: float) -> dict[Ceiling, int]:
+        """Learn from a refusal; return the ceilings whose amounts it replaced, and by how much their headroom grew.
 
         In any case it proves that the quota applies to this scope class. It replaces only the amounts it names, and
         only if its create was sent after the newest fact about them was received; the rest stays as it was.
@@ -198,12 +198,13 @@ class Knowledge:
             quota = self.quotas[rejected.quota] = Quota(rejected.quota)
         elif quota.holds.answered and not self.observing:
             quota.holds.hand_over(sent)
-        structural = quota.applies(scopes) is not True
+        structural = not quota.classes.get(scopes) and quota.applies(scopes) is not True
         if structural:
             quota.classes[scopes] = True
         fresh = {}
+        taken = rejected.used
         for name, limited in rejected.limited.items():
-            used = rejected.used.get(name)
+            used = taken.get(name)
             if used is None:
                 continue
             ceiling = quota.ceilings.get(name)
@@ -212,21 +213,22 @@ class Knowledge:
                 structural = True
             elif sent <= ceiling.answered:
                 continue
-            structural = structural or limited != ceiling.limited  # never-fits depends on it
-            fresh[name] = ceiling.learn(limited, used, now)
+            elif limited != ceiling.limited:
+                structural = True  # never-fits depends on it
+            fresh[ceiling] = ceiling.learn(limited, used, now)
         if structural:
             self.restructure()
         if self.recent and not quota.observed:
-            self._add_recent(quota, fresh.keys(), sent)
+            self._add_recent(fresh, sent)
         return fresh
 
-    def _add_recent(self, quota: Quota, fresh: Collection[str], sent: float) -> None:
+    def _add_recent(self, fresh: Collection[Ceiling], sent: float) -> None:
         """Count our creates answered after the refused one was sent: the ``used`` of the refusal may lack them."""
         for at, shape in self.recent:
             if at >= sent:
                 self.know(shape)
                 for ceiling, amount in shape.meets:
-                    if ceiling.quota == quota.name and ceiling.resource in fresh:
+                    if ceiling in fresh:
                         ceiling.charge(amount)
 
     def believes_list(self, name: str, sent: float) -> bool:
@@ -336,11 +338,8 @@ class Knowledge:
 
     def correct(self, shape: Shape, requested: Mapping[str, int]) -> None:
         """Learn from a refusal what the server charges a shape: defaults and webhooks run before quota admission."""
-        for name, asked in requested.items():
-            if shape.amounts.get(name) != asked:
-                shape.learn_charged(requested)
-                self.restructure()
-                return
+        shape.learn_charged(requested)
+        self.restructure()
 
     def end_holds(self, now: float, policy: Policy) -> bool:
         """While the watch is healthy, end the holds answered ``answered_hold`` ago; say whether any ended.

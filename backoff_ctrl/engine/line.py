@@ -55,12 +55,12 @@ class Line:
 
     def enqueue(self, request: Request, shape: Shape) -> Row:
         """Put a request at its place and return its row: a new request goes last, a returning one where it was."""
-        key = (shape.demand.key, request.priority, request.row_mark or request.flow)
-        self.oldest = min(self.oldest, request.joined)
-        row = self.rows.get(key)
-        if row is None:
-            row = self.rows[key] = Row(shape, request.priority, key[2])
-            self._priorities[request.priority] += 1
+        if request.joined < self.oldest:  # noqa: PLR1730 - each refusal comes here
+            self.oldest = request.joined
+        row = shape.row
+        mark = request.row_mark or request.flow
+        if row is None or row.flow != mark or row.priority != request.priority:
+            row = self._row(shape, request.priority, mark)
             if not request.row_mark:
                 shape.row = row
         waiting = row.waiting
@@ -79,6 +79,15 @@ class Line:
         request.demand = row.demand  # an equal one: all waiting requests of a shape share one object
         if waiting[0] is request:
             self._place(row)
+        return row
+
+    def _row(self, shape: Shape, priority: int, mark: str) -> Row:
+        """Return the row of these equal requests; the first time, make it."""
+        key = (shape.demand.key, priority, mark)
+        row = self.rows.get(key)
+        if row is None:
+            row = self.rows[key] = Row(shape, priority, mark)
+            self._priorities[priority] += 1
         return row
 
     def call_roll(self) -> bool:

@@ -144,7 +144,7 @@ def test_a_refusal_with_less_used_than_lingers_is_doubted_too() -> None:
     ceiling = Ceiling("q", "cpu", 4, 0)
     ceiling.live(2)
     ceiling.linger(2, 1.0)
-    ceiling.believe(4, 1)
+    ceiling.learn(4, 1, 0.0)
 
     assert (ceiling.living, ceiling.doubt, ceiling.room) == (0, 1, 2)
 
@@ -194,7 +194,7 @@ def test_the_amounts_of_a_ceiling_add_up(changes: list[tuple[str, int]]) -> None
             if amount >= used:
                 assert freed == max(0, ceiling.left - left)
         elif what == "refusal":
-            ceiling.believe(20, amount)
+            ceiling.learn(20, amount, 0.0)
         elif what == "limit":
             ceiling.observe(10 + amount, ceiling.fact_used)
         elif what == "begin":

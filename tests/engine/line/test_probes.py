@@ -147,6 +147,18 @@ def two_quotas(line: Timeline) -> Demand:
     return demand
 
 
+def test_what_a_probe_s_refusal_does_not_count_is_no_ceiling() -> None:
+    """A resource without ``used`` says nothing; the block that refused the probe takes its step."""
+    line = blocked(1)
+    probe = line.next_ticket()
+    [[name, before]] = line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA].items()
+    line.settle(probe, Rejected(QUOTA, {name: ONE, "x": ONE}, {name: 4 * ONE}, {"x": 4 * ONE, name: 4 * ONE}))
+
+    [[found, after]] = line.controller.snapshot(line.now).namespaces[NS].quotas[QUOTA].items()
+    assert found == name
+    assert after.attempts == before.attempts + 1
+
+
 def test_one_probe_counts_for_every_block_that_it_meets() -> None:
     """Two full quotas, one probe: while it is out neither gets another, and it waits for both timers."""
     line = Timeline()
