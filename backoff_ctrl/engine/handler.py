@@ -86,25 +86,28 @@ class ComputeResourceAwareBackOffHandler:
         request.joined = now
         request.rank = now - request.priority * self.policy.age_step if request.priority else now
         line.seq = request.seq = line.seq + 1
+        key = request.demand.key
+        latest = line.latest
+        row = latest.get(key) if latest else None
+        if row is None or row.priority != request.priority or row.flow != request.flow:
+            row = line.rows.get((key, request.priority, request.flow)) if line.rows else None
+        if row is not None and (len(line.newest) < line.open_to or line.call_roll()):
+            # Equal requests wait already: it waits behind them, and nothing needs to be weighed.
+            request.state = "waiting"
+            request.demand = row.demand
+            request.row = row
+            row.waiting.append(request)
+            line.newest.append(request)
+            return
         knowledge = self.knowledge
-        shape = knowledge.shapes.get(request.demand.key) or knowledge.shape_of(request.demand)
-        row = shape.row
-        if row is None and not line.rows:
-            known = shape.version == knowledge.version and shape.never is None
-            if known and self._admission.try_to_admit(request, shape, now):
-                return
-        else:
-            if row is None or row.priority != request.priority or row.flow != request.flow:
-                row = line.rows.get((shape.demand.key, request.priority, request.flow))
-            if row is not None and (len(line.newest) < line.open_to or line.call_roll()):
-                # Equal requests wait already: it waits behind them, and nothing needs to be weighed.
-                request.state = "waiting"
-                request.demand = row.demand
-                request.row = row
-                row.waiting.append(request)
-                line.newest.append(request)
-                return
-        self._arrive(request, shape, now)
+        shape = knowledge.shapes.get(key) or knowledge.shape_of(request.demand)
+        if (
+            line.rows
+            or shape.version != knowledge.version
+            or shape.never is not None
+            or not self._admission.try_to_admit(request, shape, now)
+        ):
+            self._arrive(request, shape, now)
 
     def reclaim_seat(self, request: Request, identity: Identity, now: float) -> bool:
         """Submit a new request at the place that its caller left; False: it left none, or the line is full."""

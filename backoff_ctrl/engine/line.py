@@ -34,7 +34,9 @@ class Line:
     entries: append it to both its row's ``waiting`` and ``newest``.
     """
 
-    __slots__ = ("_most", "_priorities", "_roll", "_size", "newest", "oldest", "open_to", "order", "rows", "seq")
+    __slots__ = (
+        "_most", "_priorities", "_roll", "_size", "latest", "newest", "oldest", "open_to", "order", "rows", "seq",
+    )  # fmt: skip
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -45,6 +47,7 @@ class Line:
         self.open_to = min(most, NEWEST_MAX)
         self.order: list[tuple[float, int, Row]] = []
         self.rows: dict[RowKey, Row] = {}
+        self.latest: dict[str, Row] = {}  # by the demand's key: where such creates wait; not draws
         self.seq = 0  # of the newest request, whether or not it had to wait
         self.oldest = FOREVER  # no waiting request joined before that; infinity: none waits
 
@@ -57,12 +60,12 @@ class Line:
         """Put a request at its place and return its row: a new request goes last, a returning one where it was."""
         if request.joined < self.oldest:  # noqa: PLR1730 - each refusal comes here
             self.oldest = request.joined
-        row = shape.row
+        row = self.latest.get(shape.demand.key)
         mark = request.row_mark or request.flow
         if row is None or row.flow != mark or row.priority != request.priority:
             row = self._row(shape, request.priority, mark)
             if not request.row_mark:
-                shape.row = row
+                self.latest[shape.demand.key] = row
         waiting = row.waiting
         if not waiting or is_behind(request, waiting[-1]):
             waiting.append(request)
@@ -156,8 +159,8 @@ class Line:
         else:
             row.place = None
             del self.rows[row.demand.key, row.priority, row.flow]
-            if row.shape.row is row:
-                row.shape.row = None
+            if self.latest.get(row.demand.key) is row:
+                del self.latest[row.demand.key]
             self._priorities[row.priority] -= 1
             if not self._priorities[row.priority]:
                 del self._priorities[row.priority]

@@ -44,7 +44,7 @@ class Shape:
     """
 
     __slots__ = (
-        "amounts", "charged_key", "demand", "meets", "never", "parts", "quotas", "resend_at", "row", "scopes",
+        "amounts", "charged_key", "demand", "meets", "never", "parts", "quotas", "resend_at", "scopes",
         "suspected", "suspected_next", "uncounted", "uncounted_at", "unsure", "used_at", "verdict", "version",
     )  # fmt: skip
 
@@ -67,7 +67,6 @@ class Shape:
         self.uncounted = 0  # so often in a row
         self.uncounted_at = 0.0  # when that was last said
         self.used_at = 0.0
-        self.row: Row | None = None  # where its creates wait: the latest by priority and flow; not of draws
 
     def blocking(self) -> list[Ceiling]:
         """List the ceilings that have no room for one more create of this shape."""
