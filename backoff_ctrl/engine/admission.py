@@ -74,7 +74,7 @@ class Admission:
         ``blocks``: those that it is to probe, or ``NO_BLOCKS``, where its room was weighed before.
         """
         knowledge = self.knowledge
-        if now < shape.resend_at:
+        if shape.resend_at and now < shape.resend_at:
             self.probing.suspect_at = min(self.probing.suspect_at, shape.resend_at)
             return False
         if blocks is None:

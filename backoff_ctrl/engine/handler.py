@@ -30,6 +30,7 @@ from .shared import Shared
 from .tickets import Ticket
 
 _ENDS: Final = REQUESTS["sent"]
+_CREATED: Final = _ENDS["created"]
 _UNHURRIED: Final = 1.0  # seconds: while no request waits, answered holds are ended in batches
 
 
@@ -376,31 +377,25 @@ class ComputeResourceAwareBackOffHandler:
 
     # -- what creates teach ---------
 
-    def settle(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
+    def settle(  # noqa: C901, PLR0912 - written out: every create passes here
+        self, ticket: Ticket, outcome: Outcome, now: float
+    ) -> None:
         """End a ticket that has not ended before, and learn from how its create ended."""
-        ticket.request.state = _ENDS[outcome.event]
+        knowledge = self.knowledge
         ticket.ended = "settled"
-        del self.knowledge.outstanding[ticket]
+        del knowledge.outstanding[ticket]
         window = ticket.window
         window.in_flight -= 1
         window.used_at = now
-        if isinstance(outcome, Created):
-            window.good()
-            self._created(ticket, outcome, now)
-        else:
+        if not isinstance(outcome, Created):
+            ticket.request.state = _ENDS[outcome.event]
             self._not_created(ticket, outcome, now)
-
-    def _note_pace(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
-        """Let more or fewer creates be in flight after this outcome."""
-        self.pace.ended(ticket, outcome, len(self.knowledge.outstanding), now)
-        if self.line.rows:
-            self._admission.rescan(now)
-
-    def _created(  # noqa: PLR0912 - written out: every create passes here
-        self, ticket: Ticket, outcome: Created, now: float
-    ) -> None:
+            return
+        ticket.request.state = _CREATED
+        window.failures = 0
+        if window.in_flight * 2 + 2 >= window.size:
+            window.good()
         shape = ticket.shape
-        knowledge = self.knowledge
         if ticket.unproven or self.pace.brake is not None:
             self._note_pace(ticket, outcome, now)
         if shape.resend_at:
@@ -432,6 +427,12 @@ class ComputeResourceAwareBackOffHandler:
                 self._admission.rescan(now)
             else:
                 self._shared.wake(self, now + self.policy.answered_hold)
+
+    def _note_pace(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
+        """Let more or fewer creates be in flight after this outcome."""
+        self.pace.ended(ticket, outcome, len(self.knowledge.outstanding), now)
+        if self.line.rows:
+            self._admission.rescan(now)
 
     def _uncounted(self, ticket: Ticket, now: float) -> None:
         """Let creates of a shape that a quota does not count yet be sent one at a time, ever more rarely."""
