@@ -75,7 +75,6 @@ class Block:
         return self.state == "ready"
 
     def sends(self, probe: object) -> None:
-        """Send this create as the probe."""
         self.happens("probe")
         self.probe = probe
 

@@ -246,7 +246,6 @@ class Ceiling:
         self.room += over
 
     def charge(self, amount: int) -> None:
-        """Count this amount as used."""
         self.room -= amount
 
     def reserve(self, amount: int) -> None:

@@ -46,7 +46,6 @@ class GangAdmission:
         self._admission.rescan(now)
 
     def joined(self, now: float) -> None:
-        """Note that a gang waits now."""
         self.waiting += 1
         if self.reads.wanted:
             self._admission.rescan(now)

@@ -157,7 +157,6 @@ class Gang:
         ceiling.set_apart(amount)
 
     def uncover(self, ceiling: Ceiling, amount: int) -> None:
-        """Give reserved room back."""
         self.covered[ceiling] -= amount
         ceiling.set_apart(-amount)
 
@@ -187,7 +186,6 @@ class Gang:
         self.moved += until - max(since, self.moved)
 
     def release(self) -> None:
-        """Give back all that is reserved."""
         for ceiling, amount in self.covered.items():
             ceiling.set_apart(-amount)
         self.needs, self.covered = {}, {}

@@ -532,7 +532,6 @@ class ComputeResourceAwareBackOffHandler:
         return True
 
     def learn(self, rejected: Rejected, scopes: frozenset[str], sent: float, now: float) -> None:
-        """Learn from the refusal of an ungated create."""
         fresh = self.knowledge.accept(rejected, scopes, sent, now)
         self.knowledge.living.doubtful = self.knowledge.living.followed  # perhaps
         self.probing.refused(rejected, fresh, None, now)

@@ -32,7 +32,6 @@ class Parts(Demand):
     parts: tuple[tuple[Demand, int], ...]
 
     def __init__(self, parts: Iterable[tuple[Demand, int]]) -> None:
-        """Copy and check the parts."""
         self.parts = tuple(parts)
         if not 1 <= len(self.parts) <= PARTS_MAX:
             surplus = (

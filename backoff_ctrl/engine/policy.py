@@ -117,7 +117,6 @@ class Policy:
     """What happens to a gang where quotas can't be read, so that nothing can tell whether the whole of it fits."""
 
     def __post_init__(self) -> None:
-        """Check every setting."""
         for field in fields(self):
             if field.name not in ("on_never_fits", "gang_blind"):
                 _check_number(field.name, getattr(self, field.name))

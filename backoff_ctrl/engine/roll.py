@@ -57,7 +57,6 @@ class Roll(Generic[Thing]):
                 self.add(thing)
 
     def add(self, thing: Thing) -> None:
-        """Add a thing at its place."""
         key = self._key(thing)
         at = min(bisect_left(self._ends, key), len(self._ends) - 1)
         if at < 0:
@@ -73,7 +72,6 @@ class Roll(Generic[Thing]):
             del part[PART:]
 
     def remove(self, thing: Thing) -> None:
-        """Remove a thing that is on the roll."""
         key = self._key(thing)
         at = bisect_left(self._ends, key)
         part = self._parts[at]

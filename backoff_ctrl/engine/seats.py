@@ -43,7 +43,6 @@ class Seat:
         return cls(identity, shape, joined, seq, request.overtaken, since, until)
 
     def give(self, request: Request, age_step: float) -> None:
-        """Give the place to a new request."""
         request.joined = self.joined
         request.rank = self.joined - request.priority * age_step
         request.seq = self.seq
@@ -71,7 +70,6 @@ class Seats:
         return self._size
 
     def keep(self, seat: Seat, now: float) -> None:
-        """Keep an empty seat."""
         self.expire(now)
         insort(self._by_identity.setdefault(seat.identity, []), seat, key=_AGE)
         insort(self._by_shape.setdefault((seat.identity.who, seat.shape), []), seat, key=_AGE)
