@@ -11,8 +11,8 @@ from backoff_ctrl.k8s.gate.any_gate import AnyGate
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.runtime.alarms import RuntimeAlarms
 from backoff_ctrl.k8s.runtime.forks import after_fork
-from backoff_ctrl.k8s.watching.hosted import HostedWatch
-from backoff_ctrl.k8s.watching.status import WatchBook
+from backoff_ctrl.k8s.watching.status import WatchRecord
+from backoff_ctrl.k8s.watching.watch import HostedWatch
 
 from .environment import environment
 from .memory import MemoryKeeper, memory_file_of
@@ -50,8 +50,8 @@ class _Shared:
         return memory
 
     @property
-    def sight(self) -> WatchBook | None:
-        return None if self._watch is None else self._watch.book
+    def watch_record(self) -> WatchRecord | None:
+        return None if self._watch is None else self._watch.record
 
 
 class _Process:
@@ -88,7 +88,7 @@ class Share:
                 shared = _PROCESS.shared.get(configuration.host)
                 if shared is None:
                     shared = _PROCESS.shared[configuration.host] = _Shared()
-                    show(shared.ledger, configuration.host, partial(_sight_of, shared))
+                    show(shared.ledger, configuration.host, partial(_watch_record_of, shared))
                 shared.join(configuration)
                 self._shared, self.ledger = shared, shared.ledger
             if gate is not None:
@@ -96,9 +96,9 @@ class Share:
         self._end_events = send_events(self.ledger, configuration) if events_wanted(events) else None
 
     @property
-    def sight(self) -> WatchBook | None:
+    def watch_record(self) -> WatchRecord | None:
         """How well the quotas of each namespace are watched; None: they are not."""
-        return None if self._shared is None else self._shared.sight
+        return None if self._shared is None else self._shared.watch_record
 
     def release(self) -> None:
         """Leave. The last client to leave ends the watch and the events. A second call does nothing."""
@@ -118,5 +118,5 @@ def forget_unused() -> None:
         _PROCESS.shared = {server: shared for server, shared in _PROCESS.shared.items() if shared.users}
 
 
-def _sight_of(shared: _Shared) -> WatchBook | None:
-    return shared.sight
+def _watch_record_of(shared: _Shared) -> WatchRecord | None:
+    return shared.watch_record

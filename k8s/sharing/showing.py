@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.gate.ledger import Ledger
     from backoff_ctrl.k8s.status.documents.pages import Documents
     from backoff_ctrl.k8s.status.server import StatusServer
-    from backoff_ctrl.k8s.watching.status import WatchBook
+    from backoff_ctrl.k8s.watching.status import WatchRecord
 
 log = logging.getLogger(__name__)
 
-_shared: list[tuple[Ledger, str, Callable[[], WatchBook | None]]] = []
+_shared: list[tuple[Ledger, str, Callable[[], WatchRecord | None]]] = []
 _asked = False  # the program asked for the status of whatever is shared
 
 
-def show(ledger: Ledger, server: str, watch: Callable[[], WatchBook | None]) -> None:
+def show(ledger: Ledger, server: str, watch: Callable[[], WatchRecord | None]) -> None:
     """Show a ledger that the process shares from now on, if that is wanted. Never raises."""
     _shared.append((ledger, server, watch))
     notify(ledger)

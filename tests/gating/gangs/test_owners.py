@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.watching.owners import owners_of
+from backoff_ctrl.k8s.watching.gangs import owners_of
 from tests.gating.gangs.test_owned_pods import owner
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
-from backoff_ctrl.k8s.watching.reading import CLUSTER_QUOTAS
-from backoff_ctrl.k8s.watching.status import Seeing
+from backoff_ctrl.k8s.watching.objects import CLUSTER_QUOTAS
+from backoff_ctrl.k8s.watching.status import WatchState
 from tests.watch_script import ScriptedServer, elapse, observed
 
 OVER = CLUSTER_QUOTAS.plural
@@ -32,7 +32,7 @@ def test_where_there_are_no_cluster_quotas_they_are_asked_for_once() -> None:
                 server.cut()
 
             assert [ask.what for ask in server.asked if ask.plural in {OVER, CLUSTER_QUOTAS.path}] == ["discover"]
-            assert set(seen.book.status()) == {"team"}
+            assert set(seen.record.status()) == {"team"}
 
     run_virtual(main())
 
@@ -95,7 +95,7 @@ def test_cluster_quotas_that_can_no_longer_be_watched_are_learned() -> None:
             await elapse(2)
             assert seen.ledger.observes()
             assert seen.ledger.left("big") is None
-            assert seen.book.status()[OVER].state is Seeing.LEARNING
+            assert seen.record.status()[OVER].state is WatchState.LEARNING
 
             server.forbidden.clear()
             await elapse(200)
@@ -119,7 +119,7 @@ def test_a_namespaces_own_quota_is_not_overwritten_by_a_cluster_quota_of_its_nam
             await elapse(1)
 
             assert seen.ledger.left("same") == 3
-            assert seen.book.counts.ignored == {"name-taken": 1}
+            assert seen.record.counts.ignored == {"name-taken": 1}
 
     run_virtual(main())
 
@@ -166,6 +166,6 @@ def test_a_first_404_of_a_kind_that_existed_is_not_final() -> None:
             asked = len(server.asked)
             await elapse(24 * 3600)
             assert len([ask for ask in server.asked[asked:] if ask.plural == OVER]) == 0
-            assert OVER not in seen.book.status()
+            assert OVER not in seen.record.status()
 
     run_virtual(main())
