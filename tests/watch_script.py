@@ -15,7 +15,7 @@ from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.ledger import Ledger
-from backoff_ctrl.k8s.runtime.alarms import LoopAlarms
+from backoff_ctrl.k8s.runtime.host import LoopAlarms
 from backoff_ctrl.k8s.watching.objects import (
     WatchAbsentError,
     WatchBrokenError,

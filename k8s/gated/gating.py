@@ -13,7 +13,7 @@ from backoff_ctrl.k8s.gate.any_gate import AnyGate
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.locked_engine import Failure
 from backoff_ctrl.k8s.gate.passing import Passed, heed
-from backoff_ctrl.k8s.runtime.forks import after_fork
+from backoff_ctrl.k8s.runtime.host import after_fork
 from backoff_ctrl.k8s.sharing.environment import environment
 from backoff_ctrl.k8s.sharing.process import Share
 from backoff_ctrl.k8s.watching.status import WatchRecord

@@ -300,7 +300,7 @@ class HostedWatch(Subscriber):
         if self._watch is not None:
             self._watch.add_gang(namespace)
 
-    async def _run(self) -> None:
+    async def _run(self, _: Task) -> None:
         from backoff_ctrl.k8s.cluster.session import ClusterSession  # noqa: PLC0415 - see ``_post``
 
         from .source import ClusterSource  # noqa: PLC0415
