@@ -37,7 +37,6 @@ class Reason(StrEnum):
 
 
 CONTROLLER: Final = "backoff-ctrl.dev/gate"
-API_VERSION: Final = "events.k8s.io/v1"
 LEFT_OUT: Final = "EventsLeftOut"
 LEFT_OUT_NOTE: Final = (
     "Some events about creates that wait for quota were not written, to avoid flooding this namespace. The count of "
@@ -114,32 +113,6 @@ def short_note(text: str) -> str:
     """Cut a note to ``NOTE_MAX`` bytes of UTF-8."""
     data = text.encode("utf-8", "replace")
     return text if len(data) <= NOTE_MAX else data[: NOTE_MAX - 3].decode("utf-8", "ignore") + "..."
-
-
-def series(count: int, last: float) -> dict[str, Any] | None:
-    """Return an event's ``series``, or None for something that happened once. ``last``: seconds since the epoch."""
-    return {"count": count, "lastObservedTime": micro_time(last)} if count > 1 else None
-
-
-def event_body(
-    namespace: str, owner: Owner | None, reason: str, note: str, instance: str, when: float, nonce: int
-) -> dict[str, Any]:
-    """Build the event. ``when``: seconds since the epoch; ``nonce``: see ``event_name``."""
-    about = regarding(namespace, owner)
-    type_, action = _KINDS[reason]
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "Event",
-        "metadata": {"name": event_name(about["name"], when, nonce), "namespace": namespace},
-        "eventTime": micro_time(when),
-        "reportingController": CONTROLLER,
-        "reportingInstance": instance,
-        "action": action,
-        "reason": str(reason),
-        "regarding": about,
-        "note": short_note(note),
-        "type": type_,
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,15 +322,16 @@ class EventCorrelator:
         namespace, verb = known.namespace, known.verb
         if known.body is None:
             known.body = self._body(known, now)
-        counted = series(known.count, known.last + self._epoch())
+        body: dict[str, Any] = {}
+        if known.count > 1:
+            body["series"] = {"count": known.count, "lastObservedTime": micro_time(known.last + self._epoch())}
         if verb == "patch":
             known.pause = min(2 * known.pause, self.limits.window)
             self.counts.patches += 1
-            body: dict[str, Any] = {"series": counted}
         else:
             known.pause = self.limits.first_patch
             self.counts.creates += 1
-            body = known.body if counted is None else {**known.body, "series": counted}
+            body = {**known.body, **body}
         known.free_at = now + known.pause
         known.busy = True
         namespace.bucket.take(now)
@@ -367,14 +341,30 @@ class EventCorrelator:
         return write
 
     def _body(self, known: Series, now: float) -> dict[str, Any]:
-        report, when, nonce = known.report, known.began + self._epoch(), self._rng.getrandbits(16)
-        try:
-            note = LEFT_OUT_NOTE if report is None else report.note()
-        except Exception:
-            self._give_up(known, now)
-            raise
-        owner, reason = (None, LEFT_OUT) if report is None else (report.owner, str(report.reason))
-        return event_body(known.namespace.name, owner, reason, note, self._instance, when, nonce)
+        report, namespace, when = known.report, known.namespace.name, known.began + self._epoch()
+        owner, reason, note = None, LEFT_OUT, LEFT_OUT_NOTE
+        if report is not None:
+            try:
+                owner, reason, note = report.owner, str(report.reason), report.note()
+            except Exception:
+                self._give_up(known, now)
+                raise
+        about = regarding(namespace, owner)
+        type_, action = _KINDS[reason]
+        name = event_name(about["name"], when, self._rng.getrandbits(16))
+        return {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": namespace},
+            "eventTime": micro_time(when),
+            "reportingController": CONTROLLER,
+            "reportingInstance": self._instance,
+            "action": action,
+            "reason": reason,
+            "regarding": about,
+            "note": short_note(note),
+            "type": type_,
+        }
 
     # -- results ---------
 

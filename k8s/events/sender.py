@@ -35,16 +35,13 @@ if TYPE_CHECKING:  # aiohttp is loaded by those who write events alone
 
 log = logging.getLogger(__name__)
 
-GRACE: Final = 1.0
-"""Seconds that a create may wait before it is reported: short waits are normal under a full quota."""
+GRACE: Final = 1.0  # seconds that a create may wait before it is reported: short waits are normal under a full quota
 AGAIN: Final = 300.0
 """Seconds between two reports of a create that still waits: less than a series of events lasts (6 min)."""
 KNOWN_FOR: Final = 5.0
 """Seconds for which the reason found for one create is used for all others that ask the same amounts."""
-ASKING: Final = 0.1
-"""Seconds between two questions about one namespace: the engine's answer costs O(its waiters)."""
-REMEMBERED: Final = 256
-"""Shapes whose reason is kept, and namespaces whose last question is kept."""
+ASKING: Final = 0.1  # seconds between two questions about one namespace: the engine's answer costs O(its waiters)
+REMEMBERED: Final = 256  # shapes whose reason is kept, and namespaces whose last question is kept
 
 _WAITS: Final = {
     "never-fits": "but quota {quota} allows only {limited} in total. It can be created only if the quota is raised",
@@ -54,12 +51,9 @@ _WAITS: Final = {
     "longer. It will be created when there is room",
 }
 _NO_ROOM: Final = "but quota {quota} has {left} of {limited} left. It will be created when there is room"
-PATIENCE: Final = 10.0
-"""Seconds after which a request without an answer is given up."""
-LAST: Final = 1.0
-"""Seconds for writing the remaining events at the end."""
-TEXT_MAX: Final = 300
-"""Bytes of an answer that are read: enough for an error message, however long the answer is."""
+PATIENCE: Final = 10.0  # seconds after which a request without an answer is given up
+LAST: Final = 1.0  # seconds for writing the remaining events at the end
+TEXT_MAX: Final = 300  # bytes of an answer that are read: enough for an error message, however long the answer is
 _LOGGED_MAX: Final = 20
 
 

@@ -49,17 +49,12 @@ RECEIVERS_MAX: Final = 16
 SECRET_MIN: Final = 16
 
 
-QUEUE_MAX: Final = 1000
-"""Events kept for a receiver: about 1 MB."""
-TRIES: Final = 6
-"""Within about half a minute."""
-PATIENCE: Final = 10.0
-"""Seconds for an answer."""
-LAST: Final = 1.0
-"""Seconds for what is in the queue when Python ends."""
+QUEUE_MAX: Final = 1000  # events kept for a receiver: about 1 MB
+TRIES: Final = 6  # within about half a minute
+PATIENCE: Final = 10.0  # seconds for an answer
+LAST: Final = 1.0  # seconds for what is in the queue when Python ends
 TEMPORARY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
-TYPE: Final = "dev.backoff-ctrl.create."
-"""Begins the type of every event; what happened follows."""
+TYPE: Final = "dev.backoff-ctrl.create."  # begins the type of every event; what happened follows
 
 
 class ReceiversError(ValueError):
@@ -75,8 +70,7 @@ class Receiver:
     secret: str = ""
     namespaces: tuple[str, ...] = ("*",)
     events: tuple[str, ...] = USUAL
-    reasons: tuple[str, ...] = ()
-    """Why it waits or was declined; empty: whatever the reason."""
+    reasons: tuple[str, ...] = ()  # why it waits or was declined; empty: whatever the reason
     longer_than: float = LONGER_THAN
 
     def wants(self, event: str, namespace: str, reason: str, waited: float) -> bool:

@@ -23,12 +23,10 @@ from typing import Any, ClassVar, Final
 log = logging.getLogger(__name__)
 
 THREAD: Final = "backoff-ctrl"
-BLOCKING: Final = "backoff-ctrl-blocking"
-"""The names of the two threads, as debuggers show them."""
+BLOCKING: Final = "backoff-ctrl-blocking"  # the names of the two threads, as debuggers show them
 GOODBYE: Final = 3.0
 """Seconds at the most for work that is cancelled at exit to clean up behind itself: write what is left, close."""
-LOOK_AGAIN: Final = 0.5
-"""Seconds after which a caller's clock is read again: it may have jumped over an alarm."""
+LOOK_AGAIN: Final = 0.5  # seconds after which a caller's clock is read again: it may have jumped over an alarm
 FOREVER: Final = float("inf")
 
 Cancel = Callable[[], object]
@@ -166,18 +164,18 @@ def _settle(future: Future[Any], call: Callable[..., Any], given: Any, more: Any
 
 
 class Alarm:
-    """A call at a later time, which any thread may cancel."""
+    """A call at a later time, which any thread may cancel, with what cancels the timer behind it."""
 
-    __slots__ = ("call", "handle", "loop")
+    __slots__ = ("call", "handle")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
-        self.loop = loop
+    def __init__(self, call: Callable[[], object]) -> None:
         self.call: Callable[[], object] | None = call
-        self.handle: asyncio.TimerHandle | None = None
+        self.handle: Cancel | None = None
 
-    def begin(self, seconds: float) -> None:
+    def begin(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
         if self.call is not None:
-            self.handle = self.loop.call_later(max(0.0, seconds), self.ring)
+            timer = loop.call_later(max(0.0, seconds), self.ring)
+            self.handle = partial(loop.call_soon_threadsafe, timer.cancel)
 
     def ring(self) -> None:
         call, self.call = self.call, None
@@ -187,16 +185,16 @@ class Alarm:
     def cancel(self) -> None:
         self.call = None  # at once: what it would have called may be large
         if self.handle is not None:
-            with contextlib.suppress(RuntimeError):
-                self.loop.call_soon_threadsafe(self.handle.cancel)
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self.handle()
 
 
 def _call_later(loop: asyncio.AbstractEventLoop, thread: int, seconds: float, call: Callable[[], object]) -> Cancel:
     """Call on a loop that this thread runs; return what cancels that. From any thread."""
     if threading.get_ident() == thread:
         return loop.call_later(max(0.0, seconds), call).cancel
-    alarm = Alarm(loop, call)
-    loop.call_soon_threadsafe(alarm.begin, seconds)
+    alarm = Alarm(call)
+    loop.call_soon_threadsafe(alarm.begin, loop, seconds)
     return alarm.cancel
 
 
@@ -204,7 +202,6 @@ class Runtime:
     """Hosts work on one event loop: that of its own daemon thread, or one that was lent. Thread-safe."""
 
     def __init__(self) -> None:
-        """No thread is started before there is work."""
         self._renew()
         after_fork(self._renew)
 
@@ -233,8 +230,7 @@ class Runtime:
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> Cancel:
         """Call back on the loop, after so many seconds; return what cancels that. Raises as ``spawn`` does."""
-        loop = self._ready()
-        return _call_later(loop, self._ident, seconds, call)
+        return _call_later(self._ready(), self._ident, seconds, call)
 
     @contextlib.asynccontextmanager
     async def lent(self) -> AsyncIterator[None]:
@@ -313,7 +309,6 @@ class Runtime:
 
 
 RUNTIME: Final = Runtime()
-"""The runtime of this process."""
 
 
 def weakly(call: Callable[[], object]) -> Callable[[], object]:
@@ -365,7 +360,16 @@ class Alarms(ABC):
         """Call once the clock shows that time; return what cancels that. See ``call_later``."""
         if not self._given:
             return self.call_later(when - self.now(), call)
-        return _Looking(self, when, call).cancel
+        alarm = Alarm(call)  # by a clock that may jump: it is read again and again
+
+        def look() -> None:
+            if (left := self.left(when)) > 0 and alarm.call is not None:
+                alarm.handle = self.call_later(left, look)
+            else:
+                alarm.ring()
+
+        alarm.handle = self.call_later(self.left(when), look)
+        return alarm.cancel
 
     @abstractmethod
     def call_later(self, seconds: float, call: Callable[[], object]) -> Cancel:
@@ -375,36 +379,12 @@ class Alarms(ABC):
         """Forget all alarms, in a forked child."""
 
 
-class _Looking:
-    """An alarm by a clock that may jump: the clock is read again and again."""
-
-    __slots__ = ("_alarms", "_call", "_cancel", "_when")
-
-    def __init__(self, alarms: Alarms, when: float, call: Callable[[], object]) -> None:
-        self._alarms = alarms
-        self._when = when
-        self._call: Callable[[], object] | None = call
-        self._cancel = alarms.call_later(alarms.left(when), self._ring)
-
-    def _ring(self) -> None:
-        left = self._alarms.left(self._when)
-        if left > 0 and self._call is not None:
-            self._cancel = self._alarms.call_later(left, self._ring)
-        elif self._call is not None:
-            self._call()
-
-    def cancel(self) -> None:
-        self._call = None
-        self._cancel()
-
-
 class RuntimeAlarms(Alarms):
     """Alarms on the runtime's loop, by ``time.monotonic`` or the caller's clock. The first one starts its thread."""
 
     of_threads = True
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
-        """``clock`` returns seconds; None: ``time.monotonic``."""
         super().__init__(clock, time.monotonic)
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> Cancel:
@@ -418,12 +398,10 @@ class LoopAlarms(Alarms):
     of_threads = False
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
-        """``clock`` returns seconds; None: the time of the loop. The loop is the one running at the first use."""
         super().__init__(clock, self._loop_time)
         self.renew()
 
     def renew(self) -> None:
-        """Forget the loop."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
 
@@ -432,9 +410,7 @@ class LoopAlarms(Alarms):
         return loop.time() if loop is not None and not loop.is_closed() else self._bound().time()
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> Cancel:
-        """Call in the loop's thread."""
-        loop = self._bound()
-        return _call_later(loop, self._thread, seconds, call)
+        return _call_later(self._bound(), self._thread, seconds, call)
 
     def _bound(self) -> asyncio.AbstractEventLoop:
         if self._loop is None or self._loop.is_closed():

@@ -42,16 +42,11 @@ class Environment:
     mode: dict[str, Mode] = field(default_factory=dict)
     timeout: float | None = None
     signature: Signature = UNSIGNED
-    events: bool = False
-    """Write Kubernetes events of creates that wait."""
-    traces: bool = False
-    """Make spans of creates."""
-    memory: str = ""
-    """The directory of the memory files, one per API server. Empty: nothing is kept."""
-    status: str = ""
-    """The address to serve the status at. Empty: it is not served."""
-    notify: str = ""
-    """The file of those who are notified of creates. Empty: nobody is."""
+    events: bool = False  # write Kubernetes events of creates that wait
+    traces: bool = False  # make spans of creates
+    memory: str = ""  # the directory of the memory files, one per API server. Empty: nothing is kept.
+    status: str = ""  # the address to serve the status at. Empty: it is not served.
+    notify: str = ""  # the file of those who are notified of creates. Empty: nobody is.
     wrong: list[str] = field(default_factory=list)
 
 

@@ -31,26 +31,21 @@ from backoff_ctrl.k8s.runtime.host import GOODBYE, RUNTIME, Task, after_fork
 
 log = logging.getLogger(__name__)
 
-SAVE_EVERY: Final = 30.0
-"""Seconds between saves. What a process learned since the last one is lost if it is killed."""
+SAVE_EVERY: Final = 30.0  # seconds between saves. What a process learned since the last one is lost if it is killed.
 VERSION: Final = 1
 LARGEST: Final = 16 * 1024 * 1024
 """The largest file that is read, in bytes: 16 MiB hold about 40,000 quotas of four resources."""
 MOST_QUOTAS: Final = 20_000
 """The number of quotas that are saved, newest first. A file with more was not written by this code."""
-SLICE: Final = 32
-"""Namespaces written between two pauses."""
-PAUSE: Final = 0.0002
-"""Seconds, in which other threads go on."""
-STRAY: Final = 3600.0
-"""Seconds after which a temporary file is deleted: its writer was killed."""
+SLICE: Final = 32  # namespaces written between two pauses
+PAUSE: Final = 0.0002  # seconds, in which other threads go on
+STRAY: Final = 3600.0  # seconds after which a temporary file is deleted: its writer was killed
 
 
 class MemoryFile:
-    """One file for one API server. ``clock`` is the wall clock, in seconds."""
+    """One file for the API server with this URL. ``clock`` is the wall clock, in seconds."""
 
     def __init__(self, path: Path, server: str, *, clock: Callable[[], float] = time.time) -> None:
-        """``server`` is the URL that a file must be for. Nothing is read yet."""
         self.path = path
         self._server = server
         self._clock = clock

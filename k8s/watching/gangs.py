@@ -38,27 +38,52 @@ if TYPE_CHECKING:  # it loads aiohttp, which takes 0.2 s: only who runs a watch 
 
 log = logging.getLogger(__name__)
 
-CHECK: Final = 5.0
-"""Seconds between two looks at whether there are gangs still, and pods that came without their label."""
-MARGIN: Final = 60.0
-"""Seconds without a gang after which the watch ends: the next gang of the namespace may come soon."""
-UNCLAIMED: Final = 2048
-"""Pods of no gang that are remembered: their owner's create may be answered later than their own event comes."""
+CHECK: Final = 5.0  # seconds between two looks at whether there are gangs still, and pods that came without their label
+MARGIN: Final = 60.0  # seconds without a gang after which the watch ends: the next gang of the namespace may come soon
 REMEMBERED: Final = 2048
-"""Objects whose owners are remembered."""
-AT_A_TIME: Final = 8
-"""Pods that are read at a time."""
-DEPTH: Final = 5
-"""Owners above a pod that are followed."""
-SIDE_BY_SIDE: Final = 4
-"""Owners of one object that are followed: as a rule there is one, its controller."""
-FOLLOWED: Final = 16
-"""Owners above one pod that are followed in all."""
+"""Objects whose owners are remembered, and pods of no gang: their owner's create may be answered after they appear."""
+AT_A_TIME: Final = 8  # pods that are read at a time
+DEPTH: Final = 5  # owners above a pod that are followed
+SIDE_BY_SIDE: Final = 4  # owners of one object that are followed: as a rule there is one, its controller
+FOLLOWED: Final = 16  # owners above one pod that are followed in all
 RATE: Final = 10.0
 BURST: Final = 50
 TRIES: Final = 3
 PAUSE: Final = 0.2
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._:]{0,252}")
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """An entry of ``ownerReferences``."""
+
+    uid: str
+    kind: str
+    name: str
+    version: str
+
+    def path(self, namespace: str) -> str:
+        """Return its path. The plural of a custom kind is the regular one, as everywhere."""
+        root = "/apis" if "/" in self.version else "/api"
+        return f"{root}/{self.version}/namespaces/{namespace}/{plural_of(self.kind)}/{self.name}"
+
+
+def owners_of(metadata: Mapping[str, Any]) -> tuple[Owner, ...]:
+    """Return who owns an object: its controller first. Malformed entries are left out."""
+    listed = metadata.get("ownerReferences")
+    found = [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
+    found.sort(key=lambda each: each.get("controller") is not True)
+    fields: list[list[Any]] = [[each.get(name) for name in ("uid", "kind", "name", "apiVersion")] for each in found]
+    return tuple(Owner(*each) for each in fields if _are_plain(*each))[:SIDE_BY_SIDE]
+
+
+def _are_plain(*fields: object) -> bool:
+    """Say whether these may be parts of a path: whoever creates a pod writes them, and the server lets all pass."""
+    *others, version = fields
+    group_and_version = version.split("/") if isinstance(version, str) else []
+    texts = [*others, *group_and_version]
+    known = 0 < len(group_and_version) <= 2
+    return known and all(isinstance(text, str) and _PLAIN.fullmatch(text) for text in texts)
 
 
 class GangWatch:
@@ -165,7 +190,7 @@ class _Pod:
 class OwnedPods(LabelledPods):
     """Observes the metadata of all pods of a namespace, finds those that a gang's objects own, and reads those whole.
 
-    The watch is never held up: owners are looked up, and pods read, in tasks that ``spawn`` starts.
+    The watch is never held up: owners are looked up one after the other, and pods read, in tasks that ``spawn`` starts.
     """
 
     def __init__(
@@ -179,11 +204,31 @@ class OwnedPods(LabelledPods):
         self._name = namespace
         self._source = source
         self._spawn = spawn
-        self._owners = Owners(source, namespace, ledger.label_of)
+        self._owners: OrderedDict[str, tuple[Owner, ...]] = OrderedDict()  # by the uid of what they own
         self._unclaimed: OrderedDict[str, _Pod] = OrderedDict()
         self._unread: deque[_Pod] = deque()  # whose owners are to be followed
         self._follows = False
+        self._forbidden: set[str] = set()  # kinds of owners that may not be read
+        self._bucket = Bucket(RATE, BURST)
         self._reading = asyncio.Semaphore(AT_A_TIME)
+
+    def put(self, found: Object) -> None:
+        """Claim a new pod that a gang's object owns; have the owners of any other followed, unless it is too old."""
+        metadata = found.body["metadata"]
+        owners = owners_of(metadata)
+        wanted = self._ledger.look_for(self._name)
+        created = str(metadata.get("creationTimestamp") or "")
+        if not owners or not found.uid or found.uid in self._owners or (wanted and created < wanted.since):
+            return
+        _remember(self._owners, found.uid, owners)  # a driver's pod owns the executors'
+        pod = _Pod(found.uid, found.key[1], owners, _label_of(found.body))
+        _remember(self._unclaimed, pod.uid, pod)
+        label = next(filter(None, (self._ledger.label_of(owner.uid) for owner in owners)), None)
+        if label is not None:
+            self._claim(pod, label)
+        else:
+            self._unread.append(pod)
+            self._follow()
 
     def remove(self, gone: Object) -> None:
         self._unclaimed.pop(gone.uid, None)
@@ -192,24 +237,6 @@ class OwnedPods(LabelledPods):
         """A gang has created something: pods that were nobody's may be of it."""
         self._unread.extend(self._unclaimed.values())
         self._follow()
-
-    def put(self, found: Object) -> None:
-        """Claim a new pod that a gang's object owns; have the owners of any other followed, unless it is too old."""
-        metadata = found.body["metadata"]
-        owners = owners_of(metadata)
-        wanted = self._ledger.look_for(self._name)
-        created = str(metadata.get("creationTimestamp") or "")
-        if not owners or not found.uid or self._owners.knows(found.uid) or (wanted and created < wanted.since):
-            return
-        self._owners.know(found.uid, owners)
-        pod = _Pod(found.uid, found.key[1], owners, _label_of(found.body))
-        _remember(self._unclaimed, pod.uid, pod, UNCLAIMED)
-        label = next(filter(None, (self._ledger.label_of(owner.uid) for owner in owners)), None)
-        if label is not None:
-            self._claim(pod, label)
-        else:
-            self._unread.append(pod)
-            self._follow()
 
     def _follow(self) -> None:
         if self._unread and not self._follows:
@@ -221,13 +248,57 @@ class OwnedPods(LabelledPods):
         try:
             while self._unread and self._ledger.look_for(self._name) is not None:
                 pod = self._unread.popleft()
-                if pod.uid in self._unclaimed:
-                    label = await self._owners.gang_of(pod.owners)
-                    if label is not None:
-                        self._claim(pod, label)
+                if pod.uid in self._unclaimed and (label := await self._gang_of(pod.owners)) is not None:
+                    self._claim(pod, label)
         finally:
             self._unread.clear()
             self._follows = False
+
+    async def _gang_of(self, owners: tuple[Owner, ...]) -> str | None:
+        """Return the label of the gang that created one of these, or an owner of theirs; None: no gang did."""
+        level, followed = list(owners), 0
+        for _ in range(DEPTH):
+            above: list[Owner] = []
+            for owner in level:
+                label = self._ledger.label_of(owner.uid)
+                if label is not None:
+                    return label
+                if followed < FOLLOWED:
+                    followed += 1
+                    known = self._owners.get(owner.uid)
+                    above += await self._look_up(owner) if known is None else known
+            level = above
+        return None
+
+    async def _look_up(self, owner: Owner) -> tuple[Owner, ...]:
+        """Ask the server who owns an owner. What can't be known has no owners; so has one of another uid."""
+        kind = f"{plural_of(owner.kind)} of {owner.version}"
+        if kind in self._forbidden:
+            return ()
+        try:
+            found = await self._tried(owner.path(self._name), self._metadata_of)
+        except WatchForbiddenError as error:
+            self._forbidden.add(kind)
+            log.warning(
+                "%s in %s may not be read, so the pods that a gang's objects make through them are known only by "
+                "the gang's label (%s)",
+                kind,
+                self._name,
+                error,
+            )
+            return ()
+        if found is None:
+            return ()  # not remembered: the next pod asks again
+        above = owners_of(found) if found.get("uid") == owner.uid else ()
+        _remember(self._owners, owner.uid, above)
+        return above
+
+    async def _metadata_of(self, path: str) -> Mapping[str, Any]:
+        now = asyncio.get_running_loop().time()
+        wait = self._bucket.wait_for(1, now)
+        self._bucket.take(now)
+        await asyncio.sleep(wait)
+        return await self._source.metadata(path)
 
     def _claim(self, pod: _Pod, label: str) -> None:
         if self._unclaimed.pop(pod.uid, None) is not None and pod.label != label:  # else its label tells
@@ -235,150 +306,32 @@ class OwnedPods(LabelledPods):
 
     async def _read(self, pod: _Pod, label: str) -> None:
         """Read a gang's pod whole, and pass it on."""
-        path = f"{OWNED_PODS.path}/namespaces/{self._name}/{OWNED_PODS.plural}"
-
-        async def ask() -> Mapping[str, Any]:
-            async with self._reading:
-                return await self._source.named(path, pod.name)
-
         with suppress(WatchForbiddenError):
-            found = await _tried(ask, f"{path}/{pod.name}")
+            found = await self._tried(pod.name, self._pod_of)
             if found and _metadata(found).get("uid") == pod.uid:
                 self._ledger.member_seen(label, pod.uid, found)
 
+    async def _pod_of(self, name: str) -> Mapping[str, Any]:
+        async with self._reading:
+            return await self._source.named(f"{OWNED_PODS.path}/namespaces/{self._name}/{OWNED_PODS.plural}", name)
 
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """An entry of ``ownerReferences``."""
-
-    uid: str
-    kind: str
-    name: str
-    version: str
-
-    def path(self, namespace: str) -> str:
-        """Return its path. The plural of a custom kind is the regular one, as everywhere."""
-        root = "/apis" if "/" in self.version else "/api"
-        return f"{root}/{self.version}/namespaces/{namespace}/{plural_of(self.kind)}/{self.name}"
-
-
-def owners_of(metadata: Mapping[str, Any]) -> tuple[Owner, ...]:
-    """Return who owns an object: its controller first. Malformed entries are left out."""
-    listed = metadata.get("ownerReferences")
-    found = [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
-    found.sort(key=lambda each: each.get("controller") is not True)
-    fields: list[list[Any]] = [[each.get(name) for name in ("uid", "kind", "name", "apiVersion")] for each in found]
-    return tuple(Owner(*each) for each in fields if _are_plain(*each))[:SIDE_BY_SIDE]
-
-
-def _are_plain(*fields: object) -> bool:
-    """Say whether these may be parts of a path: whoever creates a pod writes them, and the server lets all pass."""
-    *others, version = fields
-    group_and_version = version.split("/") if isinstance(version, str) else []
-    texts = [*others, *group_and_version]
-    known = 0 < len(group_and_version) <= 2
-    return known and all(isinstance(text, str) and _PLAIN.fullmatch(text) for text in texts)
-
-
-class Owners:
-    """The owners of one namespace, as far as they were looked up. ``label_of`` tells what a gang created, by uid."""
-
-    def __init__(self, source: ClusterSource, namespace: str, label_of: Callable[[str], str | None]) -> None:
-        self._source = source
-        self._namespace = namespace
-        self._label_of = label_of
-        self._known: OrderedDict[str, tuple[Owner, ...]] = OrderedDict()
-        self._looks: dict[str, asyncio.Task[tuple[Owner, ...]]] = {}
-        self._forbidden: set[str] = set()
-        self._bucket = Bucket(RATE, BURST)
-
-    def knows(self, uid: str) -> bool:
-        """Say whether it is known who owns an object."""
-        return uid in self._known
-
-    def know(self, uid: str, owners: tuple[Owner, ...]) -> None:
-        """Remember who owns an object: a driver's pod owns the executors'."""
-        _remember(self._known, uid, owners, REMEMBERED)
-
-    async def gang_of(self, owners: tuple[Owner, ...]) -> str | None:
-        """Return the label of the gang that created one of these, or an owner of theirs; None: no gang did."""
-        level, followed = list(owners), 0
-        for _ in range(DEPTH):
-            above: list[Owner] = []
-            for owner in level:
-                label = self._label_of(owner.uid)
-                if label is not None:
-                    return label
-                if followed < FOLLOWED:
-                    followed += 1
-                    above += await self._owners_above(owner)
-            level = above
+    async def _tried(self, what: str, ask: Callable[[str], Awaitable[Mapping[str, Any]]]) -> Mapping[str, Any] | None:
+        """Ask up to ``TRIES`` times. Empty: it is not there; None: nothing answers. Raises ``WatchForbiddenError``."""
+        for number in range(TRIES):
+            try:
+                return await ask(what)
+            except WatchAbsentError:
+                return {}
+            except WatchBrokenError as error:
+                log.debug("%s in %s: %s", what, self._name, error)
+                await asyncio.sleep(PAUSE * 2**number)
         return None
 
-    async def _owners_above(self, owner: Owner) -> tuple[Owner, ...]:
-        """Return who owns an owner; several that ask at a time share one look-up."""
-        known = self._known.get(owner.uid)
-        if known is not None:
-            return known
-        look = self._looks.get(owner.uid)
-        if look is None:
-            look = self._looks[owner.uid] = asyncio.ensure_future(self._look_up(owner))
-            look.add_done_callback(lambda _: self._looks.pop(owner.uid, None))
-        return await asyncio.shield(look)
 
-    async def _look_up(self, owner: Owner) -> tuple[Owner, ...]:
-        """Ask the server. What can't be known (gone, forbidden) has no owners; so has one of another uid."""
-        kind = f"{plural_of(owner.kind)} of {owner.version}"
-
-        async def ask() -> Mapping[str, Any]:
-            await asyncio.sleep(self._take_token())
-            return await self._source.metadata(owner.path(self._namespace))
-
-        if kind in self._forbidden:
-            return ()
-        try:
-            found = await _tried(ask, f"{owner.kind} {owner.name}")
-        except WatchForbiddenError as error:
-            self._forbidden.add(kind)
-            log.warning(
-                "%s in %s may not be read, so the pods that a gang's objects make through them are known only by "
-                "the gang's label (%s)",
-                kind,
-                self._namespace,
-                error,
-            )
-            return ()
-        if found is None:
-            return ()  # not remembered: the next pod asks again
-        above = owners_of(found) if found.get("uid") == owner.uid else ()
-        self.know(owner.uid, above)
-        return above
-
-    def _take_token(self) -> float:
-        """Take a token of the next look-up; return how long to wait for it."""
-        now = asyncio.get_running_loop().time()
-        wait = self._bucket.wait_for(1, now)
-        self._bucket.take(now)
-        return wait
-
-
-async def _tried(ask: Callable[[], Awaitable[Mapping[str, Any]]], what: str) -> Mapping[str, Any] | None:
-    """Ask up to ``TRIES`` times. Empty: it is not there; None: nothing answers. Raises ``WatchForbiddenError``."""
-    for number in range(TRIES):
-        try:
-            return await ask()
-        except WatchAbsentError:
-            return {}
-        except WatchBrokenError as error:
-            log.debug("%s: %s", what, error)
-            await asyncio.sleep(PAUSE * 2**number)
-    return None
-
-
-def _remember(known: OrderedDict[str, Any], uid: str, value: object, most: int) -> None:
+def _remember(known: OrderedDict[str, Any], uid: str, value: object) -> None:
     known[uid] = value
     known.move_to_end(uid)
-    if len(known) > most:
+    if len(known) > REMEMBERED:
         known.popitem(last=False)
 
 

@@ -14,11 +14,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
 
-Key: TypeAlias = tuple[str, str]
-"""Namespace (empty for cluster-scoped objects) and name."""
+Key: TypeAlias = tuple[str, str]  # namespace (empty for cluster-scoped objects) and name
 
-GONE_MAX: Final = 1024
-"""Deleted objects whose version is kept, to recognise late events about them."""
+GONE_MAX: Final = 1024  # deleted objects whose version is kept, to recognise late events about them
 LIVE_MAX: Final = 50_000
 """Objects that one observer tracks; further ones are ignored, and their limits are learned from refusals."""
 _DIGITS_MAX: Final = 20  # of a resourceVersion, a uint64: longer strings of digits are not compared

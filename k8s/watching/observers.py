@@ -109,7 +109,7 @@ class _AnyQuotaObserver(Observer):
         self._forget(gone.key)
 
     def _passed_on(self) -> set[Key]:
-        raise NotImplementedError
+        return self._quotas.of(self.kind, self.namespace)
 
     def _pass_on(self, found: Object) -> None:
         raise NotImplementedError
@@ -163,9 +163,6 @@ class QuotaObserver(_AnyQuotaObserver):
         for key in self._passed_on():
             if key[0] not in others:
                 self._forget(key)
-
-    def _passed_on(self) -> set[Key]:
-        return self._quotas.of(QUOTAS, self.namespace)
 
     def _pass_on(self, found: Object) -> None:
         self._quotas.put(found.key, QUOTAS, read_quota(found.body))

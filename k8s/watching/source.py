@@ -11,6 +11,7 @@ from typing import Any, Final
 import aiohttp
 
 from backoff_ctrl.k8s.answers.paging import PAGE, EndlessListError, Pages
+from backoff_ctrl.k8s.answers.rejections import read_rejection
 from backoff_ctrl.k8s.cluster.bounded import beginning
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 
@@ -26,8 +27,7 @@ LINGER: Final = 0.02
 """Seconds between two reads of the stream while no request is waiting. Less than an answered hold lasts (50 ms)."""
 PAGE_BYTES_MAX: Final = 256 << 20
 RETRY_MAX: Final = 60.0
-LINE_MAX: Final = 8 << 20
-"""The longest event in bytes; etcd stores no object larger than 1.5 MiB."""
+LINE_MAX: Final = 8 << 20  # the longest event in bytes; etcd stores no object larger than 1.5 MiB
 # RuntimeError: aiohttp connects with executor threads, and Python starts none after the main thread has returned.
 _BROKEN = (aiohttp.ClientError, TimeoutError, OSError, ValueError, RuntimeError)
 
@@ -139,8 +139,8 @@ class ClusterSource:
         if response.status == 200:
             return response
         async with asyncio.timeout(READ_SECONDS):
-            text = (await beginning(response)).decode("utf-8", "replace")
-        said = f"{response.status}: {_message(text)}"
+            refusal = read_rejection(response.status, response.headers, await beginning(response))
+        said = f"{response.status}: {' '.join(refusal.message.split())[:300]}"
         match response.status:
             case 403:
                 raise WatchForbiddenError(said)
@@ -148,7 +148,7 @@ class ClusterSource:
                 raise WatchAbsentError(said)
             case 410:
                 raise WatchExpiredError(said)
-        raise WatchBrokenError(said, _seconds(response.headers.get("Retry-After")))
+        raise WatchBrokenError(said, min(RETRY_MAX, refusal.retry_after or 0.0))
 
 
 def _path(kind: Kind, namespace: str | None) -> str:
@@ -168,12 +168,6 @@ def _broken(error: Exception) -> WatchBrokenError:
     return WatchBrokenError(f"{type(error).__name__}: {error}"[:300])
 
 
-def _seconds(retry_after: object) -> float:
-    """Return the seconds of a ``Retry-After``, at most ``RETRY_MAX``; 0 for a date or anything malformed."""
-    text = retry_after if isinstance(retry_after, str) else ""
-    return min(RETRY_MAX, float(text)) if text.isascii() and text.isdecimal() and len(text) < 10 else 0.0
-
-
 async def _whole(content: aiohttp.StreamReader) -> bytes:
     """Read a page. Raises ``WatchBrokenError`` for one larger than ``PAGE_BYTES_MAX``."""
     read = bytearray()
@@ -182,16 +176,6 @@ async def _whole(content: aiohttp.StreamReader) -> bytes:
         if len(read) > PAGE_BYTES_MAX:
             raise WatchBrokenError(f"a page of {PAGE} objects has more than {PAGE_BYTES_MAX} bytes")
     return bytes(read)
-
-
-def _message(text: str) -> str:
-    """Return the message of a Status, else the text itself, on one line."""
-    try:
-        status = json.loads(text)
-        said = status.get("message") if isinstance(status, dict) else None
-    except (ValueError, RecursionError):
-        said = None
-    return " ".join((said if isinstance(said, str) and said else text).split())[:300]
 
 
 def _decoded(line: bytes | Ignored) -> object:

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -17,8 +18,7 @@ from .objects import CLUSTER_QUOTAS, IgnoredError
 
 log = logging.getLogger(__name__)
 
-EVERYWHERE: Final = "*"
-"""The place that stands for all namespaces."""
+EVERYWHERE: Final = "*"  # the place that stands for all namespaces
 LEARNS: Final = "learning from refusals instead"
 LINES_BURST: Final = 10
 LINES_RATE: Final = 1 / 30
@@ -50,19 +50,14 @@ class WatchStatus:
 class WatchCounts:
     """Counters of the watch. The keys of ``ignored`` are a fixed set, so that they can be labels of a metric."""
 
-    relists: int = 0
-    """Complete lists, including the first one of each place."""
-    resumed: int = 0
-    """Streams that the server ended normally and that were resumed."""
-    reconnects: int = 0
-    """Attempts after a list that failed or a stream that broke."""
+    relists: int = 0  # complete lists, including the first one of each place
+    resumed: int = 0  # streams that the server ended normally and that were resumed
+    reconnects: int = 0  # attempts after a list that failed or a stream that broke
     expired: int = 0
     forbidden: int = 0
-    events: int = 0
-    """Changes passed on to the observers."""
+    events: int = 0  # changes passed on to the observers
     ignored: Counter[str] = field(default_factory=Counter)
-    failures: int = 0
-    """Internal errors, after which the watch went on."""
+    failures: int = 0  # internal errors, after which the watch went on
 
 
 @dataclass
@@ -77,18 +72,17 @@ class _Entry:
     logged: WatchState | None = None
     due: float | None = None
 
+    @property
     def state(self) -> WatchState:
         if self.quotas:
             return WatchState.QUOTAS
         return WatchState.PODS if self.pods else WatchState.LEARNING
 
-    def why(self) -> str:
-        if self.quotas:
-            return ""
-        return self.why_quotas if self.pods or not self.why_pods else f"{self.why_quotas}; {self.why_pods}"
-
     def status(self) -> WatchStatus:
-        return WatchStatus(self.state(), self.since, self.why(), lost=self.were_watched and not self.quotas)
+        why = "" if self.quotas else self.why_quotas
+        if not self.quotas and not self.pods and self.why_pods:
+            why += f"; {self.why_pods}"
+        return WatchStatus(self.state, self.since, why, lost=self.were_watched and not self.quotas)
 
 
 class WatchRecord:
@@ -113,8 +107,7 @@ class WatchRecord:
 
     def lost(self) -> list[str]:
         """Return the places whose quotas were watched, and no longer are."""
-        with self._lock:
-            return [place for place, entry in self._entries.items() if entry.were_watched and not entry.quotas]
+        return [place for place, status in self.status().items() if status.lost]
 
     def of(self, namespace: str) -> WatchStatus | None:
         """Return the status of a namespace, which may be that of ``EVERYWHERE``. None: it is not watched at all."""
@@ -128,20 +121,14 @@ class WatchRecord:
 
         ``instead`` ends the log line. ``patient``: log it only if it lasts, since it may change in a moment.
         """
-        entry = self._entry(place)
-        before = entry.state()
-        with self._lock:
+        with self._changing(place, patient=patient) as entry:
             entry.quotas, entry.why_quotas, entry.instead = seen, why, instead
             entry.were_watched = entry.were_watched or seen
-        self._changed(place, entry, before, patient=patient)
 
     def pods(self, place: str, *, seen: bool, why: str = "", patient: bool = False) -> None:
         """Record whether the ends of pods are watched there. ``patient``: see ``quotas``."""
-        entry = self._entry(place)
-        before = entry.state()
-        with self._lock:
+        with self._changing(place, patient=patient) as entry:
             entry.pods, entry.why_pods = seen, why
-        self._changed(place, entry, before, patient=patient)
 
     def close(self, place: str) -> None:
         """Remove a place that is no longer watched."""
@@ -172,19 +159,16 @@ class WatchRecord:
         rest = self._suppressed.pop(topic, 0)
         log.log(level, "%s%s", text, f" ({rest} similar lines suppressed)" if rest else "", exc_info=error)
 
-    def _entry(self, place: str) -> _Entry:
+    @contextmanager
+    def _changing(self, place: str, *, patient: bool) -> Iterator[_Entry]:
+        now = _now()
         with self._lock:
-            entry = self._entries.get(place)
-            if entry is None:
-                entry = self._entries[place] = _Entry(since=_now())
-        return entry
-
-    def _changed(self, place: str, entry: _Entry, before: WatchState, *, patient: bool) -> None:
-        now, state = _now(), entry.state()
-        if state is not before:
-            with self._lock:
+            entry = self._entries.setdefault(place, _Entry(now))
+            before = entry.state
+            yield entry
+            if entry.state is not before:
                 entry.since = now
-        if state is entry.logged:
+        if entry.state is entry.logged:
             entry.due = None
         elif not patient:
             self._log_state(place, entry)
@@ -198,14 +182,14 @@ class WatchRecord:
 
     def _log_state(self, place: str, entry: _Entry) -> None:
         entry.due = None
-        state, first = entry.state(), entry.logged is None
+        state, first = entry.state, entry.logged is None
         entry.logged = state
         what = _what(place)
         if state is WatchState.QUOTAS:
             self._log("watched" if first else "state", logging.DEBUG if first else logging.INFO, f"watching {what}")
             return
         instead = "watching the ends of pods instead" if state is WatchState.PODS else entry.instead
-        self._log("state", logging.WARNING, f"cannot watch {what} ({entry.why()}); {instead}")
+        self._log("state", logging.WARNING, f"cannot watch {what} ({entry.status().why}); {instead}")
 
 
 def _what(place: str) -> str:

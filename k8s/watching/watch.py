@@ -32,12 +32,10 @@ NAMESPACES_MAX: Final = 256
 limits are learned from refusals.
 """
 ONE_BY_ONE: Final = "watching each namespace in use instead"
-FOLLOWED_MAX: Final = 4096
-"""Namespaces that ``HostedWatch`` remembers as in use; the watch itself follows fewer."""
+FOLLOWED_MAX: Final = 4096  # namespaces that ``HostedWatch`` remembers as in use; the watch itself follows fewer
 GOODBYE: Final = 0.1
 """Seconds for connections to close after the watch was stopped: TLS sends a closing message on each."""
-TOUCH: Final = 30.0
-"""Seconds in which further ``follow`` calls for a namespace do nothing: every create makes one."""
+TOUCH: Final = 30.0  # seconds in which further ``follow`` calls for a namespace do nothing: every create makes one
 
 
 class QuotaWatch:
