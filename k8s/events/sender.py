@@ -83,8 +83,9 @@ class Reporter(Subscriber):
 
     def waits(self, create: Unfinished) -> None:
         if create not in self._waiting:
-            waiting = self._waiting[create] = _Waiting()
+            waiting = _Waiting()
             self._look_in(GRACE, create, waiting)
+            self._waiting[create] = waiting
 
     def declined(self, create: Unfinished, refusal: Refusal) -> None:
         """Report a create that the engine refuses because it can never fit."""

@@ -7,7 +7,6 @@ comes then is dropped and counted.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 import hmac
@@ -235,14 +234,12 @@ class Delivery:
         retrying = tenacity.AsyncRetrying(
             stop=tenacity.stop_after_attempt(self._tries),
             wait=self._wait,
-            retry=tenacity.retry_if_exception(_is_passing),  # a cancellation is not to be tried again
+            retry=tenacity.retry_if_exception(lambda e: isinstance(e, Exception) and not isinstance(e, _RefusedError)),
             reraise=True,
         )
         body = json.dumps(event, ensure_ascii=False).encode()
         try:
             await retrying(self._send, session, event["id"], body)
-        except asyncio.CancelledError:
-            raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the next event is tried
             if not self._failing:  # once, until it works again
                 log.warning("receiver %s can't be told: %s", self.receiver.name, error)
@@ -263,10 +260,6 @@ class Delivery:
             raise OSError(words)
         if not answer.ok or answer.status >= 300:
             raise _RefusedError(words)
-
-
-def _is_passing(error: BaseException) -> bool:
-    return isinstance(error, Exception) and not isinstance(error, _RefusedError)
 
 
 def signed(secret: str, id_: str, body: bytes, clock: Callable[[], float]) -> dict[str, str]:

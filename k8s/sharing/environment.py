@@ -44,9 +44,9 @@ class Environment:
     signature: Signature = UNSIGNED
     events: bool = False  # write Kubernetes events of creates that wait
     traces: bool = False  # make spans of creates
-    memory: str = ""  # the directory of the memory files, one per API server. Empty: nothing is kept.
-    status: str = ""  # the address to serve the status at. Empty: it is not served.
-    notify: str = ""  # the file of those who are notified of creates. Empty: nobody is.
+    memory: str = ""  # the directory of the memory files, one per API server; empty: nothing is kept
+    status: str = ""  # the address to serve the status at; empty: it is not served
+    notify: str = ""  # the file of those who are notified of creates; empty: nobody is
     wrong: list[str] = field(default_factory=list)
 
 

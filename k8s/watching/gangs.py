@@ -18,19 +18,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.charges.resource_names import plural_of
 from backoff_ctrl.k8s.cluster.token_bucket import Bucket
+from backoff_ctrl.k8s.creates.creation import Owner
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.gate.ledger import Ledger
 
 from .informer import Observer, Refusal
-from .objects import (
-    GANG_PODS,
-    OWNED_PODS,
-    Kind,
-    Object,
-    WatchAbsentError,
-    WatchBrokenError,
-    WatchForbiddenError,
-)
+from .objects import GANG_PODS, OWNED_PODS, Kind, Object, WatchAbsentError, WatchBrokenError, WatchForbiddenError
 from .status import WatchRecord
 
 if TYPE_CHECKING:  # it loads aiohttp, which takes 0.2 s: only who runs a watch does
@@ -53,37 +46,26 @@ PAUSE: Final = 0.2
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._:]{0,252}")
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """An entry of ``ownerReferences``."""
-
-    uid: str
-    kind: str
-    name: str
-    version: str
-
-    def path(self, namespace: str) -> str:
-        """Return its path. The plural of a custom kind is the regular one, as everywhere."""
-        root = "/apis" if "/" in self.version else "/api"
-        return f"{root}/{self.version}/namespaces/{namespace}/{plural_of(self.kind)}/{self.name}"
-
-
 def owners_of(metadata: Mapping[str, Any]) -> tuple[Owner, ...]:
     """Return who owns an object: its controller first. Malformed entries are left out."""
     listed = metadata.get("ownerReferences")
     found = [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
     found.sort(key=lambda each: each.get("controller") is not True)
-    fields: list[list[Any]] = [[each.get(name) for name in ("uid", "kind", "name", "apiVersion")] for each in found]
+    fields: list[list[Any]] = [[each.get(name) for name in ("apiVersion", "kind", "name", "uid")] for each in found]
     return tuple(Owner(*each) for each in fields if _are_plain(*each))[:SIDE_BY_SIDE]
 
 
-def _are_plain(*fields: object) -> bool:
+def path_of(owner: Owner, namespace: str) -> str:
+    """Return the path of an owner. The plural of a custom kind is the regular one, as everywhere."""
+    root = "/apis" if "/" in owner.api_version else "/api"
+    return f"{root}/{owner.api_version}/namespaces/{namespace}/{plural_of(owner.kind)}/{owner.name}"
+
+
+def _are_plain(version: object, *others: object) -> bool:
     """Say whether these may be parts of a path: whoever creates a pod writes them, and the server lets all pass."""
-    *others, version = fields
     group_and_version = version.split("/") if isinstance(version, str) else []
-    texts = [*others, *group_and_version]
-    known = 0 < len(group_and_version) <= 2
-    return known and all(isinstance(text, str) and _PLAIN.fullmatch(text) for text in texts)
+    texts = [*group_and_version, *others]
+    return len(texts) in (4, 5) and all(isinstance(text, str) and _PLAIN.fullmatch(text) for text in texts)
 
 
 class GangWatch:
@@ -272,11 +254,11 @@ class OwnedPods(LabelledPods):
 
     async def _look_up(self, owner: Owner) -> tuple[Owner, ...]:
         """Ask the server who owns an owner. What can't be known has no owners; so has one of another uid."""
-        kind = f"{plural_of(owner.kind)} of {owner.version}"
+        kind = f"{plural_of(owner.kind)} of {owner.api_version}"
         if kind in self._forbidden:
             return ()
         try:
-            found = await self._tried(owner.path(self._name), self._metadata_of)
+            found = await self._tried(path_of(owner, self._name), self._metadata_of)
         except WatchForbiddenError as error:
             self._forbidden.add(kind)
             log.warning(

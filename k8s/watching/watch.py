@@ -134,12 +134,7 @@ class QuotaWatch:
 
     async def _inform(self, observer: Observer) -> None:
         await Informer(
-            self._source,
-            observer,
-            self.record,
-            self._rng,
-            longest_pause=self._longest_pause,
-            ask_again=self._ask_again,
+            self._source, observer, self.record, self._rng, longest_pause=self._longest_pause, ask_again=self._ask_again
         ).run()
 
     def _wants(self, namespace: str) -> bool:
