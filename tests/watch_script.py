@@ -295,8 +295,8 @@ async def observed(
 ) -> AsyncIterator[Observed]:
     """Start a watch and let it get the first answers."""
     ledger = RecordingLedger()
-    watch = QuotaWatch(ledger, server, namespaces, rng=random.Random(3), **settings)
-    task = asyncio.ensure_future(watch.run())
+    watch = QuotaWatch(ledger, namespaces, rng=random.Random(3), **settings)
+    task = asyncio.ensure_future(watch.run(server))
     try:
         await elapse(0.001)
         yield Observed(server, ledger, watch, task)

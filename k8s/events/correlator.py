@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, Literal
 
+from backoff_ctrl.engine.backoff import probe_delay
 from backoff_ctrl.k8s.cluster.token_bucket import Bucket
 from backoff_ctrl.k8s.creates.creation import Owner
 
@@ -390,8 +391,8 @@ class EventCorrelator:
     def _pause(self, how: Ended, now: float, retry_after: float) -> None:
         self._failures = self._failures + 1 if how is Ended.LATER else 0
         if how is Ended.LATER:
-            pause = min(30.0, 2.0 ** min(self._failures - 1, 5))
-            self._paused_until = now + max(min(60.0, retry_after), pause * self._rng.uniform(0.5, 1.0))
+            pause = probe_delay(self._failures - 1, 1.0, 30.0, self._rng)
+            self._paused_until = now + max(min(60.0, retry_after), pause)
         if how not in (Ended.DONE, Ended.GONE):
             self.counts.errors += 1
 

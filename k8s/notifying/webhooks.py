@@ -46,12 +46,11 @@ USUAL: Final = ("waiting", "declined", "timed-out", "failed")
 LONGER_THAN: Final = 300.0
 RECEIVERS_MAX: Final = 16
 SECRET_MIN: Final = 16
-
-
 QUEUE_MAX: Final = 1000  # events kept for a receiver: about 1 MB
 TRIES: Final = 6  # within about half a minute
 PATIENCE: Final = 10.0  # seconds for an answer
 LAST: Final = 1.0  # seconds for what is in the queue when Python ends
+OF_A_QUOTA: Final = ("quota", "resource", "asked", "left", "limited")
 TEMPORARY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 TYPE: Final = "dev.backoff-ctrl.create."  # begins the type of every event; what happened follows
 
@@ -330,7 +329,7 @@ class Notifier(Subscriber):
             return
         for cancel in noted.alarms:
             cancel()
-        self._tell(_outcome(create, noted), create, noted.reason, self._ledger.now() - noted.since, {})
+        self._tell(_outcome(create, noted), create, noted, {})
 
     def _look(self, create: Unfinished, threshold: float) -> None:
         """Tell that a create still waits, to those who want to know after so many seconds."""
@@ -340,26 +339,16 @@ class Notifier(Subscriber):
         wait = create.wait()
         noted.reason = wait.reason
         more = {
-            "quota": wait.quota or None,
-            "resource": wait.resource or None,
-            "asked": wait.asked if wait.quota else None,
-            "left": wait.left if wait.quota else None,
-            "limited": wait.limited if wait.quota else None,
+            **{name: getattr(wait, name) if wait.quota else None for name in OF_A_QUOTA},
             "place": wait.place,
             "estimate_seconds": None if wait.estimate is None else round(wait.estimate, 3),
         }
-        self._tell("waiting", create, wait.reason, self._ledger.now() - noted.since, more, threshold)
+        self._tell("waiting", create, noted, more, threshold)
 
     def _tell(
-        self,
-        event: str,
-        create: Unfinished,
-        reason: str,
-        waited: float,
-        more: dict[str, Any],
-        threshold: float | None = None,
+        self, event: str, create: Unfinished, noted: _Wait, more: dict[str, Any], threshold: float | None = None
     ) -> None:
-        namespace = create.creation.namespace
+        namespace, reason, waited = create.creation.namespace, noted.reason, self._ledger.now() - noted.since
         wanting = [
             each
             for each in self._deliveries

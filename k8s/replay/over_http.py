@@ -219,7 +219,7 @@ class HttpCluster:
         reached = place or find_place(self._url, None, None, None)
         async with ClusterSession(reached.configuration) as session:
             namespaces = None if place is None else self._namespaces
-            await QuotaWatch(ledger, Announcing(session), namespaces).run()
+            await QuotaWatch(ledger, namespaces).run(Announcing(session))
 
     async def run_pods(self, namespace: str) -> None:
         """Act as the kubelet of a real cluster's namespace until cancelled, since no node runs the replay's pods."""

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from backoff_ctrl.engine.backoff import delay
 from backoff_ctrl.k8s.charges.resource_names import plural_of
 from backoff_ctrl.k8s.cluster.token_bucket import Bucket
 from backoff_ctrl.k8s.creates.creation import Owner
@@ -306,7 +307,7 @@ class OwnedPods(LabelledPods):
                 return {}
             except WatchBrokenError as error:
                 log.debug("%s in %s: %s", what, self._name, error)
-                await asyncio.sleep(PAUSE * 2**number)
+                await asyncio.sleep(delay(number, PAUSE, 1.0))
         return None
 
 

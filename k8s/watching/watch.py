@@ -49,18 +49,15 @@ class QuotaWatch:
     def __init__(
         self,
         ledger: Ledger,
-        source: ClusterSource,
         namespaces: Iterable[str] | None = None,
         *,
         longest_pause: float = 30.0,
         ask_again: float = 300.0,
-        record: WatchRecord | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self.record = record if record is not None else WatchRecord()
+        self.record = WatchRecord()
         self.gang_margin = MARGIN
         self._ledger = ledger
-        self._source = source
         self._everywhere = namespaces is None
         self._one_by_one = not self._everywhere
         self._all_listed = False
@@ -76,8 +73,9 @@ class QuotaWatch:
         self._gangs: dict[str, tuple[GangWatch, asyncio.Task[None]] | None] = {}  # None: to be started with ``run``
         self._group: asyncio.TaskGroup | None = None
 
-    async def run(self) -> None:
-        """Watch until cancelled."""
+    async def run(self, source: ClusterSource) -> None:
+        """Watch what ``source`` yields, until cancelled."""
+        self._source = source
         async with asyncio.TaskGroup() as group:
             self._group = group
             try:
@@ -97,7 +95,7 @@ class QuotaWatch:
                 self._group = None  # an ending task group accepts no tasks
 
     def add(self, namespace: str) -> None:
-        """Watch a namespace, or mark it as used again. Must be called in the event loop of ``run``."""
+        """Watch a namespace, or mark it as used again: from ``run`` on. Must be called in its event loop."""
         new = namespace not in self._in_use
         self._in_use.pop(namespace, None)
         self._in_use[namespace] = None  # ordered by last use
@@ -238,19 +236,22 @@ class HostedWatch(Subscriber):
 
     def forked(self) -> None:
         """Begin anew in a forked child, where nothing of it runs."""
-        self.record = WatchRecord()
+        self._watch = QuotaWatch(self._ledger, None if self._everywhere else ())
         self._followed: dict[str, float] = {}  # namespaces, and when they were passed to ``follow``
-        self._gangs: dict[str, None] = {}
         self._task: Task | None = None
-        self._watch: QuotaWatch | None = None
         self._stopped = False
+
+    @property
+    def record(self) -> WatchRecord:
+        """How well it works."""
+        return self._watch.record
 
     def blocked(self, namespace: str) -> None:
         self.follow(namespace)
 
     def gang_made(self, namespace: str) -> None:
         self.follow(namespace)
-        self._post(partial(self._follow_gang, namespace))
+        self._post(partial(self._watch.add_gang, namespace))
 
     def follow(self, namespace: str) -> None:
         """Watch this namespace too. Returns at once."""
@@ -285,13 +286,7 @@ class HostedWatch(Subscriber):
         self._followed[namespace] = time.monotonic()
         if len(self._followed) > FOLLOWED_MAX:
             del self._followed[next(iter(self._followed))]
-        if self._watch is not None:
-            self._watch.add(namespace)
-
-    def _follow_gang(self, namespace: str) -> None:
-        self._gangs[namespace] = None
-        if self._watch is not None:
-            self._watch.add_gang(namespace)
+        self._watch.add(namespace)
 
     async def _run(self, _: Task) -> None:
         from backoff_ctrl.k8s.cluster.session import ClusterSession  # noqa: PLC0415 - see ``_post``
@@ -300,16 +295,8 @@ class HostedWatch(Subscriber):
 
         try:
             async with ClusterSession(self._configuration, hooks_block=True) as session:
-                source = ClusterSource(session, calm=lambda: not self._ledger.counts.waiting)
-                watch = QuotaWatch(self._ledger, source, None if self._everywhere else (), record=self.record)
-                for namespace in self._followed:
-                    watch.add(namespace)
-                for namespace in self._gangs:
-                    watch.add_gang(namespace)
-                self._watch = watch
-                await watch.run()
+                await self._watch.run(ClusterSource(session, calm=lambda: not self._ledger.counts.waiting))
         except Exception:  # the gate works without a watch
             log.exception("an internal error ended the watch of quotas; learning from refusals instead")
         finally:
-            self._watch = None
             await asyncio.sleep(GOODBYE)

@@ -98,8 +98,8 @@ async def observing(
     gate = AsyncGate(policy=NEVER_BY_TIMER)
     async with AsyncGatedApiClient(configuration, gate=gate) as api, ClusterSession(configuration) as session:
         source = Noting(session, watch_seconds=watch_seconds)
-        watch = QuotaWatch(api.gate.ledger, source, namespaces, **settings)
-        task = asyncio.ensure_future(watch.run())
+        watch = QuotaWatch(api.gate.ledger, namespaces, **settings)
+        task = asyncio.ensure_future(watch.run(source))
         try:
             yield Observing(api, watch, source)
         finally:

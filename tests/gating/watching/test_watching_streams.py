@@ -285,8 +285,8 @@ async def test_streams_that_break_after_every_event_miss_nothing(sandbox: Backgr
     sandbox.create_quota("team", "q", {"pods": "1"})
     async with client.ApiClient(client.Configuration(host=sandbox.url)) as api, session_of(sandbox.url) as session:
         core: Any = client.CoreV1Api(api)
-        watch = QuotaWatch(ledger, ClusterSource(session), ["team"], longest_pause=0.05)
-        task = asyncio.ensure_future(watch.run())
+        watch = QuotaWatch(ledger, ["team"], longest_pause=0.05)
+        task = asyncio.ensure_future(watch.run(ClusterSource(session)))
         await until(lambda: ledger.left() == 1)
         sandbox.faults.watch_break_share = 1.0
         for number in range(2, 22):
