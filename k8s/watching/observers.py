@@ -42,29 +42,24 @@ class KnownQuotas:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self._kinds: dict[str, dict[str, Kind]] = {}
+        self._kinds: dict[Key, Kind] = {}
 
     def put(self, key: Key, kind: Kind, seen: ObservedQuota) -> None:
         """Pass a quota on. Raises ``IgnoredError`` for a cluster quota with the name of one of the namespace's own."""
-        of_namespace = self._kinds.setdefault(key[0], {})
-        if kind is not QUOTAS and of_namespace.get(key[1]) is QUOTAS:
+        if kind is not QUOTAS and self._kinds.get(key) is QUOTAS:
             raise IgnoredError(Ignored.NAME_TAKEN, f"{key[1]}: namespace {key[0]} has a ResourceQuota of that name")
-        of_namespace[key[1]] = kind
+        self._kinds[key] = kind
         self.ledger.observe_quota(*key, seen)
 
     def forget(self, key: Key, kind: Kind) -> None:
         """Drop a quota from the ledger if it came from this kind of object."""
-        of_namespace = self._kinds.get(key[0], {})
-        if of_namespace.get(key[1]) is kind:
-            del of_namespace[key[1]]
-            if not of_namespace:
-                del self._kinds[key[0]]
+        if self._kinds.get(key) is kind:
+            del self._kinds[key]
             self.ledger.forget_quota(*key)
 
     def of(self, kind: Kind, namespace: str | None) -> set[Key]:
         """Return the ledger's quotas that came from this kind of object, in one namespace or (None) in all."""
-        names = list(self._kinds) if namespace is None else [namespace]
-        return {(n, name) for n in names for name, by in self._kinds.get(n, {}).items() if by is kind}
+        return {key for key, by in self._kinds.items() if by is kind and namespace in (None, key[0])}
 
 
 class _AnyQuotaObserver(Observer):
@@ -207,10 +202,7 @@ class ClusterQuotaObserver(_AnyQuotaObserver):
         """Pass on the quotas that select this namespace, which is wanted from now on."""
         for (_, name), quota in self._known.items():
             if namespace in quota.namespaces:
-                try:
-                    self._quotas.put((namespace, name), CLUSTER_QUOTAS, quota.seen)
-                except IgnoredError as error:
-                    self._record.ignored(error, CLUSTER_QUOTAS.plural)
+                self._put(namespace, name, quota)
 
     def unfollow(self, namespace: str) -> None:
         """Drop the cluster quotas of a namespace that is no longer wanted."""
@@ -225,14 +217,14 @@ class ClusterQuotaObserver(_AnyQuotaObserver):
         self._known[found.key] = quota
         for namespace in set(before.namespaces if before else ()) - set(quota.namespaces):
             self._quotas.forget((namespace, name), CLUSTER_QUOTAS)
-        taken: IgnoredError | None = None
         for namespace in islice(filter(self._wanted, quota.namespaces), SELECTED_MAX):
-            try:
-                self._quotas.put((namespace, name), CLUSTER_QUOTAS, quota.seen)
-            except IgnoredError as error:
-                taken = error
-        if taken is not None:
-            raise taken
+            self._put(namespace, name, quota)
+
+    def _put(self, namespace: str, name: str, quota: ClusterQuota) -> None:
+        try:
+            self._quotas.put((namespace, name), CLUSTER_QUOTAS, quota.seen)
+        except IgnoredError as error:  # it concerns this namespace only
+            self._record.ignored(error, CLUSTER_QUOTAS.plural)
 
     def _forget(self, key: Key) -> None:
         quota = self._known.pop(key, None)

@@ -124,6 +124,24 @@ def test_a_namespaces_own_quota_is_not_overwritten_by_a_cluster_quota_of_its_nam
     run_virtual(main())
 
 
+def test_a_name_that_is_taken_in_one_namespace_is_free_in_others() -> None:
+    """The list that has both is complete: the cluster quota is not dropped where its name is its own."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        server.served = {CLUSTER_QUOTAS.path}
+        server.quota("same", hard="3")
+        server.put(OVER, "", "same", over("10", "4", "team", "other"))
+        async with observed(server, ("team", "other")) as seen:
+            await elapse(1)
+            server.cut(plural=OVER)  # list again, when the namespace's own quota is known
+            await elapse(5)
+            assert (seen.ledger.left("same"), seen.ledger.left("same", namespace="other")) == (3, 6)
+            assert seen.record.counts.ignored == {"name-taken": 1}
+
+    run_virtual(main())
+
+
 def test_the_api_group_is_asked_for_until_the_server_answers() -> None:
     """An unreachable server has not said that the group is absent."""
 
