@@ -197,7 +197,6 @@ class EventSender:
 
     @property
     def counts(self) -> EventCounts:
-        """The counters so far."""
         return self._events.counts
 
     def report(self, report: Report) -> None:
@@ -300,8 +299,6 @@ def ended_by(write: Write, status: int) -> Ended:
 
 
 class _Shared:
-    """The sender of one ledger, and how many use it."""
-
     def __init__(self, ledger: Ledger, configuration: Any) -> None:
         self.users = 0
         self.sender = EventSender(configuration)

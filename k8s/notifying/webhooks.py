@@ -274,8 +274,6 @@ def signed(secret: str, id_: str, body: bytes, clock: Callable[[], float]) -> di
 
 @dataclass(slots=True, eq=False)
 class _Wait:
-    """What is remembered of one create that waits or waited."""
-
     since: float
     alarms: list[Callable[[], object]] = field(default_factory=list)
     reason: str = ""
@@ -302,7 +300,6 @@ class Notifier(Subscriber):
             each.close(max(0.0, end - time.monotonic()))
 
     def figures(self) -> Iterable[tuple[str, tuple[str, ...], float]]:
-        """Count what was sent, failed and dropped."""
         for each in self._deliveries:
             for outcome, count in each.counts.items():
                 yield "notifications_total", (each.receiver.name, outcome), count

@@ -72,8 +72,6 @@ class _Shared:
 
 
 class _Process:
-    """The ledgers that this process shares, by server."""
-
     def __init__(self) -> None:
         self.shared: dict[str, _Shared] = {}
         self.shown = False  # the program asked for the status of whatever is shared

@@ -288,7 +288,6 @@ class OwnedPods(LabelledPods):
             self._spawn(self._read(pod, label))
 
     async def _read(self, pod: _Pod, label: str) -> None:
-        """Read a gang's pod whole, and pass it on."""
         with suppress(WatchForbiddenError):
             found = await self._tried(pod.name, self._pod_of)
             if found and _metadata(found).get("uid") == pod.uid:

@@ -205,7 +205,6 @@ class ClusterQuotaObserver(_AnyQuotaObserver):
                 self._put(namespace, name, quota)
 
     def unfollow(self, namespace: str) -> None:
-        """Drop the cluster quotas of a namespace that is no longer wanted."""
         for key in self._quotas.of(CLUSTER_QUOTAS, namespace):
             self._quotas.forget(key, CLUSTER_QUOTAS)
 

@@ -108,7 +108,6 @@ class ClusterSource:
             raise _broken(error) from error
 
     async def metadata(self, path: str) -> Mapping[str, Any]:
-        """Return the metadata of one object."""
         metadata = (await self._read(path, [], _form("PartialObjectMetadata"))).get("metadata")
         return metadata if isinstance(metadata, dict) else {}
 

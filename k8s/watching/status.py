@@ -131,19 +131,16 @@ class WatchRecord:
             entry.pods, entry.why_pods = seen, why
 
     def close(self, place: str) -> None:
-        """Remove a place that is no longer watched."""
         with self._lock:
             self._entries.pop(place, None)
 
     def ignored(self, error: IgnoredError, where: str) -> None:
-        """Count and log an unusable object or event."""
         reason = str(error.reason)
         self.counts.ignored[reason] += 1
         text = f"the watch of {where} ignored {error} ({reason}: {self.counts.ignored[reason]} so far)"
         self._log(reason, logging.WARNING, text)
 
     def failed(self, error: BaseException, where: str) -> None:
-        """Count and log an internal error."""
         self.counts.failures += 1
         text = f"internal error in the watch of {where}, which goes on ({self.counts.failures} so far)"
         self._log("failure", logging.ERROR, text, error)

@@ -243,7 +243,6 @@ class HostedWatch(Subscriber):
 
     @property
     def record(self) -> WatchRecord:
-        """How well it works."""
         return self._watch.record
 
     def blocked(self, namespace: str) -> None:
