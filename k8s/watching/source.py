@@ -124,7 +124,10 @@ class ClusterSource:
     async def _read(self, path: str, query: list[tuple[str, Any]], accept: str) -> Mapping[str, Any]:
         try:
             async with await self._get(path, query, aiohttp.ClientTimeout(total=READ_SECONDS), accept) as response:
-                found = json.loads(await _whole(response.content))
+                text = await beginning(response, PAGE_BYTES_MAX + 1)
+            if len(text) > PAGE_BYTES_MAX:
+                raise WatchBrokenError(f"a page of {PAGE} objects has more than {PAGE_BYTES_MAX} bytes")
+            found = json.loads(text)
         except _BROKEN as error:
             raise _broken(error) from error
         if not isinstance(found, dict):
@@ -165,16 +168,6 @@ def _form(form: str) -> str:
 
 def _broken(error: Exception) -> WatchBrokenError:
     return WatchBrokenError(f"{type(error).__name__}: {error}"[:300])
-
-
-async def _whole(content: aiohttp.StreamReader) -> bytes:
-    """Read a page. Raises ``WatchBrokenError`` for one larger than ``PAGE_BYTES_MAX``."""
-    read = bytearray()
-    async for chunk in content.iter_any():
-        read += chunk
-        if len(read) > PAGE_BYTES_MAX:
-            raise WatchBrokenError(f"a page of {PAGE} objects has more than {PAGE_BYTES_MAX} bytes")
-    return bytes(read)
 
 
 def _decoded(line: bytes | Ignored) -> object:
