@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.gated.gangs.block import gang
     from backoff_ctrl.k8s.gated.gangs.whole import GangFailed, create_gang
     from backoff_ctrl.k8s.gated.waiting import waiting
-    from backoff_ctrl.k8s.sharing.showing import serve_status, status_collector
+    from backoff_ctrl.k8s.sharing.process import serve_status, status_collector
 
 if not (Path(__file__).parent / "k8s" / "__init__.py").is_file():  # a clone without links, or an sdist
     raise ImportError("backoff_ctrl/k8s and backoff_ctrl/api are missing: see CONTRIBUTING.md, Set up", name=__name__)
@@ -66,8 +66,8 @@ _HOMES: Final = {
     "WaitedTooLong": "k8s.answers.answer",
     "create_gang": "k8s.gated.gangs.whole",
     "gang": "k8s.gated.gangs.block",
-    "serve_status": "k8s.sharing.showing",
-    "status_collector": "k8s.sharing.showing",
+    "serve_status": "k8s.sharing.process",
+    "status_collector": "k8s.sharing.process",
     "waiting": "k8s.gated.waiting",
     "waiting_now": "k8s.gate.ledger",
 }

@@ -15,21 +15,22 @@ from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.ledger import Ledger
-from backoff_ctrl.k8s.runtime.alarms import LoopAlarms
-from backoff_ctrl.k8s.watching.reading import (
+from backoff_ctrl.k8s.runtime.host import LoopAlarms
+from backoff_ctrl.k8s.watching.objects import (
     WatchAbsentError,
     WatchBrokenError,
     WatchExpiredError,
     WatchForbiddenError,
 )
+from backoff_ctrl.k8s.watching.source import ClusterSource
 from backoff_ctrl.k8s.watching.watch import QuotaWatch
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 
     from backoff_ctrl.engine.quotas import ObservedQuota
-    from backoff_ctrl.k8s.watching.reading import Kind
-    from backoff_ctrl.k8s.watching.status import WatchBook
+    from backoff_ctrl.k8s.watching.objects import Kind
+    from backoff_ctrl.k8s.watching.status import WatchRecord
 
 ONE = 10**9
 elapse = asyncio.sleep
@@ -54,7 +55,7 @@ class Asked:
     version: str = ""
 
 
-class ScriptedServer:
+class ScriptedServer(ClusterSource):
     """Keeps objects with their versions and serves them like an API server, unless the test says otherwise."""
 
     def __init__(self) -> None:
@@ -156,7 +157,7 @@ class ScriptedServer:
         self._ask("discover", group, None)
         return group in self.served
 
-    async def pages(self, kind: Kind, namespace: str | None) -> AsyncIterator[Mapping[str, Any]]:
+    async def pages(self, kind: Kind, namespace: str | None) -> AsyncGenerator[Mapping[str, Any], None]:
         """List the objects in pages."""
         self._ask("list", kind.plural, namespace)
         objects = self._objects.get(kind.plural, {})
@@ -165,7 +166,7 @@ class ScriptedServer:
         for start in range(0, len(items) or 1, self.pages_of):
             yield {"metadata": {"resourceVersion": version}, "items": items[start : start + self.pages_of]}
 
-    async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncIterator[object]:
+    async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncGenerator[object, None]:
         """Stream the events since ``version`` and those to come."""
         self._ask("watch", kind.plural, namespace, version)
         if int(version) < self._oldest:
@@ -190,14 +191,14 @@ class ScriptedServer:
     async def metadata(self, path: str) -> Mapping[str, Any]:
         """Return the metadata of the object at a path that ends with its kind and name."""
         *_, namespace, plural, name = path.split("/")
-        return dict((await self._get(namespace, plural, name))["metadata"])
+        return dict((await self._stored(namespace, plural, name))["metadata"])
 
     async def named(self, path: str, name: str) -> Mapping[str, Any]:
         """Return an object from the list at a path."""
         *_, namespace, plural = path.split("/")
-        return await self._get(namespace, plural, name)
+        return await self._stored(namespace, plural, name)
 
-    async def _get(self, namespace: str, plural: str, name: str) -> Mapping[str, Any]:
+    async def _stored(self, namespace: str, plural: str, name: str) -> Mapping[str, Any]:
         self._ask("get", plural, namespace)
         found = self._objects.get(plural, {}).get((namespace, name))
         if found is None:
@@ -284,8 +285,8 @@ class Observed:
     task: asyncio.Task[None]
 
     @property
-    def book(self) -> WatchBook:
-        return self.watch.book
+    def record(self) -> WatchRecord:
+        return self.watch.record
 
 
 @contextlib.asynccontextmanager
@@ -294,8 +295,8 @@ async def observed(
 ) -> AsyncIterator[Observed]:
     """Start a watch and let it get the first answers."""
     ledger = RecordingLedger()
-    watch = QuotaWatch(ledger, server, namespaces, rng=random.Random(3), **settings)
-    task = asyncio.ensure_future(watch.run())
+    watch = QuotaWatch(ledger, namespaces, rng=random.Random(3), **settings)
+    task = asyncio.ensure_future(watch.run(server))
     try:
         await elapse(0.001)
         yield Observed(server, ledger, watch, task)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from backoff_ctrl.k8s.watching.reading import Kind
+from backoff_ctrl.k8s.watching.objects import Kind
 
 from .sidecar import sidecar_in
 

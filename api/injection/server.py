@@ -20,7 +20,7 @@ from backoff_ctrl.k8s.cluster.bounded import beginning
 from backoff_ctrl.k8s.cluster.rights import REVIEW, denied, injection
 from backoff_ctrl.k8s.proxy.certificates.files import CertificatesError
 from backoff_ctrl.k8s.proxy.certificates.given import GivenCertificate
-from backoff_ctrl.k8s.watching.reading import WatchAbsentError, WatchBrokenError, WatchForbiddenError
+from backoff_ctrl.k8s.watching.objects import WatchAbsentError, WatchBrokenError, WatchForbiddenError
 from backoff_ctrl.k8s.watching.source import ClusterSource
 
 from .bodies import BODY_MAX, Bodies

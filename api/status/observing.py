@@ -15,12 +15,12 @@ from backoff_ctrl.k8s.cluster.rights import page
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.holders.attribution import attribute
 from backoff_ctrl.k8s.holders.reader import AbsentError, HoldingsReader
-from backoff_ctrl.k8s.runtime.alarms import RuntimeAlarms
+from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
 from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.explaining.limit_ranges import items_of
 from backoff_ctrl.k8s.status.serving import Service
-from backoff_ctrl.k8s.watching.hosted import HostedWatch
-from backoff_ctrl.k8s.watching.status import EVERYWHERE, Seeing
+from backoff_ctrl.k8s.watching.status import EVERYWHERE, WatchState
+from backoff_ctrl.k8s.watching.watch import HostedWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -53,7 +53,7 @@ class Cluster:
         self._ledger = Ledger(RuntimeAlarms(), mode="off")
         self._watch = HostedWatch(self._ledger, place.configuration, everywhere=not namespaces)
         self._service = Service()
-        self.source = self._service.add(self._ledger, place.url, lambda: self._watch.book)
+        self.source = self._service.add(self._ledger, place.url, lambda: self._watch.record)
         self.documents = self._service.documents
         self._kept: dict[tuple[str, ...], _Kept] = {}
         self._lock = threading.Lock()
@@ -73,12 +73,12 @@ class Cluster:
 
     def unready(self) -> list[str]:
         """Say why the answers are not complete; empty while all quotas that were asked for are watched."""
-        book = self._watch.book
+        record = self._watch.record
         reasons = []
         for place in self._namespaces or (EVERYWHERE,):
-            sight = book.of(place)
-            if sight is None or sight.state is not Seeing.QUOTAS:
-                why = "not listed yet" if sight is None else sight.why or "not listed yet"
+            status = record.of(place)
+            if status is None or status.state is not WatchState.QUOTAS:
+                why = "not listed yet" if status is None else status.why or "not listed yet"
                 reasons.append(f"quotas of {'all namespaces' if place == EVERYWHERE else place}: {why}")
         return reasons
 
@@ -96,8 +96,8 @@ class Cluster:
 
     def watches(self, namespace: str) -> bool:
         """Say whether the quotas of a namespace are watched now."""
-        sight = self._watch.book.of(namespace)
-        return sight is not None and sight.state is Seeing.QUOTAS
+        status = self._watch.record.of(namespace)
+        return status is not None and status.state is WatchState.QUOTAS
 
     def dry_run(self, token: str) -> Ask:
         """Return what asks the API server with a caller's own token, and with no right of ours."""

@@ -1,12 +1,12 @@
-"""Writes events to the API server, on the runtime: one sender for each ledger that reports stories.
+"""Reports on creates that have to wait, and writes the reports as events to the API server, on the runtime.
 
-No create waits for it or fails because of it. If events are forbidden, that is logged once and tried again after
-5 minutes. Events are never gated (``calls.URGENT``): these calls do not pass through the gate at all.
+A create is reported when it waits long, when it is created after that, and when it can never fit. No create waits for
+this or fails because of it. If events are forbidden, that is logged once and tried again after 5 minutes. Events are
+never gated (``calls.URGENT``): these calls do not pass through the gate at all.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import random
@@ -14,38 +14,174 @@ import socket
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from backoff_ctrl.engine.explaining import Explanation
+from backoff_ctrl.engine.quantities import format_quantity
+from backoff_ctrl.engine.requests import Request
+from backoff_ctrl.engine.tickets import Refusal
+from backoff_ctrl.k8s.creates.creation import owner_of
 from backoff_ctrl.k8s.gate.ledger import Ledger
-from backoff_ctrl.k8s.runtime.forks import after_fork
-from backoff_ctrl.k8s.runtime.host import RUNTIME, Task
+from backoff_ctrl.k8s.gate.subscribers import Subscriber
+from backoff_ctrl.k8s.gate.unfinished import Unfinished
+from backoff_ctrl.k8s.runtime.host import RUNTIME, Task, after_fork
 
-from .bodies import instance_name
-from .book import Ended, EventBook, EventCounts, Limits, Write
-from .stories import Stories, Story
+from .correlator import Ended, EventCorrelator, EventCounts, Limits, Reason, Report, Write, instance_name
 
 if TYPE_CHECKING:  # aiohttp is loaded by those who write events alone
     from backoff_ctrl.k8s.cluster.session import ClusterSession
 
 log = logging.getLogger(__name__)
 
-SWITCH: Final = "BACKOFF_CTRL_EVENTS"
-PATIENCE: Final = 10.0
-"""Seconds after which a request without an answer is given up."""
-LAST: Final = 1.0
-"""Seconds for writing the remaining events at the end."""
-TEXT_MAX: Final = 300
-"""Bytes of an answer that are read: enough for an error message, however long the answer is."""
-_YES: Final = ("1", "true", "yes", "on")
-_NO: Final = ("", "0", "false", "no", "off")
+GRACE: Final = 1.0  # seconds that a create may wait before it is reported: short waits are normal under a full quota
+AGAIN: Final = 300.0
+"""Seconds between two reports of a create that still waits: less than a series of events lasts (6 min)."""
+KNOWN_FOR: Final = 5.0
+"""Seconds for which the reason found for one create is used for all others that ask the same amounts."""
+ASKING: Final = 0.1  # seconds between two questions about one namespace: the engine's answer costs O(its waiters)
+REMEMBERED: Final = 256  # shapes whose reason is kept, and namespaces whose last question is kept
+
+_WAITS: Final = {
+    "never-fits": "but quota {quota} allows only {limited} in total. It can be created only if the quota is raised",
+    "paused": "but quota {quota} has a limit of {limited}, which pauses creates. It will be created when the quota is "
+    "raised and has room",
+    "kept-for-another": "but what is left in quota {quota} ({left} of {limited}) is kept for a request that has waited "
+    "longer. It will be created when there is room",
+}
+_NO_ROOM: Final = "but quota {quota} has {left} of {limited} left. It will be created when there is room"
+PATIENCE: Final = 10.0  # seconds after which a request without an answer is given up
+LAST: Final = 1.0  # seconds for writing the remaining events at the end
+TEXT_MAX: Final = 300  # bytes of an answer that are read: enough for an error message, however long the answer is
 _LOGGED_MAX: Final = 20
 
 
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """What was reported of a create that waits, and what looks at it again after ``pause`` seconds."""
+
+    pause: float = GRACE
+    reported: Report | None = None
+    cancel: Callable[[], object] = field(init=False)
+
+
+class Reporter(Subscriber):
+    """Passes reports to ``report``, and limits how often the engine is asked for reasons. Subscribe it to its ledger.
+
+    ``report`` is called from any thread and must not block. An error of it is logged once and harms no create. There is
+    no lock: a race costs one more question.
+    """
+
+    def __init__(self, ledger: Ledger, report: Callable[[Report], object]) -> None:
+        self.ledger = ledger
+        self._report = report
+        self._failed = False
+        self._waiting: dict[Unfinished, _Waiting] = {}
+        self._known: dict[tuple[str, str], tuple[float, Explanation]] = {}
+        self._asked: dict[str, float] = {}
+
+    def waits(self, create: Unfinished) -> None:
+        if create not in self._waiting:
+            waiting = _Waiting()
+            self._look_in(GRACE, create, waiting)
+            self._waiting[create] = waiting
+
+    def declined(self, create: Unfinished, refusal: Refusal) -> None:
+        """Report a create that the engine refuses because it can never fit."""
+        if refusal.reason == "never-fits":
+            quota, resource, *_ = refusal.never or ("", refusal.detail)
+            note = f"{_label(create)} was not created: it {refusal.detail}. Lower the request or raise the quota."
+            namespace, owner = create.creation.namespace, owner_of(create.creation.body)
+            self._pass_on(Report(Reason.NEVER_FITS, namespace, owner, quota, resource, lambda: note))
+
+    def ended(self, create: Unfinished) -> None:
+        """Report that it was created, if its waiting was reported."""
+        waiting = self._waiting.pop(create, None)
+        if waiting is None:
+            return
+        waiting.cancel()
+        reported, answer = waiting.reported, create.answer
+        if reported is not None and answer is not None and answer.ok:
+            waited = f"after waiting {create.seconds:.1f} s for {reported.resource} in quota {reported.quota}"
+            note = f"{_label(create)} was created {waited}"
+            self._pass_on(replace(reported, reason=Reason.ADMITTED, note=lambda: note))
+
+    def forked(self) -> None:
+        self._waiting = {}
+
+    def _look_in(self, seconds: float, create: Unfinished, waiting: _Waiting) -> None:
+        waiting.cancel = self.ledger.call_at(self.ledger.now() + seconds, partial(self._look, create, waiting))
+
+    def _look(self, create: Unfinished, waiting: _Waiting) -> None:
+        """Report that it waits, if a quota is the reason; else look again later."""
+        if create not in self._waiting:  # it ended a moment ago
+            return
+        request = create.request
+        why = self._why(request) if request is not None and request.state == "waiting" else None
+        if request is None or why is None or not why.quota:
+            waiting.pause = min(2 * waiting.pause, AGAIN)
+            self._look_in(waiting.pause, create, waiting)
+            return
+        self._look_in(AGAIN, create, waiting)
+        reason = Reason.NEVER_FITS if why.reason == "never-fits" else Reason.WAITS
+        note = partial(self._note, _label(create), request, why)
+        namespace, owner = create.creation.namespace, owner_of(create.creation.body)
+        waiting.reported = Report(reason, namespace, owner, why.quota, why.resource, note)
+        self._pass_on(waiting.reported)
+
+    def _note(self, label: str, request: Request, why: Explanation) -> str:
+        own = self.ledger.explain(request)
+        return waiting_note(label, own if own is not None and own.quota else why)
+
+    def _why(self, request: Request) -> Explanation | None:
+        """Say why a request waits, or why another with the same demand did; None: not known now, ask later."""
+        now = self.ledger.now()
+        what = (request.namespace, request.demand.key)
+        known = self._known.get(what)
+        if known is not None and now - known[0] < KNOWN_FOR:
+            return known[1]
+        if now - self._asked.get(request.namespace, float("-inf")) < ASKING:
+            return None
+        if len(self._asked) >= REMEMBERED:
+            self._asked.clear()
+        self._asked[request.namespace] = now
+        found = self.ledger.explain(request)
+        if found is not None and found.quota:  # other reasons pass soon, and a quota may follow
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            self._known[what] = (now, found)
+        return found
+
+    def _pass_on(self, report: Report) -> None:
+        try:
+            self._report(report)
+        except Exception:
+            if not self._failed:
+                self._failed = True
+                log.exception("reporting on waiting creates failed; the creates themselves go on (logged once)")
+
+
+def waiting_note(label: str, why: Explanation) -> str:
+    """Return an event's note: what a create waits for, how much it requests and how much is left, what happens next."""
+    binary = "memory" in why.resource or "storage" in why.resource
+    amounts = (why.asked, max(0, why.left), why.limited)  # a probe in flight makes ``left`` negative
+    asked, left, limited = (format_quantity(amount, binary=binary) for amount in amounts)
+    cause = _WAITS.get(why.reason, _NO_ROOM).format(quota=why.quota, left=left, limited=limited)
+    return f"{label} is waiting: it requests {why.resource}={asked}, {cause} (place {why.place} in line)."
+
+
+def _label(create: Unfinished) -> str:
+    return f"{create.creation.resource} {create.creation.name}"
+
+
 class EventSender:
-    """Takes stories from any thread and writes events. It begins to run with the first story."""
+    """Takes reports from any thread and writes events. It begins to run with the first report.
+
+    ``configuration``, from the sync or the asyncio client, has the server and the credentials.
+    """
 
     def __init__(self, configuration: Any, *, limits: Limits | None = None) -> None:
-        """Use server and credentials of ``configuration``, from the sync or the asyncio client."""
         self._configuration = configuration
         self._limits = limits
         self._renew()
@@ -53,30 +189,29 @@ class EventSender:
 
     def _renew(self) -> None:
         instance = instance_name(socket.gethostname(), os.getpid())
-        self._book = EventBook(instance, lambda: time.time() - time.monotonic(), random.Random(), self._limits)
-        self._news = asyncio.Event()
+        epoch = lambda: time.time() - time.monotonic()  # noqa: E731
+        self._events = EventCorrelator(instance, epoch, random.Random(), self._limits)
         self._task: Task | None = None
         self._stopped = False
-        self._ends_at = float("inf")
         self._logged: set[str] = set()
 
     @property
     def counts(self) -> EventCounts:
-        """The counters so far."""
-        return self._book.counts
+        return self._events.counts
 
-    def tell(self, story: Story) -> None:
-        """Take in a story and return at once."""
+    def report(self, report: Report) -> None:
+        """Take in a report and return at once."""
         if self._stopped:
             return
         if self._task is None:
             from backoff_ctrl.k8s.cluster import session  # noqa: F401, PLC0415 - not in the runtime's own thread
 
-            self._task = RUNTIME.spawn(self._run, self._end)
-        self._task.post(self._take, story)
+            self._task = RUNTIME.spawn(self._run, LAST)
+        self._task.post(self._take, report)
+        self._task.wake()
 
     def stop(self) -> None:
-        """Take no more stories and return at once. What can be written within ``LAST`` seconds still is."""
+        """Take no more reports and return at once. What can be written within ``LAST`` seconds still is."""
         self._stopped = True
         if self._task is not None:
             self._task.stop()
@@ -89,44 +224,34 @@ class EventSender:
 
     # -- on the runtime ---------
 
-    def _take(self, story: Story) -> None:
-        self._book.tell(story, time.monotonic())
-        self._news.set()
+    def _take(self, report: Report) -> None:
+        self._events.report(report, time.monotonic())
 
-    def _end(self) -> None:
-        self._ends_at = min(self._ends_at, time.monotonic() + LAST)
-        self._news.set()
-
-    async def _run(self) -> None:
-        from backoff_ctrl.k8s.cluster.session import ClusterSession  # noqa: PLC0415 - see ``tell``
+    async def _run(self, task: Task) -> None:
+        from backoff_ctrl.k8s.cluster.session import ClusterSession  # noqa: PLC0415 - see ``report``
 
         try:
             async with ClusterSession(self._configuration, hooks_block=True) as session:
-                while (write := await self._next()) is not None:
+                while (write := await self._next(task)) is not None:
                     how, retry_after = await self._send(session, write)
-                    self._book.ended(how, time.monotonic(), retry_after)
+                    self._events.ended(how, time.monotonic(), retry_after)
         except Exception:
             log.exception("an internal error ended the writing of Kubernetes events; creates go on")
             self._stopped = True
 
-    async def _next(self) -> Write | None:
+    async def _next(self, task: Task) -> Write | None:
         """Wait for the next write; None: it is time to end."""
-        while (now := time.monotonic()) < self._ends_at:
+        while True:
+            now = time.monotonic()
             try:
-                write = self._book.next(now)
+                write = self._events.next(now)
             except Exception as error:  # noqa: BLE001 - a note failed: it concerns this event only
                 self._log_once(logging.ERROR, "note", f"an internal error kept an event from being written: {error!r}")
                 continue
-            due = self._book.next_due()
-            if write is not None or self._ends_at < float("inf"):
+            if write is not None or task.ending:
                 return write
-            self._news.clear()
-            try:
-                async with asyncio.timeout(None if due is None else max(0.0, due - now)):
-                    await self._news.wait()
-            except TimeoutError:
-                continue
-        return None
+            due = self._events.next_due()
+            await task.wait(None if due is None else max(0.0, due - now))
 
     async def _send(self, session: ClusterSession, write: Write) -> tuple[Ended, float]:
         """Do one write; return its result, and the server's Retry-After in seconds (0: none)."""
@@ -173,29 +298,14 @@ def ended_by(write: Write, status: int) -> Ended:
     return Ended.LATER if status in (408, 409, 429) or status >= 500 else Ended.FAILED
 
 
-# -- one sender per ledger ---------
-
-
 class _Shared:
-    """The sender of one ledger, and how many use it."""
-
     def __init__(self, ledger: Ledger, configuration: Any) -> None:
         self.users = 0
         self.sender = EventSender(configuration)
-        self.unsubscribe = ledger.subscribe(Stories(ledger, self.sender.tell))
+        self.unsubscribe = ledger.subscribe(Reporter(ledger, self.sender.report))
 
 
 _SHARED: weakref.WeakKeyDictionary[Ledger, _Shared] = weakref.WeakKeyDictionary()
-
-
-def events_wanted(given: bool | None) -> bool:
-    """Say whether to write events: as the argument says, else the environment (``BACKOFF_CTRL_EVENTS=1``), else no."""
-    if given is not None:
-        return given
-    word = os.environ.get(SWITCH, "").strip().lower()
-    if word not in (*_YES, *_NO):
-        log.warning("%s=%r is neither 1 nor 0: no Kubernetes events will be written", SWITCH, word)
-    return word in _YES
 
 
 def send_events(ledger: Ledger, configuration: Any) -> Callable[[], None]:

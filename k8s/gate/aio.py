@@ -13,7 +13,7 @@ from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, NotSent, Outcome
 from backoff_ctrl.k8s.creates.actions import Call, ListQuotas
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
-from backoff_ctrl.k8s.runtime.alarms import LoopAlarms
+from backoff_ctrl.k8s.runtime.host import LoopAlarms
 
 from .any_gate import AnyGate
 from .create import Create

@@ -12,8 +12,7 @@ from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.creates.creation import Mode, Modes, mode_of
 from backoff_ctrl.k8s.creates.naming import UNSIGNED, Signature
 from backoff_ctrl.k8s.creates.wait import Wait
-from backoff_ctrl.k8s.runtime.alarms import Alarms
-from backoff_ctrl.k8s.runtime.forks import after_fork
+from backoff_ctrl.k8s.runtime.host import Alarms, after_fork
 
 from .ledger import Ledger
 from .locked_engine import GateCounts

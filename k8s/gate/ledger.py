@@ -28,8 +28,7 @@ from backoff_ctrl.k8s.creates.creation import Modes, mode_of
 from backoff_ctrl.k8s.creates.denials import Denials
 from backoff_ctrl.k8s.creates.naming import UNSIGNED, Signature
 from backoff_ctrl.k8s.creates.wait import Wait
-from backoff_ctrl.k8s.runtime.alarms import Alarms
-from backoff_ctrl.k8s.runtime.forks import after_fork
+from backoff_ctrl.k8s.runtime.host import Alarms, after_fork
 
 from .expected_pods import Expectation, Expected, ExpectedGang
 from .line import Line

@@ -27,8 +27,8 @@ from backoff_ctrl.k8s.answers.rejections import Rejection
 from backoff_ctrl.k8s.charges.footprint import FootprintError
 from backoff_ctrl.k8s.charges.remembered import remembered_footprint
 from backoff_ctrl.k8s.creates.creation import Creation
-from backoff_ctrl.k8s.runtime.alarms import weakly
 from backoff_ctrl.k8s.runtime.exits import awaited_by_interrupted, main_thread_has_failed
+from backoff_ctrl.k8s.runtime.host import weakly
 
 from .locked_engine import Failure, LockedEngine
 from .subscribers import Verdict

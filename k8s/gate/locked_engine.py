@@ -29,7 +29,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from backoff_ctrl.engine.controller import Controller
 from backoff_ctrl.engine.gangs import Effect
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.runtime.alarms import Alarms, weakly
+from backoff_ctrl.k8s.runtime.host import Alarms, weakly
 
 from .subscribers import Subscribers
 from .turn import Turn, Value

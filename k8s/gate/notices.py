@@ -10,7 +10,7 @@ import logging
 from typing import Final
 
 from backoff_ctrl.k8s.creates.wait import PASSING
-from backoff_ctrl.k8s.runtime.alarms import weakly
+from backoff_ctrl.k8s.runtime.host import weakly
 
 from .line import Line
 from .locked_engine import LockedEngine

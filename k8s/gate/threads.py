@@ -10,7 +10,7 @@ from functools import partial
 
 from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.creates.creation import Creation
-from backoff_ctrl.k8s.runtime.alarms import RuntimeAlarms
+from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
 
 from .any_gate import AnyGate
 from .create import Create

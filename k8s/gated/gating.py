@@ -13,10 +13,10 @@ from backoff_ctrl.k8s.gate.any_gate import AnyGate
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.locked_engine import Failure
 from backoff_ctrl.k8s.gate.passing import Passed, heed
-from backoff_ctrl.k8s.runtime.forks import after_fork
+from backoff_ctrl.k8s.runtime.host import after_fork
 from backoff_ctrl.k8s.sharing.environment import environment
 from backoff_ctrl.k8s.sharing.process import Share
-from backoff_ctrl.k8s.watching.status import WatchBook
+from backoff_ctrl.k8s.watching.status import WatchRecord
 
 from .errors import annotate
 from .transport import LastToken, mark_configured
@@ -181,6 +181,6 @@ class GatedClient(Generic[G]):
         return self._gating.options()  # type: ignore[no-any-return]
 
     @property
-    def sight(self) -> WatchBook | None:
+    def sight(self) -> WatchRecord | None:
         """How well the quotas of each namespace are watched; None: they are not."""
-        return self._gating.share.sight  # type: ignore[no-any-return]
+        return self._gating.share.watch_record  # type: ignore[no-any-return]

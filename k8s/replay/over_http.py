@@ -22,13 +22,13 @@ from .runs import Result, count, replay
 from .workload import POD_LABEL, QUOTA_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Coroutine, Mapping
     from types import TracebackType
 
     from backoff_ctrl.k8s.cluster.finding import ClusterAccess
     from backoff_ctrl.k8s.gate.ledger import Ledger
     from backoff_ctrl.k8s.replay.clients.plain import Client
-    from backoff_ctrl.k8s.watching.reading import Kind
+    from backoff_ctrl.k8s.watching.objects import Kind
 
     from .workload import Pod, Workload
 
@@ -209,7 +209,7 @@ class HttpCluster:
         class Announcing(ClusterSource):
             """Sets ``listed`` once every list is complete: a watch begins after each."""
 
-            async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncIterator[object]:
+            async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncGenerator[object, None]:
                 unlisted.discard(namespace)
                 if not unlisted:
                     listed.set()
@@ -219,7 +219,7 @@ class HttpCluster:
         reached = place or find_place(self._url, None, None, None)
         async with ClusterSession(reached.configuration) as session:
             namespaces = None if place is None else self._namespaces
-            await QuotaWatch(ledger, Announcing(session), namespaces).run()
+            await QuotaWatch(ledger, namespaces).run(Announcing(session))
 
     async def run_pods(self, namespace: str) -> None:
         """Act as the kubelet of a real cluster's namespace until cancelled, since no node runs the replay's pods."""

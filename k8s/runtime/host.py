@@ -1,4 +1,7 @@
-"""The thread that hosts whatever runs beside creates, with an event loop; or the loop that the program runs anyway."""
+"""The thread that hosts whatever runs beside creates, with an event loop; or the loop that the program runs anyway.
+
+And what hangs on it: clocks that call back, and the one fork hook.
+"""
 
 from __future__ import annotations
 
@@ -6,47 +9,80 @@ import asyncio
 import atexit
 import contextlib
 import logging
+import os
 import queue
 import threading
+import time
+import weakref
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final
-
-from .forks import after_fork
+from typing import Any, ClassVar, Final
 
 log = logging.getLogger(__name__)
 
 THREAD: Final = "backoff-ctrl"
-BLOCKING: Final = "backoff-ctrl-blocking"
-"""The names of the two threads, as debuggers show them."""
+BLOCKING: Final = "backoff-ctrl-blocking"  # the names of the two threads, as debuggers show them
 GOODBYE: Final = 3.0
 """Seconds at the most for work that is cancelled at exit to clean up behind itself: write what is left, close."""
+LOOK_AGAIN: Final = 0.5  # seconds after which a caller's clock is read again: it may have jumped over an alarm
+FOREVER: Final = float("inf")
 
-Work = Callable[[], Coroutine[Any, Any, object]]
+Cancel = Callable[[], object]
 _LEFT_BEHIND: Final[list[asyncio.AbstractEventLoop]] = []
 """A forked child keeps its parent's loops: a finalizer would close them, and take the parent's files from its epoll."""
+_RENEWALS: Final[list[Callable[[], Callable[[], object] | None]]] = []
+
+
+def after_fork(renew: Callable[[], object]) -> None:
+    """Call ``renew`` in each forked child, in the order of these calls. Its object is not kept alive by that."""
+    bound: Any = getattr(renew, "__self__", None)
+    _RENEWALS[:] = [each for each in _RENEWALS if each() is not None]
+    _RENEWALS.append((lambda: renew) if bound is None else weakref.WeakMethod(renew))
+
+
+def _renew() -> None:
+    for each in _RENEWALS:
+        renew = each()
+        if renew is not None:
+            renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
 
 
 class Task:
-    """Work that runs on a runtime, until it returns, is stopped, or Python ends."""
+    """Work that runs on a runtime, until it returns, is stopped, or Python ends.
 
-    __slots__ = ("_ended", "_loop", "_stop", "_task")
+    Work with a ``grace`` is woken when it is to end, and has so many seconds left for what it still has to do. Without
+    one, and when they are over, it is cancelled.
+    """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, stop: Callable[[], object] | None) -> None:
+    __slots__ = ("_ended", "_grace", "_loop", "_news", "_task", "ends_at")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, grace: float | None) -> None:
         self._loop = loop
-        self._stop = stop
+        self._grace = grace
         self._task: asyncio.Task[object] | None = None
+        self._news = asyncio.Event()
         self._ended: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.ends_at = FOREVER
+        """When it is cancelled, by ``time.monotonic``."""
 
-    def stop(self) -> None:
-        """Ask the work to end, from any thread. Returns at once. A second call does nothing."""
-        self.post(self._end)
+    def stop(self, grace: float | None = None) -> None:
+        """Ask the work to end, within another grace if that is given. From any thread; returns at once."""
+        self.post(self._end, self._grace if grace is None else grace)
 
     def post(self, call: Callable[..., object], *given: Any) -> None:
         """Call back on the loop that the work runs on, soon; never, if that loop is closed."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call, *given)
+
+    def wake(self) -> None:
+        """There is news for the work. From any thread."""
+        self.post(self._news.set)
 
     def join(self, seconds: float) -> None:
         """Wait until the work has ended, so many seconds at most. Not for the runtime's own thread."""
@@ -54,22 +90,42 @@ class Task:
             self._ended.get(timeout=seconds)
             self._ended.put(None)  # for the next who waits
 
+    @property
+    def ending(self) -> bool:
+        """Whether the work was asked to end."""
+        return self.ends_at < FOREVER
+
+    async def wait(self, seconds: float | None = None) -> None:
+        """Wait for news or the end, so many seconds at most. For the work itself."""
+        if not self.ending:
+            self._news.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._news.wait()
+
     def _begin(self, work: Work, running: dict[asyncio.Task[object], Task]) -> None:
-        self._task = task = self._loop.create_task(work())
+        self._task = task = self._loop.create_task(work(self))
         running[task] = self
         task.add_done_callback(partial(self._over, running))
 
-    def _end(self) -> None:
-        if self._stop is not None:
-            self._stop()
-        elif self._task is not None:
+    def _end(self, grace: float | None) -> None:
+        if self._task is None:
+            return
+        if grace is None:
             self._task.cancel()
+            return
+        self.ends_at = min(self.ends_at, time.monotonic() + grace)
+        self._news.set()
+        self._loop.call_later(grace, self._task.cancel)
 
     def _over(self, running: dict[asyncio.Task[object], Task], task: asyncio.Task[object]) -> None:
         running.pop(task, None)
         self._ended.put(None)
         if not task.cancelled() and task.exception() is not None:
             log.error("an internal error ended what runs beside the creates; they go on", exc_info=task.exception())
+
+
+Work = Callable[[Task], Coroutine[Any, Any, object]]
 
 
 class _Blocking(ThreadPoolExecutor):
@@ -108,18 +164,18 @@ def _settle(future: Future[Any], call: Callable[..., Any], given: Any, more: Any
 
 
 class Alarm:
-    """A call at a later time, which any thread may cancel."""
+    """A call at a later time, which any thread may cancel, with what cancels the timer behind it."""
 
-    __slots__ = ("call", "handle", "loop")
+    __slots__ = ("call", "handle")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
-        self.loop = loop
+    def __init__(self, call: Callable[[], object]) -> None:
         self.call: Callable[[], object] | None = call
-        self.handle: asyncio.TimerHandle | None = None
+        self.handle: Cancel | None = None
 
-    def begin(self, seconds: float) -> None:
+    def begin(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
         if self.call is not None:
-            self.handle = self.loop.call_later(max(0.0, seconds), self.ring)
+            timer = loop.call_later(max(0.0, seconds), self.ring)
+            self.handle = partial(loop.call_soon_threadsafe, timer.cancel)
 
     def ring(self) -> None:
         call, self.call = self.call, None
@@ -129,15 +185,23 @@ class Alarm:
     def cancel(self) -> None:
         self.call = None  # at once: what it would have called may be large
         if self.handle is not None:
-            with contextlib.suppress(RuntimeError):
-                self.loop.call_soon_threadsafe(self.handle.cancel)
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self.handle()
+
+
+def _call_later(loop: asyncio.AbstractEventLoop, thread: int, seconds: float, call: Callable[[], object]) -> Cancel:
+    """Call on a loop that this thread runs; return what cancels that. From any thread."""
+    if threading.get_ident() == thread:
+        return loop.call_later(max(0.0, seconds), call).cancel
+    alarm = Alarm(call)
+    loop.call_soon_threadsafe(alarm.begin, loop, seconds)
+    return alarm.cancel
 
 
 class Runtime:
     """Hosts work on one event loop: that of its own daemon thread, or one that was lent. Thread-safe."""
 
     def __init__(self) -> None:
-        """No thread is started before there is work."""
         self._renew()
         after_fork(self._renew)
 
@@ -151,12 +215,12 @@ class Runtime:
         self._ident = 0  # of the thread that runs the loop
         self._running: dict[asyncio.Task[object], Task] = {}
 
-    def spawn(self, work: Work, stop: Callable[[], object] | None = None) -> Task:
-        """Run this. ``stop`` is called on the loop to make it end, also at exit; without it, it is cancelled.
+    def spawn(self, work: Work, grace: float | None = None) -> Task:
+        """Run this. ``grace``: see ``Task``.
 
         Raises ``RuntimeError`` if no thread can be started: nothing has begun then.
         """
-        task = Task(self._ready(), stop)
+        task = Task(self._ready(), grace)
         task.post(task._begin, work, self._running)  # noqa: SLF001 - its own task
         return task
 
@@ -164,14 +228,9 @@ class Runtime:
         """Call back on the loop, soon. Raises as ``spawn`` does."""
         self._ready().call_soon_threadsafe(call, *given)
 
-    def call_later(self, seconds: float, call: Callable[[], object]) -> Callable[[], object]:
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Cancel:
         """Call back on the loop, after so many seconds; return what cancels that. Raises as ``spawn`` does."""
-        loop = self._ready()
-        if threading.get_ident() == self._ident:
-            return loop.call_later(max(0.0, seconds), call).cancel
-        alarm = Alarm(loop, call)
-        loop.call_soon_threadsafe(alarm.begin, seconds)
-        return alarm.cancel
+        return _call_later(self._ready(), self._ident, seconds, call)
 
     @contextlib.asynccontextmanager
     async def lent(self) -> AsyncIterator[None]:
@@ -240,7 +299,7 @@ class Runtime:
 
     async def _end(self) -> None:
         for each in list(self._running.values()):
-            each._end()  # noqa: SLF001 - its own tasks
+            each._end(each._grace)  # noqa: SLF001 - its own tasks
         if self._running:
             await asyncio.wait(self._running, timeout=GOODBYE)
         for task in list(self._running):
@@ -250,4 +309,110 @@ class Runtime:
 
 
 RUNTIME: Final = Runtime()
-"""The runtime of this process."""
+
+
+def weakly(call: Callable[[], object]) -> Callable[[], object]:
+    """Return what calls this method, unless its object is gone by then: an alarm alone does not keep it."""
+    method = weakref.WeakMethod(call)
+
+    def ring() -> None:
+        found = method()
+        if found is not None:
+            found()
+
+    return ring
+
+
+class Forward:
+    """A caller's clock that may jump: when it goes back, time goes on from where it was."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._ahead = 0.0
+        self._last = float("-inf")
+
+    def __call__(self) -> float:
+        """Return seconds that do not go back. (Two threads may add to a jump twice: time is ahead then, not back.)"""
+        now = self._clock() + self._ahead
+        if now < self._last:
+            self._ahead += self._last - now
+            return self._last
+        self._last = now
+        return now
+
+
+class Alarms(ABC):
+    """A clock that can call back. ``now`` returns seconds and never goes back."""
+
+    of_threads: ClassVar[bool]
+    """Whether it serves threads, for which Python may wait at its end; a loop that ends cancels its tasks itself."""
+
+    def __init__(self, clock: Callable[[], float] | None, usual: Callable[[], float]) -> None:
+        self._given = clock is not None
+        self.now: Callable[[], float] = usual if clock is None else Forward(clock)
+
+    def left(self, when: float) -> float:
+        """Return for how many seconds to wait for that time before the clock is read again; 0: it has come."""
+        left = max(0.0, when - self.now())
+        return min(left, LOOK_AGAIN) if self._given else left
+
+    def call_at(self, when: float, call: Callable[[], object]) -> Cancel:
+        """Call once the clock shows that time; return what cancels that. See ``call_later``."""
+        if not self._given:
+            return self.call_later(when - self.now(), call)
+        alarm = Alarm(call)  # by a clock that may jump: it is read again and again
+
+        def look() -> None:
+            if (left := self.left(when)) > 0 and alarm.call is not None:
+                alarm.handle = self.call_later(left, look)
+            else:
+                alarm.ring()
+
+        alarm.handle = self.call_later(self.left(when), look)
+        return alarm.cancel
+
+    @abstractmethod
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Cancel:
+        """Call after so many real seconds, in any thread; ``call`` must not block. Return what cancels that."""
+
+    def renew(self) -> None:  # noqa: B027 - the runtime renews itself
+        """Forget all alarms, in a forked child."""
+
+
+class RuntimeAlarms(Alarms):
+    """Alarms on the runtime's loop, by ``time.monotonic`` or the caller's clock. The first one starts its thread."""
+
+    of_threads = True
+
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        super().__init__(clock, time.monotonic)
+
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Cancel:
+        """Call on the runtime. Raises ``RuntimeError`` if its thread can't be started."""
+        return RUNTIME.call_later(seconds, call)
+
+
+class LoopAlarms(Alarms):
+    """Alarms on the event loop that uses it first (on the next one, once that is closed), by its time or a clock."""
+
+    of_threads = False
+
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        super().__init__(clock, self._loop_time)
+        self.renew()
+
+    def renew(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+
+    def _loop_time(self) -> float:
+        loop = self._loop
+        return loop.time() if loop is not None and not loop.is_closed() else self._bound().time()
+
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Cancel:
+        return _call_later(self._bound(), self._thread, seconds, call)
+
+    def _bound(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None or self._loop.is_closed():
+            self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        return self._loop

@@ -1,4 +1,5 @@
-"""The environment variables that set how creates are gated, and what happens to values that are not understood.
+"""The environment variables that set how creates are gated and who is told of them, and what happens to values that are
+not understood.
 
 A typo in an environment variable must not stop a platform (law 18): it is reported once, as an error in the log, and
 by ``backoff-ctrl doctor``. The wrong part of ``BACKOFF_CTRL_MODE`` then counts as ``shadow``, under which creates are
@@ -23,6 +24,13 @@ MODE: Final = "BACKOFF_CTRL_MODE"
 TIMEOUT: Final = "BACKOFF_CTRL_TIMEOUT"
 GATE_NAME: Final = "BACKOFF_CTRL_GATE_NAME"
 TRUSTED_GATES: Final = "BACKOFF_CTRL_TRUSTED_GATES"
+EVENTS: Final = "BACKOFF_CTRL_EVENTS"
+TRACES: Final = "BACKOFF_CTRL_TRACES"
+MEMORY: Final = "BACKOFF_CTRL_MEMORY"
+STATUS: Final = "BACKOFF_CTRL_STATUS"
+NOTIFY: Final = "BACKOFF_CTRL_NOTIFY"
+_YES: Final = ("1", "true", "yes", "on")
+_NO: Final = ("", "0", "false", "no", "off")
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?|\*")
 
@@ -34,15 +42,22 @@ class Environment:
     mode: dict[str, Mode] = field(default_factory=dict)
     timeout: float | None = None
     signature: Signature = UNSIGNED
+    events: bool = False  # write Kubernetes events of creates that wait
+    traces: bool = False  # make spans of creates
+    memory: str = ""  # the directory of the memory files, one per API server; empty: nothing is kept
+    status: str = ""  # the address to serve the status at; empty: it is not served
+    notify: str = ""  # the file of those who are notified of creates; empty: nobody is
     wrong: list[str] = field(default_factory=list)
 
 
 def read_environment(given: Mapping[str, str] = os.environ) -> Environment:
     """Read the variables. Never raises."""
-    found = Environment()
+    found = Environment(memory=given.get(MEMORY, ""), status=given.get(STATUS, ""), notify=given.get(NOTIFY, ""))
     _read_mode(given.get(MODE, ""), found)
     _read_timeout(given.get(TIMEOUT, ""), found)
     _read_gates(given.get(GATE_NAME, ""), given.get(TRUSTED_GATES, ""), found)
+    found.events = _read_switch(EVENTS, given, "no Kubernetes events will be written", found)
+    found.traces = _read_switch(TRACES, given, "creates are not traced", found)
     return found
 
 
@@ -57,6 +72,13 @@ def environment() -> Environment:
 
 
 _LOGGED: Final[set[str]] = set()
+
+
+def _read_switch(variable: str, given: Mapping[str, str], instead: str, found: Environment) -> bool:
+    word = given.get(variable, "").strip().lower()
+    if word not in (*_YES, *_NO):
+        found.wrong.append(f"{variable}={word!r} is neither 1 nor 0: {instead}")
+    return word in _YES
 
 
 def _read_mode(text: str, found: Environment) -> None:

@@ -1,4 +1,4 @@
-"""Memory: a file that carries what a gate has learned over a restart, and its keeper, who saves it now and then.
+"""Memory: a file that carries what a gate has learned over a restart, and its keeper, which saves it now and then.
 
 The file is written atomically, versioned, and limited in size. Amounts are exact Quantity strings. Loading adds the
 time since saving, by the wall clock, to every age; a clock that went back adds nothing. A damaged file is renamed,
@@ -27,33 +27,25 @@ from backoff_ctrl.engine.memory import Memory, RememberedCeiling, RememberedQuot
 from backoff_ctrl.engine.quantities import format_quantity, parse_quantity
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.locked_engine import Failure
-from backoff_ctrl.k8s.runtime.forks import after_fork
-from backoff_ctrl.k8s.runtime.host import RUNTIME, Task
+from backoff_ctrl.k8s.runtime.host import GOODBYE, RUNTIME, Task, after_fork
 
 log = logging.getLogger(__name__)
 
-ENVIRONMENT: Final = "BACKOFF_CTRL_MEMORY"
-"""The environment variable with the directory of the memory files, one per API server. Unset: nothing is kept."""
-SAVE_EVERY: Final = 30.0
-"""Seconds between saves. What a process learned since the last one is lost if it is killed."""
+SAVE_EVERY: Final = 30.0  # seconds between saves. What a process learned since the last one is lost if it is killed.
 VERSION: Final = 1
 LARGEST: Final = 16 * 1024 * 1024
 """The largest file that is read, in bytes: 16 MiB hold about 40,000 quotas of four resources."""
 MOST_QUOTAS: Final = 20_000
 """The number of quotas that are saved, newest first. A file with more was not written by this code."""
-SLICE: Final = 32
-"""Namespaces written between two pauses."""
-PAUSE: Final = 0.0002
-"""Seconds, in which other threads go on."""
-STRAY: Final = 3600.0
-"""Seconds after which a temporary file is deleted: its writer was killed."""
+SLICE: Final = 32  # namespaces written between two pauses
+PAUSE: Final = 0.0002  # seconds, in which other threads go on
+STRAY: Final = 3600.0  # seconds after which a temporary file is deleted: its writer was killed
 
 
 class MemoryFile:
-    """One file for one API server. ``clock`` is the wall clock, in seconds."""
+    """One file for the API server with this URL. ``clock`` is the wall clock, in seconds."""
 
     def __init__(self, path: Path, server: str, *, clock: Callable[[], float] = time.time) -> None:
-        """``server`` is the URL that a file must be for. Nothing is read yet."""
         self.path = path
         self._server = server
         self._clock = clock
@@ -82,9 +74,9 @@ class MemoryFile:
 
     def save(self, memory: Memory) -> bool:
         """Replace the file; return whether that succeeded. Errors, as of a full disk, are logged once, not raised."""
-        text = self._text(memory, most := MOST_QUOTAS)
+        text = "".join(self._slices(memory, most := MOST_QUOTAS))
         while len(text) > LARGEST and most:  # quotas of many resources
-            text = self._text(memory, most := most // 2)
+            text = "".join(self._slices(memory, most := most // 2))
         beside = None
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -113,18 +105,12 @@ class MemoryFile:
         self._complaint = ""
         return True
 
-    def _text(self, memory: Memory, most: int) -> str:
-        return "".join(self._slices(memory, most))
-
     def _sweep(self) -> None:
         """Delete the temporary files of killed processes."""
-        strays: list[Path] = []
         with contextlib.suppress(OSError):
-            strays += self.path.parent.glob(f"{self.path.name}.*.new")
-        for stray in strays:
-            with contextlib.suppress(OSError):
+            for stray in self.path.parent.glob(f"{self.path.name}.*.new"):
                 if stray.lstat().st_mtime < time.time() - STRAY:
-                    stray.unlink()
+                    stray.unlink(missing_ok=True)
 
     def _read(self, text: bytes) -> Memory | None:
         if len(text) > LARGEST:
@@ -199,18 +185,15 @@ def _newest(memory: Memory, most: int) -> Mapping[str, Mapping[str, RememberedQu
 
 
 def _text_of_quota(quota: RememberedQuota) -> dict[str, Any]:
-    return {
-        "ceilings": {resource: _text_of(ceiling) for resource, ceiling in quota.ceilings.items()},
-        "applies": [[sorted(scopes), applies] for scopes, applies in quota.applies.items()],
+    ceilings = {
+        resource: {
+            "limited": format_quantity(ceiling.limited),
+            "used": format_quantity(ceiling.used),
+            "age": round(ceiling.age, 3),
+        }
+        for resource, ceiling in quota.ceilings.items()
     }
-
-
-def _text_of(ceiling: RememberedCeiling) -> dict[str, Any]:
-    return {
-        "limited": format_quantity(ceiling.limited),
-        "used": format_quantity(ceiling.used),
-        "age": round(ceiling.age, 3),
-    }
+    return {"ceilings": ceilings, "applies": [[sorted(scopes), found] for scopes, found in quota.applies.items()]}
 
 
 def _quota(found: Mapping[str, Any], passed: float) -> RememberedQuota:
@@ -242,7 +225,7 @@ class MemoryKeeper:
             ledger.recall(memory)
         self._forked()
         after_fork(self._forked)
-        started = ledger.attempt(RUNTIME.spawn, self._run, self._end)
+        started = ledger.attempt(RUNTIME.spawn, self._run, GOODBYE)
         self._task: Task | None = None if isinstance(started, Failure) else started
         if self._task is None:  # no more threads: it is saved at the end alone
             atexit.register(self.close)
@@ -250,7 +233,6 @@ class MemoryKeeper:
     def _forked(self) -> None:
         self._saving = threading.Lock()  # so that the last save is the newest
         self._over = False
-        self._ending = asyncio.Event()
         self._task = None
 
     def close(self) -> None:
@@ -261,18 +243,11 @@ class MemoryKeeper:
                 self._task.stop()
             self._ledger.attempt(self._save)
 
-    # -- on the runtime ---------
-
-    def _end(self) -> None:
-        self._ending.set()
-
-    async def _run(self) -> None:
+    async def _run(self, task: Task) -> None:
         loop = asyncio.get_running_loop()
-        while not self._ending.is_set():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._every):
-                    await self._ending.wait()
-            if not self._ending.is_set():
+        while not task.ending:
+            await task.wait(self._every)
+            if not task.ending:
                 await loop.run_in_executor(None, self._ledger.attempt, self._save)
         self.close()  # Python ends, else it is closed already
 
@@ -283,11 +258,8 @@ class MemoryKeeper:
                 self._file.save(memory)
 
 
-def memory_file_of(server: str) -> MemoryFile | None:
-    """Return the file that the environment asks for, or None. Its name is a hash, which does not reveal the server."""
-    directory = os.environ.get(ENVIRONMENT)
-    if not directory:
-        return None
+def memory_file_of(directory: str, server: str) -> MemoryFile:
+    """Return the file of a server in a directory. Its name is a hash, which does not reveal the server."""
     with contextlib.suppress(RuntimeError):  # the home directory is unknown: take the name literally
         directory = str(Path(directory).expanduser())
     return MemoryFile(Path(directory) / f"{hashlib.sha256(server.encode()).hexdigest()[:16]}.json", server)

@@ -1,38 +1,48 @@
-"""One ledger per process and API server, however many clients there are: two would promise the same room twice."""
+"""One ledger per process and API server, however many clients there are: two would promise the same room twice.
+
+And what hangs on each, as the environment or the program asks: its memory, watch, Kubernetes events, status,
+notifications and traces.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
-from functools import partial
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from backoff_ctrl.k8s.events.sender import events_wanted, send_events
+from backoff_ctrl.k8s.events.sender import send_events
 from backoff_ctrl.k8s.gate.any_gate import AnyGate
 from backoff_ctrl.k8s.gate.ledger import Ledger
-from backoff_ctrl.k8s.runtime.alarms import RuntimeAlarms
-from backoff_ctrl.k8s.runtime.forks import after_fork
-from backoff_ctrl.k8s.watching.hosted import HostedWatch
-from backoff_ctrl.k8s.watching.status import WatchBook
+from backoff_ctrl.k8s.runtime.host import RuntimeAlarms, after_fork
+from backoff_ctrl.k8s.watching.status import WatchRecord
+from backoff_ctrl.k8s.watching.watch import HostedWatch
 
-from .environment import environment
+from .environment import Environment, environment
 from .memory import MemoryKeeper, memory_file_of
-from .showing import show
+
+if TYPE_CHECKING:  # status is loaded by those who show it alone
+    from backoff_ctrl.k8s.status.documents.pages import Documents
+    from backoff_ctrl.k8s.status.server import StatusServer
+
+log = logging.getLogger(__name__)
 
 
 class _Shared:
     """The ledger of one server, the number of its users, and the watch that runs while there are any."""
 
-    def __init__(self) -> None:
+    def __init__(self, server: str) -> None:
         self.ledger = Ledger(RuntimeAlarms(), signature=environment().signature)
         self.ledger.line.list_quotas_first(self.ledger.policy.idle_ttl / 2)
+        self.server = server
         self.users = 0
         self._watch: HostedWatch | None = None
         self._memory: MemoryKeeper | None = None
 
     def join(self, configuration: Any) -> None:
         self.users += 1
-        if self._memory is None and (file := memory_file_of(configuration.host)) is not None:
-            self._memory = MemoryKeeper(self.ledger, file)
+        if self._memory is None and (directory := environment().memory):
+            self._memory = MemoryKeeper(self.ledger, memory_file_of(directory, self.server))
         if self._watch is None:
             self._watch = HostedWatch(self.ledger, configuration)
             self._unsubscribe = self.ledger.subscribe(self._watch)
@@ -49,21 +59,42 @@ class _Shared:
         memory, self._memory = self._memory, None
         return memory
 
-    @property
-    def sight(self) -> WatchBook | None:
-        return None if self._watch is None else self._watch.book
+    def watch_record(self) -> WatchRecord | None:
+        return None if self._watch is None else self._watch.record
+
+    def show(self, listen: str = "") -> None:
+        """Count for the status what happens from now on, and serve it if an address is given."""
+        from backoff_ctrl.k8s.status.serving import SERVICE  # noqa: PLC0415 - costs nothing where it is not wanted
+
+        SERVICE.add(self.ledger, self.server, self.watch_record)
+        if listen:
+            SERVICE.serve(listen)
 
 
 class _Process:
-    """The ledgers that this process shares, by server."""
-
     def __init__(self) -> None:
         self.shared: dict[str, _Shared] = {}
+        self.shown = False  # the program asked for the status of whatever is shared
         self._forked()
         after_fork(self._forked)
 
     def _forked(self) -> None:
         self.lock = threading.Lock()
+
+    def of(self, server: str) -> _Shared:
+        """Return what is shared for a server, after ``lock`` was taken."""
+        found = self.shared.get(server)
+        if found is None:
+            found = self.shared[server] = _Shared(server)
+            settings = environment()
+            notify(found.ledger, settings)
+            trace(found.ledger, settings)
+            if settings.status or self.shown:
+                try:
+                    found.show(settings.status)
+                except Exception as error:  # noqa: BLE001 - law 18: status only helps
+                    log.warning("the status of this gate is not served: %s", error)
+        return found
 
 
 _PROCESS: Final = _Process()
@@ -85,20 +116,18 @@ class Share:
             self.ledger = gate.ledger
         else:
             with _PROCESS.lock:
-                shared = _PROCESS.shared.get(configuration.host)
-                if shared is None:
-                    shared = _PROCESS.shared[configuration.host] = _Shared()
-                    show(shared.ledger, configuration.host, partial(_sight_of, shared))
+                shared = _PROCESS.of(configuration.host)
                 shared.join(configuration)
                 self._shared, self.ledger = shared, shared.ledger
             if gate is not None:
                 gate.join(shared.ledger)
-        self._end_events = send_events(self.ledger, configuration) if events_wanted(events) else None
+        wanted = environment().events if events is None else events
+        self._end_events = send_events(self.ledger, configuration) if wanted else None
 
     @property
-    def sight(self) -> WatchBook | None:
+    def watch_record(self) -> WatchRecord | None:
         """How well the quotas of each namespace are watched; None: they are not."""
-        return None if self._shared is None else self._shared.sight
+        return None if self._shared is None else self._shared.watch_record()
 
     def release(self) -> None:
         """Leave. The last client to leave ends the watch and the events. A second call does nothing."""
@@ -118,5 +147,78 @@ def forget_unused() -> None:
         _PROCESS.shared = {server: shared for server, shared in _PROCESS.shared.items() if shared.users}
 
 
-def _sight_of(shared: _Shared) -> WatchBook | None:
-    return shared.sight
+def notify(ledger: Ledger, settings: Environment) -> None:
+    """Tell the receivers of the file in ``BACKOFF_CTRL_NOTIFY`` of a ledger's creates, if it is set. Never raises."""
+    if not settings.notify:
+        return
+    try:
+        from backoff_ctrl.k8s.notifying.webhooks import Notifier, read_receivers  # noqa: PLC0415 - as above
+        from backoff_ctrl.k8s.status.sources import gate_name  # noqa: PLC0415
+
+        ledger.subscribe(Notifier(ledger, read_receivers(Path(settings.notify)), gate_name()))
+    except Exception as error:  # noqa: BLE001 - law 18: notifications only help
+        log.error("nobody is notified of creates that wait: %s", error)  # noqa: TRY400 - a sentence, no traceback
+
+
+def trace(ledger: Ledger, settings: Environment) -> None:
+    """Make spans of a ledger's creates, if ``BACKOFF_CTRL_TRACES=1`` is set. Never raises."""
+    if not settings.traces:
+        return
+    try:
+        from backoff_ctrl.k8s.tracing.spans import Spans  # noqa: PLC0415 - as above
+
+        ledger.subscribe(Spans())
+    except ImportError:
+        log.error("creates are not traced: pip install 'backoff-ctrl[otel]'")  # noqa: TRY400
+    except Exception as error:  # noqa: BLE001 - law 18: traces only help
+        log.error("creates are not traced: %s", error)  # noqa: TRY400
+
+
+# -- the status, for programs that ask for it ---------
+
+
+def serve_status(*gates: AnyGate, listen: str = "127.0.0.1:9095", exact: bool = False) -> StatusServer:
+    """Serve the status of these gates over HTTP; without any, of whatever the gated clients of this process share.
+
+    Returns the server: ``url`` is where it is, ``close()`` ends it, and so does the end of the process. If the port is
+    in use, the next free one is taken; with ``exact`` that raises ``OSError``. Raises ``ValueError`` for an address
+    that other machines could reach.
+    """
+    from backoff_ctrl.k8s.status.address import read_address  # noqa: PLC0415
+    from backoff_ctrl.k8s.status.serving import SERVICE  # noqa: PLC0415
+
+    read_address(listen)
+    _add(gates)
+    return SERVICE.serve(listen, exact=exact)
+
+
+def shown() -> Documents:
+    """Begin to count what is shared, and return its documents: for a program that serves them itself."""
+    from backoff_ctrl.k8s.status.serving import SERVICE  # noqa: PLC0415
+
+    _add(())
+    return SERVICE.documents
+
+
+def status_collector(*gates: AnyGate, series_max: int = 50_000) -> Any:
+    """Return a collector for a registry of prometheus-client: ``REGISTRY.register(status_collector())``.
+
+    It has the metrics of these gates; without any, of whatever the gated clients of this process share.
+    """
+    from backoff_ctrl.k8s.status.metrics import collector  # noqa: PLC0415
+    from backoff_ctrl.k8s.status.serving import SERVICE  # noqa: PLC0415
+
+    _add(gates)
+    return collector(SERVICE.documents, series_max)
+
+
+def _add(gates: tuple[AnyGate, ...]) -> None:
+    from backoff_ctrl.k8s.status.serving import SERVICE  # noqa: PLC0415
+
+    for gate in gates:
+        SERVICE.add(gate.ledger)
+    if not gates:
+        with _PROCESS.lock:
+            _PROCESS.shown = True
+            for shared in _PROCESS.shared.values():
+                shared.show()

@@ -182,10 +182,10 @@ def _of_gate(source: Source) -> Iterator[Sample]:
 
 
 def _of_watch(source: Source) -> Iterator[Sample]:
-    book = source.book
-    if book is None:
+    record = source.record
+    if record is None:
         return
-    counts = book.counts
+    counts = record.counts
     yield Sample("watch_events_total", (), counts.events)
     yield Sample("watch_relists_total", (), counts.relists)
     yield Sample("watch_reconnects_total", (), counts.reconnects)
@@ -262,12 +262,12 @@ def _counted(name: str, counts: NamespaceCounts) -> Iterator[Sample]:
 
 
 def _watched(source: Source, name: str) -> Iterator[Sample]:
-    sight = source.sight(name)
-    if sight is None:
+    status = source.watch_status(name)
+    if status is None:
         return
-    if sight.lost or sight.state == "watching quotas":  # else they were never watched: there may be no permission
-        yield Sample("watch_healthy", (name,), int(not sight.lost))
-    yield Sample("watch_state_timestamp_seconds", (name,), source.sights.unix(sight.since))
+    if status.lost or status.state == "watching quotas":  # else they were never watched: there may be no permission
+        yield Sample("watch_healthy", (name,), int(not status.lost))
+    yield Sample("watch_state_timestamp_seconds", (name,), source.watch_clock.unix(status.since))
 
 
 def _both(name: str, one: Value, other: Value) -> Value:

@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.k8s.acting.token import Token
-from backoff_ctrl.k8s.runtime.forks import after_fork
+from backoff_ctrl.k8s.runtime.host import after_fork
 
 from .address import read_address
 from .catalogue import SERIES_MAX
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from backoff_ctrl.k8s.gate.ledger import Ledger
-    from backoff_ctrl.k8s.watching.status import WatchBook
+    from backoff_ctrl.k8s.watching.status import WatchRecord
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Service:
         self._address: tuple[str, int] | None = None
 
     def add(
-        self, ledger: Ledger, server: str | None = None, watch: Callable[[], WatchBook | None] = lambda: None
+        self, ledger: Ledger, server: str | None = None, watch: Callable[[], WatchRecord | None] = lambda: None
     ) -> Source:
         """Begin to count what a ledger decides. A second call returns the same source."""
         with self._lock:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.engine.pages import Changes, Cursor, WaitingPage
     from backoff_ctrl.k8s.gate.ledger import Ledger
     from backoff_ctrl.k8s.gate.unfinished import Unfinished
-    from backoff_ctrl.k8s.watching.status import Sight, WatchBook
+    from backoff_ctrl.k8s.watching.status import WatchRecord, WatchStatus
 
     from .counters import Counters
 
@@ -83,7 +83,7 @@ class Source:
         *,
         name: str,
         server: str | None = None,
-        watch: Callable[[], WatchBook | None] = lambda: None,
+        watch: Callable[[], WatchRecord | None] = lambda: None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """``name`` is the gate's, ``server`` the API server's URL."""
@@ -92,7 +92,7 @@ class Source:
         self.name = name
         self.server = server
         self._watch = watch
-        self.sights = WallClock(time.monotonic, wall)  # the clock of the watch's record
+        self.watch_clock = WallClock(time.monotonic, wall)  # the clock of the watch's record
         self.clock = WallClock(ledger.now, wall)
         self._names: list[str] = []
         self._known: dict[str, None] = {}  # in the order in which they became known
@@ -186,21 +186,21 @@ class Source:
         """How many namespaces the engine knows."""
         return self.ledger.controller.size
 
-    def sight(self, namespace: str) -> Sight | None:
-        """Return how a namespace is watched, since a time that ``sights`` turns into wall time; None: it is not."""
-        book = self._watch()
-        return None if book is None else book.of(namespace)
+    def watch_status(self, namespace: str) -> WatchStatus | None:
+        """Return how a namespace is watched, since a time of ``watch_clock``; None: it is not."""
+        record = self._watch()
+        return None if record is None else record.of(namespace)
 
     def unready(self) -> Iterator[str]:
         """Say in which places quotas were watched and no longer are, and why."""
-        book = self._watch()
-        for place in () if book is None else book.lost():
-            sight = book.of(place) if book is not None else None
-            if sight is not None and sight.lost:
-                yield f"quotas of {'all namespaces' if place == EVERYWHERE else place}: watch lost: {sight.why}"
+        record = self._watch()
+        for place in () if record is None else record.lost():
+            status = record.of(place) if record is not None else None
+            if status is not None and status.lost:
+                yield f"quotas of {'all namespaces' if place == EVERYWHERE else place}: watch lost: {status.why}"
 
     @property
-    def book(self) -> WatchBook | None:
+    def record(self) -> WatchRecord | None:
         """The record of the watch; None: nothing is watched."""
         return self._watch()
 

@@ -5,23 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any, Final
 
 import aiohttp
 
 from backoff_ctrl.k8s.answers.paging import PAGE, EndlessListError, Pages
+from backoff_ctrl.k8s.answers.rejections import read_rejection
 from backoff_ctrl.k8s.cluster.bounded import beginning
+from backoff_ctrl.k8s.cluster.session import ClusterSession
 
-from .reading import Ignored, WatchAbsentError, WatchBrokenError, WatchExpiredError, WatchForbiddenError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
-
-    from backoff_ctrl.k8s.cluster.session import ClusterSession
-
-    from .reading import Kind
+from .objects import Ignored, Kind, WatchAbsentError, WatchBrokenError, WatchExpiredError, WatchForbiddenError
 
 WATCH_SECONDS: Final = 290  # the server ends a watch after 5 to 10 minutes; ours asks for an end before that
+JSON: Final = "application/json"
 READ_SECONDS: Final = 60
 CONNECT_SECONDS: Final = 10
 SILENT_SECONDS: Final = 150
@@ -30,24 +27,22 @@ LINGER: Final = 0.02
 """Seconds between two reads of the stream while no request is waiting. Less than an answered hold lasts (50 ms)."""
 PAGE_BYTES_MAX: Final = 256 << 20
 RETRY_MAX: Final = 60.0
-LINE_MAX: Final = 8 << 20
-"""The longest event in bytes; etcd stores no object larger than 1.5 MiB."""
+LINE_MAX: Final = 8 << 20  # the longest event in bytes; etcd stores no object larger than 1.5 MiB
 # RuntimeError: aiohttp connects with executor threads, and Python starts none after the main thread has returned.
 _BROKEN = (aiohttp.ClientError, TimeoutError, OSError, ValueError, RuntimeError)
 
 
 class ClusterSource:
-    """Lists and watches with the credentials and connections of a session."""
+    """Lists and watches with the credentials and connections of a session. All methods raise the errors of ``objects``.
+
+    ``calm`` returns True while no request is waiting. Then events are read in batches (``LINGER``), and of consecutive
+    events about one quota only the last is used. Every create changes a quota: handling each change separately costs a
+    busy client a tenth of its throughput.
+    """
 
     def __init__(
         self, session: ClusterSession, *, watch_seconds: float = WATCH_SECONDS, calm: Callable[[], bool] = lambda: False
     ) -> None:
-        """Use ``session``, which must stay open.
-
-        ``calm`` returns True while no request is waiting. Then events are read in batches (``LINGER``), and of
-        consecutive events about one quota only the last is used. Every create changes a quota: handling each change
-        separately costs a busy client a tenth of its throughput.
-        """
         self._session = session
         self._watch_seconds = watch_seconds
         self._calm = calm
@@ -62,17 +57,21 @@ class ClusterSource:
         except _BROKEN as error:
             raise _broken(error) from error
 
-    async def pages(self, kind: Kind, namespace: str | None) -> AsyncIterator[Mapping[str, Any]]:
+    async def pages(self, kind: Kind, namespace: str | None) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the pages of the list, read from etcd: the API server's cache may be outdated.
 
         All pages have the same resourceVersion. For a ``metadata_only`` kind there is one page, with one item at most,
         unless it asks for the ``whole_list``.
         """
         version_only = kind.metadata_only and not kind.whole_list
-        query: list[tuple[str, Any]] = [("limit", 1 if version_only else PAGE)]
+        query: list[tuple[str, Any]] = [*_selectors(kind), ("limit", 1 if version_only else PAGE)]
+        accept = _form("PartialObjectMetadataList") if kind.metadata_only else JSON
         pages = Pages()
         while True:
-            page = await self._page(kind, namespace, [*query, ("continue", pages.token)] if pages.token else query)
+            token = [("continue", pages.token)] if pages.token else []
+            page = await self._read(_path(kind, namespace), [*query, *token], accept)
+            if not isinstance(page.get("metadata"), dict):
+                raise WatchBrokenError("the answer is not a list")
             yield page
             try:
                 if version_only or not pages.go_on(page["metadata"]):
@@ -80,10 +79,11 @@ class ClusterSource:
             except EndlessListError as error:
                 raise WatchBrokenError("the list repeats a page, or has too many pages") from error
 
-    async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncIterator[object]:
+    async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncGenerator[object, None]:
         """Yield events, or ``Ignored`` for an unusable line, until the server ends the stream or is silent too long."""
         seconds = max(1, int(self._watch_seconds * random.uniform(0.8, 1.0)))
         query: list[tuple[str, Any]] = [
+            *_selectors(kind),
             ("watch", "true"),
             ("resourceVersion", version),
             ("allowWatchBookmarks", "true"),
@@ -92,8 +92,9 @@ class ClusterSource:
         silence = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_SECONDS, sock_read=min(seconds + READ_SECONDS, SILENT_SECONDS)
         )
+        accept = _form("PartialObjectMetadata") if kind.metadata_only else JSON
         try:
-            async with await self._get_of(kind, namespace, query, silence, "PartialObjectMetadata") as response:
+            async with await self._get(_path(kind, namespace), query, silence, accept) as response:
                 try:
                     async for lines in _lines(response.content):
                         events = [_decoded(line) for line in lines]
@@ -107,19 +108,15 @@ class ClusterSource:
             raise _broken(error) from error
 
     async def metadata(self, path: str) -> Mapping[str, Any]:
-        """Return the metadata of one object. Raises the errors of ``reading``."""
-        found = await self._read(
-            path, [], "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
-        )
-        metadata = found.get("metadata")
+        metadata = (await self._read(path, [], _form("PartialObjectMetadata"))).get("metadata")
         return metadata if isinstance(metadata, dict) else {}
 
     async def named(self, path: str, name: str) -> Mapping[str, Any]:
         """Return the object of this name from the list at ``path``: whoever may list may read it so.
 
-        Raises ``WatchAbsentError`` if there is none, and the other errors of ``reading``.
+        Raises ``WatchAbsentError`` if there is none.
         """
-        items = (await self._read(path, [("fieldSelector", f"metadata.name={name}")], "application/json")).get("items")
+        items = (await self._read(path, [("fieldSelector", f"metadata.name={name}")], JSON)).get("items")
         if not isinstance(items, list) or len(items) != 1 or not isinstance(items[0], dict):
             raise WatchAbsentError(f"{path} has no {name}")
         return {"apiVersion": "v1", "kind": "Pod", **items[0]}
@@ -127,48 +124,25 @@ class ClusterSource:
     async def _read(self, path: str, query: list[tuple[str, Any]], accept: str) -> Mapping[str, Any]:
         try:
             async with await self._get(path, query, aiohttp.ClientTimeout(total=READ_SECONDS), accept) as response:
-                found = json.loads(await _whole(response.content))
+                text = await beginning(response, PAGE_BYTES_MAX + 1)
+            if len(text) > PAGE_BYTES_MAX:
+                raise WatchBrokenError(f"a page of {PAGE} objects has more than {PAGE_BYTES_MAX} bytes")
+            found = json.loads(text)
         except _BROKEN as error:
             raise _broken(error) from error
         if not isinstance(found, dict):
             raise WatchBrokenError("the answer is not an object")
         return found
 
-    async def _page(self, kind: Kind, namespace: str | None, query: list[tuple[str, Any]]) -> Mapping[str, Any]:
-        patience = aiohttp.ClientTimeout(total=READ_SECONDS)
-        try:
-            async with await self._get_of(kind, namespace, query, patience, "PartialObjectMetadataList") as response:
-                found = json.loads(await _whole(response.content))
-        except _BROKEN as error:
-            raise _broken(error) from error
-        if not isinstance(found, dict) or not isinstance(found.get("metadata"), dict):
-            raise WatchBrokenError("the answer is not a list")
-        return found
-
-    async def _get_of(
-        self,
-        kind: Kind,
-        namespace: str | None,
-        query: list[tuple[str, Any]],
-        patience: aiohttp.ClientTimeout,
-        form: str,
-    ) -> aiohttp.ClientResponse:
-        place = f"/namespaces/{namespace}" if kind.namespaced and namespace is not None else ""
-        selectors = (("fieldSelector", kind.fields), ("labelSelector", kind.labels))
-        selected = [*(each for each in selectors if each[1]), *query]
-        form = f"application/json;as={form};g=meta.k8s.io;v=v1,application/json"
-        accept = form if kind.metadata_only else "application/json"
-        return await self._get(f"{kind.path}{place}/{kind.plural}", selected, patience, accept)
-
     async def _get(
-        self, path: str, query: list[tuple[str, Any]], patience: aiohttp.ClientTimeout, accept: str = "application/json"
+        self, path: str, query: list[tuple[str, Any]], patience: aiohttp.ClientTimeout, accept: str = JSON
     ) -> aiohttp.ClientResponse:
         response = await self._session.request("GET", path, query=query, headers={"Accept": accept}, timeout=patience)
         if response.status == 200:
             return response
         async with asyncio.timeout(READ_SECONDS):
-            text = (await beginning(response)).decode("utf-8", "replace")
-        said = f"{response.status}: {_message(text)}"
+            refusal = read_rejection(response.status, response.headers, await beginning(response))
+        said = f"{response.status}: {' '.join(refusal.message.split())[:300]}"
         match response.status:
             case 403:
                 raise WatchForbiddenError(said)
@@ -176,37 +150,24 @@ class ClusterSource:
                 raise WatchAbsentError(said)
             case 410:
                 raise WatchExpiredError(said)
-        raise WatchBrokenError(said, _seconds(response.headers.get("Retry-After")))
+        raise WatchBrokenError(said, min(RETRY_MAX, refusal.retry_after or 0.0))
+
+
+def _path(kind: Kind, namespace: str | None) -> str:
+    place = f"/namespaces/{namespace}" if kind.namespaced and namespace is not None else ""
+    return f"{kind.path}{place}/{kind.plural}"
+
+
+def _selectors(kind: Kind) -> list[tuple[str, Any]]:
+    return [each for each in (("fieldSelector", kind.fields), ("labelSelector", kind.labels)) if each[1]]
+
+
+def _form(form: str) -> str:
+    return f"{JSON};as={form};g=meta.k8s.io;v=v1,{JSON}"
 
 
 def _broken(error: Exception) -> WatchBrokenError:
     return WatchBrokenError(f"{type(error).__name__}: {error}"[:300])
-
-
-def _seconds(retry_after: object) -> float:
-    """Return the seconds of a ``Retry-After``, at most ``RETRY_MAX``; 0 for a date or anything malformed."""
-    text = retry_after if isinstance(retry_after, str) else ""
-    return min(RETRY_MAX, float(text)) if text.isascii() and text.isdecimal() and len(text) < 10 else 0.0
-
-
-async def _whole(content: aiohttp.StreamReader) -> bytes:
-    """Read a page. Raises ``WatchBrokenError`` for one larger than ``PAGE_BYTES_MAX``."""
-    read = bytearray()
-    async for chunk in content.iter_any():
-        read += chunk
-        if len(read) > PAGE_BYTES_MAX:
-            raise WatchBrokenError(f"a page of {PAGE} objects has more than {PAGE_BYTES_MAX} bytes")
-    return bytes(read)
-
-
-def _message(text: str) -> str:
-    """Return the message of a Status, else the text itself, on one line."""
-    try:
-        status = json.loads(text)
-        said = status.get("message") if isinstance(status, dict) else None
-    except (ValueError, RecursionError):
-        said = None
-    return " ".join((said if isinstance(said, str) and said else text).split())[:300]
 
 
 def _decoded(line: bytes | Ignored) -> object:
@@ -218,7 +179,7 @@ def _decoded(line: bytes | Ignored) -> object:
         return Ignored.NO_JSON
 
 
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[list[bytes | Ignored]]:
+async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[list[bytes | Ignored], None]:
     """Split the stream into lines, one event each, and yield together those that arrive together.
 
     The rest of a line that is too long is read and dropped.
@@ -247,16 +208,10 @@ def _latest(events: list[object]) -> list[object]:
 
 
 def _replaces(event: object, before: object) -> bool:
-    if not isinstance(event, dict) or not isinstance(before, dict):
-        return False
-    if event.get("type") != "MODIFIED" or before.get("type") not in ("ADDED", "MODIFIED"):
-        return False
-    uid = _uid(event)
-    return uid is not None and uid == _uid(before)
-
-
-def _uid(event: Mapping[str, Any]) -> str | None:
-    body = event.get("object")
-    metadata = body.get("metadata") if isinstance(body, dict) else None
-    uid = metadata.get("uid") if isinstance(metadata, dict) else None
-    return uid if isinstance(uid, str) else None
+    match before, event:
+        case (
+            {"type": "ADDED" | "MODIFIED", "object": {"metadata": {"uid": str(known)}}},
+            {"type": "MODIFIED", "object": {"metadata": {"uid": str(uid)}}},
+        ):
+            return uid == known
+    return False

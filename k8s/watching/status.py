@@ -1,4 +1,4 @@
-"""The status of the watch, for pages, metrics and the log: per namespace what is watched, since when, and why."""
+"""How well the watch works, for pages, metrics and the log: per namespace what is watched, since when, and why."""
 
 from __future__ import annotations
 
@@ -6,30 +6,26 @@ import asyncio
 import logging
 import threading
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from backoff_ctrl.k8s.cluster.token_bucket import Bucket
 
-from .reading import CLUSTER_QUOTAS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from .reading import IgnoredError
+from .objects import CLUSTER_QUOTAS, IgnoredError
 
 log = logging.getLogger(__name__)
 
-EVERYWHERE: Final = "*"
-"""The place that stands for all namespaces."""
+EVERYWHERE: Final = "*"  # the place that stands for all namespaces
 LEARNS: Final = "learning from refusals instead"
 LINES_BURST: Final = 10
 LINES_RATE: Final = 1 / 30
 """Log lines per second and topic in the long run. Suppressed lines are counted; the next line gives their number."""
 
 
-class Seeing(StrEnum):
+class WatchState(StrEnum):
     """How the gate finds out about room."""
 
     QUOTAS = "watching quotas"
@@ -38,13 +34,13 @@ class Seeing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class WatchStatus:
     """The status of one place. ``since`` is a time of the event loop; ``why`` is empty while quotas are watched.
 
     ``lost``: quotas were watched there, and no longer are.
     """
 
-    state: Seeing
+    state: WatchState
     since: float
     why: str
     lost: bool = False
@@ -54,19 +50,14 @@ class Sight:
 class WatchCounts:
     """Counters of the watch. The keys of ``ignored`` are a fixed set, so that they can be labels of a metric."""
 
-    relists: int = 0
-    """Complete lists, including the first one of each place."""
-    resumed: int = 0
-    """Streams that the server ended normally and that were resumed."""
-    reconnects: int = 0
-    """Attempts after a list that failed or a stream that broke."""
+    relists: int = 0  # complete lists, including the first one of each place
+    resumed: int = 0  # streams that the server ended normally and that were resumed
+    reconnects: int = 0  # attempts after a list that failed or a stream that broke
     expired: int = 0
     forbidden: int = 0
-    events: int = 0
-    """Changes passed on to the observers."""
+    events: int = 0  # changes passed on to the observers
     ignored: Counter[str] = field(default_factory=Counter)
-    failures: int = 0
-    """Internal errors, after which the watch went on."""
+    failures: int = 0  # internal errors, after which the watch went on
 
 
 @dataclass
@@ -78,158 +69,124 @@ class _Entry:
     why_quotas: str = "not listed yet"
     why_pods: str = ""
     instead: str = ""
-    said: Seeing | None = None
+    logged: WatchState | None = None
     due: float | None = None
 
-    def state(self) -> Seeing:
+    @property
+    def state(self) -> WatchState:
         if self.quotas:
-            return Seeing.QUOTAS
-        return Seeing.PODS if self.pods else Seeing.LEARNING
+            return WatchState.QUOTAS
+        return WatchState.PODS if self.pods else WatchState.LEARNING
 
-    def why(self) -> str:
-        if self.quotas:
-            return ""
-        return self.why_quotas if self.pods or not self.why_pods else f"{self.why_quotas}; {self.why_pods}"
-
-    def sight(self) -> Sight:
-        return Sight(self.state(), self.since, self.why(), lost=self.were_watched and not self.quotas)
+    def status(self) -> WatchStatus:
+        why = "" if self.quotas else self.why_quotas
+        if not self.quotas and not self.pods and self.why_pods:
+            why += f"; {self.why_pods}"
+        return WatchStatus(self.state, self.since, why, lost=self.were_watched and not self.quotas)
 
 
-class Voice:
-    """Writes log lines, rate-limited per topic."""
+class WatchRecord:
+    """Keeps the status and the counters, and writes the log lines. Written by one event loop, read from any thread.
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        """``clock`` returns seconds."""
-        self._clock = clock
-        self._buckets: dict[str, Bucket] = {}
-        self._unsaid: Counter[str] = Counter()
-
-    def say(self, topic: str, level: int, text: str, error: BaseException | None = None) -> None:
-        """Log a line, unless there were too many on this topic recently."""
-        now = self._clock()
-        bucket = self._buckets.setdefault(topic, Bucket(LINES_RATE, LINES_BURST))
-        if bucket.wait_for(1, now) > 0:
-            self._unsaid[topic] += 1
-            return
-        bucket.take(now)
-        rest = self._unsaid.pop(topic, 0)
-        log.log(level, "%s%s", text, f" ({rest} similar lines suppressed)" if rest else "", exc_info=error)
-
-
-class WatchBook:
-    """Keeps the status and the counters. Written by one event loop, read from any thread.
-
-    ``on_change`` is called in the loop at each change of state. The loss of a watch is logged once it has lasted
-    ``patience`` seconds, since most are over at once. Other changes are logged immediately, no state twice in a row.
+    The loss of a watch is logged once it has lasted ``patience`` seconds, since most are over at once. Other changes
+    are logged immediately, no state twice in a row. Lines are rate-limited per topic.
     """
 
-    def __init__(
-        self,
-        *,
-        on_change: Callable[[str, Sight], object] | None = None,
-        patience: float = 5.0,
-    ) -> None:
-        """Start without places. ``on_change`` is called as ``on_change(place, sight)``."""
+    def __init__(self, *, patience: float = 5.0) -> None:
         self.counts = WatchCounts()
-        self.on_change = on_change
         self._patience = patience
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}
-        self._voice = Voice(_now)
+        self._buckets: dict[str, Bucket] = {}
+        self._suppressed: Counter[str] = Counter()
 
-    def status(self) -> Mapping[str, Sight]:
+    def status(self) -> Mapping[str, WatchStatus]:
         """Return the status of each namespace, and of ``EVERYWHERE``."""
         with self._lock:
-            return {place: entry.sight() for place, entry in self._entries.items()}
+            return {place: entry.status() for place, entry in self._entries.items()}
 
     def lost(self) -> list[str]:
         """Return the places whose quotas were watched, and no longer are."""
-        with self._lock:
-            return [place for place, entry in self._entries.items() if entry.were_watched and not entry.quotas]
+        return [place for place, status in self.status().items() if status.lost]
 
-    def of(self, namespace: str) -> Sight | None:
+    def of(self, namespace: str) -> WatchStatus | None:
         """Return the status of a namespace, which may be that of ``EVERYWHERE``. None: it is not watched at all."""
         with self._lock:
             everywhere, own = self._entries.get(EVERYWHERE), self._entries.get(namespace)
             entry = everywhere if own is None or (everywhere is not None and everywhere.quotas) else own
-            return None if entry is None else entry.sight()
+            return None if entry is None else entry.status()
 
     def quotas(self, place: str, *, seen: bool, why: str = "", instead: str = LEARNS, patient: bool = False) -> None:
         """Record whether quotas are watched there.
 
         ``instead`` ends the log line. ``patient``: log it only if it lasts, since it may change in a moment.
         """
-        entry = self._entry(place)
-        before = entry.state()
-        with self._lock:
+        with self._changing(place, patient=patient) as entry:
             entry.quotas, entry.why_quotas, entry.instead = seen, why, instead
             entry.were_watched = entry.were_watched or seen
-        self._changed(place, entry, before, patient=patient)
 
     def pods(self, place: str, *, seen: bool, why: str = "", patient: bool = False) -> None:
         """Record whether the ends of pods are watched there. ``patient``: see ``quotas``."""
-        entry = self._entry(place)
-        before = entry.state()
-        with self._lock:
+        with self._changing(place, patient=patient) as entry:
             entry.pods, entry.why_pods = seen, why
-        self._changed(place, entry, before, patient=patient)
 
     def close(self, place: str) -> None:
-        """Remove a place that is no longer watched."""
         with self._lock:
             self._entries.pop(place, None)
 
     def ignored(self, error: IgnoredError, where: str) -> None:
-        """Count and log an unusable object or event."""
         reason = str(error.reason)
         self.counts.ignored[reason] += 1
         text = f"the watch of {where} ignored {error} ({reason}: {self.counts.ignored[reason]} so far)"
-        self._voice.say(reason, logging.WARNING, text)
+        self._log(reason, logging.WARNING, text)
 
     def failed(self, error: BaseException, where: str) -> None:
-        """Count and log an internal error."""
         self.counts.failures += 1
         text = f"internal error in the watch of {where}, which goes on ({self.counts.failures} so far)"
-        self._voice.say("failure", logging.ERROR, text, error)
+        self._log("failure", logging.ERROR, text, error)
 
-    def _entry(self, place: str) -> _Entry:
+    def _log(self, topic: str, level: int, text: str, error: BaseException | None = None) -> None:
+        """Log a line, unless there were too many on this topic recently."""
+        now = _now()
+        bucket = self._buckets.setdefault(topic, Bucket(LINES_RATE, LINES_BURST))
+        if bucket.wait_for(1, now) > 0:
+            self._suppressed[topic] += 1
+            return
+        bucket.take(now)
+        rest = self._suppressed.pop(topic, 0)
+        log.log(level, "%s%s", text, f" ({rest} similar lines suppressed)" if rest else "", exc_info=error)
+
+    @contextmanager
+    def _changing(self, place: str, *, patient: bool) -> Iterator[_Entry]:
+        now = _now()
         with self._lock:
-            entry = self._entries.get(place)
-            if entry is None:
-                entry = self._entries[place] = _Entry(since=_now())
-        return entry
-
-    def _changed(self, place: str, entry: _Entry, before: Seeing, *, patient: bool) -> None:
-        now, state = _now(), entry.state()
-        if state is not before:
-            with self._lock:
+            entry = self._entries.setdefault(place, _Entry(now))
+            before = entry.state
+            yield entry
+            if entry.state is not before:
                 entry.since = now
-            if self.on_change is not None:
-                self.on_change(place, entry.sight())
-        if state is entry.said:
+        if entry.state is entry.logged:
             entry.due = None
         elif not patient:
-            self._say_state(place, entry)
+            self._log_state(place, entry)
         elif entry.due is None:
             entry.due = now + self._patience
-            asyncio.get_running_loop().call_later(self._patience, self._say_late, place, entry)
+            asyncio.get_running_loop().call_later(self._patience, self._log_late, place, entry)
 
-    def _say_late(self, place: str, entry: _Entry) -> None:
+    def _log_late(self, place: str, entry: _Entry) -> None:
         if entry.due is not None and entry.due <= _now() + 0.001 and self._entries.get(place) is entry:
-            self._say_state(place, entry)
+            self._log_state(place, entry)
 
-    def _say_state(self, place: str, entry: _Entry) -> None:
+    def _log_state(self, place: str, entry: _Entry) -> None:
         entry.due = None
-        state, first = entry.state(), entry.said is None
-        entry.said = state
+        state, first = entry.state, entry.logged is None
+        entry.logged = state
         what = _what(place)
-        if state is Seeing.QUOTAS:
-            self._voice.say(
-                "watched" if first else "state", logging.DEBUG if first else logging.INFO, f"watching {what}"
-            )
+        if state is WatchState.QUOTAS:
+            self._log("watched" if first else "state", logging.DEBUG if first else logging.INFO, f"watching {what}")
             return
-        instead = "watching the ends of pods instead" if state is Seeing.PODS else entry.instead
-        self._voice.say("state", logging.WARNING, f"cannot watch {what} ({entry.why()}); {instead}")
+        instead = "watching the ends of pods instead" if state is WatchState.PODS else entry.instead
+        self._log("state", logging.WARNING, f"cannot watch {what} ({entry.status().why}); {instead}")
 
 
 def _what(place: str) -> str:

@@ -1,8 +1,5 @@
 """Watches what shows free room in namespaces: ResourceQuotas, the ends of pods, and OpenShift's ClusterResourceQuotas
-where the server has them.
-
-Where permission is refused, it is tried again from time to time; meanwhile the gate learns from refusals. The book
-holds the status of each namespace, for pages and metrics. No malformed event or broken connection ends the watch.
+where the server has them. ``QuotaWatch`` decides what is watched where; ``HostedWatch`` runs it beside the creates.
 """
 
 from __future__ import annotations
@@ -10,32 +7,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
-from backoff_ctrl.engine.backoff import delay
+from backoff_ctrl.k8s.gate.ledger import Ledger
+from backoff_ctrl.k8s.gate.subscribers import Subscriber
+from backoff_ctrl.k8s.runtime.host import RUNTIME, Task
 
-from .follower import Follower
-from .gang_watch import MARGIN, GangWatch
-from .observers import ClusterQuotaObserver, PodObserver, QuotaObserver, QuotasTold
-from .reading import CLUSTER_QUOTAS, WatchAbsentError, WatchBrokenError, WatchForbiddenError
-from .status import EVERYWHERE, WatchBook
+from .gangs import MARGIN, GangWatch
+from .informer import Informer, Observer, pause_after_refusal
+from .objects import CLUSTER_QUOTAS, WatchBrokenError, WatchForbiddenError
+from .observers import ClusterQuotaObserver, KnownQuotas, PodObserver, QuotaObserver
+from .status import EVERYWHERE, WatchRecord
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .follower import Observer, Source
-    from .gang_pods import LabelledPods
-    from .gang_pods import Ledger as GangLedger
-    from .gang_pods import Source as GangSource
-    from .observers import Ledger as QuotaLedger
-
-    class Ledger(QuotaLedger, GangLedger, Protocol):
-        """What it reports to."""
-
-    class WholeSource(Source, GangSource, Protocol):
-        """Where everything comes from."""
-
+if TYPE_CHECKING:  # it loads aiohttp, which takes 0.2 s: only who runs a watch does
+    from .source import ClusterSource
 
 log = logging.getLogger(__name__)
 
@@ -43,14 +31,11 @@ NAMESPACES_MAX: Final = 256
 """Namespaces watched separately, over two connections each; beyond that, the least recently used is dropped and its
 limits are learned from refusals.
 """
-FIRST_ASK: Final = 1.0
-"""Seconds until the next try after a 403; four times as long after each further one in a row.
-
-A kube-apiserver that has just started answers 403 to every request until it has loaded the roles.
-"""
-ABSENCES: Final = 5
-"""Consecutive 404s after which a kind that existed before is no longer asked for."""
 ONE_BY_ONE: Final = "watching each namespace in use instead"
+FOLLOWED_MAX: Final = 4096  # namespaces that ``HostedWatch`` remembers as in use; the watch itself follows fewer
+GOODBYE: Final = 0.1
+"""Seconds for connections to close after the watch was stopped: TLS sends a closing message on each."""
+TOUCH: Final = 30.0  # seconds in which further ``follow`` calls for a namespace do nothing: every create makes one
 
 
 class QuotaWatch:
@@ -58,50 +43,49 @@ class QuotaWatch:
 
     If watching all namespaces is forbidden, those in use (``add``) are watched separately. ``longest_pause`` is the
     maximum of the jittered exponential back-off after failures, ``ask_again`` the maximum pause after 403s, both in
-    seconds.
+    seconds. ``gang_margin``: seconds for which the pods of gangs are watched after the last gang of a namespace.
     """
 
     def __init__(
         self,
         ledger: Ledger,
-        source: WholeSource,
         namespaces: Iterable[str] | None = None,
         *,
         longest_pause: float = 30.0,
         ask_again: float = 300.0,
-        book: WatchBook | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """Prepare to report to ``ledger`` what ``source`` yields; ``run`` starts it."""
-        self.book = book if book is not None else WatchBook()
+        self.record = WatchRecord()
+        self.gang_margin = MARGIN
         self._ledger = ledger
-        self._source = source
         self._everywhere = namespaces is None
         self._one_by_one = not self._everywhere
+        self._all_listed = False
         self._in_use = dict.fromkeys(namespaces or ())
         self._most = max(NAMESPACES_MAX, len(self._in_use))
         self._longest_pause = longest_pause
         self._ask_again = ask_again
         self._rng = rng if rng is not None else random.Random()
-        self._told = QuotasTold(ledger)
-        self._cluster = ClusterQuotaObserver(self._told, self.book, self._wants)
+        self._known = KnownQuotas(ledger)
+        self._cluster = ClusterQuotaObserver(self._known, self.record, self._wants)
         self._tasks: dict[str, tuple[asyncio.Task[None], QuotaObserver]] = {}
         self._pods: dict[str, tuple[asyncio.Task[None], PodObserver]] = {}
         self._gangs: dict[str, tuple[GangWatch, asyncio.Task[None]] | None] = {}  # None: to be started with ``run``
-        self.gang_margin = MARGIN
-        """Seconds for which the pods of gangs are watched after the last gang of a namespace."""
-        self._all_listed = False
         self._group: asyncio.TaskGroup | None = None
 
-    async def run(self) -> None:
-        """Watch until cancelled."""
+    async def run(self, source: ClusterSource) -> None:
+        """Watch what ``source`` yields, until cancelled."""
+        self._source = source
         async with asyncio.TaskGroup() as group:
             self._group = group
             try:
                 group.create_task(self._follow_cluster_quotas())
                 if self._everywhere:
-                    observer = QuotaObserver(self._told, self.book, None, self._leave_to_one)
-                    group.create_task(self._follow_everywhere(observer))
+                    group.create_task(
+                        self._inform(
+                            QuotaObserver(self._known, self.record, None, self._leave_to_one, self._refused_everywhere)
+                        )
+                    )
                 for namespace in list(self._in_use):
                     self.add(namespace)
                 for namespace in list(self._gangs):
@@ -111,7 +95,7 @@ class QuotaWatch:
                 self._group = None  # an ending task group accepts no tasks
 
     def add(self, namespace: str) -> None:
-        """Watch a namespace, or mark it as used again. Must be called in the event loop of ``run``."""
+        """Watch a namespace, or mark it as used again: from ``run`` on. Must be called in its event loop."""
         new = namespace not in self._in_use
         self._in_use.pop(namespace, None)
         self._in_use[namespace] = None  # ordered by last use
@@ -136,17 +120,20 @@ class QuotaWatch:
         if found is not None:
             found[0].look()
         elif self._group is not None:
-            watch = GangWatch(
-                self._ledger, self._source, self.book, namespace, self._follow_pods, margin=self.gang_margin
-            )
+            watch = GangWatch(self._ledger, self._source, self.record, namespace, self._inform, margin=self.gang_margin)
             self._gangs[namespace] = watch, self._group.create_task(self._run_gangs(namespace, watch))
 
     async def _run_gangs(self, namespace: str, watch: GangWatch) -> None:
         try:
             await watch.run()
         except Exception as error:  # noqa: BLE001 - law 18: a bug of ours must not end the other watches
-            self.book.failed(error, f"the pods of gangs in {namespace}")
+            self.record.failed(error, f"the pods of gangs in {namespace}")
         self._gangs.pop(namespace, None)
+
+    async def _inform(self, observer: Observer) -> None:
+        await Informer(
+            self._source, observer, self.record, self._rng, longest_pause=self._longest_pause, ask_again=self._ask_again
+        ).run()
 
     def _wants(self, namespace: str) -> bool:
         return self._everywhere or namespace in self._in_use
@@ -157,21 +144,22 @@ class QuotaWatch:
         if self._group is None:
             return
         self._stop_pods(namespace)
-        observer = QuotaObserver(self._told, self.book, namespace, partial(self._start_pods, namespace, self.book))
-        self._tasks[namespace] = self._group.create_task(self._follow(namespace, observer)), observer
+        start_pods = partial(self._start_pods, namespace, self.record)
+        observer = QuotaObserver(self._known, self.record, namespace, start_pods, self._refused)
+        self._tasks[namespace] = self._group.create_task(self._inform(observer)), observer
 
     def _stop(self, namespace: str) -> None:
         self._stop_pods(namespace)
         if (found := self._tasks.pop(namespace, None)) is not None:
-            found[1].retire()
+            found[1].retired = True
             found[0].cancel()
-            self.book.close(namespace)
+            self.record.close(namespace)
 
-    def _start_pods(self, namespace: str, book: WatchBook | None) -> None:
+    def _start_pods(self, namespace: str, record: WatchRecord | None) -> None:
         """Follow the ends of pods too; called once it is known whether quotas can be watched."""
         if namespace not in self._pods and self._group is not None:
-            observer = PodObserver(self._ledger, book, namespace)
-            self._pods[namespace] = self._group.create_task(self._follow_pods(observer)), observer
+            observer = PodObserver(self._ledger, record, namespace)
+            self._pods[namespace] = self._group.create_task(self._inform(observer)), observer
 
     def _stop_pods(self, namespace: str) -> None:
         if (found := self._pods.pop(namespace, None)) is not None:
@@ -190,38 +178,24 @@ class QuotaWatch:
         if not self._everywhere:
             self._cluster.unfollow(namespace)
 
-    async def _follow(self, namespace: str, observer: QuotaObserver) -> None:
-        while True:
-            try:
-                await self._follower(observer).run()
-            except (WatchForbiddenError, WatchAbsentError) as error:
-                self._refused(observer, namespace, error)
-            self._start_pods(namespace, self.book)
-            await self._pause(observer.refusals)
-
-    async def _follow_pods(self, observer: PodObserver | LabelledPods) -> None:
-        while True:
-            try:
-                await self._follower(observer).run()
-            except (WatchForbiddenError, WatchAbsentError) as error:
-                self.book.counts.forbidden += 1
-                observer.refused(error)
-            observer.refusals += 1
-            await self._pause(observer.refusals)
+    def _refused(self, observer: QuotaObserver, error: Exception, times: int) -> None:
+        namespace = observer.namespace or ""
+        if times > 1:  # not after the first one: see FIRST_ASK
+            observer.forget()
+        # patient: whether pods can be watched is known in a moment
+        self.record.quotas(namespace, seen=False, why=str(error), patient=True)
+        self._start_pods(namespace, self.record)
 
     # -- all namespaces ---------
 
-    async def _follow_everywhere(self, observer: QuotaObserver) -> None:
-        while True:
-            try:
-                await self._follower(observer).run()
-            except (WatchForbiddenError, WatchAbsentError) as error:
-                self._refused(observer, EVERYWHERE, error)
-            self._one_by_one, self._all_listed = True, False
-            for namespace in list(self._in_use):
-                if namespace not in self._tasks:
-                    self._start(namespace)
-            await self._pause(observer.refusals)
+    def _refused_everywhere(self, observer: QuotaObserver, error: Exception, times: int) -> None:
+        if times > 1:
+            observer.forget(others=self._tasks)
+        self.record.quotas(EVERYWHERE, seen=False, why=str(error), instead=ONE_BY_ONE)
+        self._one_by_one, self._all_listed = True, False
+        for namespace in list(self._in_use):
+            if namespace not in self._tasks:
+                self._start(namespace)
 
     def _leave_to_one(self) -> None:
         """Stop watching namespaces separately, since all are watched. The ledger keeps their quotas."""
@@ -231,45 +205,97 @@ class QuotaWatch:
         for namespace in self._in_use:
             self._start_pods(namespace, None)
 
-    def _refused(self, observer: QuotaObserver, place: str, error: Exception) -> None:
-        self.book.counts.forbidden += 1
-        observer.refusals += 1
-        if observer.refusals > 1:  # not after the first one: see FIRST_ASK
-            observer.forget(others=self._tasks if place == EVERYWHERE else ())
-        if place == EVERYWHERE:
-            self.book.quotas(place, seen=False, why=str(error), instead=ONE_BY_ONE)
-        else:  # patient: whether pods can be watched is known in a moment
-            self.book.quotas(place, seen=False, why=str(error), patient=True)
-
-    # -- cluster quotas ---------
-
     async def _follow_cluster_quotas(self) -> None:
         """Follow ClusterResourceQuotas. A server that does not have the kind is asked only once."""
-        absences, observer = 0, self._cluster
+        tries = 0
         while True:
-            longest = self._ask_again
             try:
-                if not observer.listed_once and not await self._source.is_served(CLUSTER_QUOTAS.path):
-                    break
-                await self._follower(observer).run()
-            except WatchBrokenError as error:  # from is_served: the follower handles its own
+                if await self._source.is_served(CLUSTER_QUOTAS.path):
+                    await self._inform(self._cluster)
+                break
+            except (WatchBrokenError, WatchForbiddenError) as error:
                 log.debug("%s: %s", CLUSTER_QUOTAS.path, error)
-                longest = self._longest_pause
-            except WatchAbsentError:
-                absences = absences + 1 if observer.refusals else 1
-                if absences >= ABSENCES or not observer.listed_once:
-                    break
-            except WatchForbiddenError as error:
-                self.book.counts.forbidden += 1
-                self.book.quotas(CLUSTER_QUOTAS.plural, seen=False, why=str(error))
-            observer.refusals += 1
-            await self._pause(observer.refusals, longest)
-        self.book.close(CLUSTER_QUOTAS.plural)
+                tries += 1
+                await asyncio.sleep(pause_after_refusal(tries, self._longest_pause, self._rng))
+        self.record.close(CLUSTER_QUOTAS.plural)
 
-    def _follower(self, observer: Observer) -> Follower:
-        return Follower(self._source, observer, self.book, self._rng, self._longest_pause)
 
-    async def _pause(self, refusals: int, longest: float | None = None) -> None:
-        """Wait before the next try after a 403: briefly at first, since a server that starts refuses every request."""
-        wait = delay(2 * min(refusals - 1, 100), FIRST_ASK, self._ask_again if longest is None else longest)
-        await asyncio.sleep(wait * self._rng.uniform(0.8, 1.2))
+class HostedWatch(Subscriber):
+    """Watches on the runtime the quotas of the namespaces passed to ``follow``, with a client's configuration.
+
+    ``everywhere``: watch all namespaces, and those passed to ``follow`` only if that is forbidden. Subscribed to its
+    ledger, it follows the namespaces where a quota holds creates up, and the pods that others make for gangs. Nothing
+    runs before the first namespace: loading aiohttp alone takes 0.2 s. Thread-safe.
+    """
+
+    def __init__(self, ledger: Ledger, configuration: Any, *, everywhere: bool = False) -> None:
+        self._ledger = ledger
+        self._configuration = configuration
+        self._everywhere = everywhere
+        self.forked()
+
+    def forked(self) -> None:
+        """Begin anew in a forked child, where nothing of it runs."""
+        self._watch = QuotaWatch(self._ledger, None if self._everywhere else ())
+        self._followed: dict[str, float] = {}  # namespaces, and when they were passed to ``follow``
+        self._task: Task | None = None
+        self._stopped = False
+
+    @property
+    def record(self) -> WatchRecord:
+        return self._watch.record
+
+    def blocked(self, namespace: str) -> None:
+        self.follow(namespace)
+
+    def gang_made(self, namespace: str) -> None:
+        self.follow(namespace)
+        self._post(partial(self._watch.add_gang, namespace))
+
+    def follow(self, namespace: str) -> None:
+        """Watch this namespace too. Returns at once."""
+        if time.monotonic() - self._followed.get(namespace, -TOUCH) >= TOUCH:  # most calls end here
+            self._post(partial(self._follow, namespace))
+
+    def start(self) -> None:
+        """Begin, without any namespace in particular: for a watch of all of them."""
+        self._post(self._begin)
+
+    def stop(self) -> None:
+        """End the watch. Returns at once, since an event loop may call it."""
+        self._stopped = True
+        if self._task is not None:
+            self._task.stop()
+
+    def _post(self, call: Callable[[], object]) -> None:
+        if not self._stopped:
+            from . import source  # noqa: F401, PLC0415 - loads aiohttp, and not in the runtime's own thread
+
+            RUNTIME.post(call)
+
+    # -- on the runtime ---------
+
+    def _begin(self) -> None:
+        if self._task is None and not self._stopped:
+            self._task = RUNTIME.spawn(self._run)
+
+    def _follow(self, namespace: str) -> None:
+        self._begin()
+        self._followed.pop(namespace, None)
+        self._followed[namespace] = time.monotonic()
+        if len(self._followed) > FOLLOWED_MAX:
+            del self._followed[next(iter(self._followed))]
+        self._watch.add(namespace)
+
+    async def _run(self, _: Task) -> None:
+        from backoff_ctrl.k8s.cluster.session import ClusterSession  # noqa: PLC0415 - see ``_post``
+
+        from .source import ClusterSource  # noqa: PLC0415
+
+        try:
+            async with ClusterSession(self._configuration, hooks_block=True) as session:
+                await self._watch.run(ClusterSource(session, calm=lambda: not self._ledger.counts.waiting))
+        except Exception:  # the gate works without a watch
+            log.exception("an internal error ended the watch of quotas; learning from refusals instead")
+        finally:
+            await asyncio.sleep(GOODBYE)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.k8s.creates.creation import Owner
-from backoff_ctrl.k8s.events.book import Ended, EventBook, Limits, Write
-from backoff_ctrl.k8s.events.stories import Happening, Story
+from backoff_ctrl.k8s.events.correlator import Ended, EventCorrelator, Limits, Reason, Report, Write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,14 +17,14 @@ JOB = Owner("batch/v1", "Job", "train", "uid-1")
 
 
 def story(
-    happening: Happening = Happening.WAITS,
+    happening: Reason = Reason.WAITS,
     owner: Owner | None = JOB,
     namespace: str = "team",
     quota: str = "q",
     resource: str = "pods",
     note: str = "pods p waits",
-) -> Story:
-    return Story(happening, namespace, owner, quota, resource, lambda: note)
+) -> Report:
+    return Report(happening, namespace, owner, quota, resource, lambda: note)
 
 
 @dataclass
@@ -39,12 +38,12 @@ class Press:
     events: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.book = EventBook("host-1", lambda: EPOCH, random.Random(3), self.limits)
+        self.book = EventCorrelator("host-1", lambda: EPOCH, random.Random(3), self.limits)
 
-    def tell(self, *told: Story) -> None:
+    def tell(self, *told: Report) -> None:
         """Report a story, and write what is due at once."""
         for each in told:
-            self.book.tell(each, self.now)
+            self.book.report(each, self.now)
             self.write_all()
 
     def wait(self, seconds: float) -> None:

@@ -19,7 +19,7 @@ from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gate.unfinished import Unfinished
-from backoff_ctrl.k8s.runtime.alarms import RuntimeAlarms
+from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
 from backoff_ctrl.k8s.sharing.memory import MemoryFile
 
 if TYPE_CHECKING:

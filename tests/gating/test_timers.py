@@ -18,8 +18,7 @@ from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.runtime import exits as exiting
-from backoff_ctrl.k8s.runtime.alarms import LoopAlarms, RuntimeAlarms
-from backoff_ctrl.k8s.runtime.host import THREAD
+from backoff_ctrl.k8s.runtime.host import THREAD, LoopAlarms, RuntimeAlarms
 
 if TYPE_CHECKING:
     from collections.abc import Callable

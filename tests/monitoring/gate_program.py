@@ -19,7 +19,7 @@ from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gated.client import GatedApiClient
 from backoff_ctrl.k8s.status.serving import SERVICE
-from backoff_ctrl.k8s.watching.hosted import HostedWatch
+from backoff_ctrl.k8s.watching.watch import HostedWatch
 
 
 class InjectedError(Exception):
@@ -40,7 +40,7 @@ def main() -> None:
     configuration = client.Configuration(host=settings["server"])
     gate = Gate(policy=Policy(**settings["policy"]))
     watch = HostedWatch(gate.ledger, configuration, everywhere=True) if settings["watch"] else None
-    SERVICE.add(gate.ledger, settings["server"], lambda: None if watch is None else watch.book)
+    SERVICE.add(gate.ledger, settings["server"], lambda: None if watch is None else watch.record)
     if watch is not None:
         watch.start()
     core: Any = client.CoreV1Api(GatedApiClient(configuration, gate=gate))

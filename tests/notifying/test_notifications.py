@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import tenacity
 
-from backoff_ctrl.k8s.notifying.delivery import Delivery
-from backoff_ctrl.k8s.notifying.notifier import Notifier
-from backoff_ctrl.k8s.notifying.receivers import EVENTS, Receiver
+from backoff_ctrl.k8s.notifying.webhooks import EVENTS, Delivery, Notifier, Receiver
 from tests.scripted_server import Seen, scripted_server
 from tests.status.asking import ask
 

@@ -21,7 +21,7 @@ from backoff_ctrl.k8s.status.documents.pages import Documents
 from backoff_ctrl.k8s.status.metrics import collector, exposition, gather
 from backoff_ctrl.k8s.status.serving import Service
 from backoff_ctrl.k8s.status.sources import Source
-from backoff_ctrl.k8s.watching.status import WatchBook
+from backoff_ctrl.k8s.watching.status import WatchRecord
 from tests.status.asking import ask
 
 if TYPE_CHECKING:
@@ -68,11 +68,11 @@ async def test_a_watch_is_unhealthy_only_where_it_was_lost(
     crowd: Crowd, history: list[bool], shown: float | None
 ) -> None:
     """Where an account may not watch, nothing is wrong: no alert may fire there for good."""
-    book = WatchBook()
+    record = WatchRecord()
     for seen in history:
-        book.quotas("team", seen=seen, why="" if seen else "forbidden")
+        record.quotas("team", seen=seen, why="" if seen else "forbidden")
     counters = crowd.source.counters
-    source = Source(crowd.gate.ledger, counters, name="g", watch=lambda: book)
+    source = Source(crowd.gate.ledger, counters, name="g", watch=lambda: record)
     counters.of("team")
     found = gather(Documents([source], "1")).by_name.get("watch_healthy", {})
     assert found.get(("team",)) == shown

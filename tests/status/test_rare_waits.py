@@ -11,7 +11,7 @@ from kubernetes import client
 
 from backoff_ctrl.engine.quotas import ObservedQuota
 from backoff_ctrl.k8s.sandbox import running_sandbox
-from backoff_ctrl.k8s.watching.status import EVERYWHERE, WatchBook
+from backoff_ctrl.k8s.watching.status import EVERYWHERE, WatchRecord
 from tests.gated_creates import pod
 from tests.serve.serving import until
 from tests.status.asking import Crowd, ask
@@ -96,17 +96,17 @@ def test_what_never_fits_is_told_with_its_quota_and_what_the_gate_does(small: Cr
 
 async def test_a_gate_whose_watch_is_lost_is_not_ready(crowd: Crowd) -> None:
     """A reason for each place; one that never could watch is ready, since it learns."""
-    book: Any = WatchBook()
-    crowd.source._watch = lambda: book
-    book.quotas("team", seen=False, why="may not list")
+    record: Any = WatchRecord()
+    crowd.source._watch = lambda: record
+    record.quotas("team", seen=False, why="may not list")
     assert ask(crowd.url, "/readyz").status == 200
-    book.quotas(EVERYWHERE, seen=True)
+    record.quotas(EVERYWHERE, seen=True)
     assert ask(crowd.url, "/readyz").status == 200
-    book.quotas(EVERYWHERE, seen=False, why="the server went away")
+    record.quotas(EVERYWHERE, seen=False, why="the server went away")
     lost = ask(crowd.url, "/readyz")
     assert (lost.status, lost.body.decode()) == (
         503, "quotas of all namespaces: watch lost: the server went away\n"
     )  # fmt: skip
     assert ask(crowd.url, "/livez").status == 200
-    book.quotas(EVERYWHERE, seen=True)
+    record.quotas(EVERYWHERE, seen=True)
     assert ask(crowd.url, "/readyz").body == b"ok\n"

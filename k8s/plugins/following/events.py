@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from backoff_ctrl.k8s.plugins.marks import metadata_of
 from backoff_ctrl.k8s.plugins.phases import Reason
-from backoff_ctrl.k8s.watching.reading import read_object
+from backoff_ctrl.k8s.watching.objects import Object
 
 from .cache import Cache
 
@@ -43,14 +43,12 @@ class Occurrence(NamedTuple):
 class EventStream(Cache):
     """An observer that passes events on and keeps none: there are many, and few are ours."""
 
-    def item(self, body: object) -> None:
-        """Pass on an event of the list. Raises ``IgnoredError``."""
-        self._changed(dict(read_object(body, self.kind, self.namespace).body), False)
+    def put(self, found: Object) -> None:
+        """Pass on what is new or has occurred again."""
+        self._changed(dict(found.body), False)
 
-    def take(self, event: Any) -> None:
-        """Pass on what is new or has occurred again. That an event expires is no news."""
-        if event.type != "DELETED":
-            self._changed(dict(event.told.body), False)
+    def remove(self, gone: Object) -> None:
+        """That an event expires is no news."""
 
 
 class EventBook:

@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from backoff_ctrl.engine.backoff import delay
-from backoff_ctrl.k8s.watching.follower import Follower
-from backoff_ctrl.k8s.watching.reading import WatchAbsentError, WatchForbiddenError
+from backoff_ctrl.k8s.watching.informer import Informer, Refusal
+from backoff_ctrl.k8s.watching.objects import Kind, WatchForbiddenError
+from backoff_ctrl.k8s.watching.status import WatchRecord
 
-from .cache import Cache
+from .cache import Cache, Changed
 
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Iterable
+if TYPE_CHECKING:  # it loads aiohttp, which takes 0.2 s: only who runs a watch does
+    from backoff_ctrl.k8s.watching.source import ClusterSource
 
-    from backoff_ctrl.k8s.watching.follower import Source
-    from backoff_ctrl.k8s.watching.reading import Kind
-    from backoff_ctrl.k8s.watching.status import WatchBook
-
-    from .cache import Changed
-
-    JSON = dict[str, Any]
+JSON = dict[str, Any]
 
 log = logging.getLogger(__name__)
 
 LONGEST_PAUSE: Final = 30.0
 """Seconds between two attempts after failures."""
-FIRST_ASK: Final = 1.0
 ASK_AGAIN: Final = 60.0
-"""Seconds between two attempts after a 403 or a 404, the first and the longest: a kind may be installed meanwhile."""
+"""The most seconds between two attempts after a 403 or a 404: a kind may be installed meanwhile."""
 
 
 class KindWatch:
@@ -38,11 +32,11 @@ class KindWatch:
 
     def __init__(
         self,
-        source: Source,
+        source: ClusterSource,
         kind: Kind,
         made: tuple[str, str],
         changed: Changed,
-        book: WatchBook,
+        record: WatchRecord,
         rng: random.Random,
         keeper: type[Cache] = Cache,
     ) -> None:
@@ -55,7 +49,7 @@ class KindWatch:
         self._kind = kind
         self._made = made
         self._changed = changed
-        self._book = book
+        self._record = record
         self._rng = rng
         self._caches: dict[str | None, tuple[Cache, asyncio.Task[None]]] = {}
         self._needed: set[str] = set()
@@ -111,8 +105,11 @@ class KindWatch:
     def _start(self, namespace: str | None) -> None:
         if namespace not in self._caches:
             fed = self._together if namespace is None else (lambda: None)
-            cache = self._keeper(self._kind, namespace, self._made, self._changed, fed)
-            self._caches[namespace] = cache, asyncio.create_task(self._follow(cache))
+            cache = self._keeper(self._kind, namespace, self._made, self._changed, fed, self._refused)
+            informer = Informer(
+                self._source, cache, self._record, self._rng, longest_pause=LONGEST_PAUSE, ask_again=ASK_AGAIN
+            )
+            self._caches[namespace] = cache, asyncio.create_task(informer.run())
 
     def _together(self) -> None:
         """All namespaces are watched together: those that were watched apart need it no longer."""
@@ -120,25 +117,11 @@ class KindWatch:
         for namespace in [each for each in self._caches if each is not None]:
             self._caches.pop(namespace)[1].cancel()
 
-    async def _follow(self, cache: Cache) -> None:
-        while True:
-            try:
-                await Follower(self._source, cache, self._book, self._rng, LONGEST_PAUSE).run()
-            except WatchForbiddenError as error:
-                self._book.counts.forbidden += 1
-                self._refused(cache, error)
-            except WatchAbsentError as error:
-                self._refused(cache, error)
-            cache.refusals += 1
-            pause = delay(2 * min(cache.refusals - 1, 100), FIRST_ASK, ASK_AGAIN)
-            await asyncio.sleep(pause * self._rng.uniform(0.8, 1.2))
-
-    def _refused(self, cache: Cache, error: Exception) -> None:
-        cache.why = str(error)
-        if cache.refusals == 1:  # not after the first one: a server that has just started refuses everything
-            where = cache.namespace or "all namespaces"
+    def _refused(self, namespace: str | None, error: Refusal, times: int) -> None:
+        if times == 2:  # not after the first one: a server that has just started refuses everything
+            where = namespace or "all namespaces"
             log.warning("%s in %s can't be watched, each step reads its object: %s", self._kind.plural, where, error)
-        if cache.namespace is None and isinstance(error, WatchForbiddenError):
+        if namespace is None and isinstance(error, WatchForbiddenError):
             self._apart = True
-            for namespace in sorted(self._needed):
-                self._start(namespace)
+            for each in sorted(self._needed):
+                self._start(each)

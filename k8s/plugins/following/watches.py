@@ -6,9 +6,9 @@ import random
 from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.plugins.marks import STORE, metadata_of
-from backoff_ctrl.k8s.watching.reading import Kind as WatchedKind
+from backoff_ctrl.k8s.watching.objects import Kind as WatchedKind
 from backoff_ctrl.k8s.watching.source import ClusterSource
-from backoff_ctrl.k8s.watching.status import WatchBook
+from backoff_ctrl.k8s.watching.status import WatchRecord
 
 from .cache import Cache
 from .events import EventStream
@@ -45,7 +45,7 @@ class Watches:
         ``events`` takes the Kubernetes events about them, where those are asked for.
         """
         self.events = events
-        self.book = WatchBook()
+        self.record = WatchRecord()
         self._source = ClusterSource(session)
         self._store = store
         self._on_object = on_object
@@ -131,7 +131,7 @@ class Watches:
         changed: Callable[[dict[str, Any], bool], object],
         keeper: type[Cache] = Cache,
     ) -> KindWatch:
-        return KindWatch(self._source, kind, made, changed, self.book, self._rng, keeper)
+        return KindWatch(self._source, kind, made, changed, self.record, self._rng, keeper)
 
     def states(self) -> Iterator[tuple[str, bool]]:
         """Say of each kind whether it is watched in all namespaces that were asked for."""

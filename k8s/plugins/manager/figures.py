@@ -33,8 +33,8 @@ class Figures(Subscriber):
         yield "task_creates_under_way", (), len(self._launcher)
         for kind, fed in self._watches.states():
             yield "task_watch_healthy", (kind,), int(fed)
-        yield "task_watch_events_total", (), self._watches.book.counts.events
-        yield "task_watch_relists_total", (), self._watches.book.counts.relists
+        yield "task_watch_events_total", (), self._watches.record.counts.events
+        yield "task_watch_relists_total", (), self._watches.record.counts.relists
         for launched, count in list(self._counts.launches.items()):
             yield "task_creates_total", launched, count
         for failed, count in list(self._counts.failures.items()):

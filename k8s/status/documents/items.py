@@ -195,8 +195,10 @@ def _shadow(shadow: Mapping[str, int]) -> Shadow:
 
 
 def _watch(source: Source, name: str) -> Watch | None:
-    sight = source.sight(name)
-    return None if sight is None else Watch(sight.state.value, source.sights.text(sight.since) or "", sight.why)
+    status = source.watch_status(name)
+    return (
+        None if status is None else Watch(status.state.value, source.watch_clock.text(status.since) or "", status.why)
+    )
 
 
 def _owner(creation: Creation) -> Owner | None:

@@ -15,9 +15,8 @@ from kubernetes import client as sync
 
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.creates.creation import Owner
-from backoff_ctrl.k8s.events.book import Limits
-from backoff_ctrl.k8s.events.sender import EventSender
-from backoff_ctrl.k8s.events.stories import Happening, Stories, Story
+from backoff_ctrl.k8s.events.correlator import Limits, Reason, Report
+from backoff_ctrl.k8s.events.sender import EventSender, Reporter
 from backoff_ctrl.k8s.gate.aio import AsyncGate, Gate
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
 from backoff_ctrl.k8s.gated.client import GatedApiClient
@@ -80,8 +79,8 @@ def telling(server: Server, limits: Limits = QUICK, user: str = "tester") -> Ite
         sender.finish()
 
 
-def waits(namespace: str, owner: Owner | None = None, note: str = "pods p waits") -> Story:
-    return Story(Happening.WAITS, namespace, owner, "q", "pods", lambda: note)
+def waits(namespace: str, owner: Owner | None = None, note: str = "pods p waits") -> Report:
+    return Report(Reason.WAITS, namespace, owner, "q", "pods", lambda: note)
 
 
 class Creating:
@@ -174,7 +173,7 @@ async def test_repeated_events_become_a_series(server: Server, api: Api, namespa
     """There is one event, and the server accepts the patches of its series."""
     with telling(server) as sender:
         for _ in range(100):
-            sender.tell(waits(namespace))
+            sender.report(waits(namespace))
         listed = await api.until(events_at(namespace), lambda found: of_reason(found, "WaitingForQuota", 100))
     assert len(listed["items"]) == 1
     assert listed["items"][0]["series"]["count"] == 100
@@ -193,7 +192,7 @@ async def test_a_flood_of_events_becomes_a_few_requests_and_a_count(server: Serv
     began = time.monotonic()
     with telling(server) as sender:
         for number in range(10_000):
-            sender.tell(waits(namespace, Owner("v1", "ConfigMap", f"owner-{number}", f"uid-{number}")))
+            sender.report(waits(namespace, Owner("v1", "ConfigMap", f"owner-{number}", f"uid-{number}")))
         listed = await api.until(events_at(namespace), lambda found: told(found) >= 10_000)
         most = QUICK.namespace_burst + QUICK.namespace_rate * (time.monotonic() - began)
     assert told(listed) == 10_000
@@ -204,11 +203,11 @@ async def test_a_flood_of_events_becomes_a_few_requests_and_a_count(server: Serv
 async def test_an_expired_event_is_created_again(server: Server, api: Api, namespace: str) -> None:
     """With the count that it had, as after an hour on a real server."""
     with telling(server) as sender:
-        sender.tell(waits(namespace))
+        sender.report(waits(namespace))
         listed = await api.until(events_at(namespace), lambda found: of_reason(found, "WaitingForQuota"))
         name = listed["items"][0]["metadata"]["name"]
         assert (await api.delete(f"{events_at(namespace)}/{name}")).status == 200
-        sender.tell(waits(namespace))
+        sender.report(waits(namespace))
         listed = await api.until(events_at(namespace), lambda found: of_reason(found, "WaitingForQuota", 2))
     assert [event["metadata"]["name"] for event in listed["items"]] != [name]
 
@@ -217,7 +216,7 @@ async def test_an_expired_event_is_created_again(server: Server, api: Api, names
 async def test_any_owner_and_any_note_make_a_valid_event(server: Server, api: Api, namespace: str, owner: str) -> None:
     """Whatever the owner's name and however long the note, the server accepts the event."""
     with telling(server) as sender:
-        sender.tell(waits(namespace, Owner("v1", "ConfigMap", owner), note="ö" * 2000))
+        sender.report(waits(namespace, Owner("v1", "ConfigMap", owner), note="ö" * 2000))
         listed = await api.until(events_at(namespace), lambda found: of_reason(found, "WaitingForQuota"))
     assert listed["items"][0]["regarding"]["name"] == owner
     assert sender.counts.errors == 0
@@ -226,8 +225,8 @@ async def test_any_owner_and_any_note_make_a_valid_event(server: Server, api: Ap
 async def test_kubectl_shows_them(kubernetes: Server, real_api: Api, real_namespace: str) -> None:
     """`kubectl get events` and `kubectl events --for` print when, how often, what and why."""
     with telling(kubernetes) as sender:
-        sender.tell(waits(real_namespace, Owner("v1", "ConfigMap", "train", "uid"), note="pods p-* waits"))
-        sender.tell(waits(real_namespace, Owner("v1", "ConfigMap", "train", "uid")))
+        sender.report(waits(real_namespace, Owner("v1", "ConfigMap", "train", "uid"), note="pods p-* waits"))
+        sender.report(waits(real_namespace, Owner("v1", "ConfigMap", "train", "uid")))
         await real_api.until(events_at(real_namespace), lambda found: of_reason(found, "WaitingForQuota", 2))
     terminal = Terminal(kubernetes, real_namespace)
     said = await asyncio.to_thread(terminal.run, "get", "events", "--no-headers")
@@ -250,11 +249,11 @@ async def test_a_client_without_rights_on_events_still_creates(
     loop = asyncio.get_running_loop()
     sender = EventSender(configuration(kubernetes, "creator"))
 
-    def hear(story: Story) -> None:
-        sender.tell(story)
+    def hear(story: Report) -> None:
+        sender.report(story)
         loop.call_soon_threadsafe(said.set)
 
-    gate.ledger.subscribe(Stories(gate.ledger, hear))
+    gate.ledger.subscribe(Reporter(gate.ledger, hear))
     with GatedApiClient(configuration(kubernetes, "creator"), gate=gate) as client:
         creating = Creating(sync.CoreV1Api(client), real_namespace)
         creating.begin(pod())

@@ -14,9 +14,9 @@ from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, waiting
-from backoff_ctrl.k8s.watching.reading import CLUSTER_QUOTAS, QUOTAS
+from backoff_ctrl.k8s.watching.objects import CLUSTER_QUOTAS, QUOTAS
 from backoff_ctrl.k8s.watching.source import ClusterSource
-from backoff_ctrl.k8s.watching.status import EVERYWHERE, Seeing
+from backoff_ctrl.k8s.watching.status import EVERYWHERE, WatchState
 from backoff_ctrl.k8s.watching.watch import QuotaWatch
 from tests.aio_configuration import aio_configuration
 from tests.cluster.control_plane.bed import API, Bed
@@ -29,10 +29,10 @@ from tests.official import aio as client
 from tests.watch_script import ONE, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
     from backoff_ctrl.engine.explaining import NamespaceSnapshot
-    from backoff_ctrl.k8s.watching.reading import Kind
+    from backoff_ctrl.k8s.watching.objects import Kind
     from tests.cluster.control_plane.binaries import Binaries
     from tests.cluster.control_plane.servers import Server
 
@@ -48,7 +48,7 @@ class Noting(ClusterSource):
         super().__init__(*args, **options)
         self.versions: list[int] = []
 
-    async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncIterator[object]:
+    async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncGenerator[object, None]:
         if kind is QUOTAS:
             self.versions.append(int(version))
         async for each in super().watch(kind, namespace, version):
@@ -74,10 +74,10 @@ class Observing:
         """What the engine knows about a namespace."""
         return self.ledger.snapshot().namespaces[namespace]
 
-    def state(self, namespace: str) -> Seeing | None:
+    def state(self, namespace: str) -> WatchState | None:
         """How well the namespace is observed."""
-        sight = self.watch.book.of(namespace)
-        return None if sight is None else sight.state
+        status = self.watch.record.of(namespace)
+        return None if status is None else status.state
 
     async def waiter(self, namespace: str, body: Any) -> asyncio.Task[Any]:
         """Start a create, and wait until it waits."""
@@ -98,8 +98,8 @@ async def observing(
     gate = AsyncGate(policy=NEVER_BY_TIMER)
     async with AsyncGatedApiClient(configuration, gate=gate) as api, ClusterSession(configuration) as session:
         source = Noting(session, watch_seconds=watch_seconds)
-        watch = QuotaWatch(api.gate.ledger, source, namespaces, **settings)
-        task = asyncio.ensure_future(watch.run())
+        watch = QuotaWatch(api.gate.ledger, namespaces, **settings)
+        task = asyncio.ensure_future(watch.run(source))
         try:
             yield Observing(api, watch, source)
         finally:
@@ -176,7 +176,7 @@ async def test_an_idle_watch_resumes_from_its_bookmarks(server: Server, room: Ro
         for number in range(5):
             await room.create("configmaps", {"metadata": {"name": f"c{number}"}})
         await until(lambda: len(seen.source.versions) >= 3, PATIENCE)
-        counts = seen.watch.book.counts
+        counts = seen.watch.record.counts
 
         if server.kind == "sandbox":  # a real one shows a newer version only once its cache has received one
             assert seen.source.versions[-1] > seen.source.versions[0]
@@ -217,7 +217,7 @@ async def test_one_watch_covers_all_namespaces(server: Server, room: Room) -> No
         await edit(room, "5")
         await until(lambda: seen.left(room.namespace) == 5)
 
-        assert seen.watch.book.status()[EVERYWHERE].state is Seeing.QUOTAS
+        assert seen.watch.record.status()[EVERYWHERE].state is WatchState.QUOTAS
 
 
 # -- permissions ---------
@@ -248,21 +248,21 @@ async def test_losing_and_regaining_a_permission_is_noticed(kubernetes: Server, 
         async with contextlib.AsyncExitStack() as permission:
             await permission.enter_async_context(allowed(admin, real_namespace, "view"))
             async with observing(kubernetes, [real_namespace], **settings) as seen:
-                await until(lambda: seen.state(real_namespace) is Seeing.QUOTAS)
+                await until(lambda: seen.state(real_namespace) is WatchState.QUOTAS)
                 assert seen.left(real_namespace) == 3
 
                 await permission.aclose()
-                await until(lambda: seen.state(real_namespace) is Seeing.LEARNING)
+                await until(lambda: seen.state(real_namespace) is WatchState.LEARNING)
                 await until(lambda: seen.left(real_namespace) is None)
-                sight = seen.watch.book.of(real_namespace)
-                assert sight is not None
-                assert 'resourcequotas is forbidden: User "nobody" cannot' in sight.why
-                assert seen.watch.book.counts.forbidden > 0
+                status = seen.watch.record.of(real_namespace)
+                assert status is not None
+                assert 'resourcequotas is forbidden: User "nobody" cannot' in status.why
+                assert seen.watch.record.counts.forbidden > 0
 
                 await edit(room, "7")
                 await room.until_hard({"pods": "7"})
                 async with allowed(admin, real_namespace, "view"):
-                    await until(lambda: seen.state(real_namespace) is Seeing.QUOTAS)
+                    await until(lambda: seen.state(real_namespace) is WatchState.QUOTAS)
                     await until(lambda: seen.left(real_namespace) == 7)
 
 
@@ -277,10 +277,10 @@ async def test_a_user_limited_to_some_namespaces_watches_those(kubernetes: Serve
             seen.watch.add(real_namespace)
             seen.watch.add("default")
             await until(lambda: seen.left(real_namespace) == 3)
-            await until(lambda: seen.state("default") is Seeing.LEARNING)
-            await until(lambda: seen.state(EVERYWHERE) is Seeing.LEARNING)
+            await until(lambda: seen.state("default") is WatchState.LEARNING)
+            await until(lambda: seen.state(EVERYWHERE) is WatchState.LEARNING)
 
-            assert seen.state(real_namespace) is Seeing.QUOTAS
+            assert seen.state(real_namespace) is WatchState.QUOTAS
 
 
 @pytest.mark.parametrize("how", ["deleted", "finished"])
@@ -290,7 +290,7 @@ async def test_a_user_who_may_not_see_quotas_sees_pods_end(kubernetes: Server, r
         room = Room(admin, real_namespace)
         await room.quota("q", {"pods": "1"})
         async with observing(kubernetes, [real_namespace], "learner") as seen:
-            await until(lambda: seen.state(real_namespace) is Seeing.PODS)
+            await until(lambda: seen.state(real_namespace) is WatchState.PODS)
             await room.create("pods", pod("holder"))
             task = await seen.waiter(real_namespace, pod("next"))
             if how == "deleted":
@@ -359,8 +359,8 @@ async def test_a_cluster_resource_quota_applies_to_the_namespaces_that_it_select
 
             await api.delete(f"{DEFINITIONS}/{DEFINITION['metadata']['name']}")  # type: ignore[index]
             await until(lambda: seen.left(namespace, "over") is None)
-            await until(lambda: CLUSTER_QUOTAS.plural not in seen.watch.book.status(), PATIENCE)
-            assert seen.state(namespace) is Seeing.QUOTAS
+            await until(lambda: CLUSTER_QUOTAS.plural not in seen.watch.record.status(), PATIENCE)
+            assert seen.state(namespace) is WatchState.QUOTAS
     finally:
         await api.delete(f"{DEFINITIONS}/{DEFINITION['metadata']['name']}")  # type: ignore[index]
 
@@ -377,16 +377,16 @@ async def test_a_restarted_api_server_is_found_again(binaries: Binaries, say: Ca
             await until(lambda: seen.left("default") == 1)
             await seen.core.create_namespaced_pod("default", pod("holder"))
             task = await seen.waiter("default", pod("next"))
-            relists = seen.watch.book.counts.relists
+            relists = seen.watch.record.counts.relists
 
             await asyncio.to_thread(bed.stop, API, grace=0)
-            await until(lambda: seen.state("default") is Seeing.LEARNING)
-            bed_down = seen.watch.book.of("default")
+            await until(lambda: seen.state("default") is WatchState.LEARNING)
+            bed_down = seen.watch.record.of("default")
             await asyncio.to_thread(bed.start, API)
             ready = time.monotonic()
-            await until(lambda: seen.state("default") is Seeing.QUOTAS, PATIENCE)
+            await until(lambda: seen.state("default") is WatchState.QUOTAS, PATIENCE)
             say(f"the watch was back {time.monotonic() - ready:.2f} s after the API server was ready")
-            assert seen.watch.book.counts.relists > relists
+            assert seen.watch.record.counts.relists > relists
             assert bed_down is not None
 
             reply = await api.patch(room.path("resourcequotas", "q"), {"spec": {"hard": {"pods": "2"}}}, MERGE)

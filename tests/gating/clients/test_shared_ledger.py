@@ -15,7 +15,7 @@ from backoff_ctrl.k8s.gate.aio import Gate
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
 from backoff_ctrl.k8s.gated.client import GatedApiClient, waiting
-from backoff_ctrl.k8s.watching.status import Seeing
+from backoff_ctrl.k8s.watching.status import WatchState
 from tests.official import aio
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def test_a_shared_ledger_watches_where_a_create_waits(sandbox: BackgroundSandbox
 
     assert source == "observed"
     assert seen is not None
-    assert (seen.state, seen.why) == (Seeing.QUOTAS, "")
+    assert (seen.state, seen.why) == (WatchState.QUOTAS, "")
 
 
 def test_a_watch_that_cannot_begin_stops_no_create(sandbox: BackgroundSandbox) -> None:

@@ -12,10 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.k8s.creates.creation import Owner
-from backoff_ctrl.k8s.events.bodies import LEFT_OUT
-from backoff_ctrl.k8s.events.book import Ended, Limits, Write
+from backoff_ctrl.k8s.events.correlator import LEFT_OUT, Ended, Limits, Reason, Write
 from backoff_ctrl.k8s.events.sender import ended_by
-from backoff_ctrl.k8s.events.stories import Happening
 from tests.gating.press import Press, count_of, story
 
 if TYPE_CHECKING:
@@ -49,7 +47,7 @@ def test_ten_thousand_waiters_of_a_thousand_namespaces_are_no_storm() -> None:
         press.tell(story(namespace=f"team-{number % 1000}", owner=None))
         press.wait(0.006)
     assert len(press.writes) <= 160
-    assert press.book.counts.told == 10_000
+    assert press.book.counts.reported == 10_000
 
 
 def test_one_event_of_the_namespace_counts_what_was_left_out() -> None:
@@ -124,7 +122,7 @@ def test_a_note_that_fails_is_left_out() -> None:
         raise RuntimeError("not today")
 
     press = Press()
-    press.book.tell(replace(story(), note=fail), press.now)
+    press.book.report(replace(story(), note=fail), press.now)
     with pytest.raises(RuntimeError, match="not today"):
         press.book.next(press.now)
     press.tell(story(owner=None))
@@ -148,7 +146,7 @@ def test_a_repetition_during_a_patch_is_counted_by_the_next_patch() -> None:
 def test_an_event_whose_creation_takes_long_is_not_created_twice() -> None:
     """The server takes seven minutes; repetitions in that time count towards the same event."""
     press = Press()
-    press.book.tell(story(), press.now)
+    press.book.report(story(), press.now)
     write = press.begin()
     assert write is not None
     press.now += 420
@@ -162,7 +160,7 @@ def test_an_event_whose_creation_takes_long_is_not_created_twice() -> None:
 
 
 def test_after_a_403_there_is_no_request_for_five_minutes() -> None:
-    """Stories of that time are left out; an event tells how many once events are permitted."""
+    """Reporter of that time are left out; an event tells how many once events are permitted."""
     press = Press(answer=lambda write: Ended.FORBIDDEN)
     for number in range(20):
         press.tell(story(owner=Owner("v1", "A", f"a{number}")))
@@ -181,11 +179,11 @@ def test_after_a_403_there_is_no_request_for_five_minutes() -> None:
 def test_stories_that_arrive_during_a_refused_request_take_no_tokens() -> None:
     """They are left out with it; later the whole burst is available again."""
     press = Press()
-    press.book.tell(story(), press.now)
+    press.book.report(story(), press.now)
     write = press.begin()
     assert write is not None
     for number in range(30):
-        press.book.tell(story(owner=Owner("v1", "A", f"a{number}")), press.now)
+        press.book.report(story(owner=Owner("v1", "A", f"a{number}")), press.now)
     press.end(write, Ended.FORBIDDEN)
     press.wait(3600)
     for number in range(100):
@@ -199,7 +197,10 @@ def test_with_permission_to_create_but_not_to_patch_events_are_created() -> None
     for _ in range(100):
         press.tell(story())
         press.wait(1)
-    assert [write.verb for _, write in press.writes if write.body.get("reason") != LEFT_OUT] == ["create", "patch"]
+    assert [write.verb for _, write in press.writes if write.body.get("reason") != LEFT_OUT] == [
+        "create",
+        "patch",
+    ]
     assert press.book.counts.left_out >= 89
 
 
@@ -221,7 +222,7 @@ def test_a_failing_server_gets_ever_rarer_retries_and_then_none() -> None:
 def test_the_servers_retry_after_is_respected() -> None:
     """No request is sent earlier."""
     press = Press()
-    press.book.tell(story(), press.now)
+    press.book.report(story(), press.now)
     assert press.book.next(press.now) is not None
     press.book.ended(Ended.LATER, press.now, retry_after=7)
     assert press.book.next_due() == press.now + 7
@@ -261,7 +262,7 @@ SMALL = Limits(
 )  # fmt: skip
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("tell"), st.integers(0, 4), st.integers(0, 9), st.sampled_from(Happening)),
+        st.tuples(st.just("tell"), st.integers(0, 4), st.integers(0, 9), st.sampled_from(Reason)),
         st.tuples(st.just("wait"), st.floats(0, 30)),
         st.tuples(st.just("begin")),
         st.tuples(st.just("end"), st.sampled_from([Ended.DONE] * 4 + [Ended.LATER, Ended.FORBIDDEN, Ended.FAILED])),
@@ -276,7 +277,7 @@ def play(steps: Iterable[Any]) -> Press:
     for step in steps:
         match step:
             case "tell", place, who, happening:
-                press.book.tell(story(happening, Owner("v1", "A", f"a{who}"), f"team-{place}"), press.now)
+                press.book.report(story(happening, Owner("v1", "A", f"a{who}"), f"team-{place}"), press.now)
             case "wait", seconds:
                 press.now += seconds
             case ("begin",):
@@ -312,7 +313,7 @@ def test_the_counts_add_up_whatever_happens(steps: Any) -> None:
     press.drain()
     counts = press.book.counts
     written = sum(count_of(event) for event in press.events.values() if event["reason"] != LEFT_OUT)
-    assert counts.told == sum(step[0] == "tell" for step in steps) == written + counts.left_out
+    assert counts.reported == sum(step[0] == "tell" for step in steps) == written + counts.left_out
     summed_up = sum(map(count_of, press.of(LEFT_OUT)))
     places = Counter(step[1] for step in steps if step[0] == "tell")
     assert summed_up == counts.left_out or (summed_up < counts.left_out and len(places) > SMALL.namespaces_max)

@@ -15,9 +15,8 @@ import pytest
 from kubernetes import client, watch
 
 from backoff_ctrl.k8s.creates.creation import Owner
-from backoff_ctrl.k8s.events.book import Limits
-from backoff_ctrl.k8s.events.sender import EventSender, send_events
-from backoff_ctrl.k8s.events.stories import Happening, Stories, Story
+from backoff_ctrl.k8s.events.correlator import Limits, Reason, Report
+from backoff_ctrl.k8s.events.sender import EventSender, Reporter, send_events
 from backoff_ctrl.k8s.gate.aio import Gate
 from backoff_ctrl.k8s.gated.client import GatedApiClient
 from tests.official import aio, token
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
     from tests.scripted_server import Reply, Script
 
 
-def story(number: int = 0, namespace: str = "team") -> Story:
-    return Story(Happening.WAITS, namespace, Owner("v1", "A", f"a{number}"), "q", "pods", lambda: "waits")
+def story(number: int = 0, namespace: str = "team") -> Report:
+    return Report(Reason.WAITS, namespace, Owner("v1", "A", f"a{number}"), "q", "pods", lambda: "waits")
 
 
 class Scene:
@@ -74,13 +73,13 @@ def test_ten_thousand_stories_are_counted_at_the_server_as_a_few_requests() -> N
     only_the_burst = Limits(namespace_rate=1e-6, first_patch=3600)
     with scene(taken, only_the_burst) as at:
         for number in range(10_000):
-            at.sender.tell(story(number))
+            at.sender.report(story(number))
         assert all(at.was_asked() for _ in range(20))
         at.sender.finish()
         posts = at.script.of("POST")
         assert len(posts) == len(at.script.seen) == 20
     assert {seen.path for seen in posts} == {"/apis/events.k8s.io/v1/namespaces/team/events"}
-    assert at.sender.counts.told == 10_000
+    assert at.sender.counts.reported == 10_000
     assert at.sender.counts.left_out == 10_000 - len(posts)
 
 
@@ -89,8 +88,8 @@ def test_a_403_is_logged_once_and_tried_once_per_namespace(caplog: pytest.LogCap
     text = 'events.events.k8s.io is forbidden: User "me" cannot create resource "events"'
     with scene(lambda seen: failure(403, "Forbidden", text)) as at:
         for number in range(10):
-            at.sender.tell(story(number, "one"))
-            at.sender.tell(story(number, "two"))
+            at.sender.report(story(number, "one"))
+            at.sender.report(story(number, "two"))
         assert at.was_asked()
         assert at.was_asked()
         at.sender.finish()
@@ -114,7 +113,7 @@ def test_each_event_is_sent_with_fresh_credentials() -> None:
     awaits = asyncio.iscoroutinefunction(aio.Configuration.auth_settings)  # kubernetes_asyncio does since 33
     given.refresh_api_key_hook = refresh_later if awaits else refresh
     with scene(taken, configuration=given) as at:
-        at.sender.tell(story())
+        at.sender.report(story())
         assert at.was_asked()
         assert [seen.headers.get("authorization") for seen in at.script.seen] == ["Bearer fresh"]
 
@@ -123,7 +122,7 @@ def test_an_overloaded_server_gets_the_same_event_again_later() -> None:
     """After 429 and 500, until it accepts the event."""
     answers = iter([failure(429, "TooManyRequests", "later"), failure(500, "InternalError", "oh")])
     with scene(lambda seen: next(answers, (201, {}))) as at:
-        at.sender.tell(story())
+        at.sender.report(story())
         assert all(at.was_asked() for _ in range(3))
         at.sender.finish()
         names = {seen.body["metadata"]["name"] for seen in at.script.seen}
@@ -142,7 +141,7 @@ def test_an_endless_answer_is_cut_short() -> None:
             yield b"oh no " * 10_000
 
     with scene(lambda seen: (201, endless())) as at:
-        at.sender.tell(story())
+        at.sender.report(story())
         assert at.was_asked()
         at.sender.finish()
     assert at.sender.counts.errors == 0
@@ -152,9 +151,9 @@ def test_an_endless_answer_is_cut_short() -> None:
 def test_a_rejected_event_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
     """After one try; the rejection is logged once, and the next event is tried all the same."""
     with scene(lambda seen: failure(422, "Invalid", "no good")) as at:
-        at.sender.tell(story(1))
+        at.sender.report(story(1))
         assert at.was_asked()
-        at.sender.tell(story(2))
+        at.sender.report(story(2))
         assert at.was_asked()
         at.sender.finish()
         assert len(at.script.seen) == 2
@@ -166,23 +165,23 @@ def test_an_unreachable_server_costs_nothing_but_a_log_line(caplog: pytest.LogCa
     caplog.set_level(logging.INFO)
     sender = EventSender(client.Configuration(host="http://127.0.0.1:9"))
     for number in range(100):
-        sender.tell(story(number))
+        sender.report(story(number))
     sender.finish()
-    assert sender.counts.told == 100
+    assert sender.counts.reported == 100
 
 
 def test_a_stopped_sender_takes_no_more_stories() -> None:
     """Nor does it start its thread."""
     sender = EventSender(client.Configuration(host="http://127.0.0.1:9"))
     sender.stop()
-    sender.tell(story())
-    assert sender.counts.told == 0
+    sender.report(story())
+    assert sender.counts.reported == 0
     assert not any(thread.name == "backoff-ctrl-events" for thread in threading.enumerate())
 
 
-def writers_of(gate: Gate) -> list[Stories]:
+def writers_of(gate: Gate) -> list[Reporter]:
     """Return what reports on the creates of this gate."""
-    return [each for each in gate.ledger.subscribers if isinstance(each, Stories)]
+    return [each for each in gate.ledger.subscribers if isinstance(each, Reporter)]
 
 
 def test_clients_of_one_gate_share_a_sender_until_the_last_is_closed() -> None:
@@ -202,23 +201,34 @@ def test_clients_of_one_gate_share_a_sender_until_the_last_is_closed() -> None:
     assert writers_of(gate) == []
 
 
-def test_no_events_unless_requested(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the argument or the environment."""
-    configuration = client.Configuration(host="http://127.0.0.1:9")
+@pytest.mark.parametrize(
+    ("given_", "word", "wanted"),
+    [
+        (None, None, False),
+        (None, "", False),
+        (None, "1", True),
+        (None, "True", True),
+        (None, "off", False),
+        (None, "maybe", False),
+        (True, "0", True),
+        (False, "1", False),
+    ],
+)
+def test_events_are_written_only_when_asked_for(
+    monkeypatch: pytest.MonkeyPatch, given_: bool | None, word: str | None, wanted: bool
+) -> None:
+    """The argument decides; without one the environment does."""
     monkeypatch.delenv("BACKOFF_CTRL_EVENTS", raising=False)
-    with GatedApiClient(configuration, gate=Gate()) as api:
-        assert writers_of(api.gate) == []
-    monkeypatch.setenv("BACKOFF_CTRL_EVENTS", "1")
-    with GatedApiClient(configuration, gate=Gate()) as api:
-        assert len(writers_of(api.gate)) == 1
-    with GatedApiClient(configuration, gate=Gate(), events=False) as api:
-        assert writers_of(api.gate) == []
+    if word is not None:
+        monkeypatch.setenv("BACKOFF_CTRL_EVENTS", word)
+    with GatedApiClient(client.Configuration(host="http://127.0.0.1:9"), gate=Gate(), events=given_) as api:
+        assert bool(writers_of(api.gate)) is wanted
 
 
 def test_stories_of_the_callers_own_stay() -> None:
     """Events are written beside them."""
     gate = Gate()
-    own = Stories(gate.ledger, lambda story: None)
+    own = Reporter(gate.ledger, lambda story: None)
     gate.ledger.subscribe(own)
     end = send_events(gate.ledger, client.Configuration(host="http://127.0.0.1:9"))
     assert len(writers_of(gate)) == 2

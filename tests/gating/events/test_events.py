@@ -9,10 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.k8s.creates.creation import Owner, owner_of
-from backoff_ctrl.k8s.events.bodies import INSTANCE_MAX, NOTE_MAX, event_name, instance_name, micro_time, short_note
-from backoff_ctrl.k8s.events.book import Ended
-from backoff_ctrl.k8s.events.sender import events_wanted
-from backoff_ctrl.k8s.events.stories import Happening, Story
+from backoff_ctrl.k8s.events.correlator import (
+    INSTANCE_MAX,
+    NOTE_MAX,
+    Ended,
+    Reason,
+    Report,
+    event_name,
+    instance_name,
+    micro_time,
+    short_note,
+)
 from tests.gating.press import EPOCH, Press, count_of, story
 
 
@@ -89,7 +96,7 @@ def test_repeated_news_is_one_event_that_counts() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        story(Happening.NEVER_FITS),
+        story(Reason.NEVER_FITS),
         story(quota="r"),
         story(resource="requests.cpu"),
         story(owner=None),
@@ -98,7 +105,7 @@ def test_repeated_news_is_one_event_that_counts() -> None:
     ],
     ids=["reason", "quota", "resource", "no owner", "owner", "namespace"],
 )
-def test_other_news_is_another_event(other: Story) -> None:
+def test_other_news_is_another_event(other: Report) -> None:
     """News counts as repeated only if regarding, reason, quota and resource are the same."""
     press = Press()
     press.tell(story(), other)
@@ -120,9 +127,9 @@ def test_a_series_ends_after_six_minutes_of_silence(pause: float, events: int) -
 def test_a_repetition_while_the_event_is_being_created_is_counted() -> None:
     """By the first patch."""
     press = Press()
-    press.book.tell(story(), press.now)
+    press.book.report(story(), press.now)
     assert press.book.next(press.now) is not None
-    press.book.tell(story(), press.now)
+    press.book.report(story(), press.now)
     assert press.book.next(press.now) is None
     press.book.ended(Ended.DONE, press.now)
     assert press.book.next_due() == press.now + 10
@@ -170,26 +177,3 @@ def test_the_instance_keeps_its_process_id(host: str, pid: int) -> None:
     name = instance_name(host, pid)
     assert len(name.encode()) <= INSTANCE_MAX
     assert name.endswith(f"-{pid}")
-
-
-@pytest.mark.parametrize(
-    ("given_", "word", "wanted"),
-    [
-        (None, None, False),
-        (None, "", False),
-        (None, "1", True),
-        (None, "True", True),
-        (None, "off", False),
-        (None, "maybe", False),
-        (True, "0", True),
-        (False, "1", False),
-    ],
-)
-def test_events_are_written_only_when_asked_for(
-    monkeypatch: pytest.MonkeyPatch, given_: bool | None, word: str | None, wanted: bool
-) -> None:
-    """The argument decides; without one the environment does."""
-    monkeypatch.delenv("BACKOFF_CTRL_EVENTS", raising=False)
-    if word is not None:
-        monkeypatch.setenv("BACKOFF_CTRL_EVENTS", word)
-    assert events_wanted(given_) is wanted

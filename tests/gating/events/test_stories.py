@@ -14,7 +14,8 @@ import pytest
 from backoff_ctrl.engine.explaining import Explanation
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.answers.answer import Answer, status_answer
-from backoff_ctrl.k8s.events.stories import AGAIN, Happening, Stories, Story, waiting_note
+from backoff_ctrl.k8s.events.correlator import Reason, Report
+from backoff_ctrl.k8s.events.sender import AGAIN, Reporter, waiting_note
 from backoff_ctrl.k8s.gate.aio import AsyncGate, Creation
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 
@@ -33,19 +34,19 @@ class Stage:
     asked: int = 1
     status: int = 201
     delay: float = 0.01
-    heard: list[tuple[float, Happening, str]] = field(default_factory=list)
+    heard: list[tuple[float, Reason, str]] = field(default_factory=list)
     policy: Policy = field(default_factory=lambda: Policy(base=1, cap=4))
 
     def __post_init__(self) -> None:
         self.gate = AsyncGate(policy=self.policy, rng=random.Random(7))
-        self.silence = self.gate.ledger.subscribe(Stories(self.gate.ledger, self.pass_on))
+        self.silence = self.gate.ledger.subscribe(Reporter(self.gate.ledger, self.pass_on))
 
-    def pass_on(self, story: Story) -> None:
+    def pass_on(self, story: Report) -> None:
         self.hear(story)
 
-    def hear(self, story: Story) -> None:
+    def hear(self, story: Report) -> None:
         now = asyncio.get_running_loop().time()
-        self.heard.append((round(now, 1), story.happening, story.note()))
+        self.heard.append((round(now, 1), story.reason, story.note()))
 
     async def send(self, body: dict[str, Any]) -> Answer:
         """Answer like an API server with this quota."""
@@ -70,7 +71,7 @@ class Stage:
         }
         return asyncio.ensure_future(self.gate.create(Creation("http://s", "me", "team", "pods", body, **fields), self))
 
-    def told(self, happening: Happening) -> list[str]:
+    def told(self, happening: Reason) -> list[str]:
         return [note for _, each, note in self.heard if each is happening]
 
 
@@ -108,7 +109,7 @@ def test_a_longer_wait_is_reported_and_so_is_its_end() -> None:
 
     play(stage, run)
     (began, first, note), (ended, last, end) = stage.heard
-    assert (first, last) == (Happening.WAITS, Happening.ADMITTED)
+    assert (first, last) == (Reason.WAITS, Reason.ADMITTED)
     assert 1 <= began <= 4
     assert note == (
         "pods web-* is waiting: it requests pods=1, but quota q has 0 of 1 left. "
@@ -125,7 +126,7 @@ def test_a_quota_that_is_learned_late_is_reported_soon() -> None:
     async def run() -> None:
         await asyncio.gather(*(stage.create(timeout=6) for _ in range(60)), return_exceptions=True)
 
-    assert len(play(stage, run).told(Happening.WAITS)) == 60
+    assert len(play(stage, run).told(Reason.WAITS)) == 60
     assert max(at for at, _, _ in stage.heard) <= 5
 
 
@@ -159,7 +160,7 @@ def test_a_wait_that_is_over_leaves_nothing_behind() -> None:
 
     async def run() -> None:
         await asyncio.gather(*(stage.create(timeout=5) for _ in range(20)), return_exceptions=True)
-        assert len(stage.told(Happening.WAITS)) == 20
+        assert len(stage.told(Reason.WAITS)) == 20
         loop: Any = asyncio.get_running_loop()
         assert [alarm for alarm in loop._scheduled if not alarm.cancelled() and alarm.when() > loop.time() + 60] == []
 
@@ -176,11 +177,11 @@ def test_each_note_gives_the_place_in_line() -> None:
         stage.used, stage.limit = 0, 5
         await asyncio.gather(*tasks)
 
-    notes = play(stage, run).told(Happening.WAITS)
+    notes = play(stage, run).told(Reason.WAITS)
     places = {int(note[len("pods web")]): int(note.split()[-3]) for note in notes}  # "... (place 1 in line)."
     assert sorted(places) == [0, 1, 2, 3, 4]
     assert all(place in {number, number + 1} and place for number, place in places.items())
-    assert len(stage.told(Happening.ADMITTED)) == 5
+    assert len(stage.told(Reason.ADMITTED)) == 5
 
 
 def test_a_long_wait_is_reported_again() -> None:
@@ -212,7 +213,7 @@ def test_a_wait_that_ends_otherwise_is_no_admission(end: str) -> None:
         await asyncio.sleep(3 * AGAIN)
 
     play(stage, run)
-    assert [happening for _, happening, _ in stage.heard] == [Happening.WAITS]
+    assert [happening for _, happening, _ in stage.heard] == [Reason.WAITS]
 
 
 def test_a_final_refusal_is_reported() -> None:
@@ -223,7 +224,7 @@ def test_a_final_refusal_is_reported() -> None:
         answers = await asyncio.gather(stage.create(), return_exceptions=True)
         assert len(answers) == 1
 
-    notes = play(stage, run).told(Happening.NEVER_FITS)
+    notes = play(stage, run).told(Reason.NEVER_FITS)
     assert notes == [
         "pods web-* was not created: it asks pods=2, but quota q allows 1 in all. Lower the request or raise the quota."
     ]
@@ -247,7 +248,7 @@ def test_a_listener_that_fails_harms_no_create(caplog: pytest.LogCaptureFixture)
     """The failure is logged once."""
     stage = Stage(used=1)
 
-    def fail(story: Story) -> None:
+    def fail(story: Report) -> None:
         raise RuntimeError("not today")
 
     stage.hear = fail  # type: ignore[method-assign]
@@ -268,7 +269,7 @@ def test_ten_thousand_waiters_ask_the_engine_a_handful_of_times() -> None:
     """An explanation costs O(waiters), so equal requests share one; each of them still gets its story."""
     stage, asked = Stage(used=1), 0
     count = 10_000
-    told: list[Story] = []
+    told: list[Report] = []
     stage.hear = told.append  # type: ignore[method-assign, assignment]
     explain = stage.gate.ledger.explain
 

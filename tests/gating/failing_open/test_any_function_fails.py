@@ -65,7 +65,7 @@ MAY_FAIL = {
     ("k8s.gate.threads", "Posted.step"): CALLED_BY_THE_POOL,
     ("k8s.gated.since_37", "Since37._conclude"): CALLED_BY_THE_CLIENT,
     ("k8s.gate.locked_engine", "LockedEngine._advance"): CALLED_BY_THE_LOOP,
-    ("k8s.runtime.alarms", "weakly.<locals>.ring"): CALLED_BY_THE_LOOP,
+    ("k8s.runtime.host", "weakly.<locals>.ring"): CALLED_BY_THE_LOOP,
     ("k8s.runtime.host", "Alarm.begin"): CALLED_BY_THE_LOOP,
     ("k8s.runtime.host", "Alarm.ring"): CALLED_BY_THE_LOOP,
     ("k8s.gated.gating", "Gating.mark"): A_GUARD,

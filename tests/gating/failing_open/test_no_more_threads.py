@@ -12,13 +12,12 @@ from backoff_ctrl.engine.outcomes import Rejected
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.answers.answer import Answer, WaitedTooLong, status_answer
 from backoff_ctrl.k8s.creates.creation import Creation, Owner
+from backoff_ctrl.k8s.events.correlator import Reason, Report
 from backoff_ctrl.k8s.events.sender import EventSender
-from backoff_ctrl.k8s.events.stories import Happening, Story
 from backoff_ctrl.k8s.gate.threads import Gate
-from backoff_ctrl.k8s.runtime.alarms import RuntimeAlarms
-from backoff_ctrl.k8s.runtime.host import RUNTIME, THREAD
+from backoff_ctrl.k8s.runtime.host import RUNTIME, THREAD, RuntimeAlarms
 from backoff_ctrl.k8s.sharing.memory import MemoryFile, MemoryKeeper
-from backoff_ctrl.k8s.watching.hosted import HostedWatch
+from backoff_ctrl.k8s.watching.watch import HostedWatch
 from tests.scripted_server import Seen, failure, scripted_server
 
 if TYPE_CHECKING:
@@ -122,8 +121,8 @@ def test_what_runs_beside_the_creates_starts_at_the_next_occasion(kind: str, exh
             end, begin = watch.stop, lambda: watch.follow("team")
         else:
             sender = EventSender(configuration)
-            story = Story(Happening.WAITS, "team", Owner("v1", "A", "a"), "q", "pods", lambda: "waits")
-            end, begin = sender.finish, lambda: sender.tell(story)
+            story = Report(Reason.WAITS, "team", Owner("v1", "A", "a"), "q", "pods", lambda: "waits")
+            end, begin = sender.finish, lambda: sender.report(story)
         exhaust(THREAD)
         with pytest.raises(RuntimeError, match="can't start new thread"):
             begin()

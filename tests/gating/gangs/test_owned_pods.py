@@ -10,8 +10,7 @@ from backoff_ctrl.k8s.gate.expected_pods import LATE
 from backoff_ctrl.k8s.gate.gangs.asked import gang_of
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
-from backoff_ctrl.k8s.watching.gang_watch import CHECK
-from backoff_ctrl.k8s.watching.owners import BURST, RATE
+from backoff_ctrl.k8s.watching.gangs import BURST, CHECK, RATE
 from backoff_ctrl.k8s.watching.watch import QuotaWatch
 from tests.watch_script import Observed, ScriptedServer, elapse, observed
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backoff_ctrl.k8s.watching.owners import owners_of
+from backoff_ctrl.k8s.watching.gangs import owners_of, path_of
 from tests.gating.gangs.test_owned_pods import owner
 
 
@@ -34,5 +34,5 @@ def test_the_path_of_an_owner() -> None:
     """Groups and the core group; the controller comes first."""
     others = {**owner("b", "ReplicationController", "r", "v1"), "controller": False}
     first, second = owners_of({"ownerReferences": [others, owner("a", "RayCluster", "ray", "ray.io/v1")]})
-    assert first.path("team") == "/apis/ray.io/v1/namespaces/team/rayclusters/ray"
-    assert second.path("team") == "/api/v1/namespaces/team/replicationcontrollers/r"
+    assert path_of(first, "team") == "/apis/ray.io/v1/namespaces/team/rayclusters/ray"
+    assert path_of(second, "team") == "/api/v1/namespaces/team/replicationcontrollers/r"

@@ -13,8 +13,9 @@ from kubernetes.client import Configuration
 
 from backoff_ctrl.engine import Policy, Rejected
 from backoff_ctrl.k8s.gate.ledger import Ledger
-from backoff_ctrl.k8s.runtime.alarms import RuntimeAlarms
-from backoff_ctrl.k8s.sharing.memory import ENVIRONMENT, MemoryFile, MemoryKeeper, memory_file_of
+from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
+from backoff_ctrl.k8s.sharing.environment import MEMORY
+from backoff_ctrl.k8s.sharing.memory import MemoryFile, MemoryKeeper, memory_file_of
 from backoff_ctrl.k8s.sharing.process import Share
 
 if TYPE_CHECKING:
@@ -92,13 +93,9 @@ def test_a_ledger_that_fails_to_remember_counts_the_error_and_goes_on(tmp_path: 
     assert not (tmp_path / "gate.json").exists()
 
 
-def test_servers_have_files_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One directory serves many clusters. Without the variable nothing is kept."""
-    monkeypatch.delenv(ENVIRONMENT, raising=False)
-    assert memory_file_of(SERVER) is None
-    monkeypatch.setenv(ENVIRONMENT, str(tmp_path))
-    files = [memory_file_of(server) for server in (SERVER, "https://other", SERVER)]
-    paths = [file.path for file in files if file is not None]
+def test_servers_have_files_of_their_own(tmp_path: Path) -> None:
+    """One directory serves many clusters."""
+    paths = [memory_file_of(str(tmp_path), server).path for server in (SERVER, "https://other", SERVER)]
     assert paths[0] == paths[2] != paths[1]
     assert all(path.parent == tmp_path for path in paths)
 
@@ -106,14 +103,8 @@ def test_servers_have_files_of_their_own(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_tilde_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No shell expands the value in a unit file or an env file. If the home is unknown, the name is taken literally."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv(ENVIRONMENT, "~/memory")
-    file = memory_file_of(SERVER)
-    assert file is not None
-    assert file.path.parent == tmp_path / "memory"
-    monkeypatch.setenv(ENVIRONMENT, "~nobody-at-all/memory")
-    file = memory_file_of(SERVER)
-    assert file is not None
-    assert file.path.parent == Path("~nobody-at-all/memory")
+    assert memory_file_of("~/memory", SERVER).path.parent == tmp_path / "memory"
+    assert memory_file_of("~nobody-at-all/memory", SERVER).path.parent == Path("~nobody-at-all/memory")
 
 
 def test_the_last_save_is_the_newest(tmp_path: Path) -> None:
@@ -152,7 +143,7 @@ def test_a_slow_disk_delays_no_client_of_another_server(tmp_path: Path, monkeypa
         saving.set()
         go.wait(300)
 
-    monkeypatch.setenv(ENVIRONMENT, str(tmp_path))
+    monkeypatch.setenv(MEMORY, str(tmp_path))
     share = Share(Configuration(host="http://one"), None)
     learn(share.ledger)
     monkeypatch.setattr("os.fsync", slow)
@@ -191,7 +182,7 @@ def test_the_environment_makes_a_program_remember(sandbox: BackgroundSandbox, tm
     for _ in range(2):
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, sandbox.url],
-            env={ENVIRONMENT: str(tmp_path), "PYTHONPATH": "."},
+            env={MEMORY: str(tmp_path), "PYTHONPATH": "."},
             capture_output=True,
             text=True,
             timeout=50,

@@ -62,11 +62,11 @@ def watching(url: str, **settings: Any) -> Any:
     @contextlib.asynccontextmanager
     async def run() -> AsyncIterator[Watched]:
         gate, news = AsyncGate(policy=Policy(base=20, cap=20)), asyncio.Condition()
-        ledger = Telling(gate.ledger, news)
+        ledger: Any = Telling(gate.ledger, news)
         configuration = client.Configuration(host=url)
         async with AsyncGatedApiClient(configuration, gate=gate) as api, ClusterSession(configuration) as session:
-            watch = QuotaWatch(ledger, ClusterSource(session), ["team"], **settings)
-            task = asyncio.ensure_future(watch.run())
+            watch = QuotaWatch(ledger, ["team"], **settings)
+            task = asyncio.ensure_future(watch.run(ClusterSource(session)))
             try:
                 yield Watched(api, task, news)
             finally:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
-from backoff_ctrl.k8s.watching.reading import CLUSTER_QUOTAS
-from backoff_ctrl.k8s.watching.status import Seeing
+from backoff_ctrl.k8s.watching.objects import CLUSTER_QUOTAS
+from backoff_ctrl.k8s.watching.status import WatchState
 from tests.watch_script import ScriptedServer, elapse, observed
 
 OVER = CLUSTER_QUOTAS.plural
@@ -32,7 +32,7 @@ def test_where_there_are_no_cluster_quotas_they_are_asked_for_once() -> None:
                 server.cut()
 
             assert [ask.what for ask in server.asked if ask.plural in {OVER, CLUSTER_QUOTAS.path}] == ["discover"]
-            assert set(seen.book.status()) == {"team"}
+            assert set(seen.record.status()) == {"team"}
 
     run_virtual(main())
 
@@ -95,7 +95,7 @@ def test_cluster_quotas_that_can_no_longer_be_watched_are_learned() -> None:
             await elapse(2)
             assert seen.ledger.observes()
             assert seen.ledger.left("big") is None
-            assert seen.book.status()[OVER].state is Seeing.LEARNING
+            assert seen.record.status()[OVER].state is WatchState.LEARNING
 
             server.forbidden.clear()
             await elapse(200)
@@ -119,7 +119,25 @@ def test_a_namespaces_own_quota_is_not_overwritten_by_a_cluster_quota_of_its_nam
             await elapse(1)
 
             assert seen.ledger.left("same") == 3
-            assert seen.book.counts.ignored == {"name-taken": 1}
+            assert seen.record.counts.ignored == {"name-taken": 1}
+
+    run_virtual(main())
+
+
+def test_a_name_that_is_taken_in_one_namespace_is_free_in_others() -> None:
+    """The list that has both is complete: the cluster quota is not dropped where its name is its own."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        server.served = {CLUSTER_QUOTAS.path}
+        server.quota("same", hard="3")
+        server.put(OVER, "", "same", over("10", "4", "team", "other"))
+        async with observed(server, ("team", "other")) as seen:
+            await elapse(1)
+            server.cut(plural=OVER)  # list again, when the namespace's own quota is known
+            await elapse(5)
+            assert (seen.ledger.left("same"), seen.ledger.left("same", namespace="other")) == (3, 6)
+            assert seen.record.counts.ignored == {"name-taken": 1}
 
     run_virtual(main())
 
@@ -166,6 +184,6 @@ def test_a_first_404_of_a_kind_that_existed_is_not_final() -> None:
             asked = len(server.asked)
             await elapse(24 * 3600)
             assert len([ask for ask in server.asked[asked:] if ask.plural == OVER]) == 0
-            assert OVER not in seen.book.status()
+            assert OVER not in seen.record.status()
 
     run_virtual(main())

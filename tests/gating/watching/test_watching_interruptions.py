@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
-from backoff_ctrl.k8s.watching.reading import WatchBrokenError
-from backoff_ctrl.k8s.watching.status import Seeing
+from backoff_ctrl.k8s.watching.objects import WatchBrokenError
+from backoff_ctrl.k8s.watching.status import WatchState
 from tests.watch_script import ScriptedServer, elapse, observed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncGenerator, Mapping
 
-    from backoff_ctrl.k8s.watching.reading import Kind
+    from backoff_ctrl.k8s.watching.objects import Kind
 
 
 def test_a_stream_that_ends_normally_is_resumed_where_it_ended() -> None:
@@ -39,7 +39,7 @@ def test_a_stream_that_ends_normally_is_resumed_where_it_ended() -> None:
                 "102",
             ]
             assert "lost team" not in seen.ledger.news
-            assert seen.book.counts.resumed == 1
+            assert seen.record.counts.resumed == 1
 
     run_virtual(main())
 
@@ -62,7 +62,7 @@ def test_a_quiet_watch_is_resumed_from_its_bookmark() -> None:
                 "101",
                 "5000",
             ]
-            assert seen.book.counts.expired == 0
+            assert seen.record.counts.expired == 0
             assert server.count("list") == 1
 
     run_virtual(main())
@@ -88,7 +88,7 @@ def test_an_expired_version_leads_to_a_list(*, as_answer: bool) -> None:
             assert seen.ledger.left("kept") == 7
             assert seen.ledger.left("old") is None
             assert "team/old is gone" in seen.ledger.news
-            assert seen.book.of("team") is not None
+            assert seen.record.of("team") is not None
 
     run_virtual(main())
 
@@ -109,7 +109,7 @@ def test_a_version_that_expires_between_two_streams_is_counted_and_listed_again(
             server.forget_history()
             await elapse(2)
 
-            assert seen.book.counts.expired == 1
+            assert seen.record.counts.expired == 1
             assert server.count("list") == 2
             assert seen.ledger.left() == 4
             assert seen.ledger.observes()
@@ -129,7 +129,7 @@ def test_a_broken_stream_is_reported_and_followed_by_a_list() -> None:
             await elapse(0.2)
 
             assert seen.ledger.news == ["team/q", "watching team", "lost team", "team/q", "watching team"]
-            assert seen.book.counts.reconnects == 1
+            assert seen.record.counts.reconnects == 1
 
     run_virtual(main())
 
@@ -141,7 +141,7 @@ def test_a_malformed_list_is_not_taken_for_an_empty_one(items: Any) -> None:
     class Odd(ScriptedServer):
         odd = False
 
-        async def pages(self, kind: Kind, namespace: str | None) -> AsyncIterator[Mapping[str, Any]]:
+        async def pages(self, kind: Kind, namespace: str | None) -> AsyncGenerator[Mapping[str, Any], None]:
             async for page in super().pages(kind, namespace):
                 without = {"metadata": page["metadata"]}
                 yield page if not self.odd else without if items == "absent" else {**without, "items": items}
@@ -176,13 +176,13 @@ def test_an_unreachable_server_is_tried_ever_more_rarely_and_found_again() -> No
             server.cut(plural="pods")
             await elapse(3600)
             asked = server.times("list")
-            away = seen.book.of("team")
+            away = seen.record.of("team")
             server.down = False
             await elapse(30)
 
             assert 3600 / 30 < len(asked) < 3600 / 30 * 4
             assert away is not None
-            assert away.state is Seeing.LEARNING
+            assert away.state is WatchState.LEARNING
             assert "connection refused" in away.why
             assert away.since < 1
             assert seen.ledger.observes()
@@ -289,6 +289,6 @@ def test_a_long_list_comes_in_pages_and_is_compared_as_a_whole() -> None:
             await elapse(2)
 
             assert [each for each in seen.ledger.news if each.endswith("gone")] == ["team/q7 is gone"]
-            assert seen.book.counts.relists == 3  # one of them of pods
+            assert seen.record.counts.relists == 3  # one of them of pods
 
     run_virtual(main())

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from backoff_ctrl.engine.quotas import ObservedQuota
 from backoff_ctrl.k8s.charges.quotas import UnreadableQuotaError, read_cluster_quota, read_quota
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
-from backoff_ctrl.k8s.watching.reading import (
+from backoff_ctrl.k8s.watching.objects import (
     CLUSTER_QUOTAS,
     GONE_MAX,
     QUOTAS,
@@ -94,8 +94,8 @@ def test_a_line_of_any_content_is_an_event_or_refused(line: Any) -> None:
     except (IgnoredError, WatchBrokenError):
         return
     assert isinstance(event, Event)
-    assert event.type == "BOOKMARK" or all(event.told.place)
-    assert all(isinstance(text, str) for text in (*event.told.place, event.told.uid, event.told.version))
+    assert event.type == "BOOKMARK" or all(event.object.key)
+    assert all(isinstance(text, str) for text in (*event.object.key, event.object.uid, event.object.version))
 
 
 @given(
@@ -120,7 +120,7 @@ def test_the_watch_outlives_any_lines(lines: list[Any]) -> None:
             await elapse(1)
 
             assert seen.ledger.left() == 8
-            assert seen.book.counts.failures == 0
+            assert seen.record.counts.failures == 0
             assert not seen.task.done()
 
     run_virtual(main())
@@ -166,7 +166,7 @@ def test_malformed_events_are_counted_by_reason_and_change_nothing(line: Any, re
             server.tell(line)
             await elapse(1)
 
-            assert seen.book.counts.ignored == {str(reason): 1}
+            assert seen.record.counts.ignored == {str(reason): 1}
             assert seen.ledger.left() == 2
             assert seen.ledger.news == ["team/q", "watching team"]
             assert server.count("watch") == 1
@@ -187,7 +187,7 @@ def test_a_quota_that_becomes_unreadable_is_dropped() -> None:
             await elapse(1)
             assert seen.ledger.left("q") is None
             assert seen.ledger.left("good") == 3
-            assert seen.book.counts.ignored == {"unreadable": 1}
+            assert seen.record.counts.ignored == {"unreadable": 1}
 
             server.quota("q", hard="4")
             await elapse(1)
@@ -211,7 +211,7 @@ def test_malformed_items_do_not_spoil_the_rest_of_a_list() -> None:
 
             assert seen.ledger.left("good") == 3
             assert seen.ledger.observes()
-            assert seen.book.counts.ignored == {"no-metadata": 1, "no-event": 1, "unreadable": 1}
+            assert seen.record.counts.ignored == {"no-metadata": 1, "no-event": 1, "unreadable": 1}
 
     run_virtual(main())
 
@@ -228,7 +228,7 @@ def test_a_flood_of_malformed_events_makes_few_log_lines(caplog: pytest.LogCaptu
             server.tell(17)
             await elapse(1)
 
-            assert seen.book.counts.ignored == {"no-event": 20_001}
+            assert seen.record.counts.ignored == {"no-event": 20_001}
 
     run_virtual(main())
 
@@ -280,7 +280,7 @@ def test_an_internal_error_is_counted_and_the_watch_goes_on(caplog: pytest.LogCa
         async with observed(server) as seen:
             await elapse(5)
 
-            assert seen.book.counts.failures == 2
+            assert seen.record.counts.failures == 2
             assert seen.ledger.left() == 4
 
     run_virtual(main())
@@ -307,7 +307,7 @@ def test_an_older_event_never_replaces_a_newer_one(happened: list[tuple[str, str
         for version, (name, kind) in enumerate(happened, start=1)
     ]
     for each in data.draw(st.permutations(events * 2)):
-        version, name = int(each.told.version), each.told.place[1]
+        version, name = int(each.object.version), each.object.key[1]
         with contextlib.suppress(IgnoredError):
             order.take(each)
             assert version >= truth.get(name, 0)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.tickets import Refusal, Ticket
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
-from backoff_ctrl.k8s.watching.status import EVERYWHERE, Seeing
+from backoff_ctrl.k8s.watching.status import EVERYWHERE, WatchState
 from tests.watch_script import ONE, ScriptedServer, elapse, observed
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ def test_where_quotas_are_forbidden_the_ends_of_pods_are_hints() -> None:
             await elapse(1)
 
             assert seen.ledger.news.count("team: something ended") == 2
-            sight = seen.book.of("team")
-            assert sight is not None
-            assert (sight.state, sight.why) == (Seeing.PODS, "403: may not list resourcequotas")
+            status = seen.record.of("team")
+            assert status is not None
+            assert (status.state, status.why) == (WatchState.PODS, "403: may not list resourcequotas")
 
     run_virtual(main())
 
@@ -77,7 +77,7 @@ def test_a_permission_that_is_granted_again_is_noticed() -> None:
         server.quota(hard="3")
         server.forbidden = {(QUOTAS, "team")}
         async with observed(server, ask_again=300) as seen:
-            assert seen.book.of("team").state is Seeing.PODS  # type: ignore[union-attr]
+            assert seen.record.of("team").state is WatchState.PODS  # type: ignore[union-attr]
             await elapse(1000)
             asked = server.times("list")
             assert server.count("list", PODS) == 1
@@ -88,7 +88,7 @@ def test_a_permission_that_is_granted_again_is_noticed() -> None:
             assert all(longest * 0.8 <= gap <= longest * 1.2 for gap, longest in zip(gaps, ASKED, strict=False))
             assert len(gaps) > 5
             assert len({round(gap / longest, 3) for gap, longest in zip(gaps, ASKED, strict=False)}) > 3
-            assert seen.book.of("team").state is Seeing.QUOTAS  # type: ignore[union-attr]
+            assert seen.record.of("team").state is WatchState.QUOTAS  # type: ignore[union-attr]
             assert seen.ledger.left() == 3
             assert server.open_streams == {(QUOTAS, "team"): 1, (PODS, "team"): 1}
 
@@ -111,11 +111,11 @@ def test_when_a_permission_is_revoked_the_quotas_seen_with_it_are_dropped() -> N
 
             assert seen.ledger.left() is None
             assert not seen.ledger.observes()
-            sight = seen.book.of("team")
-            assert sight is not None
-            assert sight.state is Seeing.LEARNING
-            assert sight.why == "403: may not list resourcequotas; 403: may not list pods"
-            assert seen.book.counts.forbidden == 4
+            status = seen.record.of("team")
+            assert status is not None
+            assert status.state is WatchState.LEARNING
+            assert status.why == "403: may not list resourcequotas; 403: may not list pods"
+            assert seen.record.counts.forbidden == 4
 
     run_virtual(main())
 
@@ -162,8 +162,8 @@ def test_if_watching_all_namespaces_is_forbidden_each_one_in_use_is_watched() ->
 
             assert server.open_streams == {(kind, name): 1 for kind in (QUOTAS, PODS) for name in "ab"}
             assert seen.ledger.left(namespace="a") == seen.ledger.left(namespace="b") == 2
-            assert seen.book.of("a").state is Seeing.QUOTAS  # type: ignore[union-attr]
-            assert seen.book.status()[EVERYWHERE].state is Seeing.LEARNING
+            assert seen.record.of("a").state is WatchState.QUOTAS  # type: ignore[union-attr]
+            assert seen.record.status()[EVERYWHERE].state is WatchState.LEARNING
 
     run_virtual(main())
 
@@ -192,13 +192,13 @@ def test_when_all_namespaces_may_be_watched_again_one_stream_takes_over() -> Non
             assert seen.ledger.left("kept", namespace="a") == 2
             assert seen.ledger.left("gone", namespace="a") is None
             assert seen.ledger.observes("a")
-            assert set(seen.book.status()) == {EVERYWHERE}
+            assert set(seen.record.status()) == {EVERYWHERE}
             server.quota("kept", hard="9", namespace="a")
             await elapse(1)
             assert seen.ledger.left("kept", namespace="a") == 9
             server.cut(plural=PODS)
             await elapse(10)
-            assert set(seen.book.status()) == {EVERYWHERE}
+            assert set(seen.record.status()) == {EVERYWHERE}
 
     run_virtual(main())
 
@@ -215,8 +215,8 @@ def test_with_all_namespaces_watched_only_pods_are_watched_separately() -> None:
             await elapse(10)
 
             assert server.open_streams == {(QUOTAS, None): 1, (PODS, "a"): 1, (PODS, "b"): 1}
-            assert set(seen.book.status()) == {EVERYWHERE}
-            assert seen.book.of("b").state is Seeing.QUOTAS  # type: ignore[union-attr]
+            assert set(seen.record.status()) == {EVERYWHERE}
+            assert seen.record.of("b").state is WatchState.QUOTAS  # type: ignore[union-attr]
 
     run_virtual(main())
 
@@ -241,7 +241,7 @@ def test_the_namespaces_watched_separately_are_bounded() -> None:
             assert not seen.ledger.ends_told_of["n1"]
             assert seen.ledger.left(namespace="n1") is None
             assert not seen.ledger.observes("n1")
-            assert len(seen.book.status()) == 256
+            assert len(seen.record.status()) == 256
 
     run_virtual(main())
 

@@ -8,42 +8,45 @@ import threading
 from typing import TYPE_CHECKING
 
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
-from backoff_ctrl.k8s.watching.status import EVERYWHERE, Seeing, Sight, WatchBook
+from backoff_ctrl.k8s.watching.status import EVERYWHERE, WatchRecord, WatchState, WatchStatus
 from tests.watch_script import ScriptedServer, elapse, observed
 
 if TYPE_CHECKING:
     import pytest
 
 
-def test_each_change_of_state_is_reported_with_its_time_and_reason() -> None:
-    """For metrics and pages: the hook is called for changes only, not for every attempt."""
-    told: list[tuple[str, Sight]] = []
+def test_each_state_is_shown_with_its_time_and_reason() -> None:
+    """For metrics and pages."""
 
     async def main() -> None:
-        book = WatchBook(on_change=lambda place, sight: told.append((place, sight)))
         server = ScriptedServer()
         server.quota()
         server.forbidden = {("pods", "team")}
-        async with observed(server, book=book):
+        async with observed(server) as seen:
+
+            def status() -> WatchStatus:
+                return seen.record.status()["team"]
+
             await elapse(100)
+            assert (status().state, status().why) == (WatchState.QUOTAS, "")
             server.down = True
             server.cut()
+            await elapse(0.001)
+            assert (status().state, status().lost) == (WatchState.LEARNING, True)
+            assert status().why == "connection reset; 403: may not list pods"
             await elapse(1000)
+            assert status().state is WatchState.LEARNING
+            assert 100 <= status().since < 101
             server.down = False
             await elapse(100)
+            assert status().state is WatchState.QUOTAS
             server.forbidden = {("resourcequotas", "team")}
             server.cut()
             await elapse(1000)
+            assert status().state is WatchState.PODS
+            assert status().why == "403: may not list resourcequotas"
 
     run_virtual(main())
-
-    states = [(place, sight.state) for place, sight in told]
-    quotas, pods, learning = ("team", Seeing.QUOTAS), ("team", Seeing.PODS), ("team", Seeing.LEARNING)
-    assert states[:5] == [quotas, learning, quotas, learning, pods]
-    lost = told[1][1]
-    assert 100 <= lost.since < 101
-    assert lost.why == "connection reset; 403: may not list pods"
-    assert told[4][1].why == "403: may not list resourcequotas"
 
 
 def test_what_is_counted() -> None:
@@ -53,7 +56,7 @@ def test_what_is_counted() -> None:
         server = ScriptedServer()
         server.quota()
         async with observed(server) as seen:
-            counts = seen.book.counts
+            counts = seen.record.counts
             for hard in "345":
                 server.quota(hard=hard)
             await elapse(30)
@@ -73,15 +76,15 @@ def test_a_thousand_namespaces_lost_at_once_are_few_lines(caplog: pytest.LogCapt
     caplog.set_level(logging.INFO, logger="backoff_ctrl.k8s")
 
     async def main() -> None:
-        book = WatchBook(patience=5)
+        record = WatchRecord(patience=5)
         for number in range(1000):
-            book.quotas(f"n{number}", seen=True)
+            record.quotas(f"n{number}", seen=True)
         for number in range(1000):
-            book.quotas(f"n{number}", seen=False, why="connection reset", patient=True)
+            record.quotas(f"n{number}", seen=False, why="connection reset", patient=True)
         await elapse(60)
-        assert {sight.state for sight in book.status().values()} == {Seeing.LEARNING}
-        book.quotas("n0", seen=False, why="forbidden")
-        book.quotas("n1", seen=True)
+        assert {status.state for status in record.status().values()} == {WatchState.LEARNING}
+        record.quotas("n0", seen=False, why="forbidden")
+        record.quotas("n1", seen=True)
 
     run_virtual(main())
 
@@ -94,34 +97,34 @@ def test_the_watch_of_all_stands_for_each_namespace_only_while_it_is_healthy() -
     """Otherwise the namespace's own state counts, or that of the watch of all if it has none."""
 
     async def main() -> None:
-        book = WatchBook()
-        assert book.of("team") is None
-        book.quotas(EVERYWHERE, seen=True)
-        assert book.of("team") == book.status()[EVERYWHERE]
-        book.quotas(EVERYWHERE, seen=False, why="403")
-        book.pods("team", seen=True)
+        record = WatchRecord()
+        assert record.of("team") is None
+        record.quotas(EVERYWHERE, seen=True)
+        assert record.of("team") == record.status()[EVERYWHERE]
+        record.quotas(EVERYWHERE, seen=False, why="403")
+        record.pods("team", seen=True)
 
-        team, other = book.of("team"), book.of("other")
+        team, other = record.of("team"), record.of("other")
         assert team is not None
         assert other is not None
-        assert (team.state, other.state) == (Seeing.PODS, Seeing.LEARNING)
-        book.close("team")
-        assert book.of("team") == other
+        assert (team.state, other.state) == (WatchState.PODS, WatchState.LEARNING)
+        record.close("team")
+        assert record.of("team") == other
 
     run_virtual(main())
 
 
 async def test_the_status_may_be_read_from_any_thread_while_it_changes() -> None:
     """Pages are served by other threads than the watching one."""
-    book = WatchBook()
+    record = WatchRecord()
     stop = threading.Event()
     errors: list[Exception] = []
 
     def read() -> None:
         while not stop.is_set():
             try:
-                sights = book.status()
-                assert all(sight.why == "" for sight in sights.values() if sight.state is Seeing.QUOTAS)
+                statuses = record.status()
+                assert all(status.why == "" for status in statuses.values() if status.state is WatchState.QUOTAS)
             except Exception as error:  # noqa: BLE001 - it is the finding
                 errors.append(error)
                 return
@@ -129,9 +132,9 @@ async def test_the_status_may_be_read_from_any_thread_while_it_changes() -> None
     thread = threading.Thread(target=read)
     thread.start()
     for number in range(3000):
-        book.quotas(f"n{number % 50}", seen=number % 2 == 0, why="gone", patient=True)
+        record.quotas(f"n{number % 50}", seen=number % 2 == 0, why="gone", patient=True)
         if number % 7 == 0:
-            book.close(f"n{number % 50}")
+            record.close(f"n{number % 50}")
         if number % 100 == 0:
             await asyncio.sleep(0)
     stop.set()

@@ -14,7 +14,7 @@ from aiohttp import web
 from backoff_ctrl.k8s.answers import paging
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.watching import source as quota_source
-from backoff_ctrl.k8s.watching.reading import (
+from backoff_ctrl.k8s.watching.objects import (
     CLUSTER_QUOTAS,
     LIVE_PODS,
     QUOTAS,
@@ -25,7 +25,7 @@ from backoff_ctrl.k8s.watching.reading import (
     WatchForbiddenError,
 )
 from backoff_ctrl.k8s.watching.source import ClusterSource
-from backoff_ctrl.k8s.watching.status import Seeing
+from backoff_ctrl.k8s.watching.status import WatchState
 from backoff_ctrl.k8s.watching.watch import QuotaWatch
 from tests.official import aio as client
 from tests.watch_script import RecordingLedger, until
@@ -255,7 +255,7 @@ async def test_only_the_beginning_of_an_endless_error_is_read() -> None:
 async def test_only_the_metadata_of_pods_is_read_and_only_the_version_of_their_list(
     sandbox: BackgroundSandbox,
 ) -> None:
-    """Seeing one pod end must not require to transfer ten thousand pods, nor to store them."""
+    """WatchState one pod end must not require to transfer ten thousand pods, nor to store them."""
     async with client.ApiClient(client.Configuration(host=sandbox.url)) as api, session_of(sandbox.url) as session:
         core: Any = client.CoreV1Api(api)
         for number in range(5):
@@ -285,8 +285,8 @@ async def test_streams_that_break_after_every_event_miss_nothing(sandbox: Backgr
     sandbox.create_quota("team", "q", {"pods": "1"})
     async with client.ApiClient(client.Configuration(host=sandbox.url)) as api, session_of(sandbox.url) as session:
         core: Any = client.CoreV1Api(api)
-        watch = QuotaWatch(ledger, ClusterSource(session), ["team"], longest_pause=0.05)
-        task = asyncio.ensure_future(watch.run())
+        watch = QuotaWatch(ledger, ["team"], longest_pause=0.05)
+        task = asyncio.ensure_future(watch.run(ClusterSource(session)))
         await until(lambda: ledger.left() == 1)
         sandbox.faults.watch_break_share = 1.0
         for number in range(2, 22):
@@ -296,11 +296,11 @@ async def test_streams_that_break_after_every_event_miss_nothing(sandbox: Backgr
         await until(lambda: ledger.left() == 21)
         sandbox.faults.clear()
         await until(lambda: ledger.observes() and ledger.left() == 21)
-        sight = watch.book.of("team")
+        status = watch.record.of("team")
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    assert sight is not None
-    assert sight.state is Seeing.QUOTAS
-    assert watch.book.counts.reconnects > 0
-    assert watch.book.counts.failures == 0
+    assert status is not None
+    assert status.state is WatchState.QUOTAS
+    assert watch.record.counts.reconnects > 0
+    assert watch.record.counts.failures == 0

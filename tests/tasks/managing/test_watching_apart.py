@@ -7,11 +7,12 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.k8s.plugins.following.kind_watch import KindWatch
-from backoff_ctrl.k8s.watching.reading import Kind, WatchBrokenError, WatchForbiddenError
-from backoff_ctrl.k8s.watching.status import WatchBook
+from backoff_ctrl.k8s.watching.objects import Kind, WatchBrokenError, WatchForbiddenError
+from backoff_ctrl.k8s.watching.source import ClusterSource
+from backoff_ctrl.k8s.watching.status import WatchRecord
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
 PODS = Kind("/api/v1", "pods", frozenset({"Pod"}), labels="ours")
 
@@ -22,7 +23,7 @@ def pod(name: str, version: int, namespace: str = "team") -> dict[str, Any]:
     return {"metadata": about}
 
 
-class Server:
+class Server(ClusterSource):
     """An API server that lets some places be listed, and whose streams a test writes and breaks."""
 
     def __init__(self, *allowed: str | None) -> None:
@@ -34,14 +35,14 @@ class Server:
     async def is_served(self, group: str) -> bool:
         return True
 
-    async def pages(self, kind: Kind, namespace: str | None) -> AsyncIterator[Mapping[str, Any]]:
+    async def pages(self, kind: Kind, namespace: str | None) -> AsyncGenerator[Mapping[str, Any], None]:
         self.lists.append(namespace)
         if namespace not in self.allowed:
             raise WatchForbiddenError("403: no")
         items = [each for each in self.pods if namespace in (None, each["metadata"]["namespace"])]
         yield {"metadata": {"resourceVersion": "10"}, "items": items}
 
-    async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncIterator[object]:
+    async def watch(self, kind: Kind, namespace: str | None, version: str) -> AsyncGenerator[object, None]:
         while True:
             event = await self.stream.get()
             if isinstance(event, Exception):
@@ -56,7 +57,7 @@ class Watched:
         self.told: list[tuple[str, bool]] = []
         self._news = asyncio.Event()
         made = ("v1", "Pod")
-        self.watch = KindWatch(server, PODS, made, self._changed, WatchBook(), random.Random(1))
+        self.watch = KindWatch(server, PODS, made, self._changed, WatchRecord(), random.Random(1))
 
     def _changed(self, resource: dict[str, Any], gone: bool) -> None:
         self.told.append((resource["metadata"]["name"], gone))

@@ -1,4 +1,4 @@
-"""Parses and checks what lists and watches return: a line may hold anything, and come late, twice or out of order.
+"""What lists and watches return, parsed and checked: a line may hold anything, and come late, twice or out of order.
 
 Pure. Anything unusable raises ``IgnoredError`` with one of a fixed set of reasons, so that it can be counted.
 """
@@ -14,11 +14,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
 
-Place: TypeAlias = tuple[str, str]
-"""Namespace (empty for cluster-scoped objects) and name."""
+Key: TypeAlias = tuple[str, str]  # namespace (empty for cluster-scoped objects) and name
 
-GONE_MAX: Final = 1024
-"""Deleted objects whose version is kept, to recognise late events about them."""
+GONE_MAX: Final = 1024  # deleted objects whose version is kept, to recognise late events about them
 LIVE_MAX: Final = 50_000
 """Objects that one observer tracks; further ones are ignored, and their limits are learned from refusals."""
 _DIGITS_MAX: Final = 20  # of a resourceVersion, a uint64: longer strings of digits are not compared
@@ -28,7 +26,6 @@ class WatchBrokenError(Exception):
     """The list failed or the stream broke. It may be tried again, after ``retry_after`` seconds at the earliest."""
 
     def __init__(self, detail: str, retry_after: float = 0.0) -> None:
-        """``detail`` is the server's message or the error of the connection."""
         super().__init__(detail)
         self.retry_after = retry_after
 
@@ -63,10 +60,9 @@ class Ignored(StrEnum):
 
 
 class IgnoredError(ValueError):
-    """An object or event is unusable; ``reason`` is for counting."""
+    """An object or event is unusable: ``reason`` is for counting, the text for the log."""
 
     def __init__(self, reason: Ignored, detail: str) -> None:
-        """``detail`` says which object or event it was, for the log."""
         super().__init__(detail)
         self.reason = reason
 
@@ -110,21 +106,21 @@ CLUSTER_QUOTAS: Final = Kind(
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Object:
     """An object and what identifies it. Fields that the server did not set are empty."""
 
     body: Mapping[str, Any]
-    place: Place
+    key: Key
     uid: str
     version: str
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event of a watch. A bookmark's ``told`` has only a version."""
+    """One event of a watch. The ``object`` of a bookmark has only a version."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
-    told: Told
+    object: Object
 
 
 def read_event(raw: object, kind: Kind, namespace: str | None) -> Event:
@@ -137,20 +133,23 @@ def read_event(raw: object, kind: Kind, namespace: str | None) -> Event:
     if not isinstance(raw, Mapping):
         raise IgnoredError(Ignored.NO_EVENT, f"{_shown(raw)} instead of an event")
     type_, body = raw.get("type"), raw.get("object")
-    if type_ == "ERROR":
-        raise _error(body)
-    if type_ == "BOOKMARK":
-        metadata = _metadata(body)
-        if not _text(metadata, "resourceVersion"):
-            raise IgnoredError(Ignored.NO_METADATA, "a bookmark without a resourceVersion")
-        return Event("BOOKMARK", Told({}, ("", ""), "", _text(metadata, "resourceVersion")))
     match type_:
         case "ADDED" | "MODIFIED" | "DELETED":
             return Event(type_, read_object(body, kind, namespace))
+        case "BOOKMARK":
+            version = _text(_metadata(body), "resourceVersion")
+            if not version:
+                raise IgnoredError(Ignored.NO_METADATA, "a bookmark without a resourceVersion")
+            return Event("BOOKMARK", Object({}, ("", ""), "", version))
+        case "ERROR":
+            status = body if isinstance(body, Mapping) else {}
+            expired = status.get("code") == 410 or status.get("reason") in ("Expired", "Gone")
+            error = WatchExpiredError if expired else WatchBrokenError
+            raise error(_shown(status.get("message", "an ERROR event")))
     raise IgnoredError(Ignored.UNKNOWN_TYPE, f"an event of type {_shown(type_)}")
 
 
-def read_object(body: object, kind: Kind, namespace: str | None) -> Told:
+def read_object(body: object, kind: Kind, namespace: str | None) -> Object:
     """Identify an object, without looking at its spec or status. Raises ``IgnoredError``.
 
     ``kind`` may be missing: items of a list do not have it.
@@ -161,15 +160,15 @@ def read_object(body: object, kind: Kind, namespace: str | None) -> Told:
     if found is not None and not (isinstance(found, str) and found in kind.names):
         raise IgnoredError(Ignored.UNKNOWN_KIND, f"an object of kind {_shown(found)} among {kind.plural}")
     metadata = _metadata(body)
-    place = _text(metadata, "namespace"), _text(metadata, "name")
-    if not place[1] or kind.namespaced != bool(place[0]):
+    key = _text(metadata, "namespace"), _text(metadata, "name")
+    if not key[1] or kind.namespaced != bool(key[0]):
         expected = "without a name or namespace" if kind.namespaced else "without a name, or with a namespace"
         raise IgnoredError(Ignored.NO_METADATA, f"an object {expected} among {kind.plural}")
-    if namespace not in {None, place[0]}:
+    if namespace not in {None, key[0]}:
         raise IgnoredError(
-            Ignored.ELSEWHERE, f"an object of namespace {_shown(place[0])} in the watch of namespace {namespace}"
+            Ignored.ELSEWHERE, f"an object of namespace {_shown(key[0])} in the watch of namespace {namespace}"
         )
-    return Told(body, place, _text(metadata, "uid"), _text(metadata, "resourceVersion"))
+    return Object(body, key, _text(metadata, "uid"), _text(metadata, "resourceVersion"))
 
 
 def is_older(version: str, than: str) -> bool:
@@ -183,18 +182,19 @@ def newest(version: str, other: str) -> str:
 
 
 class Order:
-    """Remembers the last version of each object, to recognise older and repeated events. Its memory is bounded."""
+    """Remembers the last version of each object, to recognise older and repeated events.
+
+    Its memory is bounded: ``live_max`` existing and ``gone_max`` deleted objects.
+    """
 
     def __init__(self, *, live_max: int = LIVE_MAX, gone_max: int = GONE_MAX) -> None:
-        """Start empty. ``live_max`` and ``gone_max`` limit the existing and the deleted objects remembered."""
-        self._live: dict[Place, tuple[str, str]] = {}
-        self._gone: OrderedDict[Place, str] = OrderedDict()
+        self._live: dict[Key, tuple[str, str]] = {}
+        self._gone: OrderedDict[Key, str] = OrderedDict()
         self._live_max = live_max
         self._gone_max = gone_max
         self._since = ""
 
     def __len__(self) -> int:
-        """The number of objects remembered."""
         return len(self._live) + len(self._gone)
 
     def begin(self) -> None:
@@ -203,10 +203,10 @@ class Order:
         self._gone.clear()
         self._since = ""
 
-    def list(self, told: Told) -> None:
+    def list(self, item: Object) -> None:
         """Remember an item of a list. Raises ``IgnoredError`` if there are too many."""
-        self._check_room(told.place)
-        self._live[told.place] = told.uid, told.version
+        self._check_room(item.key)
+        self._live[item.key] = item.uid, item.version
 
     def listed(self, version: str) -> None:
         """End the list: only events newer than ``version`` count from now on."""
@@ -214,41 +214,35 @@ class Order:
 
     def take(self, event: Event) -> None:
         """Remember the next event of a watch. Raises ``IgnoredError`` if it is older, a repetition or one too many."""
-        told, known = event.told, self._live.get(event.told.place)
-        last = self._gone.get(told.place, self._since) if known is None else known[1]
-        if is_older(told.version, last) or is_older(told.version, self._since):
+        found, known = event.object, self._live.get(event.object.key)
+        last = self._gone.get(found.key, self._since) if known is None else known[1]
+        if is_older(found.version, last) or is_older(found.version, self._since):
             newer = last or self._since
-            raise IgnoredError(Ignored.OLDER, f"version {told.version} of {_named(told)} after version {newer}")
+            raise IgnoredError(Ignored.OLDER, f"version {found.version} of {_named(found)} after version {newer}")
         if event.type == "DELETED":
-            self._delete(told, known)
+            self._delete(found, known)
             return
-        if told.version and last == told.version:
-            raise IgnoredError(Ignored.DUPLICATE, f"version {told.version} of {_named(told)} again")
-        self._check_room(told.place)
-        self._live[told.place] = told.uid, told.version
-        self._gone.pop(told.place, None)
+        if found.version and last == found.version:
+            raise IgnoredError(Ignored.DUPLICATE, f"version {found.version} of {_named(found)} again")
+        self._check_room(found.key)
+        self._live[found.key] = found.uid, found.version
+        self._gone.pop(found.key, None)
 
-    def _delete(self, told: Told, known: tuple[str, str] | None) -> None:
+    def _delete(self, found: Object, known: tuple[str, str] | None) -> None:
         if known is None:
-            raise IgnoredError(Ignored.DUPLICATE, f"the deletion of {_named(told)}, which does not exist")
-        if told.uid and known[0] and told.uid != known[0]:
-            raise IgnoredError(Ignored.OLDER, f"the deletion of an earlier {_named(told)} (another uid)")
-        del self._live[told.place]
-        self._gone[told.place] = told.version
+            raise IgnoredError(Ignored.DUPLICATE, f"the deletion of {_named(found)}, which does not exist")
+        if found.uid and known[0] and found.uid != known[0]:
+            raise IgnoredError(Ignored.OLDER, f"the deletion of an earlier {_named(found)} (another uid)")
+        del self._live[found.key]
+        self._gone[found.key] = found.version
         if len(self._gone) > self._gone_max:
             self._gone.popitem(last=False)
 
-    def _check_room(self, place: Place) -> None:
-        if place not in self._live and len(self._live) >= self._live_max:
+    def _check_room(self, key: Key) -> None:
+        if key not in self._live and len(self._live) >= self._live_max:
             raise IgnoredError(
                 Ignored.TOO_MANY, f"an object beyond the first {self._live_max}; its limits are learned from refusals"
             )
-
-
-def _error(body: object) -> WatchBrokenError:
-    status = body if isinstance(body, Mapping) else {}
-    expired = status.get("code") == 410 or status.get("reason") in ("Expired", "Gone")
-    return (WatchExpiredError if expired else WatchBrokenError)(_shown(status.get("message", "an ERROR event")))
 
 
 def _metadata(body: object) -> Mapping[str, Any]:
@@ -267,8 +261,8 @@ def _is_number(version: str) -> bool:
     return version.isascii() and version.isdecimal() and len(version) <= _DIGITS_MAX
 
 
-def _named(told: Told) -> str:
-    return _shown("/".join(part for part in told.place if part))
+def _named(found: Object) -> str:
+    return _shown("/".join(part for part in found.key if part))
 
 
 def _shown(value: object) -> str:
