@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Seen:
-    """A request as it was received."""
+    """A request as it was received. ``port``: that of the caller, which tells connections apart."""
 
     method: str
     path: str
     headers: Mapping[str, str]
     body: Any
+    port: int = 0
 
 
 @dataclass
@@ -57,7 +58,7 @@ def scripted_server(answer: Callable[[Seen], Reply]) -> Iterator[Script]:
                 return
             data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            seen = Seen(self.command, self.path, headers, json.loads(data) if data else None)
+            seen = Seen(self.command, self.path, headers, json.loads(data) if data else None, self.client_address[1])
             script.seen.append(seen)
             status, body = answer(seen)
             self.send_response(status)

@@ -8,7 +8,7 @@ core = client.CoreV1Api(GatedApiClient())
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.k8s.gate.threads import Gate
 
@@ -21,9 +21,14 @@ if TYPE_CHECKING:
 else:
     Adapter = thread_adapter()  # says what to do if there is none; else the client can be imported
 
+from kubernetes.client.rest import RESTClientObject
+
 from .thread_transport import WaitTimeout
 
 __all__ = ["GatedApiClient", "WaitTimeout", "waiting"]
+
+_LEFT_BEHIND: Final[list[RESTClientObject]] = []
+"""The connections of a forked child's parent: to close them takes locks, which a thread of the parent may have held."""
 
 
 class GatedApiClient(GatedClient[Gate], Adapter):
@@ -38,11 +43,17 @@ class GatedApiClient(GatedClient[Gate], Adapter):
     _kind = Gate
 
     def renew(self) -> None:
-        """Forget the pool of ``async_req`` in a forked child, where no thread would take a step."""
+        """Forget the pool of ``async_req`` in a forked child, where no thread would take a step, and the connections.
+
+        On a connection of both, each would read the other's answers.
+        """
         state = vars(self)
         if "_pool_lock" in state:  # another thread may have held it
             state["_pool_lock"] = threading.Lock()
         state["_pool"] = None
+        if type(self.rest_client) is RESTClientObject:  # else it is the caller's own
+            _LEFT_BEHIND.append(self.rest_client)
+            self.rest_client = RESTClientObject(self.configuration)
 
     def close(self) -> None:
         """Cancel what waits and log what that was, then do as ``ApiClient`` does."""

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.scripted_server import Seen, scripted_server
+
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.sandbox import BackgroundSandbox
+    from tests.scripted_server import Reply
 
 PROGRAM = """
     import asyncio, os, sys, threading, time, warnings
@@ -66,3 +69,35 @@ def test_the_time_limit_of_a_childs_create_holds(sandbox: BackgroundSandbox, cre
     )
 
     assert (done.stdout, done.returncode) == ("timed out\nthe child ended with 0\n", 0), done.stderr
+
+
+BOTH_ASK = """
+    import os, sys
+    from kubernetes import client
+    from backoff_ctrl import GatedApiClient
+
+    core = client.CoreV1Api(GatedApiClient(client.Configuration(host=sys.argv[1])))
+    core.read_namespaced_pod("before", "team")  # its connection stays open, for the next call
+    child = os.fork()
+    core.read_namespaced_pod("parent" if child else "child", "team")
+    if child == 0:
+        sys.exit(0)
+    _, status = os.waitpid(child, 0)
+    sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_child_has_connections_of_its_own() -> None:
+    """On a connection of both, each could read the other's answer, and the other one would wait in vain."""
+
+    def answer(seen: Seen) -> Reply:
+        return 200, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": seen.path.rpartition("/")[2]}}
+
+    with scripted_server(answer) as script:
+        program = [sys.executable, "-c", textwrap.dedent(BOTH_ASK), script.url]
+        subprocess.run(program, timeout=120, check=True)
+
+    ports = {seen.path.rpartition("/")[2]: seen.port for seen in script.seen}
+    assert ports["parent"] == ports["before"]
+    assert ports["child"] != ports["parent"]

@@ -329,11 +329,12 @@ class Storm:
         self.bugs.plant(self.ledger.controller)
 
     def fork(self) -> None:
-        """Fork; the child makes creates with a client of its own, and ends."""
+        """Fork; the child makes creates with its parent's client, or with one of its own, and ends."""
         number = len(self.children)
         child = os.fork()
         if child == 0:
-            create_in_child(self.configuration, Path(self.asked.folder) / f"fork-{number}", f"f{number}")
+            api = GatedApiClient(self.configuration) if number % 2 else self.api
+            create_in_child(api, Path(self.asked.folder) / f"fork-{number}", f"f{number}")
             sys.exit(0)
         self.children.append(os.pidfd_open(child))
 
@@ -415,10 +416,10 @@ def kind_of(error: BaseException) -> str:
     return f"HTTP {status}" if status else type(error).__name__
 
 
-def create_in_child(configuration: Any, book: Path, prefix: str) -> None:
+def create_in_child(api: GatedApiClient, book: Path, prefix: str) -> None:
     """Create some pods, and write into the book what was begun and what came."""
     faulthandler.enable()
-    with GatedApiClient(configuration) as api, book.open("w", buffering=1) as lines:
+    with api, book.open("w", buffering=1) as lines:
         core: Any = client.CoreV1Api(api)
         for number in range(FORKED):
             row = f"{prefix}-{number}"
