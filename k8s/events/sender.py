@@ -26,7 +26,7 @@ from backoff_ctrl.k8s.creates.creation import owner_of
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.gate.unfinished import Unfinished
-from backoff_ctrl.k8s.runtime.host import RUNTIME, Task, after_fork
+from backoff_ctrl.k8s.runtime.host import LOADING, RUNTIME, Task, after_fork
 
 from .correlator import Ended, EventCorrelator, EventCounts, Limits, Reason, Report, Write, instance_name
 
@@ -204,8 +204,8 @@ class EventSender:
         if self._stopped:
             return
         if self._task is None:
-            from backoff_ctrl.k8s.cluster import session  # noqa: F401, PLC0415 - not in the runtime's own thread
-
+            with LOADING:
+                from backoff_ctrl.k8s.cluster import session  # noqa: F401, PLC0415 - not in the runtime's own thread
             self._task = RUNTIME.spawn(self._run, LAST)
         self._task.post(self._take, report)
         self._task.wake()

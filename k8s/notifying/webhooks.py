@@ -33,7 +33,7 @@ from backoff_ctrl.k8s.answers.answer import GateClosed, WaitedTooLong
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.gate.unfinished import Unfinished
-from backoff_ctrl.k8s.runtime.host import RUNTIME, Task, after_fork
+from backoff_ctrl.k8s.runtime.host import LOADING, RUNTIME, Task, after_fork
 
 if TYPE_CHECKING:  # loaded by those who notify alone
     from aiohttp import ClientSession
@@ -195,8 +195,8 @@ class Delivery:
             return
         self._queue.append(event)
         if self._task is None:
-            import aiohttp  # noqa: F401, PLC0415 - loaded by those who notify alone, and not in the runtime's own thread
-
+            with LOADING:  # by those who notify alone, and not in the runtime's own thread
+                import aiohttp  # noqa: F401, PLC0415
             self._task = RUNTIME.spawn(self._run, LAST)
         self._task.wake()
 

@@ -35,6 +35,11 @@ _LEFT_BEHIND: Final[list[asyncio.AbstractEventLoop]] = []
 _RENEWALS: Final[list[Callable[[], Callable[[], object] | None]]] = []
 
 
+LOADING: Final = threading.RLock()
+"""Hold it to import something late. Python keeps a module locked while a thread loads it; a child that is forked
+meanwhile has no such thread, and would wait for the module for ever."""
+
+
 def after_fork(renew: Callable[[], object]) -> None:
     """Call ``renew`` in each forked child, in the order of these calls. Its object is not kept alive by that."""
     bound: Any = getattr(renew, "__self__", None)
@@ -51,6 +56,7 @@ def _renew() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
+    os.register_at_fork(before=LOADING.acquire, after_in_parent=LOADING.release, after_in_child=LOADING.release)
 
 
 class Task:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
-from backoff_ctrl.k8s.runtime.host import RUNTIME, Task
+from backoff_ctrl.k8s.runtime.host import LOADING, RUNTIME, Task
 
 from .gangs import MARGIN, GangWatch
 from .informer import Informer, Observer, pause_after_refusal
@@ -269,8 +269,8 @@ class HostedWatch(Subscriber):
 
     def _post(self, call: Callable[[], object]) -> None:
         if not self._stopped:
-            from . import source  # noqa: F401, PLC0415 - loads aiohttp, and not in the runtime's own thread
-
+            with LOADING:
+                from . import source  # noqa: F401, PLC0415 - loads aiohttp, and not in the runtime's own thread
             RUNTIME.post(call)
 
     # -- on the runtime ---------

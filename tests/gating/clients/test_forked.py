@@ -71,6 +71,54 @@ def test_the_time_limit_of_a_childs_create_holds(sandbox: BackgroundSandbox, cre
     assert (done.stdout, done.returncode) == ("timed out\nthe child ended with 0\n", 0), done.stderr
 
 
+MIDST = """
+    import os, sys, threading
+    from kubernetes import client
+    from backoff_ctrl import GatedApiClient, waiting
+    from backoff_ctrl.k8s.gated.client import WaitTimeout
+
+    core = client.CoreV1Api(GatedApiClient(client.Configuration(host=sys.argv[1])))
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    def create(name, timeout):
+        try:
+            with waiting(timeout=timeout):
+                core.create_namespaced_pod("team", {"metadata": {"name": name}, "spec": spec})
+        except WaitTimeout:
+            print("timed out", flush=True)
+
+    begun, goes_on = threading.Event(), threading.Event()
+    class Slow:
+        @staticmethod
+        def find_spec(name, *_):  # what the watch of quotas loads
+            if name == "aiohttp" and not begun.is_set():
+                begun.set()
+                goes_on.wait()
+    sys.meta_path.insert(0, Slow)
+    create("first", None)
+    threading.Thread(target=create, args=("second", 600), daemon=True).start()
+    begun.wait()
+    os.register_at_fork(before=goes_on.set)  # the last one is called first; loading takes a tenth of a second more
+    child = os.fork()
+    if child == 0:
+        create("third", 0.2)
+        sys.exit(0)
+    _, status = os.waitpid(child, 0)
+    print("the child ended with", os.waitstatus_to_exitcode(status), flush=True)
+    os._exit(0)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_fork_waits_for_what_is_being_loaded(sandbox: BackgroundSandbox) -> None:
+    """A child could never load a module that a thread of its parent was loading: that thread keeps it locked."""
+    sandbox.create_quota("team", "q", {"pods": "1"})
+    program = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(MIDST), sandbox.url]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
+
+    assert (done.stdout, done.returncode) == ("timed out\nthe child ended with 0\n", 0), done.stderr
+
+
 BOTH_ASK = """
     import os, sys
     from kubernetes import client
