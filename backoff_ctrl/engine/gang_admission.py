@@ -255,8 +255,9 @@ class GangAdmission:
             if gang.end is None:
                 gang.waits(draw)
         self._end_if_complete(gang)
-        if not gang.whole:
-            self._admission.rescan(now)  # the next one may go
+        if not (gang.whole and self.knowledge.observing):
+            # The next one may go. Where nobody reports room, a probe may, too: less is reserved than when it was asked.
+            self._admission.rescan(now)
 
     def refuses_return(self, request: Request) -> bool:
         """Refuse a draw that was sent in vain and whose gang is over; say whether it was one."""

@@ -243,6 +243,22 @@ def test_a_draw_without_room_is_a_probe_where_nobody_reports_room() -> None:
     assert gang.drawn >= 1
 
 
+def test_who_came_while_all_room_was_reserved_is_a_probe_once_the_gang_is_complete() -> None:
+    """Before, the server would have stored it in the gang's room; after it, nobody else says that there is room."""
+    line = Timeline(Policy(base=1, cap=8))
+    request = line.reserve((4, 1))
+    read(line, 4, 8)
+    line.later(0.1)
+    gang = line.gang_of(request)
+    other = line.submit(1)
+    for _ in range(4):
+        assert state_of(other) == "waiting"
+        line.store(gang)
+    assert gang.end == "complete"
+    line.later(8)
+    assert line.ticket_of(other).probe
+
+
 def test_reads_that_nobody_needed_for_long_begin_again_at_the_first_step() -> None:
     """The back-off of a crowded hour is forgotten, step by step, as that of a block."""
     line = Timeline(Policy(base=1, cap=8))
