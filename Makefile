@@ -17,7 +17,7 @@ SIDE_BY_SIDE := -n $(shell echo $$(( 2 * $$(nproc 2>/dev/null || getconf _NPROCE
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/bytecode
 
-.PHONY: help install demo run test test-quick test-oldest test-clients test-programs cluster fix check hooks dashboards bench throughput proxy proxied held processes tasks wake looking faults soak figures clean
+.PHONY: help install demo run test test-quick test-oldest test-clients test-programs cluster fix check hooks dashboards bench throughput proxy proxied held processes tasks wake looking faults soak storm figures clean
 .PHONY: chart installer audit archives image-tree
 
 help: ## show the targets
@@ -120,6 +120,9 @@ looking: $(STAMP) ## what status, metrics and the live page cost at 10,000 names
 
 soak: $(STAMP) ## ten minutes of mixed load on the sandbox: memory stays flat, and nothing is left in the end
 	$(BIN)/python -m benchmarks.soak $(ARGS)
+
+storm: $(STAMP) ## 64 threads and 64 tasks create pods while all that can go wrong does, 20 seeds: none is lost or doubled
+	$(BIN)/python -m tests.gating.storm.run $(ARGS)
 
 faults: $(STAMP) ## break a real Kubernetes in every way that is tested; writes docs/reliability.md
 	$(BIN)/python -m pytest tests/cluster -k test_faults_of $(ARGS)

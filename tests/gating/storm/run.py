@@ -55,6 +55,8 @@ class Account:
         """Compare the two."""
         self.wrong += self.told.wrong
         self.by_row: dict[str, list[JSON]] = {}
+        if not self.told.calls:  # the process did not end by itself
+            return
         for pod in self.stored:
             self.by_row.setdefault(pod["metadata"]["labels"].get(ROW, "?"), []).append(pod["metadata"])
         undone = set(self.told.undone)
