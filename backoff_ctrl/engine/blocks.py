@@ -149,7 +149,7 @@ class Probing:
         self._rng = shared.rng
         self.blocks: dict[Ceiling, Block] = {}
         self.lag = shared.policy.release_lag
-        self.suspect_at = FOREVER  # when a shape that perhaps never fits may be sent a second time
+        self.suspect_at = FOREVER  # when the line is to be scanned, such as for a shape that perhaps never fits
 
     def ready_blocks(self, shape: Shape, now: float, own: Mapping[Ceiling, int] | None = None) -> list[Block] | None:
         """Return the blocks that a create of this shape would probe, or None if it may not probe now.
@@ -170,6 +170,8 @@ class Probing:
                 if self._knowledge.is_watched(ceiling.quota):
                     return None
                 block = self._begin(ceiling, ceiling.answered)
+            elif block.state == "shut" and block.is_ready(now):  # its timer has run out, and was not seen to yet:
+                self.suspect_at = now  # if this create is not sent, others may wait for this block alone
             if not block.is_ready(now):
                 return None
             blocks.append(block)

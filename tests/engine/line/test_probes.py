@@ -55,6 +55,25 @@ def test_while_a_probe_is_out_nothing_else_is_sent() -> None:
     assert line.later(100) == []
 
 
+def test_a_probe_that_is_due_does_not_wait_for_the_block_of_another_shape() -> None:
+    """A larger request comes after the timer has run out, and before that was seen to; it also waits for a quota."""
+    line = Timeline(Policy(base=1))
+    both = Demand({"pods": ONE, "cpu": 5 * ONE})
+    first = line.submit(demand=Demand({"pods": ONE}))
+    line.settle(line.ticket_of(first), Rejected("count", {"pods": ONE}, {"pods": 8 * ONE}, {"pods": 8 * ONE}))
+    due = line.controller.next_deadline()
+    assert due is not None
+    line.until(due - 0.001)
+    full = Rejected("compute", {"cpu": 5 * ONE}, {"cpu": 6 * ONE}, {"cpu": 8 * ONE})
+    line.controller.learn(NS, frozenset(), full, line.now, line.now)
+    line.advance()
+    line.now = due + 0.001
+    line.submit(demand=both)
+
+    assert line.ticket_of(first).probe
+    assert line.now == due + 0.001
+
+
 def test_after_a_success_the_next_probe_is_sent_at_once() -> None:
     """Room came: each 201 sends the next probe in the same instant, never two."""
     line = blocked(10)
