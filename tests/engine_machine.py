@@ -80,6 +80,7 @@ class ControllerMachine(RuleBasedStateMachine):
         self.waiting: dict[str, Request] = {}
         self.follower = Follower()
         self.seats = TwinSeats(POLICY.seat_ttl)
+        self.away: set[str] = set()  # who waits, but whose caller is away
         self.numbers: dict[str, int] = {}  # by request: what orders equal ranks
         self.lists: list[tuple[str, float, dict[str, TwinQuota]]] = []  # namespace, requested at, state
         self.watched = False
@@ -105,11 +106,15 @@ class ControllerMachine(RuleBasedStateMachine):
             assert isinstance(effect, Ticket | Refusal)
             request = effect.request
             assert self.waiting.pop(request.id, None) is request, "an effect for one who does not wait"
+            if isinstance(effect, Refusal) and effect.reason == "place-taken":
+                assert request.id in self.away
+                continue
             if isinstance(effect, Refusal):
                 assert effect.reason == "never-fits"
                 assert request.demand.amounts.get("cpu", 0) > self.smallest[request.namespace]
                 continue
             assert isinstance(twin, Ticket)
+            assert request.id not in self.away, "law 20: sent, though its caller is away"
             demand = request.demand
             create, broken = self.laws.admit(
                 request.namespace, dict(demand.amounts), demand.scopes, effect.probe, self.engine.now
@@ -150,6 +155,8 @@ class ControllerMachine(RuleBasedStateMachine):
         request = self.waiting.pop(one_of(sorted(self.waiting), pick))
         identity = None
         self.withdrawn(request)
+        self.seats.give_up(request.id)
+        self.away.discard(request.id)
         if seat and type(request) is Request:
             identity = Identity(pick % 2, pick % 3)
             place = TwinPlace(request.joined, self.numbers[request.id], request.overtaken)
@@ -161,6 +168,35 @@ class ControllerMachine(RuleBasedStateMachine):
     def withdrawn(self, request: Request) -> None:
         """Take note of a request that was withdrawn."""
 
+    @precondition(lambda self: self.waiting)
+    @rule(pick=PICKS, retry_after=st.sampled_from([0.0, 1.0, 3.0]))
+    def leave(self, pick: int, retry_after: float) -> None:
+        """Let the caller of a waiting request go away; it still counts as waiting."""
+        request = self.waiting[one_of(sorted(self.waiting), pick)]
+        identity, now = Identity(pick % 2, pick % 3), self.engine.now
+        left = self.engine.controller.leave(request, now, identity, retry_after)
+        assert left == self.copy.controller.leave(self.replica[request.id], now, identity, retry_after)
+        assert left == (type(request) is Request and request.id not in self.away)
+        if left:
+            self.away.add(request.id)
+            place = TwinPlace(request.joined, self.numbers[request.id], request.overtaken)
+            self.seats.keep(request.namespace, identity, request.demand.key, place, now, request.id)
+        self.advance()
+
+    @precondition(lambda self: self.away & self.waiting.keys())
+    @rule(pick=PICKS)
+    def come_back(self, pick: int) -> None:
+        """Let the caller of a request come back to it."""
+        self.present(one_of(sorted(self.away & self.waiting.keys()), pick))
+
+    def present(self, number: str) -> None:
+        """Note that a caller is there again."""
+        self.away.remove(number)
+        self.seats.give_up(number)
+        assert self.engine.controller.come_back(self.waiting[number], self.engine.now)
+        assert self.copy.controller.come_back(self.replica[number], self.copy.now)
+        self.advance()
+
     @rule(namespace=st.sampled_from(NAMESPACES), cpu=st.integers(0, 6), priority=st.integers(0, 2), pick=PICKS)
     def come_again(self, namespace: str, cpu: int, priority: int, pick: int) -> None:
         """Submit a create with an identity: law 20, it has the place that its caller left, if it left one."""
@@ -168,7 +204,7 @@ class ControllerMachine(RuleBasedStateMachine):
         request = self.engine.request(namespace=namespace, priority=priority, demand=demand)
         twin = self.copy.request(namespace=namespace, priority=priority, demand=demand)
         usual = TwinPlace(self.engine.now, int(request.id[1:]), 0)
-        place = self.seats.take(namespace, identity, demand.key, self.engine.now) or usual
+        place, _ = self.seats.take(namespace, identity, demand.key, self.engine.now) or (usual, "")
         self.waiting[request.id] = request
         self.replica[request.id] = twin
         self.numbers[request.id] = place.number
@@ -380,6 +416,8 @@ class ControllerMachine(RuleBasedStateMachine):
         if self.broken:
             return
         self.make_room()
+        for number in sorted(self.away & self.waiting.keys()):
+            self.present(number)
         if self.watched:
             self.set_watch(True)
         for _ in range(600):

@@ -341,14 +341,22 @@ class TwinSeats:
     def __init__(self, ttl: float) -> None:
         """Each place is kept for ``ttl`` seconds."""
         self.ttl = ttl
-        self.left: list[tuple[str, tuple[object, object], str, TwinPlace, float]] = []
+        self.left: list[tuple[str, tuple[object, object], str, TwinPlace, float, str]] = []
 
-    def keep(self, namespace: str, identity: tuple[object, object], shape: str, place: TwinPlace, now: float) -> None:
-        """Keep a place."""
-        self.left.append((namespace, identity, shape, place, now + self.ttl))
+    def keep(
+        self, namespace: str, identity: tuple[object, object], shape: str, place: TwinPlace, now: float, away: str = ""
+    ) -> None:
+        """Keep a place; ``away`` is the request that still stands there."""
+        self.left.append((namespace, identity, shape, place, now + self.ttl, away))
 
-    def take(self, namespace: str, identity: tuple[object, object], shape: str, now: float) -> TwinPlace | None:
-        """Take the oldest place of this identity, else of the same caller's equals."""
+    def give_up(self, away: str) -> None:
+        """Keep the place of a request no longer that was away."""
+        self.left = [seat for seat in self.left if seat[5] != away]
+
+    def take(
+        self, namespace: str, identity: tuple[object, object], shape: str, now: float
+    ) -> tuple[TwinPlace, str] | None:
+        """Take the oldest place of this identity, else of the same caller's equals, and who still stands there."""
         here = [seat for seat in self.left if seat[0] == namespace and now < seat[4]]
         mine = [seat for seat in here if seat[1] == identity]
         equals = [seat for seat in here if seat[1][0] == identity[0] and seat[2] == shape]
@@ -356,7 +364,7 @@ class TwinSeats:
         if oldest is None:
             return None
         self.left.remove(oldest)
-        return oldest[3]
+        return oldest[3], oldest[5]
 
     def count(self, namespace: str, now: float) -> int:
         """Count the places that are kept."""

@@ -164,6 +164,24 @@ class Controller:
         if request.state == "waiting":
             self._handler(request.namespace).withdraw(request, now, seat, retry_after)
 
+    def leave(self, request: Request, now: float, identity: Identity, retry_after: float) -> bool:
+        """Keep a waiting request in line unsent: its caller was told to come again after ``retry_after`` seconds.
+
+        It holds the room that it would be given until its caller is due, and for as long after that as callers take:
+        at most a second. ``come_back`` has it sent again; a new request of that ``identity`` takes its place, as it
+        takes a seat, and this one is refused ("place-taken"). Whoever calls this withdraws it if nobody comes. False:
+        it does not wait, or belongs to a gang.
+        """
+        now = self._clock(now)
+        return request.state == "waiting" and self._handler(request.namespace).leave(
+            request, identity, retry_after, now
+        )
+
+    def come_back(self, request: Request, now: float) -> bool:
+        """Note that the caller of a request which is away is there again; False: it was not away."""
+        now = self._clock(now)
+        return request.state == "waiting" and self._handler(request.namespace).come_back(request, now)
+
     def withdraw_all(self, requests: Iterable[Request], now: float) -> None:
         """Take these requests out of the line in one step, so that none is admitted because another has left."""
         for request in requests:

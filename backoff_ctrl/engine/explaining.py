@@ -26,6 +26,7 @@ WaitReason = Literal[
     "overload",
     "namespace-slowed",
     "not-counted-yet",
+    "comes-back",
     "its-turn",
 ]
 
@@ -183,8 +184,8 @@ def _reason(
     handler: ComputeResourceAwareBackOffHandler, request: Request, shape: Shape, shared: Shared, now: float
 ) -> tuple[WaitReason, Ceiling | None, int]:
     """Find what blocks the request, the most lasting reason first."""
-    if handler.pace.halted:
-        return "paused-by-operator", None, 0
+    if handler.pace.halted or handler.is_away(request):
+        return "paused-by-operator" if handler.pace.halted else "comes-back", None, 0
     kept = handler.keeping.kept
     place: Place = (request.rank, request.seq)
     own: Mapping[Ceiling, int] = {}

@@ -24,7 +24,7 @@ from .overload import Window
 from .quotas import ObservedQuota
 from .requests import REQUESTS, Request
 from .roll import Place
-from .seats import Identity, Seat, Seats
+from .seats import Away, Identity, Seat, Seats
 from .shapes import Row, Shape
 from .shared import Shared
 from .tickets import Ticket
@@ -44,6 +44,7 @@ class ComputeResourceAwareBackOffHandler:
     __slots__ = (
         "_admission",
         "_shared",
+        "away",
         "changed",
         "gangs",
         "keeping",
@@ -73,6 +74,7 @@ class ComputeResourceAwareBackOffHandler:
         self.pace = admission.pace
         self.gangs: GangAdmission | None = None
         self.seats: Seats | None = None
+        self.away: Away | None = None
         self.wake_at = FOREVER
         self.changed = 0
         self.seen = False
@@ -117,6 +119,9 @@ class ComputeResourceAwareBackOffHandler:
         seat = self.seats.take(identity, request.demand.key, now)
         if seat is None:
             return False
+        if seat.request is not None and seat.request.state == "waiting":
+            self._end_away(seat.request)
+            self._admission.refuse(seat.request, "place-taken", "its caller came again with another create")
         seat.give(request, self.policy.age_step)
         self._join_row(request, self.knowledge.shape_of(request.demand), now)
         self._admission.rescan(now)  # it may be the next for a ceiling, or overdue
@@ -149,18 +154,60 @@ class ComputeResourceAwareBackOffHandler:
         Gangs and draws leave none: a gang keeps what it has itself.
         """
         of_gang = self.gangs is not None and self.gangs.leaves_line(request)
+        self._end_away(request)
         request.happens("withdraw")
         self.line.dequeue(request)
         if seat is not None and not of_gang:
             self.keep_seat(request, seat, retry_after, now)
         self._admission.rescan(now)  # room may have been kept for it
 
-    def keep_seat(self, request: Request, identity: Identity, retry_after: float, now: float) -> None:
-        """Keep the place of a request that is over for the caller who may come again."""
+    def keep_seat(self, request: Request, identity: Identity, retry_after: float, now: float) -> Seat:
+        """Keep the place of a request for the caller who may come again."""
         if self.seats is None:
             self.seats = Seats(self.policy.seats_max)
         until = now + min(self.policy.wait_max, max(self.policy.seat_ttl, 2 * retry_after))
-        self.seats.keep(Seat.of(request, identity, until), now)
+        seat = Seat.of(request, identity, until)
+        self.seats.keep(seat, now)
+        return seat
+
+    def leave(self, request: Request, identity: Identity, retry_after: float, now: float) -> bool:
+        """Keep a waiting request in line, but send it only once its caller has come back; False: it can't be away."""
+        row = request.row
+        if not isinstance(row, Row) or type(request) is not Request or self.is_away(request):
+            return False
+        away = self.away = self.knowledge.away = self.away or Away()
+        seat = self.keep_seat(request, identity, retry_after, now)
+        seat.request = request
+        self.line.dequeue(request)
+        away.leave(request, seat, retry_after, now)
+        self._enqueue(request, row.shape)
+        self._admission.rescan(now)
+        return True
+
+    def come_back(self, request: Request, now: float) -> bool:
+        """Let a request wait like any other again; False: it was not away."""
+        row, seat = request.row, None if self.away is None else self.away.come_back(request, now)
+        if seat is None or not isinstance(row, Row):
+            return False
+        assert self.seats is not None
+        self.seats.give_up(seat)
+        self.line.dequeue(request)
+        self._enqueue(request, row.shape)
+        self._admission.rescan(now)
+        return True
+
+    def _enqueue(self, request: Request, shape: Shape) -> None:
+        """Put a request at its place; one that is away in a row of its own, since only heads of rows are looked at."""
+        self.line.enqueue(request, shape, f"away {request.seq}" if self.is_away(request) else "")
+
+    def is_away(self, request: Request) -> bool:
+        """Say whether a request waits whose caller is away."""
+        return self.away is not None and request in self.away
+
+    def _end_away(self, request: Request) -> None:
+        seat = None if self.away is None else self.away.end(request)
+        if seat is not None and self.seats is not None:
+            self.seats.give_up(seat)
 
     def empty_seats(self, now: float) -> int:
         """Count the places that are kept for callers that went away."""
@@ -176,7 +223,7 @@ class ComputeResourceAwareBackOffHandler:
         self.line.dequeue(request)
         request.priority = priority
         request.rank = request.joined - priority * self.policy.age_step
-        self.line.enqueue(request, row.shape)
+        self._enqueue(request, row.shape)
         self._admission.rescan(now)
 
     def halt(self, now: float, *, halted: bool) -> None:
@@ -347,9 +394,11 @@ class ComputeResourceAwareBackOffHandler:
             shape = row.shape
             if shape.version != knowledge.version:
                 knowledge.know(shape)
-            if shape.never is not None and self.policy.on_never_fits == "fail" and self._is_confirmed(shape, now):
-                for request in [request for request in row.waiting if request.row is row]:
-                    self._refuse_never(request, shape)
+            if shape.never is not None and self._refuse_row(row, now):
+                continue
+            if self.is_away(row.waiting[0]):
+                self._hold_for_away(row.waiting[0], shape, now)
+                at += 1
             elif not self._try(row.waiting[0], shape, now):
                 self.keeping.note_blocked(row, now)
                 at += 1
@@ -358,6 +407,21 @@ class ComputeResourceAwareBackOffHandler:
                 at = 0
         if gangs is not None and admission.resume is None:
             gangs.end_scan(now)
+
+    def _refuse_row(self, row: Row, now: float) -> bool:
+        """Refuse creates that never fit; say whether they were."""
+        if self.policy.on_never_fits != "fail" or not self._is_confirmed(row.shape, now):
+            return False
+        for request in [request for request in row.waiting if request.row is row]:
+            self._refuse_never(request, row.shape)
+        return True
+
+    def _hold_for_away(self, request: Request, shape: Shape, now: float) -> None:
+        assert self.away is not None
+        keeping = self.keeping
+        until = self.away.take_turn(request, shape.meets, keeping.kept, now, probes=not self.knowledge.observing)
+        if until is not None:
+            keeping.next_change = min(keeping.next_change, until)
 
     def _is_confirmed(self, shape: Shape, now: float) -> bool:
         """Say whether a gang that waits has not fitted for long enough: a quota may be edited for a moment only."""
@@ -372,6 +436,8 @@ class ComputeResourceAwareBackOffHandler:
         """Begin at the head of the line: who is next for which ceiling is found anew."""
         self.keeping.begin()
         self._admission.scan_due = False
+        if self.away is not None:
+            self.away.begin_scan()
         if self.gangs is not None:
             self.gangs.begin_scan()
 

@@ -19,6 +19,7 @@ from .outcomes import Rejected
 from .parts import Parts
 from .policy import Policy
 from .quotas import ObservedQuota, Quota
+from .seats import Away
 from .shapes import Shape
 from .tickets import Ticket
 
@@ -29,7 +30,9 @@ BESIDE_GANGS: Final = 10
 class Knowledge:
     """The quotas of one namespace as facts show them, and our own creates that the facts may not contain yet."""
 
-    __slots__ = ("gangs", "living", "observing", "outstanding", "quotas", "recent", "shapes", "undated_at", "version")
+    __slots__ = (
+        "away", "gangs", "living", "observing", "outstanding", "quotas", "recent", "shapes", "undated_at", "version",
+    )  # fmt: skip
 
     def __init__(self, *, observing: bool, ends_told: bool) -> None:
         """Start with nothing known. ``observing``: changes of quotas are reported; ``ends_told``: ends of creates."""
@@ -37,6 +40,7 @@ class Knowledge:
         self.shapes: dict[str, Shape] = {}
         self.outstanding: dict[Ticket, None] = {}  # in the order they were sent
         self.gangs: list[Gang] = []  # the admitted ones that are not complete, by their place in line
+        self.away: Away | None = None  # requests whose callers are away, once there are any
         self.recent: deque[tuple[float, Shape]] = deque()  # when answered 201, while others were outstanding
         self.living = Living(followed=ends_told)
         self.version = 0
@@ -159,6 +163,8 @@ class Knowledge:
             for shape in gang.shapes:
                 self.know(shape)
             gang.recount()
+        if self.away is not None:
+            self.away.recount()
         for ceiling in self.ceilings():
             ceiling.credit = min(ceiling.credit, ceiling.held)
 

@@ -56,15 +56,19 @@ class Line:
         """The number of waiting requests. Whether there is any, ``rows`` says faster."""
         return self._size + len(self.newest)
 
-    def enqueue(self, request: Request, shape: Shape) -> Row:
-        """Put a request at its place and return its row: a new request goes last, a returning one where it was."""
+    def enqueue(self, request: Request, shape: Shape, apart: str = "") -> Row:
+        """Put a request at its place and return its row: a new request goes last, a returning one where it was.
+
+        ``apart`` names a row of its own, beside those of its flow.
+        """
         if request.joined < self.oldest:  # noqa: PLR1730 - each refusal comes here
             self.oldest = request.joined
         row = self.latest.get(shape.demand.key)
-        mark = request.row_mark or request.flow
+        apart = apart or request.row_mark
+        mark = apart or request.flow
         if row is None or row.flow != mark or row.priority != request.priority:
             row = self._row(shape, request.priority, mark)
-            if not request.row_mark:
+            if not apart:
                 self.latest[shape.demand.key] = row
         waiting = row.waiting
         if not waiting or is_behind(request, waiting[-1]):
@@ -72,7 +76,11 @@ class Line:
         elif is_behind(waiting[0], request):  # who returns is the head again, as a rule
             waiting.appendleft(request)
         else:
-            waiting.insert(bisect_left(waiting, place_of(request), key=place_of), request)
+            at = bisect_left(waiting, place_of(request), key=place_of)
+            if waiting[at] is request:  # it was here before, and only marked when it left
+                row.dead -= 1
+            else:
+                waiting.insert(at, request)
         if self.newest and is_behind(self.newest[-1], request):  # it returns to its place, or to its gang's
             self.call_roll()
         self.newest.append(request)

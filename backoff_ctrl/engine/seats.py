@@ -1,19 +1,31 @@
-"""Empty seats: the places of callers that went away without being admitted, kept for a while in case they come again.
+"""Places of callers that went away without being admitted, kept for a while in case they come again.
 
-A caller with a time-out shorter than the wait would else start at the end of the line each time, and never get in. A
-seat is no waiting request: it is never admitted, takes no room, is overtaken by nobody, and ends by itself.
+A caller with a time-out shorter than the wait would else start at the end of the line each time, and never get in.
+There are two kinds. A caller that hung up leaves an *empty seat*: no waiting request, but the right to a place. It is
+never admitted, takes no room, is overtaken by nobody, and ends by itself. A caller that was told to come again after
+some seconds leaves its request in line, *away*: it counts as waiting and is not sent. Until its caller is due back,
+and for as long as callers usually take, it holds the room that it would be given, once; then others go first.
 """
 
 from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+from .ceilings import Ceiling, Charges
 from .requests import Request
+from .roll import Place, place_of
+
+LATE_MAX: Final = 1.0
+"""Seconds after a caller is due back for which room is held for it at the most; so, too, while little is learned."""
+LATENESSES: Final = 100
+"""Callers that came back lately: the slowest of these is their 99th percentile."""
+_FEW: Final = 8
 
 
 class Identity(NamedTuple):
@@ -35,6 +47,7 @@ class Seat:
     overtaken_since: float
     until: float
     empty: bool = True
+    request: Request | None = None  # that still stands in line there: its caller is away
 
     @classmethod
     def of(cls, request: Request, identity: Identity, until: float) -> Seat:
@@ -92,15 +105,18 @@ class Seats:
         self._remove(seat)
         return seat
 
+    def give_up(self, seat: Seat) -> None:
+        """Keep a seat no longer; no effect if it was taken, or has ended."""
+        if seat.empty:
+            self._remove(seat)
+
     def expire(self, now: float) -> None:
         """Give up the seats whose time is over."""
         while self._ends and self._ends[0][0] <= now:
             self._drop_first()
 
     def _drop_first(self) -> None:
-        seat = heapq.heappop(self._ends)[2]
-        if seat.empty:
-            self._remove(seat)
+        self.give_up(heapq.heappop(self._ends)[2])
 
     def _remove(self, seat: Seat) -> None:
         seat.empty = False
@@ -115,3 +131,87 @@ def _remove_from(lists: dict[Hashable, list[Seat]], key: Hashable, seat: Seat) -
     del seats[bisect_left(seats, _AGE(seat), key=_AGE)]
     if not seats:
         del lists[key]
+
+
+@dataclass(slots=True, eq=False)
+class Leave:
+    """How one request is away: its seat, when its caller is due back, how long room is held, and what is held now."""
+
+    seat: Seat
+    due: float
+    holds_until: float
+    held: Charges = ()
+
+    def give_back(self) -> None:
+        """Hold nothing for the moment."""
+        for ceiling, amount in self.held:
+            ceiling.set_apart(-amount)
+        self.held = ()
+
+
+class Away:
+    """The waiting requests of one namespace whose callers are away.
+
+    What a request holds is found anew in each scan of the line, when its turn comes there: all that fits, or nothing.
+    """
+
+    __slots__ = ("_late", "_leaves")
+
+    def __init__(self) -> None:
+        self._leaves: dict[Request, Leave] = {}
+        self._late: deque[float] = deque(maxlen=LATENESSES)  # how long after they were due callers came back
+
+    def __contains__(self, request: Request) -> bool:
+        return request in self._leaves
+
+    def leave(self, request: Request, seat: Seat, retry_after: float, now: float) -> None:
+        """Note that a request is away; its caller was told to come again after ``retry_after`` seconds."""
+        late = LATE_MAX if len(self._late) < _FEW else min(LATE_MAX, max(self._late))
+        self._leaves[request] = Leave(seat, now + retry_after, now + retry_after + late)
+
+    def come_back(self, request: Request, now: float) -> Seat | None:
+        """Note that a request is away no longer, since its caller came again: learn how long callers take."""
+        leave = self._leaves.get(request)
+        if leave is not None:
+            self._late.append(max(0.0, now - leave.due))
+        return self.end(request)
+
+    def end(self, request: Request) -> Seat | None:
+        """Note that a request is away no longer, or is over; return its seat. No effect on others."""
+        leave = self._leaves.pop(request, None)
+        if leave is None:
+            return None
+        leave.give_back()
+        return leave.seat
+
+    def begin_scan(self) -> None:
+        """Hold nothing: each request is asked anew when its turn comes. Those that are over are forgotten."""
+        for request in [each for each in self._leaves if each.state != "waiting"]:
+            self.end(request)
+        for leave in self._leaves.values():
+            leave.give_back()
+
+    def recount(self) -> None:
+        """Note that what is set apart is counted afresh; nothing of it is held before the next scan."""
+        for leave in self._leaves.values():
+            leave.held = ()
+
+    def take_turn(
+        self, request: Request, meets: Charges, kept: dict[Ceiling, Place], now: float, *, probes: bool
+    ) -> float | None:
+        """Hold the room that this request would be given now; return until when, None if it holds none any more.
+
+        ``probes``: where it lacks room, those behind could test for it. ``kept`` then keeps them from it.
+        """
+        leave = self._leaves[request]
+        if now >= leave.holds_until:
+            return None
+        lacking = [ceiling for ceiling, amount in meets if amount > ceiling.room]
+        if not lacking:
+            leave.held = meets
+            for ceiling, amount in meets:
+                ceiling.set_apart(amount)
+        elif probes:
+            for ceiling in lacking:
+                kept.setdefault(ceiling, place_of(request))
+        return leave.holds_until

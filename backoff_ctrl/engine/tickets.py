@@ -48,7 +48,9 @@ class Ticket:
         return f"Ticket({self.request.id!r}, sent={self.sent}{', probe' if self.probe else ''})"
 
 
-RefusalReason = Literal["never-fits", "too-many-waiting", "waited-too-long", "quotas-unreadable", "given-back"]
+RefusalReason = Literal[
+    "never-fits", "too-many-waiting", "waited-too-long", "quotas-unreadable", "given-back", "place-taken"
+]
 
 
 @dataclass(frozen=True, slots=True)
