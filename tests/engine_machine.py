@@ -180,6 +180,7 @@ class ControllerMachine(RuleBasedStateMachine):
         if left:
             self.away.add(request.id)
             place = TwinPlace(request.joined, self.numbers[request.id], request.overtaken)
+            self.seats.leave(request.id, request.namespace, retry_after, now)
             self.seats.keep(request.namespace, identity, request.demand.key, place, now, request.id)
         self.advance()
 
@@ -192,7 +193,7 @@ class ControllerMachine(RuleBasedStateMachine):
     def present(self, number: str) -> None:
         """Note that a caller is there again."""
         self.away.remove(number)
-        self.seats.give_up(number)
+        self.seats.come_back(number, self.engine.now)
         assert self.engine.controller.come_back(self.waiting[number], self.engine.now)
         assert self.copy.controller.come_back(self.replica[number], self.copy.now)
         self.advance()

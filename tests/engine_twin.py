@@ -342,12 +342,26 @@ class TwinSeats:
         """Each place is kept for ``ttl`` seconds."""
         self.ttl = ttl
         self.left: list[tuple[str, tuple[object, object], str, TwinPlace, float, str]] = []
+        self.due: dict[str, tuple[str, float, float]] = {}  # of those away: namespace, when due, and until when
+        self.late: dict[str, list[float]] = {}  # how late callers came, by namespace
 
     def keep(
         self, namespace: str, identity: tuple[object, object], shape: str, place: TwinPlace, now: float, away: str = ""
     ) -> None:
         """Keep a place; ``away`` is the request that still stands there."""
         self.left.append((namespace, identity, shape, place, now + self.ttl, away))
+
+    def leave(self, away: str, namespace: str, retry_after: float, now: float) -> None:
+        """Note when the caller of a request is due back: at most a second later than told, as callers come."""
+        late = self.late.get(namespace, [])[-100:]
+        allowed = 1.0 if len(late) < 8 else min(1.0, max(late))
+        self.due[away] = namespace, now + retry_after, now + retry_after + allowed
+
+    def come_back(self, away: str, now: float) -> None:
+        """Note that a caller is there again."""
+        namespace, due, _ = self.due[away]
+        self.late.setdefault(namespace, []).append(max(0.0, now - due))
+        self.give_up(away)
 
     def give_up(self, away: str) -> None:
         """Keep the place of a request no longer that was away."""
@@ -360,6 +374,7 @@ class TwinSeats:
         here = [seat for seat in self.left if seat[0] == namespace and now < seat[4]]
         mine = [seat for seat in here if seat[1] == identity]
         equals = [seat for seat in here if seat[1][0] == identity[0] and seat[2] == shape]
+        equals = [seat for seat in equals if seat[5] not in self.due or self.due[seat[5]][2] <= now]
         oldest = min(mine or equals, key=lambda seat: seat[3], default=None)
         if oldest is None:
             return None

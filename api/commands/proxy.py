@@ -47,10 +47,10 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option(
     "--hold",
     type=float,
-    default=8.0,
-    show_default=True,
+    default=None,
     metavar="SECONDS",
-    help="How long one request of a create is held at most while the quota is full.",
+    help="How long one request of a create is held at most while the quota is full. "
+    "Default: 8, and as long as --hold-total for clients that are known to wait (kubectl, client-go, Python).",
 )
 @click.option(
     "--hold-total",

@@ -168,9 +168,9 @@ class Controller:
         """Keep a waiting request in line unsent: its caller was told to come again after ``retry_after`` seconds.
 
         It holds the room that it would be given until its caller is due, and for as long after that as callers take:
-        at most a second. ``come_back`` has it sent again; a new request of that ``identity`` takes its place, as it
-        takes a seat, and this one is refused ("place-taken"). Whoever calls this withdraws it if nobody comes. False:
-        it does not wait, or belongs to a gang.
+        at most a second. ``come_back`` has it sent again. A new request of that ``identity`` takes its place, as it
+        takes a seat (an equal one of that caller only once it is overdue), and this one is refused ("place-taken").
+        Whoever calls this withdraws it if nobody comes. False: it does not wait, or belongs to a gang.
         """
         now = self._clock(now)
         return request.state == "waiting" and self._handler(request.namespace).leave(

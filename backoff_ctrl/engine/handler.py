@@ -177,7 +177,6 @@ class ComputeResourceAwareBackOffHandler:
             return False
         away = self.away = self.knowledge.away = self.away or Away()
         seat = self.keep_seat(request, identity, retry_after, now)
-        seat.request = request
         self.line.dequeue(request)
         away.leave(request, seat, retry_after, now)
         self._enqueue(request, row.shape)

@@ -14,6 +14,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
+from itertools import islice
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -25,6 +26,8 @@ LATE_MAX: Final = 1.0
 """Seconds after a caller is due back for which room is held for it at the most; so, too, while little is learned."""
 LATENESSES: Final = 100
 """Callers that came back lately: the slowest of these is their 99th percentile."""
+LOOKED_AT: Final = 64
+"""Seats of a caller that are looked at for one create."""
 _FEW: Final = 8
 
 
@@ -48,6 +51,7 @@ class Seat:
     until: float
     empty: bool = True
     request: Request | None = None  # that still stands in line there: its caller is away
+    due_until: float = 0.0  # until then its caller is due back, and no other of his creates takes it
 
     @classmethod
     def of(cls, request: Request, identity: Identity, until: float) -> Seat:
@@ -96,13 +100,19 @@ class Seats:
             heapq.heapify(self._ends)
 
     def take(self, identity: Identity, shape: str, now: float) -> Seat | None:
-        """Take the oldest seat of this identity, else the oldest that the same caller left for an equal demand."""
+        """Take the oldest seat of this identity, else the oldest that the same caller left for an equal demand.
+
+        Not one whose own create is due back: the caller has several, and each has its place.
+        """
         self.expire(now)
-        seats = self._by_identity.get(identity) or self._by_shape.get((identity.who, shape))
-        if not seats:
-            return None
-        seat = seats[0]
-        self._remove(seat)
+        seats = self._by_identity.get(identity)
+        if seats is None:
+            equal = islice(self._by_shape.get((identity.who, shape), ()), LOOKED_AT)
+            seat = next((each for each in equal if each.due_until <= now), None)
+        else:
+            seat = seats[0]
+        if seat is not None:
+            self._remove(seat)
         return seat
 
     def give_up(self, seat: Seat) -> None:
@@ -135,11 +145,10 @@ def _remove_from(lists: dict[Hashable, list[Seat]], key: Hashable, seat: Seat) -
 
 @dataclass(slots=True, eq=False)
 class Leave:
-    """How one request is away: its seat, when its caller is due back, how long room is held, and what is held now."""
+    """How one request is away: its seat, when its caller is due back, and what it holds now."""
 
     seat: Seat
     due: float
-    holds_until: float
     held: Charges = ()
 
     def give_back(self) -> None:
@@ -167,7 +176,8 @@ class Away:
     def leave(self, request: Request, seat: Seat, retry_after: float, now: float) -> None:
         """Note that a request is away; its caller was told to come again after ``retry_after`` seconds."""
         late = LATE_MAX if len(self._late) < _FEW else min(LATE_MAX, max(self._late))
-        self._leaves[request] = Leave(seat, now + retry_after, now + retry_after + late)
+        seat.request, seat.due_until = request, now + retry_after + late
+        self._leaves[request] = Leave(seat, now + retry_after)
 
     def come_back(self, request: Request, now: float) -> Seat | None:
         """Note that a request is away no longer, since its caller came again: learn how long callers take."""
@@ -204,7 +214,7 @@ class Away:
         ``probes``: where it lacks room, those behind could test for it. ``kept`` then keeps them from it.
         """
         leave = self._leaves[request]
-        if now >= leave.holds_until:
+        if now >= leave.seat.due_until:
             return None
         lacking = [ceiling for ceiling, amount in meets if amount > ceiling.room]
         if not lacking:
@@ -214,4 +224,4 @@ class Away:
         elif probes:
             for ceiling in lacking:
                 kept.setdefault(ceiling, place_of(request))
-        return leave.holds_until
+        return leave.seat.due_until

@@ -87,6 +87,10 @@ class GateClosed(Exception):  # noqa: N818 - a state, not a mistake
     wait: Any = None
 
 
+class CallerAway(GateClosed):
+    """A create ended while its caller was away, which will not come back to it: there is nobody to tell."""
+
+
 def status_answer(status: int, reason: str, message: str, details: Mapping[str, Any]) -> Answer:
     """Return a ``Status`` answer in the API server's form (apimachinery ``api/errors``), byte for byte."""
     body = {

@@ -24,7 +24,7 @@ class Create(Unfinished):
     """
 
     __slots__ = (
-        "awaiting", "ending", "failures", "follows", "in_doubt", "ledger", "machine", "mode", "timed", "waited",
+        "awaiting", "away", "ending", "failures", "follows", "in_doubt", "ledger", "machine", "mode", "timed", "waited",
         "word",
     )  # fmt: skip
 
@@ -37,6 +37,7 @@ class Create(Unfinished):
         self.awaiting: Call | None = None  # handed to the transport, and not answered yet
         self.word: Answer | None = None  # the server's answer to it, until the next step is decided
         self.ending: Return | Raise | None = None  # how it ends, as far as its life is concerned
+        self.away = False  # its caller was told to come again, and has not come yet
         self.in_doubt = False
         self.timed = False  # it has waited, so that its time limit counts
         self.waited = False  # it has stood in line
@@ -109,13 +110,23 @@ class Create(Unfinished):
         line = f"{self.label}: {self.state}, {self.seconds:.1f} s after it began"
         return f"{line} ({self.wait().why})" if self.waits else line
 
+    def leave(self) -> bool:
+        """Let it wait on unsent: its caller was told to come again. False: it does not wait in line."""
+        self.away = self.ledger.line.leave(self)
+        return self.away
+
+    def come_back(self) -> None:
+        """Let it be sent when its turn comes: its caller is there again."""
+        self.away = False
+        self.ledger.line.come_back(self)
+
     def cancel(self, error: BaseException) -> None:
         """End it with this error. What is being sent is answered first, and counts. Safe from any thread.
 
-        Its place in line is kept for its caller, if that is known.
+        Its place in line is kept for its caller, if that is known and is not away.
         """
         self.gate = None
-        self.ledger.line.stop([(self, error)], keep_seats=True)
+        self.ledger.line.stop([(self, error)], keep_seats=not self.away)
 
     def result(self) -> Answer:
         """Return the answer, or raise the error."""

@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias
 
 from backoff_ctrl.engine.outcomes import Created, Failed
 from backoff_ctrl.engine.tickets import Refusal, Ticket
-from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
+from backoff_ctrl.k8s.answers.answer import Answer, CallerAway, NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.creates.actions import (
     Action,
     Answered,
@@ -257,6 +257,8 @@ def _taken(create: Create) -> Event | None:
     stop = None if create.stopped is None else Cancelled(create.stopped)
     if stop is not None or isinstance(value, Ticket):
         return stop or (_TICKETED_LATE if create.waited else _TICKETED)
+    if create.away and (value is Signal.OPENED or (isinstance(value, Refusal) and value.reason == "place-taken")):
+        return Cancelled(CallerAway(f"{create.label}: its caller came again with another create, or the gate failed"))
     if isinstance(value, Refusal):
         ledger.tell("declined", create, value)
         return Declined(value.reason, value.detail, value.never)

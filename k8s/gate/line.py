@@ -280,6 +280,23 @@ class Line:
         except TicketError:
             self.counts.late += 1  # the engine had given it up: ticket_max
 
+    def leave(self, create: Unfinished) -> bool:
+        """Keep a create in line, unsent, whose caller was told to come again; False: it does not wait there."""
+        return self._engine.act(self._go_away, create) is True
+
+    @staticmethod
+    def _go_away(engine: Controller, now: float, create: Unfinished) -> bool:
+        creation, request, turn = create.creation, create.request, create.turn
+        if request is None or creation.seat is None or turn is None or turn.value is not None:
+            return False
+        return engine.leave(request, now, creation.seat, creation.retry_after)
+
+    def come_back(self, create: Unfinished) -> None:
+        """Let a create be sent again whose caller is there again."""
+        request = create.request
+        if request is not None:
+            self._engine.act(lambda engine, now: engine.come_back(request, now))
+
     def give_up(self, turn: Turn) -> None:
         """End a wait whose time is over, where nobody blocks who would notice."""
         self._engine.soon(lambda *_: self._engine.resolve(turn, Signal.LATE))

@@ -37,13 +37,14 @@ if TYPE_CHECKING:
 
     from .callers import Callers
     from .choosing import ChargedKinds, Chosen
-    from .holds import HeldBefore
+    from .holds import Noticed, PutOff
     from .kept import KeptCreates
     from .settings import HoldSettings
 
 log = logging.getLogger(__name__)
 
-ROUNDING: Final = 0.001
+SPREAD: Final = 0.1
+"""The part of a hold by which holds end apart."""
 CLOSING: Final = "the proxy is shutting down"
 
 
@@ -58,8 +59,8 @@ class Shared:
     settings: HoldSettings
     kinds: ChargedKinds
     callers: Callers
-    before: HeldBefore
-    noticed: HeldBefore
+    put_off: PutOff
+    noticed: Noticed
     kept: KeptCreates
 
     def now(self) -> float:
@@ -73,12 +74,12 @@ class CreateRequest:
     __slots__ = (
         "_call",
         "_chosen",
-        "_held_before",
         "_manifest",
         "_refusal",
         "_resumed",
         "_shared",
         "caller",
+        "create",
         "identity",
         "if_unread",
         "sender",
@@ -90,7 +91,6 @@ class CreateRequest:
         self._shared = shared
         self._chosen = chosen
         self._manifest = manifest_in(request, chosen.target.resource)
-        self._held_before = 0.0
         self._refusal: Answer | None = None
         self._resumed: Named | None = None
         self.caller = shared.callers.caller(request.head)
@@ -99,6 +99,8 @@ class CreateRequest:
         self.sender = Sender(shared.upstream, shared.own, shared.kinds, chosen.target.namespace, request)
         self.sender.names_itself = bool(self._metadata.get("name"))
         self.task: asyncio.Task[Any] | None = None
+        self.create: Create | None = None
+        """What waits in line for it."""
         self.if_unread: Callable[[], object] | None = None
         """What to do if the answer did not reach the caller: its create is kept for the next identical request."""
 
@@ -130,6 +132,11 @@ class CreateRequest:
         kept = await self._resume()
         if kept is not None:
             return kept
+        first = self._shared.put_off.take(self._call)
+        if first is not None:  # its caller comes again: the create that it asked for waits on
+            answer = await first.waited(self._patience())
+            self.if_unread = first.if_unread
+            return answer
         if self._manifest is None:
             return await self._sent_once(self._send_shielded)
         return await self._in_line(self._named(self._manifest), None)
@@ -184,9 +191,8 @@ class CreateRequest:
         kept = shared.kept.take(self._call)
         if kept is None:
             return None
-        patience = patience_of(self.sender.request.head.target, shared.settings.hold)
         try:
-            await asyncio.wait({kept.task}, timeout=patience)
+            await asyncio.wait({kept.task}, timeout=self._patience())
         except asyncio.CancelledError:
             shared.kept.give_back(self._call, kept)
             raise
@@ -212,38 +218,59 @@ class CreateRequest:
         shared, target = self._shared, self._chosen.target
         settings = shared.settings
         call = (target.namespace, self.identity)
-        self._held_before = shared.before.take(call, shared.now())
-        left = max(0.0, settings.hold_total - self._held_before)
+        patience = self._patience()
         creation = Creation(
             shared.server,
             self.caller.window,
             target.namespace,
             target.resource,
             self._manifest or {},
-            timeout=min(patience_of(self.sender.request.head.target, settings.hold), left),
+            timeout=settings.hold_total if settings.again else min(patience, settings.hold_total),
             seat=self.identity,
             retry_after=RETRY_AFTER,
             relayed=True,
-            noticed_at=shared.noticed.take(call, shared.now()) or None,
+            noticed_at=shared.noticed.take(call, shared.now()),
             demand=demand,
             named=named,
         )
-        create = Create(shared.gate, creation)
+        self.create = create = Create(shared.gate, creation)
         self.task = asyncio.get_running_loop().create_task(shared.gate.run(create, self.sender))
+        return await self.waited(patience)
+
+    def _patience(self) -> float:
+        """Return the seconds for which this request may be held. Ends are spread: many begin to wait together."""
+        head, settings = self.sender.request.head, self._shared.settings
+        patience = patience_of(head.target, settings.longest(head.get(b"user-agent") or b""))
+        return patience * (1 - SPREAD * self._shared.gate.names.random())
+
+    async def waited(self, patience: float) -> Answer:
+        """Wait for the end of the create so long, and return what its caller is told then."""
+        create, task, settings = self.create, self.task, self._shared.settings
+        assert create is not None
+        assert task is not None
+        create.come_back()
         try:
-            await asyncio.wait({self.task})
+            await asyncio.wait({task}, timeout=patience if settings.again else None)
+            wait = create.wait() if create.waits else None
+            if not task.done() and create.leave():
+                self._shared.put_off.keep(self._call, self)
+                return not_yet(self.label, wait, create.seconds, again=True)
+            await asyncio.wait({task})  # it is on its way
         except asyncio.CancelledError as gone:
             create.cancel(gone)
             self._keep(create)
             self._comes_again(create)
             raise
-        self.task.result()  # raises an error of ours
+        return self._ended(create, task)
+
+    def _ended(self, create: Create, task: asyncio.Task[Any]) -> Answer:
+        task.result()  # raises an error of ours
         if create.answer is None or not create.answer.ok:
             self._keep(create)
         else:
-            kept = Kept(self.task)
+            kept = Kept(task)
             kept.note_name(create.named)  # not the answer: it waits as long as the connection lives
-            self.if_unread = partial(shared.kept.keep_ended, self._call, kept)
+            self.if_unread = partial(self._shared.kept.keep_ended, self._call, kept)
         return self._told(create)
 
     def _keep(self, create: Create) -> None:
@@ -282,27 +309,25 @@ class CreateRequest:
         return refusal or come_again(self.label, CLOSING, again=settings.again)
 
     def _put_off(self, create: Create, error: WaitedTooLong) -> Answer:
-        """Tell the caller that its hold is over."""
-        shared, settings = self._shared, self._shared.settings
-        held = self._held_before + create.seconds
+        """Tell the caller that it was held for as long as it may be."""
+        settings = self._shared.settings
         if settings.answer == "quota" and error.answer is not None and error.answer.status == 403:
             self._comes_again(create)
             return self._refusal or error.answer
-        again = settings.again and held < settings.hold_total - ROUNDING
-        if again:
-            shared.before.put_off((self._chosen.target.namespace, self.identity), held, shared.now())
-        if again or not settings.again:
+        if not settings.again:
             self._comes_again(create)
         elif create.noticed:
-            log.info("%s is not in: after %.0f s its caller was told not to wait any longer", create.label, held)
-        return not_yet(self.label, error.wait, held, again=again)
+            log.info(
+                "%s is not in: after %.0f s its caller was told not to wait any longer", create.label, create.seconds
+            )
+        return not_yet(self.label, error.wait, create.seconds, again=False)
 
     def _comes_again(self, create: Create) -> None:
         """Remember that a line was logged, so that there is one in all, however often the caller comes."""
         if create.noticed:
             shared, since = self._shared, create.creation.noticed_at
             call = (self._chosen.target.namespace, self.identity)
-            shared.noticed.put_off(call, create.began if since is None else since, shared.now())
+            shared.noticed.keep(call, create.began if since is None else since, shared.now())
 
 
 def _note_answer(kept: Kept, task: asyncio.Task[Answer]) -> None:

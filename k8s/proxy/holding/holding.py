@@ -15,7 +15,7 @@ from backoff_ctrl.k8s.proxy.messages import Response
 from .callers import Callers
 from .choosing import ChargedKinds, choose, creates
 from .create_request import CLOSING, CreateRequest, Shared
-from .holds import HeldBefore
+from .holds import Noticed, PutOff
 from .kept import KeptCreates
 from .sending import Received
 from .settings import RETRY_AFTER, HoldSettings
@@ -68,8 +68,8 @@ class Holding:
             self._settings,
             self._kinds,
             Callers(),
-            HeldBefore(ttl),
-            HeldBefore(ttl),
+            PutOff(ttl),
+            Noticed(ttl),
             KeptCreates(ttl, ledger.now),
         )
         self._at_end = at_end

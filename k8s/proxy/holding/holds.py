@@ -1,16 +1,21 @@
-"""How long one request may be held: what its caller's time-out leaves, and what earlier requests of its call used."""
+"""How long one request may be held, by what is known of its caller's patience; and who was put off, to come again."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from backoff_ctrl.k8s.answers.answer import CallerAway
+
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from .create_request import CreateRequest
+
 CALLS_MAX: Final = 10_000
-"""Calls whose holds are remembered; beyond, those answered first are forgotten."""
+"""Calls that are remembered as noticed; beyond, those answered first are forgotten."""
 MARGIN: Final = 2.0
 """Seconds of the caller's own time-out that are left for the create itself, at most half of it."""
 _TIMEOUT: Final = re.compile(rb"[?&]timeout=([^&]*)")
@@ -37,46 +42,83 @@ def _seconds(duration: bytes) -> float | None:
     return total or None
 
 
-class HeldBefore:
-    """How long requests were held that belong to one call: a client repeats what is answered with ``Retry-After``.
+class PutOff:
+    """Requests whose callers were told to come again, by call. Their creates wait in line meanwhile, unsent.
 
-    The same keeps, in another one, when a call was first noticed.
+    Who has not come within ``ttl`` seconds is not waited for: the create leaves the line.
     """
 
     def __init__(self, ttl: float) -> None:
-        """``ttl``: seconds within which a caller comes again."""
+        """Wait for nobody yet."""
+        self._ttl = ttl
+        self._requests: dict[Hashable, deque[tuple[CreateRequest, asyncio.TimerHandle]]] = {}
+
+    def keep(self, call: Hashable, request: CreateRequest) -> None:
+        """Wait for the caller of this request."""
+        ends = asyncio.get_running_loop().call_later(self._ttl, self._give_up, call, request)
+        self._requests.setdefault(call, deque()).append((request, ends))
+
+    def take(self, call: Hashable) -> CreateRequest | None:
+        """Return the request of this call that was put off first, unless its create has ended for lack of a caller."""
+        while requests := self._requests.get(call):
+            found, ends = requests.popleft()
+            ends.cancel()
+            if not requests:
+                del self._requests[call]
+            if found.create is not None and not isinstance(found.create.error, CallerAway):
+                return found
+        return None
+
+    def _give_up(self, call: Hashable, request: CreateRequest) -> None:
+        requests = self._requests.get(call, deque())
+        for each in [each for each in requests if each[0] is request]:
+            requests.remove(each)
+        if not requests:
+            self._requests.pop(call, None)
+        if request.create is not None and not request.create.over:
+            request.create.cancel(CallerAway(f"{request.create.label}: its caller did not come again"))
+
+
+class Noticed:
+    """When calls were first noticed whose callers may come again: one log line says that they wait, not one a request.
+
+    ``ttl``: seconds within which a caller comes again.
+    """
+
+    def __init__(self, ttl: float) -> None:
+        """Know of none yet."""
         self._ttl = ttl
         self._calls: dict[Hashable, deque[tuple[float, float]]] = {}
         self._size = 0
         self._ends: deque[tuple[float, Hashable]] = deque()
 
-    def put_off(self, call: Hashable, held: float, now: float) -> None:
-        """Note that a request was told to come again after its call was held so long in all."""
+    def keep(self, call: Hashable, since: float, now: float) -> None:
+        """Note when a call was noticed whose request has ended."""
         self._expire(now)
-        self._calls.setdefault(call, deque()).append((now + self._ttl, held))
+        self._calls.setdefault(call, deque()).append((now + self._ttl, since))
         self._ends.append((now + self._ttl, call))
         self._size += 1
         while self._size > CALLS_MAX:
             self._drop(self._ends.popleft()[1])
 
-    def take(self, call: Hashable, now: float) -> float:
-        """Return how long the call was held before; 0: it is a new one. Of equal calls, that put off first comes."""
+    def take(self, call: Hashable, now: float) -> float | None:
+        """Return when the call was noticed; None: it is a new one. Of equal calls, that kept first comes."""
         self._expire(now)
         return self._drop(call)
 
-    def _drop(self, call: Hashable) -> float:
-        held = self._calls.get(call)
-        if not held:
-            return 0.0
-        found = held.popleft()[1]
+    def _drop(self, call: Hashable) -> float | None:
+        noticed = self._calls.get(call)
+        if not noticed:
+            return None
+        found = noticed.popleft()[1]
         self._size -= 1
-        if not held:
+        if not noticed:
             del self._calls[call]
         return found
 
     def _expire(self, now: float) -> None:
         while self._ends and self._ends[0][0] <= now:
             _, call = self._ends.popleft()
-            held = self._calls.get(call)
-            if held and held[0][0] <= now:
+            noticed = self._calls.get(call)
+            if noticed and noticed[0][0] <= now:
                 self._drop(call)

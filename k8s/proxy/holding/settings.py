@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -15,24 +16,38 @@ Answering = Literal["wait", "error", "quota"]
 """
 BODY_MAX: Final = 3 * 2**20
 """Bytes of a body that is read: the API server accepts no larger one."""
+HOLD: Final = 8.0
+"""Seconds for which callers are held of whose patience nothing is known: some give up after 10."""
+PATIENT: Final = re.compile(
+    rb" \([a-z0-9]+/[a-z0-9_]+\) kubernetes/"  # client-go, kubectl: a limit of theirs is in the query
+    rb"|^OpenAPI-Generator/[0-9.]+/python|^kr8s/"  # the official Python clients, kr8s: they have none
+)
+"""User agents of clients that wait without end, unless the ``timeout`` of their request says otherwise."""
 RETRY_AFTER: Final = 1
-"""Seconds. Until it comes again a caller's seat is empty, and no room is given to it: the shorter the better."""
+"""Seconds. Until it comes again a caller's create is not sent, though room is held for it: the shorter the better."""
 
 
 @dataclass(frozen=True, slots=True)
 class HoldSettings:
     """The settings of the sidecar that concern creates. Raises ``OptionError`` for a wrong one.
 
-    ``hold``: seconds that one request is held at most; ``hold_total``: all requests that belong to one call of a client
-    together. ``mark``: draw names and add create ids, so that nothing is created twice. ``held_bytes_max``: bytes of
+    ``hold``: seconds that one request is held at most; None: ``HOLD``, and as long as ``hold_total`` for callers that
+    are known to have no limit of their own. ``hold_total``: all requests that belong to one call of a client together.
+    ``mark``: draw names and add create ids, so that nothing is created twice. ``held_bytes_max``: bytes of
     all bodies that are held; whoever comes beyond is told to come again.
     """
 
-    hold: float = 8.0
+    hold: float | None = None
     hold_total: float = 30.0
     answer: Answering = "wait"
     mark: bool = True
     held_bytes_max: int = 64 * 2**20
+
+    def longest(self, user_agent: bytes) -> float:
+        """Return the seconds that a request of this client may be held, unless its ``timeout`` says less."""
+        if self.hold is not None:
+            return self.hold
+        return self.hold_total if PATIENT.search(user_agent) else min(HOLD, self.hold_total)
 
     @property
     def again(self) -> bool:
@@ -41,7 +56,7 @@ class HoldSettings:
 
     def __post_init__(self) -> None:
         """Refuse seconds that are no number of a day, an unknown answer, and a bound below one body."""
-        for name, seconds in (("hold", self.hold), ("hold-total", self.hold_total)):
+        for name, seconds in (("hold", HOLD if self.hold is None else self.hold), ("hold-total", self.hold_total)):
             if not 0 <= seconds <= 86_400:  # nan is not
                 raise OptionError(f"--{name} must be a number of seconds between 0 and 86400, not {seconds!r}")
         if self.answer not in get_args(Answering):

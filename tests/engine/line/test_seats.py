@@ -452,20 +452,40 @@ def test_without_a_watch_the_next_one_probes_once_a_caller_is_overdue() -> None:
     assert sent(line.later(0.2)) == [behind]
 
 
-def test_another_create_of_the_same_caller_takes_the_place() -> None:
-    """An equal one under a new name: the one that is away is refused, and its room is the new one's."""
+def submit_as(line: Timeline, identity: Identity) -> tuple[Request, list[Effect]]:
+    """Submit an equal create; return what follows at once, too."""
+    again = line.request(1)
+    line.controller.submit(again, line.now, identity)
+    return again, line.advance()
+
+
+def test_the_same_create_under_a_new_request_takes_the_place() -> None:
+    """Whoever was away is refused, and its room is the new one's."""
     line = full(limited=2)
     first, behind = line.submit(1), line.submit(1)
     go_away(line, first)
     line.observe(1, 2)
     line.later(0.1)
-    again = line.request(1)
-    line.controller.submit(again, line.now, ANN_TOO)
-    effects = line.advance()
+    again, effects = submit_as(line, ANN)
 
     assert [(refusal.request, refusal.reason) for refusal in refusals(effects)] == [(first, "place-taken")]
     assert sent(effects) == [again]
     assert (again.joined, behind.state) == (first.joined, "waiting")
+
+
+def test_another_equal_create_of_a_caller_takes_only_a_place_that_is_overdue() -> None:
+    """A caller with several creates has several places; one that draws a name at each try takes its last one's."""
+    line = full(limited=2)
+    first = line.submit(1)
+    go_away(line, first)
+    line.later(1.9)
+    second, effects = submit_as(line, ANN_TOO)
+    assert (effects, place(line, second)) == ([], 2)
+    line.later(0.2)
+    third, effects = submit_as(line, ANN_TOO)
+
+    assert [refusal.request for refusal in refusals(effects)] == [first]
+    assert [place(line, each) for each in (third, second)] == [1, 2]
 
 
 def test_who_is_withdrawn_while_away_holds_nothing_and_leaves_no_place() -> None:

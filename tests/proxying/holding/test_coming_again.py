@@ -100,6 +100,118 @@ async def test_who_was_told_to_come_again_keeps_its_place() -> None:
         assert name_of((await other)[-1]) == "other"
 
 
+@in_virtual_time
+async def test_callers_count_as_waiting_in_the_pause_that_they_were_told_to_make() -> None:
+    """At no moment of half a minute does a scrape see fewer than wait."""
+    async with proxied(1) as proxy:
+        await proxy.fill(1)
+        proxy.watch()
+        loop = asyncio.get_running_loop()
+        callers = [loop.create_task(proxy.repeat(pod(f"w-{number}"))) for number in range(5)]
+        await asyncio.sleep(0.1)
+        reasons = set()
+        while loop.time() < 29:
+            reasons |= {wait.reason for wait in proxy.gate.waiting_now()}
+            snapshot = proxy.gate.ledger.snapshot().namespaces["team"]
+            assert (len(proxy.gate.waiting_now()), snapshot.waiting, proxy.gate.counts.waiting) == (5, 5, 5)
+            await asyncio.sleep(0.05)
+        assert reasons == {"quota", "comes-back"}
+        for caller in callers:
+            caller.cancel()
+        await asyncio.wait(callers)
+
+
+@in_virtual_time
+async def test_a_newcomer_does_not_overtake_those_who_pause() -> None:
+    """Room comes while the first is away for the second that it was told: it is its own when it comes."""
+    async with proxied(1, HoldSettings(hold=1)) as proxy:
+        (name,) = await proxy.fill(1)
+        proxy.watch()
+        first = asyncio.get_running_loop().create_task(proxy.repeat(pod("first")))
+        await asyncio.sleep(1.1)
+        await proxy.delete(name)
+        newcomer = asyncio.get_running_loop().create_task(proxy.repeat(pod("newcomer"), token="bob"))
+        assert name_of((await first)[-1]) == "first"
+        await proxy.delete("first")
+        assert name_of((await newcomer)[-1]) == "newcomer"
+
+
+@in_virtual_time
+async def test_room_goes_on_to_the_next_if_a_caller_stays_away() -> None:
+    """It is idle for two seconds, once; and the create that nobody waits for is not made later."""
+    async with proxied(1, HoldSettings(hold=1)) as proxy:
+        (name,) = await proxy.fill(1)
+        proxy.watch()
+        assert (await proxy.post(pod("first"))).status == 429
+        behind = asyncio.get_running_loop().create_task(proxy.repeat(pod("behind"), token="bob"))
+        await asyncio.sleep(0.1)
+        began = asyncio.get_running_loop().time()
+        await proxy.delete(name)
+        assert name_of((await behind)[-1]) == "behind"
+        assert 1.5 < asyncio.get_running_loop().time() - began < 2.1
+        await proxy.delete("behind")
+        await asyncio.sleep(20)
+        assert (proxy.server.pods(), proxy.gate.waiting(), proxy.holding.held_bytes) == ([], [], 0)
+
+
+@in_virtual_time
+async def test_each_caller_is_told_its_own_place() -> None:
+    """All are told at about the same time; who is told last still is where it was."""
+    async with proxied(1) as proxy:
+        await proxy.fill(1)
+        proxy.watch()
+        held = []
+        for number in range(5):
+            held.append(proxy.post(pod(f"w-{number}")))
+            await asyncio.sleep(0.001)
+        told = [status_in(await each)["details"]["causes"] for each in held]
+        places = [cause["message"] for causes in told for cause in causes if cause["field"] == "place"]
+        assert places == ["1", "2", "3", "4", "5"]
+
+
+@pytest.mark.parametrize(
+    ("agent", "query", "held_for"),
+    [
+        (b"kubectl/v1.36.3 (linux/amd64) kubernetes/1234567", b"", 30.0),
+        (b"creator/v0.0.0 (darwin/arm64) kubernetes/$Format", b"", 30.0),
+        (b"OpenAPI-Generator/35.0.0/python", b"", 30.0),
+        (b"kubectl/v1.36.3 (linux/amd64) kubernetes/1234567", b"?timeout=10s", 8.0),
+        (b"fabric8-kubernetes-client/7.3.1", b"", 8.0),
+        (b"", b"", 8.0),
+    ],
+)
+def test_who_is_known_to_wait_is_held_longer(agent: bytes, query: bytes, held_for: float) -> None:
+    """Without a pause in which it is away; one that gives up by itself hears in time."""
+
+    async def check() -> None:
+        async with proxied(1) as proxy:
+            await proxy.fill(1)
+            proxy.watch()
+            began = asyncio.get_running_loop().time()
+            await proxy.post(pod(), target=PODS + query, headers=[(b"User-Agent", agent)])
+            assert 0.9 * held_for <= asyncio.get_running_loop().time() - began <= held_for + 0.01
+
+    run_virtual(check())
+
+
+@in_virtual_time
+async def test_an_engine_that_fails_sends_nothing_whose_caller_is_away() -> None:
+    """It is sent, ungated as all that wait then, when its caller comes again."""
+    async with proxied(2, HoldSettings(hold=1)) as proxy:
+        await proxy.fill(1)
+        await proxy.fill(1)
+        proxy.watch()
+        assert (await proxy.post(pod("first"))).status == 429
+        proxy.gate.ledger.engine.act(_fails)
+        await asyncio.sleep(0.5)
+        assert not proxy.server.posts()
+        assert (await proxy.post(pod("first"))).status == 429, "a new engine knows what the watch reported"
+
+
+def _fails(engine: object, now: float) -> None:
+    raise RuntimeError("a bug")
+
+
 @pytest.mark.parametrize(
     ("again", "place"),
     [
@@ -317,7 +429,7 @@ async def test_a_create_that_stood_in_line_outlasts_a_server_that_denies_everyth
     async with proxied(1) as proxy:
         names = await proxy.fill(1)
         proxy.watch()
-        waits = proxy.post(pod())
+        waits = asyncio.get_running_loop().create_task(proxy.repeat(pod()))
         await asyncio.sleep(0.1)
         started = asyncio.get_running_loop().time() + 2
 
@@ -327,5 +439,5 @@ async def test_a_create_that_stood_in_line_outlasts_a_server_that_denies_everyth
 
         proxy.server.refuse = denies
         await proxy.delete(names[0])
-        assert name_of(await waits) in proxy.server.pods()
+        assert name_of((await waits)[-1]) in proxy.server.pods()
         assert len(proxy.server.posts()) > 1, "it was denied before"

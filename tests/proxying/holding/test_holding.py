@@ -14,7 +14,7 @@ from backoff_ctrl.k8s.creates.creation import OptionError
 from backoff_ctrl.k8s.creates.naming import CREATE_ID
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.proxy.holding.holding import Holding
-from backoff_ctrl.k8s.proxy.holding.holds import HeldBefore
+from backoff_ctrl.k8s.proxy.holding.holds import PutOff
 from backoff_ctrl.k8s.proxy.holding.kept import KeptCreates
 from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
@@ -77,7 +77,7 @@ async def test_a_create_is_held_for_hold_seconds_then_told_what_it_waits_for() -
         proxy.watch()
         began = now()
         response = await proxy.post(pod())
-        assert now() - began == pytest.approx(8.0, abs=0.01)
+        assert 7.2 <= now() - began <= 8.01, "ends of holds are spread"
         status = status_in(response)
         assert (response.status, header(response, b"retry-after")) == (429, b"1")
         assert (status["reason"], status["code"], status["details"]["retryAfterSeconds"]) == ("TooManyRequests", 429, 1)
@@ -89,7 +89,7 @@ async def test_a_create_is_held_for_hold_seconds_then_told_what_it_waits_for() -
 
 @in_virtual_time
 async def test_all_holds_of_one_call_end_with_hold_total() -> None:
-    """8 + 8 + 8 + 6 s; the last 429 has no Retry-After, so that client-go returns it. The next call begins anew."""
+    """Pauses count; the last 429 has no Retry-After, so that client-go returns it. The next call begins anew."""
     async with proxied(1) as proxy:
         await proxy.fill(1)
         proxy.watch()
@@ -97,7 +97,7 @@ async def test_all_holds_of_one_call_end_with_hold_total() -> None:
             began = now()
             responses = await proxy.repeat(pod())
             assert [header(each, b"retry-after") for each in responses] == [b"1", b"1", b"1", None]
-            assert now() - began == pytest.approx(30 + 3, abs=0.1)
+            assert now() - began == pytest.approx(30, abs=0.1)
             assert status_in(responses[-1])["details"]["retryAfterSeconds"] == 1
 
 
@@ -111,7 +111,7 @@ def test_the_callers_own_time_out_shortens_the_hold(timeout: str, held_for: floa
             proxy.watch()
             began = now()
             response = await proxy.post(pod(), target=PODS + f"?fieldManager=x&timeout={timeout}".encode())
-            assert now() - began == pytest.approx(held_for, abs=0.01)
+            assert 0.9 * held_for <= now() - began <= held_for + 0.01
             assert response.status == 429
 
     run_virtual(check())
@@ -235,7 +235,7 @@ async def test_an_error_of_ours_after_it_was_sent_does_not_send_it_twice() -> No
     """The caller gets the server's word; if there is none, it hears that the object may be stored."""
     async with proxied(1, HoldSettings(mark=False)) as proxy:
         await proxy.fill(1)
-        object.__setattr__(proxy.holding._shared, "before", Failing())
+        object.__setattr__(proxy.holding._shared, "put_off", Failing(1.0))
         response = await proxy.post(pod(), target=PODS + b"?timeout=400ms")
         assert (response.status, header(response, b"audit-id"), len(proxy.server.posts())) == (403, b"a-1", 1)
     async with proxied(1, HoldSettings(mark=False)) as proxy:
@@ -311,14 +311,10 @@ async def test_a_list_of_quotas_that_hangs_is_not_waited_for() -> None:
         assert now() - began == pytest.approx(2.0, abs=0.1)
 
 
-class Failing(HeldBefore):
+class Failing(PutOff):
     """Fails once a hold is over."""
 
-    def __init__(self) -> None:
-        """Remember nothing."""
-        super().__init__(1.0)
-
-    def put_off(self, call: object, held: float, now: float) -> None:
+    def keep(self, call: object, request: object) -> None:
         """Fail."""
         raise RuntimeError("a bug")
 
