@@ -117,6 +117,11 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     help="Listen before the API server answers, and wait for it without end: a sidecar must not keep its pod waiting.",
 )
 @click.option(
+    "--reuse-port",
+    is_flag=True,
+    help="Let a second proxy of this user listen on the port, too: start the new one, then end this one by SIGTERM.",
+)
+@click.option(
     "--ready-file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
@@ -175,6 +180,7 @@ def command(listen: str, upstream: str | None, kubeconfig: str | None, context: 
             drain=given["drain"],
             connections=given["max_connections"],
             listen_first=given["listen_first"],
+            reuse_port=given["reuse_port"],
             check_rights=given["check_rights"],
         )
         run(settings, Wiring(_holds(given), given["admin"]), click.echo)

@@ -8,8 +8,12 @@ import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from backoff_ctrl.k8s.status.address import is_loopback
+
+_FIRST: Final = 3
+"""The descriptor of the first socket that is handed over: SD_LISTEN_FDS_START."""
 
 
 class BindError(Exception):
@@ -50,10 +54,34 @@ def read_address(listen: str, option: str = "--listen") -> Address:
     return Address("127.0.0.1" if host.lower() == "localhost" else host, int(port))
 
 
-def bind(address: Address, option: str = "--listen", *, private: bool = False) -> socket.socket:
+def handed_over(name: str) -> socket.socket | None:
+    """Return the listening socket that the process's starter holds under this name, as systemd does; None: none.
+
+    Where it has no names, the first is ``listen``. Connections wait in it while the proxy restarts. The protocol is
+    that of sd_listen_fds(3): LISTEN_PID, LISTEN_FDS, LISTEN_FDNAMES. Raises ``BindError`` for what is no such socket.
+    """
+    if os.environ.get("LISTEN_PID") != str(os.getpid()):
+        return None
+    count = int(os.environ.get("LISTEN_FDS", "0"))
+    names = os.environ.get("LISTEN_FDNAMES", "").split(":") if "LISTEN_FDNAMES" in os.environ else ["listen"]
+    number = next((at for at, each in enumerate(names[:count]) if each == name), None)
+    if number is None:
+        return None
+    try:
+        found = socket.socket(fileno=_FIRST + number)
+        if not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            raise BindError(f"the socket {name!r} that was handed over does not listen: set Accept=no, and a stream")
+    except OSError as error:
+        raise BindError(f"the socket {name!r} that was handed over can't be used: {error.strerror or error}") from None
+    os.set_inheritable(found.fileno(), False)
+    return found
+
+
+def bind(address: Address, option: str = "--listen", *, private: bool = False, shared: bool = False) -> socket.socket:
     """Return a socket that is bound there, and that nobody is served on yet. Raises ``BindError``.
 
-    ``private``: at a path, it is for this user alone; else the umask says for whom.
+    ``private``: at a path, it is for this user alone; else the umask says for whom. ``shared``: other processes of
+    this user may listen on that port, too (SO_REUSEPORT).
     """
     if address.path is not None:
         return _bind_path(address.path, option, private=private)
@@ -61,6 +89,8 @@ def bind(address: Address, option: str = "--listen", *, private: bool = False) -
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         bound.bind((address.host, address.port))
         bound.listen()  # a second process that binds the port fails now, not when this one is ready
     except OSError as error:

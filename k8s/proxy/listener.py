@@ -12,12 +12,16 @@ from .passing.caller import Caller
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Callable
 
     from .passing.shared import Shared
 
 _OTHERS: Final = 64
 """Descriptors for everything but callers: files, the loop, watches, probes."""
 _LOOK_S: Final = 0.5
+_STEP_S: Final = 0.02
+IDLE_S: Final = 0.5
+"""Seconds that a connection without a request is kept at the end."""
 
 
 def descriptors_for(connections: int, idle: int) -> int:
@@ -66,20 +70,36 @@ class Listener:
         self._sweep = loop.call_later(_LOOK_S, self._look)
 
     async def close(self, within: float) -> None:
-        """Accept nobody any more, let requests under way end, for so many seconds at most, and close."""
+        """Let requests under way end, for so many seconds at most, and close.
+
+        Whoever connects meanwhile is served one request: to be refused would be an error, a 429 is none. A connection
+        without a request is kept for a moment, since its caller may be sending one; its answer then closes it.
+        """
         shared = self._shared
         shared.draining = True
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within
+        before = set(shared.callers)
+        for caller in before:
+            caller.drain(at_once=False)
+        await _until(lambda: not before & shared.callers, min(deadline, loop.time() + IDLE_S))
+        for caller in before & shared.callers:
+            caller.drain(at_once=True)
+        await _until(lambda: not before & shared.callers, deadline)
         if self._server is not None:
             self._server.close()
         self._bound.close()  # nobody waits in its backlog for an answer that never comes
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + within
         for caller in list(shared.callers):
-            caller.drain()
-        while shared.callers and loop.time() < deadline:  # noqa: ASYNC110 - once in a process's life
-            await asyncio.sleep(0.02)
+            caller.drain(at_once=True)
+        await _until(lambda: not shared.callers, deadline)
         for caller in list(shared.callers):
             caller.transport.abort()
         if self._sweep is not None:
             self._sweep.cancel()
         await asyncio.sleep(0)
+
+
+async def _until(over: Callable[[], bool], deadline: float) -> None:
+    """Wait until this is so, or the deadline has passed."""
+    while not over() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - once in a process's life
+        await asyncio.sleep(_STEP_S)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from backoff_ctrl.k8s.runtime.host import RUNTIME
 
-from .binding import BindError, bind, url_of
+from .binding import BindError, bind, handed_over, url_of
 from .listener import Listener, descriptors_for
 from .own_rights import OwnRights
 from .passing.shared import Limits, Shared
@@ -63,6 +63,8 @@ class Settings:
     connections: int = 2000
     listen_first: bool = False
     """Listen before the API server answers, and wait for it without end."""
+    reuse_port: bool = False
+    """Let the process that follows listen on the same port before this one has ended."""
     check_rights: tuple[str, ...] = ()
     """Namespaces, or ``*``, in which ``/readyz`` is to name a right that the proxy's own account lacks."""
 
@@ -115,7 +117,7 @@ class _Life:
     async def _serve(self, ends: AsyncExitStack) -> None:
         settings = self._settings
         connections = descriptors_for(settings.connections, IDLE_CONNECTIONS_MAX)
-        bound = bind(settings.listen, private=settings.use_own)
+        bound = handed_over("listen") or bind(settings.listen, private=settings.use_own, shared=settings.reuse_port)
         ends.callback(bound.close)
         for file in (settings.ready_file, settings.listen.path):
             if file is not None:
@@ -157,7 +159,7 @@ class _Life:
     async def _serve_probes(self, probes: Probes, ends: AsyncExitStack) -> None:
         address = self._settings.probes
         if address is not None:
-            bound = bind(address, "--probe-listen")
+            bound = handed_over("probes") or bind(address, "--probe-listen", shared=self._settings.reuse_port)
             served = await asyncio.get_running_loop().create_server(partial(ProbeConnection, probes), sock=bound)
             ends.callback(served.close)
 
@@ -190,7 +192,7 @@ class _Life:
                 raise BindError(f"--ready-file {file} can't be written: {error.strerror}") from None
 
     async def _end(self, shared: Shared, listener: Listener) -> None:
-        """Accept nobody, hand held creates back, and let the rest drain, all within the limit."""
+        """Hand held creates back, and those that come now, and let the rest drain, all within the limit."""
         drain = self._settings.drain
         closing = asyncio.ensure_future(shared.creates.close(drain))
         await listener.close(drain)

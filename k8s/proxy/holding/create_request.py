@@ -24,7 +24,7 @@ from .forms import manifest_in, may_be_marked
 from .holds import patience_of
 from .kept import Kept
 from .sending import Received, Sender
-from .settings import RETRY_AFTER
+from .settings import RESTART, RETRY_AFTER
 from .telling import cancelled, come_again, failed, not_yet, without_retry_after
 
 if TYPE_CHECKING:
@@ -306,7 +306,7 @@ class CreateRequest:
             return cancelled(self.label, str(error))
         if settings.answer == "quota":
             refusal = self._refusal or create.refusal(error.wait)
-        return refusal or come_again(self.label, CLOSING, again=settings.again)
+        return refusal or come_again(self.label, CLOSING, again=settings.again, after=RESTART)
 
     def _put_off(self, create: Create, error: WaitedTooLong) -> Answer:
         """Tell the caller that it was held for as long as it may be."""

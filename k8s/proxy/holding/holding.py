@@ -18,7 +18,7 @@ from .create_request import CLOSING, CreateRequest, Shared
 from .holds import Noticed, PutOff
 from .kept import KeptCreates
 from .sending import Received
-from .settings import RETRY_AFTER, HoldSettings
+from .settings import RESTART, RETRY_AFTER, HoldSettings
 from .telling import come_again, failed, response_of
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class Holding:
     def _refused(self, chosen: Chosen, request: Request) -> Answer | None:
         label = chosen.target.resource, chosen.target.rest.strip("/")
         if self._closing:
-            return come_again(label, CLOSING, again=self._settings.again)
+            return come_again(label, CLOSING, again=self._settings.again, after=RESTART)
         if self._bytes and self._bytes + len(request.body) > self._settings.held_bytes_max:
             return come_again(label, FULL, again=self._settings.again)
         return None

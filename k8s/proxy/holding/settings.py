@@ -23,6 +23,8 @@ PATIENT: Final = re.compile(
     rb"|^OpenAPI-Generator/[0-9.]+/python|^kr8s/"  # the official Python clients, kr8s: they have none
 )
 """User agents of clients that wait without end, unless the ``timeout`` of their request says otherwise."""
+RESTART: Final = 5
+"""Seconds after which callers come again that a proxy which ends hands back: longer than a restart takes."""
 RETRY_AFTER: Final = 1
 """Seconds. Until it comes again a caller's create is not sent, though room is held for it: the shorter the better."""
 

@@ -52,9 +52,13 @@ def not_yet(label: tuple[str, str], wait: Wait | None, held: float, *, again: bo
     return _too_many(label, message, [] if wait is None else _causes(wait), again=again)
 
 
-def come_again(label: tuple[str, str], why: str, *, again: bool) -> Answer:
-    """Return a 429 for a create that was not sent, and that the caller may send again; ``again`` as in ``not_yet``."""
-    return _too_many(label, f'{label[0]} "{label[1]}" was not sent: {why}; send it again', [], again=again)
+def come_again(label: tuple[str, str], why: str, *, again: bool, after: int = RETRY_AFTER) -> Answer:
+    """Return a 429 for a create that was not sent, and that the caller may send again ``after`` so many seconds.
+
+    ``again`` as in ``not_yet``.
+    """
+    message = f'{label[0]} "{label[1]}" was not sent: {why}; send it again'
+    return _too_many(label, message, [], again=again, after=after)
 
 
 def cancelled(label: tuple[str, str], why: str) -> Answer:
@@ -70,8 +74,10 @@ def failed(status: int, label: tuple[str, str], why: str) -> Answer:
     return status_answer(status, REASONS[status], f'{label[0]} "{label[1]}": {why}', details)
 
 
-def _too_many(label: tuple[str, str], message: str, causes: list[dict[str, str]], *, again: bool) -> Answer:
-    details = {**_details(label), "causes": causes, "retryAfterSeconds": RETRY_AFTER}
+def _too_many(
+    label: tuple[str, str], message: str, causes: list[dict[str, str]], *, again: bool, after: int = RETRY_AFTER
+) -> Answer:
+    details = {**_details(label), "causes": causes, "retryAfterSeconds": after}
     answer = status_answer(429, REASONS[429], message, details)
     return answer if again else without_retry_after(answer)
 

@@ -366,10 +366,10 @@ class Caller(asyncio.Protocol):
         elif self.sends_no_more and waited > limits.half_closed_s:
             self.transport.abort()
 
-    def drain(self) -> None:
-        """End the connection with its present request, at once if there is none."""
+    def drain(self, *, at_once: bool) -> None:
+        """End the connection with its present request; if there is none, with its next one, or at once."""
         if self._current is None:
-            if not self._lingers:
+            if at_once and not self._lingers:
                 self.transport.close()
         elif self._current.endless:
             self.transport.close()

@@ -41,8 +41,8 @@ class Connected(Protocol):
     def look(self, now: float) -> None:
         """End what takes too long; called every now and then."""
 
-    def drain(self) -> None:
-        """End the connection with its present request, at once if there is none."""
+    def drain(self, *, at_once: bool) -> None:
+        """End the connection with its present request; if there is none, with its next one, or at once."""
 
 
 @dataclass(slots=True)

@@ -122,7 +122,7 @@ async def test_a_failure_of_the_gate_lets_requests_pass() -> None:
 
 
 async def test_at_the_end_held_answers_are_still_sent() -> None:
-    """The listener accepts nobody, ends idle connections and watches at once, and waits for the rest."""
+    """The listener ends watches at once, idle connections soon, serves whoever still comes, and waits for the rest."""
     creates = Chosen()
     async with proxied(creates) as proxy:
         held = await proxy.caller(sent=HEAD + b"Content-Length: 4\r\n\r\nbody")
@@ -134,8 +134,12 @@ async def test_at_the_end_held_answers_are_still_sent() -> None:
         await other.head()
         await until(lambda: len(proxy.shared.callers) == 4)
         closing = asyncio.create_task(proxy.listener.close(5.0))
-        await idle.ended()
         await watch.ended()
+        late, asked = await proxy.pair(GET)
+        await asked.head()
+        asked.send(OK)
+        assert b"\r\nConnection: close\r\n" in await late.rest(), "it is served, and comes again to the next proxy"
+        await idle.ended()
         answer.set_result(MADE)
         assert await held.rest() == CREATED.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
         other.send(OK)
