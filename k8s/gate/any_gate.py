@@ -100,4 +100,4 @@ class AnyGate(ABC):
     def cancel_own(self, why: str) -> None:
         """Cancel the creates that callers of this gate wait for, and log which ones. ``why`` begins what is logged."""
         line = self.ledger.line
-        line.stop(closing(line.under_way(self), why))
+        line.stop(closing([each for each in line.under_way(self) if each.stopped is None], why))

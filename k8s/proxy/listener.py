@@ -89,6 +89,7 @@ class Listener:
         if self._server is not None:
             self._server.close()
         self._bound.close()  # nobody waits in its backlog for an answer that never comes
+        await _until(lambda: not shared.callers, min(deadline, loop.time() + IDLE_S))  # who came last has yet to ask
         for caller in list(shared.callers):
             caller.drain(at_once=True)
         await _until(lambda: not shared.callers, deadline)

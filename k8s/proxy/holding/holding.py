@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from .choosing import Chosen
 
+_STEP: Final = 0.05
 FULL: Final = "the proxy holds as many bytes as it may"
 
 
@@ -121,10 +122,12 @@ class Holding:
     async def close(self, limit: float = 10.0) -> None:
         """Hand held creates back to their callers, and wait for what was sent, at most ``limit`` seconds."""
         self._closing = True
-        self._gate.cancel_own(f"{CLOSING}, and callers are told to come again")
         with suppress(TimeoutError):
             async with asyncio.timeout(limit):
-                await self._idle.wait()
+                while self._open:  # some may be about to join the line
+                    self._gate.cancel_own(f"{CLOSING}, and callers are told to come again")
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._idle.wait(), _STEP)
                 await self._gate.drain()
         if self._at_end is not None:
             self._at_end()
