@@ -246,6 +246,7 @@ async def test_a_program_follows_its_file(tmp_path: Path) -> None:
 DURATIONS: list[tuple[Any, str]] = [
     ("30s", "30s"), ("3m", "3m0s"), ("1h30m", "1h30m0s"), ("1.5s", "1.5s"), (".5s", "500ms"), ("250ms", "250ms"), ("5us", "5µs"),
     ("0", "0s"), (0, "0s"), (180000000000, "3m0s"), ("180000000000", "3m0s"), ("+2h", "2h0m0s"), ("-0s", "0s"), ("1m1.001s", "1m1.001s"),
+    ("1ns", "1µs"), (5, "1µs"), ("999ns", "1µs"), ("1001ns", "2µs"), ("1s1ns", "1.000001s"),
 ]  # fmt: skip
 
 
