@@ -102,7 +102,9 @@ class TaskContext:
     """All that a plugin builds an object from. ``spec`` is the task's, as it was written, checked in its general part.
 
     ``spec["container"]`` is a container, ``spec["podTemplate"]`` a pod's metadata and spec, ``spec["template"]`` the
-    object itself: which of them a plugin reads is its own affair. ``spec["resources"]`` and ``spec["env"]`` override.
+    object itself: which of them a plugin reads is its own affair. ``spec["custom"]`` is any JSON, for what they can't
+    say: the plugin checks it, and names what is wrong as ``spec.custom.rounds``. ``spec["resources"]`` and
+    ``spec["env"]`` override.
     ``pod_template`` is the PodTemplate ``default-pod-template-name`` of the task's namespace, if there is one.
     """
 

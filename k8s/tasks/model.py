@@ -72,6 +72,10 @@ class TaskSpec(Shape):
         default=None, description="Whose end is the end of the task, in a podTemplate."
     )
     template: JSON | None = Field(default=None, description="The object itself: a Job, a JobSet, any custom resource.")
+    custom: Any = Field(
+        default=None,
+        description="Parameters of the plugin's own: any JSON, which the plugin checks; its page says what.",
+    )
     resources: JSON | None = Field(default=None, description="requests and limits, in place of those of the container.")
     env: list[JSON] | None = Field(default=None, description="Variables added to the container's own.")
     accelerator: JSON | None = Field(

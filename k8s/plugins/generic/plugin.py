@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from backoff_ctrl.k8s.plugins.config.durations import format_duration
 from backoff_ctrl.k8s.plugins.marks import is_going, metadata_of
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, PhaseInfo, failed
+from backoff_ctrl.k8s.plugins.pods.checked import refuse_custom
 from backoff_ctrl.k8s.plugins.pods.reading import mapping, mappings, moment
 from backoff_ctrl.k8s.plugins.protocol import Kind, PluginEntry, PluginProperties, TaskSpecError
 from backoff_ctrl.k8s.plugins.related import cause_of_failure, explained, never_starting, own_pods, still_starting
@@ -47,6 +48,7 @@ class GenericPlugin:
 
     def build_resource(self, task: TaskContext) -> JSON:
         """Return the task's template, with the platform's defaults in the pod templates that the config names."""
+        refuse_custom(task)
         made = object_of(task, self.kind)
         if task.spec.get("resources"):
             raise TaskSpecError(
