@@ -79,7 +79,7 @@ class TaskSpec(Shape):
     resources: JSON | None = Field(default=None, description="requests and limits, in place of those of the container.")
     env: list[JSON] | None = Field(default=None, description="Variables added to the container's own.")
     accelerator: JSON | None = Field(
-        default=None, description="The GPU that it runs on: device, and partitionSize or unpartitioned."
+        default=None, description="The GPU that it runs on: device or deviceClass, and partitionSize or unpartitioned."
     )
     retries: Retries = Retries()
     interruptible: bool = Field(default=False, description="Whether it may run on nodes that are taken away.")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from backoff_ctrl.api.commands.instance.options import table
+from backoff_ctrl.api.commands.policy import POLICY, set_policy
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput, Failed
 
 from .options import (
@@ -55,6 +56,7 @@ def command() -> None:
 @click.option("-n", "--namespace", metavar="NAME", help="For tasks that name none; default: that of the context.")
 @click.option("--admin", metavar="HOST:PORT", help="Serve the status API of the gate there, on this machine alone.")
 @click.option("--abort-on-exit", is_flag=True, help="Ctrl-C aborts the tasks, and waits until they have ended.")
+@POLICY
 @AS_JSON
 @place_options
 @cluster_options
@@ -79,8 +81,9 @@ def run(
     from .settings import Platform  # noqa: PLC0415
 
     _log()
-    _serve(admin)
     platform = Platform(given["config"], given["settings"])
+    set_policy(given["policy"], platform.policy())
+    _serve(admin)
     cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
     wishes = wishes_in(files, namespace or cluster.namespace, platform)
     file = store_file(given["store"], None)
@@ -161,6 +164,7 @@ def show(name: str, namespace: str | None, as_json: bool, **given: Any) -> int:
     metavar="SECONDS",
     help="Wait so long for its end.",
 )
+@POLICY
 @AS_JSON
 @place_options
 @cluster_options
@@ -189,7 +193,9 @@ def abort(name: str, namespace: str | None, seconds: float, as_json: bool, **giv
         where = namespace or _namespace_of(name, _items(None, given))
         _log()
         cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
-        running = Run(store_file(given["store"], None), cluster, Platform(given["config"], given["settings"]))
+        platform = Platform(given["config"], given["settings"])
+        set_policy(given["policy"], platform.policy())
+        running = Run(store_file(given["store"], None), cluster, platform)
         _heeding(lambda: asyncio.run(running.abort(where, name, Silent(), seconds)))
         items = running.items
     (task,) = items.values()
@@ -235,7 +241,7 @@ def _run_there(
     from .there import There  # noqa: PLC0415 - loads pydantic
 
     if abort_on_exit or any(
-        given[name] for name in ("store", "upstream", "kubeconfig", "context", "config", "settings")
+        given[name] for name in ("store", "upstream", "kubeconfig", "context", "config", "settings", "policy")
     ):
         raise BadInput(
             "with --server the manager is there: leave out --store, --abort-on-exit, settings and what names a cluster"

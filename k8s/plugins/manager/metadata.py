@@ -71,7 +71,8 @@ def with_metadata(
             **marks_of(key_of_task(task), store),
         },
     }
-    if task.owner is not None and not properties.disable_inject_owner_references:
+    unowned = properties.disable_inject_owner_references or config.disable_inject_owner_references
+    if task.owner is not None and not unowned:
         metadata["ownerReferences"] = [*(own.get("ownerReferences") or ()), dict(task.owner)]
     if config.inject_finalizer and task.owner is not None and not properties.disable_inject_finalizer:
         # Without an owner in the cluster a manager that is gone for good would block each deletion.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 
+from .accelerators import accelerator_of
 from .checked import object_at, objects_at, refuse_custom, text_at
 from .containers import finish_containers
 from .scheduling import schedule
@@ -93,6 +94,9 @@ def _primary(task: TaskContext, names: list[str], *, needs_primary: bool) -> str
 def _pod(spec: JSON, metadata: JSON, primary: str, task: TaskContext, path: str) -> JSON:
     """Return the pod with all that the platform and the run add."""
     config = task.config
+    below = accelerator_of(task).pod_template
+    if below is not None:
+        spec, metadata = on_template(spec, metadata, primary, below)
     if task.pod_template is not None:
         spec, metadata = on_template(spec, metadata, primary, task.pod_template)
     lowered = finish_containers(spec, primary, task, path)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 
+from .accelerators import accelerator_of
 from .checked import object_at, objects_at
 from .resources import Asked, Bounds, ask, bounds_of, keep_within
 
@@ -22,7 +23,7 @@ def finish_containers(spec: JSON, primary: str, task: TaskContext, path: str) ->
 
     Returns what the platform's limits lowered, a sentence each. Raises ``TaskSpecError``.
     """
-    bounds = bounds_of(task.metadata, task.config)
+    bounds = bounds_of(task.metadata, task.config, accelerator_of(task).resource)
     if object_at(task.spec, "resources", "spec") and not primary:
         raise TaskSpecError("spec.resources", "no container is the primary one: write them to the pod template's own")
     lowered = _whole_pod(spec, bounds, path)
@@ -38,7 +39,9 @@ def finish_containers(spec: JSON, primary: str, task: TaskContext, path: str) ->
 
 def finish_container(container: JSON, task: TaskContext, path: str) -> list[str]:
     """Do the same for one container that the run is about, wherever an object has it."""
-    asked = _finish(container, task, path, bounds_of(task.metadata, task.config), is_primary=True)
+    asked = _finish(
+        container, task, path, bounds_of(task.metadata, task.config, accelerator_of(task).resource), is_primary=True
+    )
     _set_environment(container, task, path, of_run=True)
     return asked.lowered
 
