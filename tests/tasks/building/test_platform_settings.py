@@ -8,7 +8,8 @@ import pytest
 
 from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.kinds import container, sidecar
-from backoff_ctrl.k8s.plugins.manager.metadata import with_metadata
+from backoff_ctrl.k8s.plugins.manager.metadata import is_label_value, with_metadata
+from backoff_ctrl.k8s.plugins.marks import DOMAIN, PROJECT, TASK_NAME
 from backoff_ctrl.k8s.plugins.protocol import PluginEntry, PluginProperties, TaskContext, TaskMetadata, TaskSpecError
 
 JSON = dict[str, Any]
@@ -199,6 +200,28 @@ def test_objects_are_not_owned_where_the_platform_says_so() -> None:
         config = K8sPluginConfig.model_validate({"disable-inject-owner-references": disabled})
         made = with_metadata({"kind": "Pod"}, task, config, PluginProperties(), "s")
         assert ("ownerReferences" in made["metadata"]) is not disabled
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("train", "train"),
+        ("a.b", "a.b"),
+        ("x" * 63, "x" * 63),
+        ("x" * 64, "x" * 52 + "-ptqqbfy7mt"),
+        ("My Team!", "My-Team-"),
+    ],
+)
+def test_an_objects_labels_name_its_task_its_project_and_its_domain(name: str, value: str) -> None:
+    """So that people find it; a name that is no label's value is cut, and keeps apart from others by a hash."""
+    own = {PROJECT: "mine", "app": "web"}
+    task = TaskMetadata("team", name, "uid", 0, "t-0", project=name, labels=own)
+    labels = with_metadata({"kind": "Pod"}, task, K8sPluginConfig(), PluginProperties(), "s")["metadata"]["labels"]
+    assert labels[TASK_NAME] == labels[PROJECT]
+    assert labels[TASK_NAME].startswith(value)
+    assert is_label_value(labels[TASK_NAME])
+    assert DOMAIN not in labels
+    assert labels["app"] == "web"
 
 
 def test_what_a_pods_containers_share_is_kept_within_limits_too() -> None:
