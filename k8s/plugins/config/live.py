@@ -25,6 +25,14 @@ _CONFIDENTIAL: Final = "env-vars"
 """Keys with this in them hold values of environment variables, which may be secrets: only names are logged."""
 
 
+def _text_of(path: Path) -> str:
+    """Return a file's text; empty where it can't be read: who adopts the settings says so, if they still name it."""
+    try:
+        return read_file(path)
+    except ConfigError:
+        return ""
+
+
 def _nothing(_: PlatformSettings) -> Files:
     return ()
 
@@ -44,7 +52,7 @@ class LiveSettings:
         text = read_file(path) if path else ""
         self._current = settings_from(text, str(path), self._flags)
         self._beside = tuple(adopt(self._current))
-        self._known = (text, *map(read_file, self._beside))
+        self._known = (text, *map(_text_of, self._beside))
         self._trouble = ""
         for sentence in without_effect(text, str(path), self._flags):
             log.warning("%s", sentence)
@@ -59,7 +67,7 @@ class LiveSettings:
         if self._path is None:
             return []
         try:
-            texts = tuple(map(read_file, (self._path, *self._beside)))
+            texts = (read_file(self._path), *map(_text_of, self._beside))
             if texts == self._known:
                 self._trouble = ""
                 return []
@@ -68,7 +76,7 @@ class LiveSettings:
         except ConfigError as error:
             self._complain(str(error))
             return []
-        changes = [*differences(self._current, fresh), *self._changed_beside(texts)]
+        changes = [*differences(self._current, fresh), *self._changed_beside(texts, beside)]
         self._current, self._trouble = fresh, ""
         # Files that are new in the settings were read by ``adopt`` alone: they are compared, and adopted, once more.
         self._known = texts if beside == self._beside else (texts[0], *("" for _ in beside))
@@ -77,9 +85,9 @@ class LiveSettings:
             log.info("%s has changed: %s", self._path, change)
         return changes
 
-    def _changed_beside(self, texts: tuple[str, ...]) -> Iterator[str]:
+    def _changed_beside(self, texts: tuple[str, ...], still: tuple[Path, ...]) -> Iterator[str]:
         for path, before, after in zip(self._beside, self._known[1:], texts[1:], strict=True):
-            if before and before != after:
+            if path in still and before and before != after:
                 yield f"the file {path}"
 
     async def follow(self, changed: Callable[[list[str]], object] = lambda _: None, every: float = EVERY_S) -> None:

@@ -67,8 +67,11 @@ def test_operators_come_and_change_with_the_files_that_describe_them(tmp_path: P
     assert platform.poll() == [f"the file {tmp_path / 'thing.yaml'}"]
     assert platform.registry.resolve("other").id == "thing"
     assert platform.poll() == []
+    (tmp_path / "thing.yaml").unlink()
+    assert platform.poll() == []
+    assert platform.registry.resolve("other").id == "thing"
     write(tmp_path)
-    platform.poll()
+    assert platform.poll() == ["plugins.generic: ['thing.yaml'] -> None"]
     assert "thing" not in ids(platform)
 
 
