@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # also where nothing is installed
 
-from backoff_ctrl.k8s.plugins.config.platform import TaskPlugins
+from backoff_ctrl.k8s.plugins.config.platform import Backoff, TaskPlugins
 from backoff_ctrl.k8s.plugins.config.settings import CoPilot, K8sPluginConfig, Settings
 from docs.tables import write_table
 
@@ -37,7 +37,8 @@ def rows(model: type[Settings], prefix: str) -> Iterator[str]:
 def table() -> str:
     """Write the table."""
     lines = ["| key | default | meaning |", "|---|---|---|"]
-    return "\n".join([*lines, *rows(K8sPluginConfig, "plugins.k8s."), *rows(TaskPlugins, "tasks.task-plugins."), ""])
+    tasks = [*rows(TaskPlugins, "tasks.task-plugins."), *rows(Backoff, "tasks.backoff.")]
+    return "\n".join([*lines, *rows(K8sPluginConfig, "plugins.k8s."), *tasks, ""])
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ import click
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.k8s.creates.creation import OptionError
 
+from .policy import POLICY, set_policy
+
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.proxy.binding import Address
     from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
@@ -67,6 +69,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     show_default=True,
     help="What a create is told then: 429 with Retry-After, 429 without it, or the 403 of the quota.",
 )
+@POLICY
 @click.option("--no-mark", is_flag=True, help="Send creates byte for byte: no name is drawn, no create-id is added.")
 @click.option(
     "--admin",
@@ -165,6 +168,7 @@ def command(listen: str, upstream: str | None, kubeconfig: str | None, context: 
         if (error.name or "").startswith("backoff_ctrl"):
             raise
         raise BadInput("proxy needs further packages: pip install 'backoff-ctrl[proxy]'") from None
+    set_policy(given["policy"])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         address = read_address(listen)

@@ -131,7 +131,10 @@ class Tokens:
 
     def _allowed(self, user: Mapping[str, Any], namespace: str, right: tuple[str, str]) -> bool:
         verb, (resource, _, group) = right[0], right[1].partition(".")
+        resource, _, subresource = resource.partition("/")
         attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}
+        if subresource:
+            attributes["subresource"] = subresource
         spec = {
             "user": user.get("username", ""),
             "uid": user.get("uid", ""),

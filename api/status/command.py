@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from backoff_ctrl.api.commands.instance.place import read_url
+from backoff_ctrl.api.commands.policy import POLICY, set_policy
 from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.k8s.status.address import PORT, is_loopback, split_address
 from backoff_ctrl.k8s.status.asked import ProblemError
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     "--store", metavar="FILE", help="Carry out the tasks of this store, and take more at /v1/tasks; default: no tasks."
 )
 @click.option("--config", metavar="FILE", help="With --store: the platform's settings, as YAML: plugins.k8s and so on.")
+@POLICY
 @click.option("--tls-cert", metavar="FILE", help="The certificate to serve with, as PEM; needed beyond this machine.")
 @click.option("--tls-key", metavar="FILE", help="Its private key, as PEM.")
 def command(  # noqa: PLR0913, PLR0917 - each is an option
@@ -60,6 +62,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     server: str | None,
     store: str | None,
     config: str | None,
+    policy: tuple[str, ...],
     tls_cert: str | None,
     tls_key: str | None,
 ) -> int:
@@ -82,6 +85,8 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
         raise BadInput(f"--listen: {error}") from None
     if server is not None and (kubeconfig is not None or context is not None):
         raise BadInput("--server cannot be combined with --kubeconfig or --context: give only one of them")
+    if policy and store is None:
+        raise BadInput("--policy is of the gate that carries tasks out: give --store too, or --policy to the gate")
     tls = _tls(tls_cert, tls_key)
     if not is_loopback(host) and tls is None:
         raise BadInput(
@@ -100,7 +105,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     bound = bind(host, port)
     cluster = _cluster(server, kubeconfig, context, namespaces)
     try:
-        tasks = None if store is None else _tasks(store, config, cluster, bound.getsockname()[1])
+        tasks = None if store is None else _tasks(store, config, policy, cluster, bound.getsockname()[1])
         serve(make_app(cluster, connecting, _access(host, cluster), tasks), bound, tls)
     finally:
         cluster.close()
@@ -170,7 +175,7 @@ def _cluster(server: str | None, kubeconfig: str | None, context: str | None, na
     return cluster
 
 
-def _tasks(store: str, config: str | None, cluster: Cluster, port: int) -> ServedTasks:
+def _tasks(store: str, config: str | None, policy: tuple[str, ...], cluster: Cluster, port: int) -> ServedTasks:
     """Return the tasks of a store, which can be opened. Raises ``BadInput``."""
     from backoff_ctrl.api.commands.tasks.options import needs_packages, store_file  # noqa: PLC0415
     from backoff_ctrl.api.commands.tasks.settings import Platform  # noqa: PLC0415
@@ -183,6 +188,7 @@ def _tasks(store: str, config: str | None, cluster: Cluster, port: int) -> Serve
     from .tasks.served import ServedTasks  # noqa: PLC0415
 
     file, platform = store_file(store, None), Platform(config)
+    set_policy(policy, platform.policy())
     try:
         Tables(file).close()
     except StoreError as error:

@@ -14,6 +14,10 @@ TASK_UID: Final = "backoff-ctrl.dev/task-uid"
 ATTEMPT: Final = "backoff-ctrl.dev/attempt"
 STORE: Final = "backoff-ctrl.dev/store"
 """The label that bounds what is watched, and what is ever swept."""
+TASK_NAME: Final = "backoff-ctrl.dev/task-name"
+PROJECT: Final = "backoff-ctrl.dev/project"
+DOMAIN: Final = "backoff-ctrl.dev/domain"
+"""Labels for people who look for a task's objects with kubectl; names that are no label values are cut and mended."""
 FINALIZER: Final = "backoff-ctrl.dev/finalizer"
 
 

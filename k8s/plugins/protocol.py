@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from backoff_ctrl.k8s.charges.parts import Part
@@ -102,7 +102,9 @@ class TaskContext:
     """All that a plugin builds an object from. ``spec`` is the task's, as it was written, checked in its general part.
 
     ``spec["container"]`` is a container, ``spec["podTemplate"]`` a pod's metadata and spec, ``spec["template"]`` the
-    object itself: which of them a plugin reads is its own affair. ``spec["resources"]`` and ``spec["env"]`` override.
+    object itself: which of them a plugin reads is its own affair. ``spec["custom"]`` is any JSON, for what they can't
+    say: the plugin checks it, and names what is wrong as ``spec.custom.rounds``. ``spec["resources"]`` and
+    ``spec["env"]`` override.
     ``pod_template`` is the PodTemplate ``default-pod-template-name`` of the task's namespace, if there is one.
     """
 
@@ -162,6 +164,14 @@ class RelatedPods(Protocol):
 
     def pod_labels(self, resource: JSON) -> Mapping[str, str]:
         """Return labels that exactly the object's own pods carry. Empty: there are none yet."""
+
+
+@runtime_checkable
+class NamedPods(Protocol):
+    """A plugin that also knows its object's pods by name, for where an operator gives them other labels, or none."""
+
+    def pod_names(self, resource: JSON) -> Sequence[str]:
+        """Return the names of pods that have to be looked at now; they are read where no pod is found by labels."""
 
 
 @runtime_checkable

@@ -1,13 +1,14 @@
 """Which plugin serves a task type: an exact match, then the default, then a clear error.
 
-Which plugins there are is settled at the start: the built-in ones, and those that installed packages offer through
-entry points of the group ``backoff_ctrl.plugins``. What can't work is refused then, with a sentence.
+Which plugins there are is settled at the start, and again when the settings change: the built-in ones, those that the
+platform describes, and those that installed packages offer through entry points of the group ``backoff_ctrl.plugins``.
+What can't work is refused then, with a sentence.
 """
 
 from __future__ import annotations
 
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .protocol import PluginEntry, PluginError
 
@@ -20,6 +21,14 @@ GROUP: Final = "backoff_ctrl.plugins"
 ENABLED: Final = "enabled-plugins"
 DEFAULTS: Final = "default-for-task-types"
 """The settings, below ``tasks.task-plugins``, as users write them."""
+
+
+class _Chosen(NamedTuple):
+    """What the settings choose, as one value: it changes in one step."""
+
+    by_id: Mapping[str, PluginEntry]
+    by_type: Mapping[str, PluginEntry]
+    fallback: PluginEntry | None
 
 
 class Registry:
@@ -43,15 +52,18 @@ class Registry:
         if len(fallbacks) > 1:
             names = ", ".join(entry.id for entry in fallbacks)
             raise PluginError(f"plugins {names} all serve whatever no other plugin serves: name one in {ENABLED}")
-        self._by_id = chosen
-        self._by_type = by_type
-        self._fallback = fallbacks[0] if fallbacks else None
+        self._chosen = _Chosen(chosen, by_type, fallbacks[0] if fallbacks else None)
+
+    def become(self, other: Registry) -> None:
+        """Have the plugins of another registry from now on: the settings have changed, and others hold this one."""
+        self._chosen = other._chosen
 
     def resolve(self, task_type: str) -> PluginEntry:
         """Return the plugin of a task type. Raises ``PluginError``."""
-        found = self._by_type.get(_clean(task_type)) or self._fallback
+        chosen = self._chosen  # other threads may change the registry meanwhile
+        found = chosen.by_type.get(_clean(task_type)) or chosen.fallback
         if found is None:
-            served = ", ".join(sorted(self._by_type)) or "none"
+            served = ", ".join(sorted(chosen.by_type)) or "none"
             raise PluginError(
                 f"no plugin serves the task type {task_type!r}; served are: {served}. "
                 f"Install a plugin for it, or enable one in {ENABLED}"
@@ -60,15 +72,15 @@ class Registry:
 
     def get(self, plugin: str) -> PluginEntry | None:
         """Return the plugin with this id; None: it is not enabled."""
-        return self._by_id.get(_clean(plugin))
+        return self._chosen.by_id.get(_clean(plugin))
 
     def entries(self) -> tuple[PluginEntry, ...]:
         """Return the enabled plugins, by id."""
-        return tuple(entry for _, entry in sorted(self._by_id.items()))
+        return tuple(entry for _, entry in sorted(self._chosen.by_id.items()))
 
     def task_types(self) -> Mapping[str, PluginEntry]:
         """Return the plugin of each task type."""
-        return dict(self._by_type)
+        return dict(self._chosen.by_type)
 
 
 def installed_entries() -> tuple[PluginEntry, ...]:

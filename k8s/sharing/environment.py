@@ -11,16 +11,21 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any, Final
 
+from backoff_ctrl.engine.errors import PolicyError
+from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.creates.creation import MODES, Mode, OptionError, check_options
 from backoff_ctrl.k8s.creates.naming import UNSIGNED, Signature
 
 log = logging.getLogger(__name__)
 
 MODE: Final = "BACKOFF_CTRL_MODE"
+POLICY: Final = "BACKOFF_CTRL_POLICY"
 TIMEOUT: Final = "BACKOFF_CTRL_TIMEOUT"
 GATE_NAME: Final = "BACKOFF_CTRL_GATE_NAME"
 TRUSTED_GATES: Final = "BACKOFF_CTRL_TRUSTED_GATES"
@@ -41,6 +46,7 @@ class Environment:
 
     mode: dict[str, Mode] = field(default_factory=dict)
     timeout: float | None = None
+    policy: dict[str, Any] = field(default_factory=dict)
     signature: Signature = UNSIGNED
     events: bool = False  # write Kubernetes events of creates that wait
     traces: bool = False  # make spans of creates
@@ -55,6 +61,7 @@ def read_environment(given: Mapping[str, str] = os.environ) -> Environment:
     found = Environment(memory=given.get(MEMORY, ""), status=given.get(STATUS, ""), notify=given.get(NOTIFY, ""))
     _read_mode(given.get(MODE, ""), found)
     _read_timeout(given.get(TIMEOUT, ""), found)
+    _read_policy(given.get(POLICY, ""), found)
     _read_gates(given.get(GATE_NAME, ""), given.get(TRUSTED_GATES, ""), found)
     found.events = _read_switch(EVENTS, given, "no Kubernetes events will be written", found)
     found.traces = _read_switch(TRACES, given, "creates are not traced", found)
@@ -111,6 +118,39 @@ def _read_timeout(text: str, found: Environment) -> None:
             )
         else:
             found.timeout = timeout
+
+
+def _read_policy(text: str, found: Environment) -> None:
+    try:
+        settings = policy_settings(part for part in text.split(",") if part.strip())
+        Policy(**settings)
+    except PolicyError as error:
+        found.wrong.append(f"{POLICY}={text!r} is not understood: {error}. Until this is mended, the defaults count")
+    else:
+        found.policy = settings
+
+
+def policy_settings(parts: Iterable[str]) -> dict[str, Any]:
+    """Read ``base=2`` and the like, settings of the engine's policy. Raises ``PolicyError``; ``Policy`` has ranges."""
+    known, found = {each.name for each in fields(Policy)}, {}
+    for part in parts:
+        key, equals, value = (each.strip() for each in part.partition("="))
+        name = key.replace("-", "_")
+        if not equals or not value:
+            raise PolicyError(f"{part.strip()!r} has no value: write KEY=VALUE, such as base=2")
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(known))}"
+            raise PolicyError(f"there is no setting {key}; {hint}")
+        found[name] = _number(value)
+    return found
+
+
+def _number(text: str) -> int | float | str:
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
 
 
 def _read_gates(name: str, trusted: str, found: Environment) -> None:

@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.events.sender import send_events
 from backoff_ctrl.k8s.gate.any_gate import AnyGate
 from backoff_ctrl.k8s.gate.ledger import Ledger
@@ -22,6 +23,8 @@ from .environment import Environment, environment
 from .memory import MemoryKeeper, memory_file_of
 
 if TYPE_CHECKING:  # status is loaded by those who show it alone
+    from collections.abc import Mapping
+
     from backoff_ctrl.k8s.status.documents.pages import Documents
     from backoff_ctrl.k8s.status.server import StatusServer
 
@@ -32,7 +35,7 @@ class _Shared:
     """The ledger of one server, the number of its users, and the watch that runs while there are any."""
 
     def __init__(self, server: str) -> None:
-        self.ledger = Ledger(RuntimeAlarms(), signature=environment().signature)
+        self.ledger = Ledger(RuntimeAlarms(), _policy(), signature=environment().signature)
         self.ledger.line.list_quotas_first(self.ledger.policy.idle_ttl / 2)
         self.server = server
         self.users = 0
@@ -74,6 +77,8 @@ class _Shared:
 class _Process:
     def __init__(self) -> None:
         self.shared: dict[str, _Shared] = {}
+        self.below: Mapping[str, Any] = {}  # settings of the policy, and ``above`` the environment's
+        self.above: Mapping[str, Any] = {}
         self.shown = False  # the program asked for the status of whatever is shared
         self._forked()
         after_fork(self._forked)
@@ -98,6 +103,20 @@ class _Process:
 
 
 _PROCESS: Final = _Process()
+
+
+def use_policy(*, below: Mapping[str, Any], above: Mapping[str, Any]) -> None:
+    """Set the policy of the ledgers that this process shares from now on; those that it has keep theirs.
+
+    ``below`` is what the environment (``BACKOFF_CTRL_POLICY``) wins over, ``above`` what wins over it. Raises
+    ``PolicyError``, and sets nothing then.
+    """
+    Policy(**{**below, **environment().policy, **above})
+    _PROCESS.below, _PROCESS.above = below, above
+
+
+def _policy() -> Policy:
+    return Policy(**{**_PROCESS.below, **environment().policy, **_PROCESS.above})
 
 
 class Share:

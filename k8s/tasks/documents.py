@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .store import Stored
 
 
-PAYLOAD: Final = ("container", "env", "podTemplate", "template")
+PAYLOAD: Final = ("container", "custom", "env", "podTemplate", "template")
 """Fields of a spec that may hold anything: variables, arguments and custom resources often hold secrets."""
 
 

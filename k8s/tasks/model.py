@@ -64,7 +64,10 @@ class TaskSpec(Shape):
     """What is to run. Which of ``container``, ``podTemplate`` and ``template`` is read depends on the type."""
 
     type: str = Field(min_length=1, max_length=253, description="The task type: it chooses the plugin.")
-    container: JSON | None = Field(default=None, description="A Kubernetes container; for the type container.")
+    container: JSON | None = Field(
+        default=None,
+        description="A Kubernetes container; for the type container. Without resources it gets 1 cpu and 1Gi.",
+    )
     pod_template: JSON | None = Field(
         default=None, description="metadata and spec of a pod; for the types pod and sidecar."
     )
@@ -72,10 +75,17 @@ class TaskSpec(Shape):
         default=None, description="Whose end is the end of the task, in a podTemplate."
     )
     template: JSON | None = Field(default=None, description="The object itself: a Job, a JobSet, any custom resource.")
-    resources: JSON | None = Field(default=None, description="requests and limits, in place of those of the container.")
+    custom: Any = Field(
+        default=None,
+        description="Parameters of the plugin's own: any JSON, which the plugin checks; its page says what.",
+    )
+    resources: JSON | None = Field(
+        default=None,
+        description="requests and limits, in place of those of the container; by default 1 cpu and 1Gi.",
+    )
     env: list[JSON] | None = Field(default=None, description="Variables added to the container's own.")
     accelerator: JSON | None = Field(
-        default=None, description="The GPU that it runs on: device, and partitionSize or unpartitioned."
+        default=None, description="The GPU that it runs on: device or deviceClass, and partitionSize or unpartitioned."
     )
     retries: Retries = Retries()
     interruptible: bool = Field(default=False, description="Whether it may run on nodes that are taken away.")

@@ -24,7 +24,6 @@ TOLD_MAX: Final = 20
 RETRY_BASE: Final = 1.0
 RETRY_CAP: Final = 60.0
 DEPENDENCY_FAILED: Final = "DependencyFailed"
-WAITED_TOO_LONG: Final = "QuotaTimeout"
 STEPS_FAILED: Final = "StepsFailed"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from backoff_ctrl.k8s.plugins.manager.outcomes import TIMED_OUT
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, TaskError
 
 from .executing import context_of
@@ -18,7 +19,6 @@ from .needs import verdict
 from .progress import (
     DEPENDENCY_FAILED,
     STEPS_FAILED,
-    WAITED_TOO_LONG,
     delay_left,
     ended,
     failed_at_once,
@@ -139,7 +139,7 @@ class Stepper:
         status = reported(task.status, handled.info, handled.state, now)
         if handled.info.phase is not Phase.SUCCESS:
             reason = f"waited for quota for longer than its timeout of {task.spec['timeout']}: {task.status.reason}"
-            status = failed_at_once(status, WAITED_TOO_LONG, reason, now, ErrorKind.USER)
+            status = failed_at_once(status, TIMED_OUT, reason, now, ErrorKind.USER)
         return Step(status, 0)
 
     def _waited_too_long(self, task: Stored) -> bool:

@@ -253,6 +253,7 @@ def test_a_plugin_of_another_package_is_found_in_a_fresh_environment_and_runs_a_
 
     with running_sandbox() as sandbox:
         sandbox.create_namespace("team-a")
+        sandbox.create_quota("team-a", "compute", {"requests.cpu": "4", "requests.memory": "8Gi"})
         running = subprocess.Popen(
             [program, *run_task[1:], "--upstream", sandbox.url, "--json"],
             env=libraries, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -262,6 +263,8 @@ def test_a_plugin_of_another_package_is_found_in_a_fresh_environment_and_runs_a_
         while not found and running.poll() is None:
             found = api.list_namespaced_deployment("team-a").items
         for deployment in found:
+            (container,) = deployment.spec.template.spec.containers
+            assert container.resources.requests == {"cpu": "1", "memory": "1Gi"}
             status = {"observedGeneration": 1, "replicas": 3, "updatedReplicas": 3, "availableReplicas": 3}
             api.patch_namespaced_deployment_status(deployment.metadata.name, "team-a", {"status": status})
         out, err = running.communicate(timeout=60)

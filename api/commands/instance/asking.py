@@ -6,6 +6,7 @@ import json
 import ssl
 import threading
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -18,7 +19,7 @@ from backoff_ctrl.k8s.status.address import ENVIRONMENT
 from .reading import read, read_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from datetime import datetime
     from http.client import HTTPResponse
 
@@ -120,6 +121,34 @@ class Instance:
         except ValueError as error:
             raise self.not_ours(f"it answers JSON of another form: {error}") from None
 
+    def delete(self, target: str, shape: type[T]) -> T:
+        """DELETE; return what is told of what was there. Raises ``BadInput``."""
+        found = self._get(target, method="DELETE")
+        try:
+            return read(shape, found)  # type: ignore[no-any-return]
+        except ValueError as error:
+            raise self.not_ours(f"it answers JSON of another form: {error}") from None
+
+    def text(self, target: str) -> Iterator[bytes]:
+        """Yield a text as it comes, however long that takes. Raises ``BadInput``."""
+        url, connection = self.place.url, self._connect(self._timeout)
+        try:
+            with self._told():
+                headers = {"Accept": f"text/plain, {PROBLEM}", **self._authorization()}
+                connection.request("GET", self.place.path + target, headers=headers)
+                if connection.sock is not None:
+                    connection.sock.settimeout(None)  # a program may write nothing for hours
+                response: HTTPResponse = connection.getresponse()
+                if response.status != 200 or response.headers.get_content_type() != "text/plain":
+                    self._document(response.status, response.headers.get_content_type(), response.read(ANSWER_MAX + 1))
+                    raise self.not_ours("it answers no text")
+            while piece := response.read1(1 << 16):
+                yield piece
+        except (OSError, HTTPException) as error:
+            raise BadInput(f"{url} broke off: {printable(str(error) or type(error).__name__)}") from None
+        finally:
+            connection.close()
+
     def _page(self, found: Any, shape: type[T]) -> _Page[T]:
         try:
             documents = read(list[dict[str, Any]], found["items"])
@@ -129,11 +158,18 @@ class Instance:
         except (ValueError, TypeError, KeyError) as error:
             raise self.not_ours(f"it answers JSON of another form: {error}") from None
 
-    def _get(self, target: str, body: bytes | None = None) -> Any:
+    def _get(self, target: str, body: bytes | None = None, method: str = "") -> Any:
         """GET a document, or POST JSON for it. Raises ``BadInput``."""
+        with self._told():
+            status, content_type, found = _within(self._timeout, lambda: self._ask(target, body, method))
+        return self._document(status, content_type, found)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turn whatever goes wrong on the way into a sentence, as ``BadInput``."""
         url = self.place.url
         try:
-            status, content_type, body = _within(self._timeout, lambda: self._ask(target, body))
+            yield
         except TimeoutError:
             raise BadInput(
                 f"{url} did not answer within {self._timeout:g} s: look whether the program there is stopped or "
@@ -160,23 +196,24 @@ class Instance:
         except (OSError, UnicodeError) as error:
             words = getattr(error, "strerror", None) or str(error)
             raise BadInput(f"{url} can't be reached ({printable(words)}): check --server") from None
-        return self._document(status, content_type, body)
 
-    def _ask(self, target: str, sent: bytes | None) -> tuple[int, str, bytes]:
+    def _ask(self, target: str, sent: bytes | None, method: str) -> tuple[int, str, bytes]:
         """Send one request and read its answer, in a thread that may be left behind."""
         connection = self._connect(self._timeout)
         try:
-            headers = {"Accept": f"application/json, {PROBLEM}"}
+            headers = {"Accept": f"application/json, {PROBLEM}", **self._authorization()}
             if sent is not None:
                 headers["Content-Type"] = "application/json"
-            if self._token:
-                headers["Authorization"] = f"Bearer {self._token}"
-            connection.request("GET" if sent is None else "POST", self.place.path + target, sent, headers)
+            method = method or ("GET" if sent is None else "POST")
+            connection.request(method, self.place.path + target, sent, headers)
             response: HTTPResponse = connection.getresponse()
             body = response.read(ANSWER_MAX + 1)
             return response.status, response.headers.get_content_type(), body
         finally:
             connection.close()
+
+    def _authorization(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._token}"} if self._token else {}
 
     def _connect(self, timeout: float) -> HTTPConnection:
         kind = HTTPSConnection if self.place.https else HTTPConnection

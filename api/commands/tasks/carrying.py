@@ -1,18 +1,27 @@
-"""``task run`` and ``task abort`` on a store of this machine: this process is the manager, unless another one is."""
+"""``task run`` and ``task abort`` on a store of this machine: this process is the manager, unless another one is.
+
+And ``task logs``, which only reads: whoever manages the store.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import signal
+import sys
+import time
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.runtime.host import RUNTIME
 from backoff_ctrl.k8s.tasks.documents import item
+from backoff_ctrl.k8s.tasks.logs import TaskLog
 from backoff_ctrl.k8s.tasks.managing import Manager
 from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
 from backoff_ctrl.k8s.tasks.through_plugins import cluster_of, through_plugins
+
+from .showing import ended_before
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Sequence
@@ -31,9 +40,10 @@ ENDING = (signal.SIGINT, signal.SIGTERM)
 class Run:
     """Tasks that are carried out, or followed, until they have ended or somebody wants to go."""
 
-    def __init__(self, file: Path, cluster: ClusterAccess, platform: Platform) -> None:
-        """Prepare; nothing is opened yet."""
+    def __init__(self, file: Path, cluster: ClusterAccess, platform: Platform, at: str = "") -> None:
+        """Prepare; nothing is opened yet. ``at`` is how other commands are told the store, ``" --store FILE"``."""
         self._file = file
+        self._at = at
         self._cluster = cluster
         self._platform = platform
         self.items: dict[str, TaskItem] = {}
@@ -45,10 +55,14 @@ class Run:
         """Store these tasks, or take up all unfinished ones where there are none; follow them to their ends."""
         async with SqliteStore(self._file) as store:
             since = await store.revision()
-            followed = [task for task, _ in await store.create(wishes)] if wishes else await _unfinished(store)
-            self.items.update((task.uid, item(task)) for task in followed)
+            followed = await store.create(wishes) if wishes else [(task, True) for task in await _unfinished(store)]
+            self.items.update((task.uid, item(task)) for task, _ in followed)
             if followed:
-                await self._follow(store, since, view(), abort_on_exit=abort_on_exit)
+                shown = view()
+                for task, new in followed:
+                    if not (new or task.open):
+                        shown.say(ended_before(item(task), time.time(), self._at))
+                await self._follow(store, since, shown, abort_on_exit=abort_on_exit)
 
     async def abort(self, namespace: str, name: str, view: View, seconds: float) -> None:
         """Write the wish, and carry it out if nobody else does; wait for the end for so long at most."""
@@ -135,6 +149,18 @@ class Run:
 
     def _left(self) -> bool:
         return any(each.unfinished for each in self.items.values())
+
+
+async def print_log(
+    file: Path, cluster: ClusterAccess, platform: Platform, named: tuple[str, str], container: str, *, follow: bool
+) -> None:
+    """Write the log of a task to stdout. Raises ``StoreError``, ``LogError``, ``ClusterError`` and ``PluginError``."""
+    async with SqliteStore(file, create=False) as store, ClusterSession(cluster.configuration) as session:
+        entry = platform.registry.resolve((await store.get(*named)).spec["type"])
+        log = TaskLog(session, entry, lambda: store.get(*named), container)
+        async for line in log.follow() if follow else log.lines():
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
 
 
 async def _unfinished(store: SqliteStore) -> list[Stored]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from backoff_ctrl.api.commands.instance.options import table
+from backoff_ctrl.api.commands.policy import POLICY, set_policy
 from backoff_ctrl.api.exits import DONE, FAILED, BadInput, Failed
 
 from .options import (
@@ -42,7 +43,7 @@ def command() -> None:
     """Run tasks through the plugin manager: each create waits for quota, each failure is retried as its spec says.
 
     Tasks are kept in a store, a file of this user. `task run` carries out all that is unfinished there while it runs;
-    one process does so at a time, others watch. `list`, `show`, `abort` and `delete` work beside it.
+    one process does so at a time, others watch. `list`, `show`, `logs`, `abort` and `delete` work beside it.
 
     \b
     backoff-ctrl task run -f train.yaml
@@ -55,6 +56,7 @@ def command() -> None:
 @click.option("-n", "--namespace", metavar="NAME", help="For tasks that name none; default: that of the context.")
 @click.option("--admin", metavar="HOST:PORT", help="Serve the status API of the gate there, on this machine alone.")
 @click.option("--abort-on-exit", is_flag=True, help="Ctrl-C aborts the tasks, and waits until they have ended.")
+@POLICY
 @AS_JSON
 @place_options
 @cluster_options
@@ -63,8 +65,12 @@ def run(
 ) -> int:
     """Run tasks, and follow them until all have ended. Without a file: all unfinished tasks of the store.
 
-    A task that is in the store already, with the same spec, is followed; with another spec it is refused. Ctrl-C
-    leaves: what runs in the cluster runs on, and the same command takes it up again.
+    A container that says nothing of its resources gets 1 cpu and 1Gi, as requests and as limits, or what the platform's
+    settings say.
+
+    A task that is in the store already, with the same spec, is followed; with another spec it is refused. One that has
+    ended is not run again: `task delete NAME` first. Ctrl-C leaves: what runs in the cluster runs on, and the same
+    command takes it up again.
 
     Exit codes: 0 all succeeded; 1 a task failed or was aborted, or somebody left before the end; 2 wrong use, a task
     that is refused (then none is stored), or a store or cluster that can't be used.
@@ -79,19 +85,21 @@ def run(
     from .settings import Platform  # noqa: PLC0415
 
     _log()
-    _serve(admin)
     platform = Platform(given["config"], given["settings"])
+    set_policy(given["policy"], platform.policy())
+    _serve(admin)
     cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
     wishes = wishes_in(files, namespace or cluster.namespace, platform)
     file = store_file(given["store"], None)
-    running = Run(file, cluster, platform)
+    at = f" --store {file}" if given["store"] else ""
+    running = Run(file, cluster, platform, at)
     try:
         asyncio.run(running.tasks(wishes, _view(running.items, as_json=as_json), abort_on_exit=abort_on_exit))
     except StoreError as error:
         raise BadInput(str(error)) from None
     left = sum(each.unfinished for each in running.items.values())
     if running.detached and left:
-        again = "backoff-ctrl task run" + (f" --store {file}" if given["store"] else "")
+        again = f"backoff-ctrl task run{at}"
         click.echo(f"{left} tasks are unfinished; what runs in the cluster runs on. Go on with: {again}", err=True)
     return _told(running.items, as_json=as_json)
 
@@ -149,6 +157,60 @@ def show(name: str, namespace: str | None, as_json: bool, **given: Any) -> int:
     return DONE
 
 
+@command.command("logs")
+@click.argument("name")
+@NAMESPACE
+@click.option(
+    "-f", "--follow", is_flag=True, help="Go on as it is written, from attempt to attempt, until the task has ended."
+)
+@click.option("-c", "--container", default="", metavar="NAME", help="Whose log; default: the task's main container.")
+@place_options
+@cluster_options
+def logs(name: str, namespace: str | None, follow: bool, container: str, **given: Any) -> int:
+    """Print the log of the task NAME: what the pods of its present attempt have written.
+
+    Of an object with pods of its own (a Job, a Spark application) each line begins with the pod's name. A log goes with
+    its pod: there is none once the pod was deleted.
+
+    \b
+    backoff-ctrl task logs train -f
+
+    Exit codes: 0 done; 1 there is no such task, or no log; 2 wrong use, or a store, server or cluster that can't be
+    used.
+    """
+    needs_packages()
+    if given["server"] is not None:
+        from .there import There  # noqa: PLC0415 - loads pydantic
+
+        if any(given[name] for name in ("upstream", "kubeconfig", "context", "config", "settings")):
+            raise BadInput("with --server the cluster is asked there: leave out settings and what names a cluster")
+        there = There(given["server"], given["token_file"])
+        where = namespace or _namespace_of(name, _items(None, given))
+        for piece in there.log(where, name, container, follow=follow):
+            sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+        return DONE
+    from backoff_ctrl.k8s.plugins.manager.objects import ClusterError  # noqa: PLC0415 - loads the plugin manager
+    from backoff_ctrl.k8s.plugins.protocol import PluginError  # noqa: PLC0415
+    from backoff_ctrl.k8s.tasks.logs import LogError  # noqa: PLC0415
+
+    from .carrying import print_log  # noqa: PLC0415
+    from .settings import Platform  # noqa: PLC0415
+
+    named = namespace or _namespace_of(name, _items(None, given)), name
+    _log()
+    platform = Platform(given["config"], given["settings"])
+    cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
+    file = store_file(given["store"], None)
+    try:
+        _heeding(lambda: asyncio.run(print_log(file, cluster, platform, named, container, follow=follow)))
+    except LogError as error:
+        raise Failed(str(error)) from None
+    except (ClusterError, PluginError) as error:
+        raise BadInput(str(error)) from None
+    return DONE
+
+
 @command.command("abort")
 @click.argument("name")
 @NAMESPACE
@@ -161,6 +223,7 @@ def show(name: str, namespace: str | None, as_json: bool, **given: Any) -> int:
     metavar="SECONDS",
     help="Wait so long for its end.",
 )
+@POLICY
 @AS_JSON
 @place_options
 @cluster_options
@@ -189,7 +252,9 @@ def abort(name: str, namespace: str | None, seconds: float, as_json: bool, **giv
         where = namespace or _namespace_of(name, _items(None, given))
         _log()
         cluster = find_cluster(given["upstream"], given["kubeconfig"], given["context"])
-        running = Run(store_file(given["store"], None), cluster, Platform(given["config"], given["settings"]))
+        platform = Platform(given["config"], given["settings"])
+        set_policy(given["policy"], platform.policy())
+        running = Run(store_file(given["store"], None), cluster, platform)
         _heeding(lambda: asyncio.run(running.abort(where, name, Silent(), seconds)))
         items = running.items
     (task,) = items.values()
@@ -205,16 +270,21 @@ def abort(name: str, namespace: str | None, seconds: float, as_json: bool, **giv
 @command.command("delete")
 @click.argument("name")
 @NAMESPACE
-@click.option("--store", metavar="FILE", help="The store; default: as for `task run`.")
-def delete(name: str, namespace: str | None, store: str | None) -> int:
+@place_options
+def delete(name: str, namespace: str | None, **given: Any) -> int:
     """Forget the task NAME, which has ended: its name is free then, and its history is gone.
 
-    Exit codes: 0 done; 1 there is no such task, or it has not ended; 2 wrong use, or a store that can't be used.
+    Exit codes: 0 done; 1 there is no such task, or it has not ended; 2 wrong use, or a store or server that can't be
+    used.
     """
     needs_packages()
-    given = {"store": store, "server": None}
     where = namespace or _namespace_of(name, _items(None, given))
-    _in_store(given, lambda tables: tables.delete(where, name))
+    if given["server"] is not None:
+        from .there import There  # noqa: PLC0415 - loads pydantic
+
+        There(given["server"], given["token_file"]).delete(where, name)
+    else:
+        _in_store(given, lambda tables: tables.delete(where, name))
     click.echo(f"task {where}/{name} is forgotten")
     return DONE
 
@@ -235,15 +305,20 @@ def _run_there(
     from .there import There  # noqa: PLC0415 - loads pydantic
 
     if abort_on_exit or any(
-        given[name] for name in ("store", "upstream", "kubeconfig", "context", "config", "settings")
+        given[name] for name in ("store", "upstream", "kubeconfig", "context", "config", "settings", "policy")
     ):
         raise BadInput(
             "with --server the manager is there: leave out --store, --abort-on-exit, settings and what names a cluster"
         )
+    from .showing import ended_before  # noqa: PLC0415 - loads pydantic
+
     there = There(given["server"], given["token_file"])
     made = there.create(files, namespace or "default") if files else there.items(namespace)
     items = {each.uid: each for each in made if files or each.unfinished}
     view = _view(items, as_json=as_json)()
+    for each in items.values():
+        if not each.unfinished:
+            view.say(ended_before(each, time.time(), f" --server {there.url}"))
     try:
         there.follow(items, view)
     except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,13 @@ import click
 from backoff_ctrl.api.exits import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from backoff_ctrl.k8s.plugins.config.platform import PlatformSettings
     from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
     from backoff_ctrl.k8s.plugins.registry import Registry
 
+log = logging.getLogger(__name__)
 
 SET: Callable[[Any], Any] = click.option(
     "--set",
@@ -26,38 +29,62 @@ SET: Callable[[Any], Any] = click.option(
 
 
 class Platform:
-    """What a platform has set, as it is now, and the plugins that it enabled at the start."""
+    """What a platform has set, and the plugins that it has enabled, as they are now."""
 
     def __init__(self, file: str | None, flags: Sequence[str] = ()) -> None:
         """Read the file, and the settings that flags name. Raises ``BadInput``."""
+        from backoff_ctrl.k8s.plugins.config.live import LiveSettings  # noqa: PLC0415 - loads pydantic
+        from backoff_ctrl.k8s.plugins.config.loading import ConfigError  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.plugins.registry import Registry  # noqa: PLC0415 - likewise
+
+        self._file = file
+        self.registry: Registry = Registry(())
+        """The plugins; it follows the settings."""
+        try:
+            self._live = LiveSettings(None if file is None else Path(file), flags, self._adopt)
+        except ConfigError as error:  # it says where it stands
+            raise BadInput(str(error)) from None
+
+    def _adopt(self, settings: PlatformSettings) -> list[Path]:
+        """Have the plugins of these settings; return the files that describe operators. Raises ``ConfigError``."""
         from backoff_ctrl.k8s.plugins.builtin import registry  # noqa: PLC0415 - loads pydantic
-        from backoff_ctrl.k8s.plugins.config.live import LiveSettings  # noqa: PLC0415 - likewise
         from backoff_ctrl.k8s.plugins.config.loading import ConfigError  # noqa: PLC0415 - likewise
         from backoff_ctrl.k8s.plugins.generic.config import OperatorConfigError  # noqa: PLC0415 - likewise
-        from backoff_ctrl.k8s.plugins.generic.loading import configured  # noqa: PLC0415 - likewise
+        from backoff_ctrl.k8s.plugins.generic.loading import configured, files_of  # noqa: PLC0415 - likewise
         from backoff_ctrl.k8s.plugins.generic.plugin import entry_of  # noqa: PLC0415 - likewise
         from backoff_ctrl.k8s.plugins.protocol import PluginError  # noqa: PLC0415 - likewise
 
-        path = None if file is None else Path(file)
+        folder = Path() if self._file is None else Path(self._file).parent
+        generic, chosen = settings.plugins.generic, settings.tasks.task_plugins
         try:
-            self._live = LiveSettings(path, flags)
-            settings = self._live.current
-            where = f"{file}: plugins.generic"
-            operators = configured(settings.plugins.generic, Path() if path is None else path.parent, where)
-            self.registry: Registry = registry(
-                enabled=settings.tasks.task_plugins.enabled_plugins,
-                defaults=settings.tasks.task_plugins.default_for_task_types,
-                operators=[entry_of(each) for each in operators],
+            fresh = registry(
+                enabled=chosen.enabled_plugins,
+                defaults=chosen.default_for_task_types,
+                operators=[entry_of(each) for each in configured(generic, folder, f"{self._file}: plugins.generic")],
             )
-        except (ConfigError, OperatorConfigError) as error:  # these say where it stands
-            raise BadInput(str(error)) from None
+        except OperatorConfigError as error:
+            raise ConfigError(str(error)) from None
         except PluginError as error:
-            raise BadInput(f"{file}: {error}" if file is not None else str(error)) from None
+            raise ConfigError(f"{self._file}: {error}" if self._file is not None else str(error)) from None
+        self.registry.become(fresh)
+        return files_of(generic, folder)
 
     def config(self) -> K8sPluginConfig:
         """Return the settings of plugins' objects."""
         return self._live.current.k8s
 
+    def policy(self) -> Mapping[str, float]:
+        """Return what the settings say of the gate's policy: it is in force from the start of the gate on."""
+        return self._live.current.tasks.backoff.policy()
+
+    def poll(self) -> list[str]:
+        """Take over what has changed in the file, and return that, a line a key."""
+        return self._live.poll()
+
     async def follow(self) -> None:
         """Take over what changes in the file, until cancelled."""
-        await self._live.follow()
+        await self._live.follow(self._note)
+
+    def _note(self, changes: Sequence[str]) -> None:
+        if any(each.startswith("tasks.backoff.") for each in changes):
+            log.warning("%s: tasks.backoff has changed: it is in force from the next start on", self._file)

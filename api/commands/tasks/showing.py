@@ -63,6 +63,19 @@ def left(at: str | None, now: float) -> str:
     return "-" if at is None else span(unix(at) - now)
 
 
+def ended_before(item: TaskItem, now: float, at: str) -> str:
+    """Return what is told of a task that was asked for again, and had ended; ``at`` names its store to the command."""
+    ended = "" if item.ended_at is None else f", ended {_seconds(now - unix(item.ended_at))} ago"
+    reason = "" if item.phase == "Success" else f" ({reason_of(item)})"
+    again = f"`backoff-ctrl task delete {item.name}{at}` to run it again"
+    return f"{item.namespace}/{item.name} is {item.phase}{ended}; {again}{reason}"
+
+
+def _seconds(seconds: float) -> str:
+    """Return a span in a sentence: ``54 s``, or as in tables."""
+    return f"{max(0, int(seconds))} s" if seconds < 120 else span(seconds)
+
+
 def page(found: TaskDocument, now: float) -> Iterator[str]:
     """Yield the lines that show one task whole, safe to print."""
     yield from map(printable, _lines(found, now))

@@ -6,6 +6,7 @@ import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
 
 from backoff_ctrl.api.commands.instance.asking import Instance, RefusedError
 from backoff_ctrl.api.commands.instance.place import read_url
@@ -16,7 +17,7 @@ from backoff_ctrl.k8s.tasks.documents import TaskDocument, TaskItem
 from .reading import manifests_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from .view import View
 
@@ -52,6 +53,20 @@ class There:
         """Write the wish that a task ends."""
         target = f"/v1/tasks/{namespace}/{name}/abort"
         return self._asked(lambda: self._instance.post(target, b"{}", TaskDocument)[0])
+
+    def delete(self, namespace: str, name: str) -> TaskDocument:
+        """Forget a task that has ended. Raises ``Failed`` if there is none, or it has not ended."""
+        return self._asked(lambda: self._instance.delete(f"/v1/tasks/{namespace}/{name}", TaskDocument))
+
+    def log(self, namespace: str, name: str, container: str, *, follow: bool) -> Iterator[bytes]:
+        """Yield a task's log as it comes. Raises ``Failed`` where there is none."""
+        query = urlencode({**({"container": container} if container else {}), "follow": "true" if follow else "false"})
+        try:
+            yield from self._instance.text(f"/v1/tasks/{namespace}/{name}/log?{query}")
+        except RefusedError as error:
+            if error.status in {404, 409}:
+                raise Failed(error.format_message()) from None
+            raise
 
     def create(self, files: Sequence[str], namespace: str) -> list[TaskItem]:
         """Create the tasks in files, one after the other. Raises ``BadInput``."""

@@ -4,31 +4,35 @@ The manager's account may create more than who asks it. So whoever creates a tas
 of object in that namespace, and whoever aborts one to delete it there: the API server says so. To see tasks one needs
 the right to list pods, and to see what they run (containers with their variables and arguments, templates) the right to
 get that kind of object there. On this machine nobody is known: there the token that the server draws is needed to
-change anything and to see what tasks run, since any local user, and any page in a browser, reaches loopback.
+change anything, to see what tasks run and to read their logs, since any local user, and any page in a browser, reaches
+loopback. A log needs the right to get ``pods/log``.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+import time
 from typing import TYPE_CHECKING, Final
 
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
-from backoff_ctrl.api.status.access import HOLDERS, token_of
+from backoff_ctrl.api.status.access import HOLDERS, token_of, while_permitted
 from backoff_ctrl.api.status.answers import answer, asked_of, read_body
+from backoff_ctrl.k8s.plugins.manager.objects import ClusterError
 from backoff_ctrl.k8s.plugins.protocol import PluginError, TaskSpecError
 from backoff_ctrl.k8s.status.asked import ProblemError, cursor, wanted
 from backoff_ctrl.k8s.status.explaining.bodies import checked_name, read_manifest
 from backoff_ctrl.k8s.tasks.documents import document, item
+from backoff_ctrl.k8s.tasks.logs import LogError
 from backoff_ctrl.k8s.tasks.reading import metadata_json, read_task, spec_json
-from backoff_ctrl.k8s.tasks.store import AbsentError, ExistsError, NeedsError, StoreError, Wish
+from backoff_ctrl.k8s.tasks.store import AbsentError, ConflictError, ExistsError, NeedsError, StoreError, Wish
 from backoff_ctrl.k8s.tasks.times import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
     from backoff_ctrl.api.status.access import Access
     from backoff_ctrl.k8s.plugins.protocol import PluginEntry
@@ -40,6 +44,9 @@ audit = logging.getLogger("backoff_ctrl.audit")
 WITHOUT: Final = "this server has no store of tasks: begin it with --store FILE (backoff-ctrl serve --store tasks.db)"
 AHEAD: Final = "update", "resourcequotas"
 """The right that a priority above 0 needs: who may change the quota decides who is served first under it."""
+LOGS: Final = "get", "pods/log"
+FOLLOWED_MAX: Final = 50
+"""Logs that are read at a time: each holds a connection to the API server."""
 _LOCAL: Final = "send the token of this server: Authorization: Bearer TOKEN, found in {}"
 
 
@@ -51,6 +58,7 @@ class TaskEndpoints:
         self._tasks = tasks
         self._access = access
         self._clock = clock
+        self._followed = 0
 
     async def list(self, request: Request) -> Response:
         """A page of tasks, in the order of their creation."""
@@ -123,6 +131,68 @@ class TaskEndpoints:
             raise ProblemError(404 if isinstance(error, AbsentError) else 503, str(error)) from None
         await self._note(request, "asked to end", task)
         return await self._document(request, task)
+
+    async def delete(self, request: Request) -> Response:
+        """Forget a task that has ended; the answer is the task as it was."""
+        asked_of(request)
+        self._check_local(request)
+        namespace, name = _named(request)
+        await self._permit(request, namespace, HOLDERS)
+        task = await self._one(namespace, name)
+        await self._permit(request, namespace, ("delete", self._entry(task).resource_to_watch.resource))
+        whole = await self._document(request, task)
+        try:
+            task = await self._there.store.delete(namespace, name)
+        except ConflictError as error:
+            raise ProblemError(409, str(error)) from None
+        except StoreError as error:
+            raise ProblemError(404 if isinstance(error, AbsentError) else 503, str(error)) from None
+        await self._note(request, "forgotten", task)
+        return whole
+
+    async def log(self, request: Request) -> Response:
+        """Return what a task's pods have written, as text: once, or with ``follow=true`` until the task has ended."""
+        asked = asked_of(request, "container", "follow")
+        container, follow = wanted(asked.query, "container") or "", asked.query.get("follow") or "false"
+        if follow not in ("true", "false"):
+            raise ProblemError(400, f"follow must be true or false, not {follow!r}", "#/query/follow")
+        self._check_local(request)
+        namespace, name = _named(request)
+        await self._permit(request, namespace, HOLDERS)
+        await self._permit(request, namespace, LOGS)
+        task = await self._one(namespace, name)
+        if self._followed >= FOLLOWED_MAX:
+            raise ProblemError(503, "too many read logs already; try again later")
+        lines = self._lines(task, container, follow=follow == "true")
+        try:
+            first = [await anext(lines)]
+        except StopAsyncIteration:
+            first = []
+        heard = while_permitted(lines, lambda: self._permit(request, namespace, LOGS), time.monotonic)
+
+        async def body() -> AsyncIterator[bytes]:
+            for line in first:
+                yield line
+            async for line in heard:
+                yield line
+
+        return StreamingResponse(body(), media_type="text/plain; charset=utf-8")
+
+    async def _lines(self, task: Stored, container: str, *, follow: bool) -> AsyncGenerator[bytes]:
+        """Yield the lines of a log. Raises ``ProblemError`` where there is none."""
+        self._followed += 1
+        try:
+            async with self._there.log(task, container) as log:
+                async for line in log.follow() if follow else log.lines():
+                    yield line
+        except LogError as error:
+            raise ProblemError(409, str(error)) from None
+        except PluginError as error:
+            raise ProblemError(409, str(error)) from None
+        except (ClusterError, StoreError) as error:
+            raise ProblemError(503, str(error)) from None
+        finally:
+            self._followed -= 1
 
     @property
     def _there(self) -> ServedTasks:

@@ -7,6 +7,8 @@ import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from backoff_ctrl.k8s.cluster.session import ClusterSession
+from backoff_ctrl.k8s.tasks.logs import TaskLog
 from backoff_ctrl.k8s.tasks.managing import Manager
 from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
 from backoff_ctrl.k8s.tasks.store import StoreError
@@ -63,6 +65,13 @@ class ServedTasks:
     def entry(self, task: Stored) -> PluginEntry:
         """Return the plugin of a task that is stored. Raises ``PluginError``."""
         return self._platform.registry.resolve(task.spec["type"])
+
+    @asynccontextmanager
+    async def log(self, task: Stored, container: str) -> AsyncIterator[TaskLog]:
+        """Open the way to a task's log, read with the account of this server. Raises ``PluginError``."""
+        entry = self.entry(task)
+        async with ClusterSession(self._configuration) as session:
+            yield TaskLog(session, entry, lambda: self.store.get(task.namespace, task.name), container)
 
     async def _manage(self) -> None:
         manager = self._manager = Manager(

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from backoff_ctrl.api.status.answers import PROBLEMS, parameters
 from backoff_ctrl.api.status.examples import AT
+from backoff_ctrl.k8s.status.asked import VALUE_MAX
 from backoff_ctrl.k8s.status.explaining.bodies import JSON_TYPES, YAML_TYPES
 from backoff_ctrl.k8s.status.shapes.documents import Page
 from backoff_ctrl.k8s.tasks.documents import TaskDocument, TaskItem, TaskObject, TaskWait
@@ -40,6 +41,13 @@ _IN_PATH: Final = [
     for name, words in (("namespace", "The namespace of the task."), ("name", "The name of the task."))
 ]
 
+_OF_LOG: Final = [
+    {"name": "container", "in": "query", "description": "Whose log, by default that of the task's main container.",
+     "schema": {"type": "string", "maxLength": VALUE_MAX}},
+    {"name": "follow", "in": "query", "description": "Whether to go on, as it is written, until the task has ended.",
+     "schema": {"type": "boolean", "default": False}},
+]  # fmt: skip
+
 
 def add_tasks(app: FastAPI, answers: TaskEndpoints) -> None:
     """Add the URLs to an application."""
@@ -63,4 +71,10 @@ def add_tasks(app: FastAPI, answers: TaskEndpoints) -> None:
     add("/v1/tasks", answers.create, TaskDocument, DOCUMENT, "POST", 200, 201, requestBody=body)
     one = "/v1/tasks/{namespace}/{name}"
     add(one, answers.show, TaskDocument, DOCUMENT, "GET", 200, parameters=_IN_PATH)
+    add(one, answers.delete, TaskDocument, DOCUMENT, "DELETE", 200, parameters=_IN_PATH)
     add(f"{one}/abort", answers.abort, TaskDocument, DOCUMENT, "POST", 200, parameters=_IN_PATH)
+    text: dict[int | str, Any] = {200: {"content": {"text/plain": {"example": "trained\n"}}, "description": "The log."}}
+    app.add_api_route(
+        f"{one}/log", answers.log, methods=["GET"], responses={**text, **PROBLEMS}, response_class=Response,
+        openapi_extra={"parameters": [*_IN_PATH, *_OF_LOG]},
+    )  # fmt: skip

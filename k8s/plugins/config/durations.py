@@ -1,10 +1,14 @@
-"""Durations as Go writes them: ``30s``, ``3m``, ``1h30m``; a bare number is nanoseconds."""
+"""Durations as Go writes them: ``30s``, ``3m``, ``1h30m``; a bare number is nanoseconds.
+
+Fractions of a microsecond are rounded up.
+"""
 
 from __future__ import annotations
 
 import re
 from datetime import timedelta
 from fractions import Fraction
+from math import ceil
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, PlainSerializer
@@ -49,7 +53,7 @@ def _checked(nanoseconds: Fraction, value: object) -> timedelta:
         raise ValueError(f"{str(value)!r} is less than nothing: write a duration of 0 or more")
     if nanoseconds > _LONGEST:
         raise ValueError(f"{str(value)!r} is longer than 292 years: write a shorter duration")
-    return timedelta(microseconds=int(nanoseconds / 1000))
+    return timedelta(microseconds=ceil(nanoseconds / 1000))  # a few nanoseconds are not 0, which often means no limit
 
 
 def format_duration(duration: timedelta) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import yaml
 from pydantic import ValidationError
@@ -30,7 +30,7 @@ class ConfigError(ValueError):
 
 def load_settings(path: Path | None = None, flags: Iterable[str] = ()) -> PlatformSettings:
     """Return the settings. ``flags`` are ``plugins.k8s.default-cpus=2``. Raises ``ConfigError``."""
-    return settings_from(read_file(path) if path else "", str(path), flags)
+    return settings_from(read_file(path) if path else "", str(path), tuple(flags))
 
 
 def read_file(path: Path) -> str:
@@ -43,14 +43,43 @@ def read_file(path: Path) -> str:
 
 def settings_from(text: str, name: str, flags: Iterable[str]) -> PlatformSettings:
     """Return the settings of a file's text, changed by the environment and by flags. Raises ``ConfigError``."""
-    layers = {"flag": _of_flags(flags), "environment": _of_environment(), name: _of_text(text, name)}
-    merged: Values = {}
-    for values in reversed(layers.values()):
-        merged = _over(merged, values)
+    layers = _layers(text, name, flags)
     try:
-        return _with_own_environment(PlatformSettings.model_validate(merged))
+        return _with_own_environment(PlatformSettings.model_validate(_merged(layers)))
     except ValidationError as error:
         raise ConfigError("; ".join(_sentence(each, layers) for each in error.errors())) from None
+
+
+def without_effect(text: str, name: str, flags: Iterable[str]) -> list[str]:
+    """Return a sentence for each key that is set, and that Flyte heeds, but this project does not."""
+    layers = _layers(text, name, flags)
+    merged = _merged(layers)
+    k8s, tasks = (merged.get("plugins") or {}).get("k8s") or {}, merged.get("tasks") or {}
+    idle: dict[tuple[str, ...], str] = {("plugins", "k8s", key): why for key, why in _IDLE.items() if key in k8s}
+    idle |= {("tasks", key): "nothing here reads it" for key in tasks if key not in _TASKS}
+    if (tasks.get("backoff") or {}).get("base-second") in (0, "0"):
+        idle["tasks", "backoff", "base-second"] = "with 0 creates wait in line all the same"
+    where = {path: next(name for name, values in layers.items() if _has(values, path)) for path in idle}
+    return [f"{where[path]}: {'.'.join(path)} has no effect here: {why}" for path, why in idle.items()]
+
+
+_IDLE: Final = {
+    "co-pilot": "tasks move no data",
+    "enable-distributed-error-aggregation": "tasks write no error files",
+}
+_TASKS: Final = ("task-plugins", "backoff")
+
+
+def _layers(text: str, name: str, flags: Iterable[str]) -> dict[str, Values]:
+    """Return what each source says, the strongest first."""
+    return {"flag": _of_flags(flags), "environment": _of_environment(), name: _of_text(text, name)}
+
+
+def _merged(layers: Mapping[str, Values]) -> Values:
+    merged: Values = {}
+    for values in reversed(list(layers.values())):
+        merged = _over(merged, values)
+    return merged
 
 
 def _of_text(text: str, name: str) -> Values:

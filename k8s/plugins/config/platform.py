@@ -1,15 +1,19 @@
-"""Everything of a settings file that this project reads: ``plugins.k8s`` and ``tasks.task-plugins``.
+"""Everything of a settings file that this project reads: ``plugins.k8s``, ``tasks.task-plugins`` and ``tasks.backoff``.
 
 Other sections of the same file belong to others (Flyte keeps its whole platform in one): they are left alone.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from datetime import timedelta
+from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from backoff_ctrl.engine.policy import Policy
+
+from .durations import Duration  # pydantic reads annotations at run time
 from .settings import K8sPluginConfig, Settings
 
 PREFIX: Final = "BACKOFF_CTRL_"
@@ -35,12 +39,33 @@ class TaskPlugins(Settings):
     """The plugin of a task type: needed where several serve it."""
 
 
+class Backoff(Settings):
+    """How long a create that a quota has refused waits before it is tried again, where quotas can't be watched."""
+
+    base_second: int | None = Field(default=None, ge=0, le=3600)
+    """Seconds of the first delay; by default 1. 0, with which Flyte turns its back-off off, changes nothing."""
+    max_duration: Annotated[Duration, Field(ge=timedelta(milliseconds=1), le=timedelta(days=1))] | None = None
+    """The longest delay; by default `20s`, as in Flyte. It holds for the first delay, too."""
+
+    def policy(self) -> dict[str, float]:
+        """Return what it sets of the gate's policy: ``base`` and ``cap``."""
+        found: dict[str, float] = {}
+        if self.max_duration is not None:
+            found["cap"] = self.max_duration.total_seconds()
+        if self.base_second:
+            found["base"] = float(self.base_second)
+        if found:
+            found["base"] = min(found.get("base", Policy().base), found.get("cap", Policy().cap))
+        return found
+
+
 class Tasks(Settings):
     """The section ``tasks``."""
 
     model_config = ConfigDict(extra="ignore")
 
     task_plugins: TaskPlugins = TaskPlugins()
+    backoff: Backoff = Backoff()
 
 
 class PlatformSettings(Settings):

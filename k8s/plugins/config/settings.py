@@ -1,12 +1,14 @@
 """``K8sPluginConfig``: what the platform sets for the objects of all plugins. Keys and defaults are Flyte 1.16's.
 
+What Flyte added since is read as well.
+
 Beside them two keys of our own: ``task-resources``, which Flyte keeps in its admin service, and ``reservation-limit``.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -60,6 +62,33 @@ class CoPilot(Settings):
     cpu: Quantity = "500m"
     memory: Quantity = "128Mi"
     storage: str = ""
+    storage_config_override: Part | None = None
+    storage_config_secret_name: str = ""
+
+
+class AcceleratorClass(Settings):
+    """How nodes with one class of accelerators are found; what is empty is as the keys `gpu-...` say."""
+
+    resource_name: str = ""
+    device_node_label: str = ""
+    partition_size_node_label: str = ""
+    unpartitioned_node_selector_requirement: Part | None = None
+    unpartitioned_toleration: Part | None = None
+    pod_template: Part | None = None
+
+
+ACCELERATOR_CLASSES: Final = {
+    "NVIDIA_GPU": AcceleratorClass(resource_name="nvidia.com/gpu"),
+    "GOOGLE_TPU": AcceleratorClass(
+        resource_name="google.com/tpu",
+        device_node_label="cloud.google.com/gke-tpu-accelerator",
+        partition_size_node_label="cloud.google.com/gke-tpu-topology",
+    ),
+    "AMAZON_NEURON": AcceleratorClass(resource_name="aws.amazon.com/neuron"),
+    "AMD_GPU": AcceleratorClass(resource_name="amd.com/gpu"),
+    "HABANA_GAUDI": AcceleratorClass(resource_name="habana.ai/gaudi"),
+}
+"""Flyte's own classes: they are there without being set, and a class of the same name takes their place."""
 
 
 class ProjectResources(Settings):
@@ -126,7 +155,7 @@ class K8sPluginConfig(Settings):
     resource_tolerations: dict[str, list[Part]] = Field(default_factory=dict)
     """Tolerations of pods that ask for a resource, by its name."""
     co_pilot: CoPilot = CoPilot()
-    """Read so that Flyte's files are accepted; tasks of this project move no data."""
+    """No effect: tasks of this project move no data."""
     delete_resource_on_finalize: bool = False
     """Objects are deleted once their task has ended; their logs go with them."""
     create_container_error_grace_period: Duration = timedelta(minutes=3)
@@ -149,6 +178,13 @@ class K8sPluginConfig(Settings):
     """The toleration of a task that wants a whole GPU."""
     gpu_resource_name: str = "nvidia.com/gpu"
     """What `gpu` stands for in a task's resources."""
+    accelerator_devices: dict[str, str] = Field(default_factory=dict)
+    """The label's value for a task's `accelerator.device`, by its name (`A100: nvidia-tesla-a100`); any other name is
+    the value itself."""
+    accelerator_device_classes: dict[str, AcceleratorClass] = Field(default_factory=dict)
+    """What a task's `accelerator.deviceClass` stands for, by its name: `resource-name`, `device-node-label`,
+    `partition-size-node-label`, `unpartitioned-node-selector-requirement`, `unpartitioned-toleration`, and a
+    `pod-template` below the task's pod. Flyte's five classes, such as `GOOGLE_TPU`, are known without it."""
     default_pod_security_context: Part | None = None
     """Security context of pods that have none."""
     default_security_context: Part | None = None
@@ -161,6 +197,10 @@ class K8sPluginConfig(Settings):
     """The PodTemplate that pods are built on: of their namespace, else of the manager's own."""
     default_pod_template_resync: Duration = timedelta(seconds=30)
     """How long a PodTemplate is believed before it is read again."""
+    disable_inject_owner_references: bool = False
+    """Objects get no owner reference, though their task has an owner in the cluster."""
+    enable_distributed_error_aggregation: bool = False
+    """No effect: tasks of this project write no error files. Of a training job the pod that failed first tells why."""
     send_object_events: bool = False
     """What Kubernetes events tell of an object is added to the reasons of its phase."""
     update_base_backoff_duration: int = Field(default=10, ge=0)

@@ -8,14 +8,14 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated, Any, Final, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
 
 from backoff_ctrl.k8s.plugins.config.durations import Duration
 from backoff_ctrl.k8s.plugins.config.settings import Settings
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase
 from backoff_ctrl.k8s.plugins.protocol import NAME_LEAST, NAME_MAX
 
-from .paths import ObjectPath, Path, Paths
+from .paths import NamePattern, ObjectPath, Path, Paths
 
 PHASES: Final = {
     phase.title: phase
@@ -56,6 +56,14 @@ def _text_keys(value: object) -> object:
     )
 
 
+def _name_pattern(value: object) -> NamePattern:
+    if isinstance(value, NamePattern):
+        return value
+    if not isinstance(value, str) or not value:
+        raise ValueError("must be the name of a pod, such as {$.metadata.name}-driver")
+    return NamePattern(value)
+
+
 def _word_or_path(value: object) -> object:
     return ObjectPath(value) if isinstance(value, str) and value.startswith("$") else _text(value)
 
@@ -64,6 +72,8 @@ PhaseName = Annotated[Phase, BeforeValidator(_phase)]
 Word = Annotated[str, BeforeValidator(_text)]
 WordOrPath = Annotated[ObjectPath | str, BeforeValidator(_word_or_path)]
 """A word, or the path of one in the object: then it begins with ``$``."""
+PodName = Annotated[NamePattern, BeforeValidator(_name_pattern), PlainSerializer(str)]
+"""The name of a pod, with paths in braces: ``{$.metadata.name}-driver``."""
 
 
 class Section(Settings):
@@ -108,15 +118,22 @@ class StateMeaning(Meaning):
 
 
 class State(Section):
-    """Where an object tells its state: as a word at a path, or by the latest of its conditions that is True."""
+    """Where an object tells its state: as a word at a path, or by one of its conditions that are True.
+
+    That is a condition that ends the object, else the latest. With ``latest`` an end counts only until the operator
+    has started the object anew: a later condition that ``states`` describes takes its place.
+    """
 
     path: Path | None = None
     conditions: Path | None = None
+    latest: bool = False
 
     @model_validator(mode="after")
     def _one(self) -> Self:
         if (self.path is None) == (self.conditions is None):
             raise ValueError("name either path, where the state is a word, or conditions, where it is a list of them")
+        if self.latest and self.conditions is None:
+            raise ValueError("latest chooses among conditions: leave it out beside path")
         return self
 
 
@@ -131,6 +148,28 @@ class Started(Section):
     not_in: list[Word] = Field(default_factory=list)
 
 
+class Restarted(Section):
+    """An operator that may start a failed pod again has ``within`` for it, unless ``path`` holds one of ``unless``."""
+
+    path: Path
+    unless: list[Word] = Field(min_length=1)
+    within: Duration = timedelta(seconds=5)
+
+
+class MainPod(Section):
+    """The pods without which all is lost: one that has failed ends the attempt, though the object says that it runs.
+
+    They carry ``labels`` beside those of ``pods``, or have one of ``names``, in which ``{$.metadata.name}`` is a path
+    in the object. Only in ``states`` their failure counts: in others the operator is ending or restarting them.
+    """
+
+    labels: dict[str, WordOrPath] = Field(default_factory=dict)
+    names: list[PodName] = Field(default_factory=list)
+    states: list[Word] = Field(min_length=1)
+    code: str = Field(min_length=1)
+    restarted: Restarted | None = None
+
+
 class Pods(Section):
     """The pods whose status tells why an object doesn't start, or has failed: they carry these labels.
 
@@ -138,6 +177,7 @@ class Pods(Section):
     """
 
     labels: dict[str, WordOrPath] = Field(min_length=1)
+    main: MainPod | None = None
 
 
 class PodsMade(Section):

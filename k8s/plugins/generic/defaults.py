@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from backoff_ctrl.k8s.plugins.templates import TEMPLATE, pod_template_at
+from backoff_ctrl.k8s.plugins.templates import TEMPLATE, pod_template
 
 from .parts import templates_of
 from .paths import joined
@@ -30,9 +30,7 @@ def add_defaults(config: OperatorConfig, made: JSON, task: TaskContext) -> None:
             if id(section) not in ready:
                 path = joined(TEMPLATE, place)
                 whole = (
-                    _filled(section, entry.fields, path, about)
-                    if entry.fields
-                    else pod_template_at(section, path, about)
+                    _filled(section, entry.fields, path, about) if entry.fields else pod_template(about, section, path)
                 )
                 section.clear()
                 section.update(whole)
@@ -55,7 +53,7 @@ def _filled(section: JSON, fields: Mapping[str, str], path: str, task: TaskConte
     for own, name in fields.items():
         if section.get(own) is not None:
             _holder(spec, name)[name.removeprefix(_CONTAINER)] = section[own]
-    ready = pod_template_at({"spec": spec}, path, task)["spec"]
+    ready = pod_template(task, {"spec": spec}, path)["spec"]
     found: dict[str, Any] = {
         own: _holder(ready, name).get(name.removeprefix(_CONTAINER)) for own, name in fields.items()
     }

@@ -48,6 +48,11 @@ def configured(section: Any, folder: Path, where: str = "plugins.generic") -> li
     return found
 
 
+def files_of(section: Any, folder: Path) -> list[Path]:
+    """Return the files that the section names."""
+    return [folder / each for each in section if isinstance(each, str)] if isinstance(section, list) else []
+
+
 def _read(content: bytes, name: str) -> OperatorConfig:
     documents = load_manifests(content, name)
     if len(documents) > 1:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import jsonpath
 from pydantic import BeforeValidator, PlainSerializer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_BRACES: Final = re.compile(r"\{(.*?)\}")
 
 
 class ObjectPath:
@@ -52,6 +55,37 @@ class ObjectPath:
     def __eq__(self, other: object) -> bool:
         """Compare as texts: configs that say the same are equal."""
         return isinstance(other, ObjectPath) and self.text == other.text
+
+    def __hash__(self) -> int:
+        """Hash the text."""
+        return hash(self.text)
+
+
+class NamePattern:
+    """A name with paths in braces, ``{$.metadata.name}-driver``."""
+
+    __slots__ = ("_paths", "_words", "text")
+
+    def __init__(self, text: str) -> None:
+        """Compile its paths. Raises ``ValueError`` for a path that is none."""
+        parts = _BRACES.split(text)
+        self.text, self._words = text, parts[::2]
+        self._paths = [ObjectPath(each) for each in parts[1::2]]
+
+    def of(self, document: Mapping[str, Any]) -> str:
+        """Return the name that an object gives; empty while one of its paths finds no text."""
+        found = [path.first(document) for path in self._paths]
+        if not all(isinstance(each, str) and each for each in found):
+            return ""
+        return "".join(word + each for word, each in zip(self._words, [*found, ""], strict=True))
+
+    def __str__(self) -> str:
+        """Return it as it was written."""
+        return self.text
+
+    def __eq__(self, other: object) -> bool:
+        """Compare as texts: configs that say the same are equal."""
+        return isinstance(other, NamePattern) and self.text == other.text
 
     def __hash__(self) -> int:
         """Hash the text."""

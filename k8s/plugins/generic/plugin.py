@@ -6,15 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.k8s.plugins.config.durations import format_duration
+from backoff_ctrl.k8s.plugins.marks import is_going, metadata_of
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, PhaseInfo, failed
-from backoff_ctrl.k8s.plugins.pods.reading import mapping, moment
+from backoff_ctrl.k8s.plugins.pods.checked import refuse_custom
+from backoff_ctrl.k8s.plugins.pods.reading import mapping, mappings, moment
 from backoff_ctrl.k8s.plugins.protocol import Kind, PluginEntry, PluginProperties, TaskSpecError
 from backoff_ctrl.k8s.plugins.related import cause_of_failure, explained, never_starting, own_pods, still_starting
 from backoff_ctrl.k8s.plugins.templates import object_of
 
 from .defaults import add_defaults
 from .parts import gang_parts
-from .states import last_ended, ruling_on, said_by, told_by
+from .states import last_ended, ruling_on, said_by, told_by, word_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +48,7 @@ class GenericPlugin:
 
     def build_resource(self, task: TaskContext) -> JSON:
         """Return the task's template, with the platform's defaults in the pod templates that the config names."""
+        refuse_custom(task)
         made = object_of(task, self.kind)
         if task.spec.get("resources"):
             raise TaskSpecError(
@@ -74,7 +77,7 @@ class GenericPlugin:
             return explained(info, cause_of_failure(pods, context, latest=False))
         if info.phase.is_terminal:
             return info
-        stuck = never_starting(pods, context)
+        stuck = never_starting(pods, context) or self._lost(context, resource, told.state)
         if stuck is not None:
             return replace(stuck, custom=info.custom)
         return info if info.phase is Phase.RUNNING else info.with_reason(still_starting(pods, context))
@@ -85,6 +88,13 @@ class GenericPlugin:
             return {}
         found = {name: said_by(value, resource) for name, value in self.config.pods.labels.items()}
         return found if all(found.values()) else {}
+
+    def pod_names(self, resource: JSON) -> tuple[str, ...]:
+        """Return the names of the main pods, in the states in which their failure counts."""
+        main = self.config.pods.main if self.config.pods else None
+        if main is None or told_by(self.config, resource).state not in main.states:
+            return ()
+        return tuple(dict.fromkeys(filter(None, (name.of(resource) for name in main.names))))
 
     def get_properties(self) -> PluginProperties:
         """Say how long names may be, and whether objects are owned."""
@@ -128,6 +138,33 @@ class GenericPlugin:
         )
         return failed(OPERATOR_TIMEOUT, message, kind=ErrorKind.SYSTEM, retryable=True, cleanup=True)
 
+    def _lost(self, context: PluginContext, resource: JSON, state: str) -> PhaseInfo | None:
+        """Return the failure of a main pod, where the object still says that it runs.
+
+        What its operator is about to do is left to it: a pod that is being deleted is replaced.
+        """
+        main = self.config.pods.main if self.config.pods else None
+        if main is None or state not in main.states:
+            return None
+        labels = dict(self.pod_labels(resource))
+        if labels:
+            labels |= {name: said_by(value, resource) for name, value in main.labels.items()}
+        names = self.pod_names(resource)
+        mains = [pod for pod in context.pods if not is_going(pod) and _is_main(pod, resource, labels, names)]
+        cause = cause_of_failure(mains, context, latest=False)
+        if cause is None or self._may_restart(resource, cause, context):
+            return None
+        said = f"the {self.kind.kind} still says {state}, but a pod that it can't do without has failed"
+        info = failed(main.code, said, retryable=True, cleanup=True)
+        return replace(explained(info, cause), occurred_at=cause.occurred_at)
+
+    def _may_restart(self, resource: JSON, cause: PhaseInfo, context: PluginContext) -> bool:
+        main = self.config.pods.main if self.config.pods else None
+        again = main.restarted if main else None
+        if again is None or cause.occurred_at is None or context.now - cause.occurred_at >= again.within:
+            return False
+        return any(word_of(value) not in again.unless for value in again.path.all(resource) or [""])
+
     def _with_facts(self, info: PhaseInfo, resource: JSON) -> PhaseInfo:
         """Add what the config wants to be shown of the object, and when it ended."""
         shown = {name: value for name, path in self.config.show.items() if (value := path.first(resource)) is not None}
@@ -139,6 +176,16 @@ def entry_of(config: OperatorConfig) -> PluginEntry:
     """Return the registry's entry for an operator."""
     plugin = GenericPlugin(config)
     return PluginEntry(config.id, tuple(config.task_types), plugin.kind, plugin)
+
+
+def _is_main(pod: JSON, resource: JSON, labels: Mapping[str, str], names: tuple[str, ...]) -> bool:
+    """Whether a pod is one of the main ones, by all its labels or by its name; not one of another such object."""
+    metadata, own = metadata_of(pod), metadata_of(resource)
+    carried, owners = mapping(metadata.get("labels")), mappings(metadata.get("ownerReferences"))
+    if any(each.get("kind") == resource.get("kind") and each.get("uid") != own.get("uid") for each in owners):
+        return False
+    by_labels = len(labels) > 0 and all(labels.values()) and labels.items() <= carried.items()
+    return by_labels or metadata.get("name") in names
 
 
 def _info(ruling: Ruling) -> PhaseInfo:

@@ -104,13 +104,19 @@ def said_by(word: ObjectPath | str | None, resource: Mapping[str, Any]) -> str:
 def _current(conditions: list[Condition], config: OperatorConfig) -> Condition | None:
     """Return the condition that holds: one that ends the object, else the latest; of equally late ones the last.
 
-    Times have whole seconds, and operators add what is new at the end of the list.
+    Times have whole seconds, and operators add what is new at the end of the list. Where ``latest`` is set, a state
+    later than the end takes its place, if it is described: what a newer operator notes afterwards restarts nothing.
     """
     true = [(each.since.timestamp() if each.since else 0.0, place, each) for place, each in enumerate(conditions)
             if each.status == "True"]  # fmt: skip
     ends = [each for each in true if each[2].type in config.states and config.states[each[2].type].phase.is_terminal]
-    latest = max(ends or true, default=None, key=lambda each: each[:2])
-    return latest[2] if latest else None
+    found = max(ends or true, default=None, key=lambda each: each[:2])
+    if found is None:
+        return None
+    if config.state.latest:
+        later = [each for each in true if each[2].type in config.states and each[0] > found[0]]
+        found = max(later, default=found, key=lambda each: each[:2])
+    return found[2]
 
 
 def _fits(case: Case, resource: Mapping[str, Any]) -> bool:

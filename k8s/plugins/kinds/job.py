@@ -10,10 +10,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, Phase, PhaseInfo, failed, initializing, queued, running, success
+from backoff_ctrl.k8s.plugins.pods.checked import refuse_custom
 from backoff_ctrl.k8s.plugins.pods.reading import conditions_of, mapping, moment, text
 from backoff_ctrl.k8s.plugins.protocol import Kind, PluginEntry, PluginProperties
 from backoff_ctrl.k8s.plugins.related import cause_of_failure, explained, never_starting, own_pods, still_starting
-from backoff_ctrl.k8s.plugins.templates import TEMPLATE, object_of, pod_template_at
+from backoff_ctrl.k8s.plugins.templates import TEMPLATE, object_of, pod_template
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +39,7 @@ class JobPlugin:
 
     def build_resource(self, task: TaskContext) -> JSON:
         """Return the task's Job with the platform's defaults in its pod template."""
+        refuse_custom(task)
         made = object_of(task, JOB)
         made["spec"] = job_spec(made["spec"], f"{TEMPLATE}.spec", task)
         return made
@@ -98,7 +100,7 @@ class JobPlugin:
 
 def job_spec(spec: JSON, path: str, task: TaskContext) -> JSON:
     """Return a Job's spec with the platform's defaults in its pod template. Raises ``TaskSpecError``."""
-    template = pod_template_at(spec.get("template"), f"{path}.template", task)
+    template = pod_template(task, spec.get("template"), f"{path}.template")
     template["spec"].setdefault("restartPolicy", "Never")  # a pod's own default, Always, is refused in a Job
     return {**spec, "template": template}
 

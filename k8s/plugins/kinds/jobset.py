@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.plugins.phases import ErrorKind, PhaseInfo, failed, initializing, queued, running, success
+from backoff_ctrl.k8s.plugins.pods.checked import refuse_custom
 from backoff_ctrl.k8s.plugins.pods.reading import conditions_of, mapping, mappings, text
 from backoff_ctrl.k8s.plugins.protocol import Kind, PluginEntry, PluginProperties, TaskSpecError
 from backoff_ctrl.k8s.plugins.related import cause_of_failure, explained, never_starting, own_pods, still_starting
@@ -44,6 +45,7 @@ class JobSetPlugin:
 
     def build_resource(self, task: TaskContext) -> JSON:
         """Return the task's JobSet with the platform's defaults in the pod templates of its Jobs."""
+        refuse_custom(task)
         made = object_of(task, JOB_SET)
         listed, at = made["spec"].get("replicatedJobs"), f"{TEMPLATE}.spec.replicatedJobs"
         if not isinstance(listed, list) or not listed:

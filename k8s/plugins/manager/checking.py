@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.k8s.plugins.marks import is_going, metadata_of
 from backoff_ctrl.k8s.plugins.phases import Phase
+from backoff_ctrl.k8s.plugins.pods.plugin import PODS
 from backoff_ctrl.k8s.plugins.protocol import PluginContext
 
 from .metadata import key_of_task
+from .objects import ClusterError
 from .outcomes import DELETED, PLUGIN_FAILED, UNEXPECTED_DELETION, system_failure
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from .plugin_calls import PluginBugError, PluginCalls
     from .state import Made, State
 
+FORBIDDEN: Final = 403
 ERRORS_MAX: Final = 5
 """Errors of a plugin in a row that end an attempt: what it does not understand may pass."""
 ERROR_PAUSE: Final = 10.0
@@ -128,12 +131,25 @@ class Checker:
         return replace(known, told=told), replace(info, reasons=(*info.reasons, *reasons))
 
     async def _pods(self, plugin: PluginCalls, resource: JSON, key: Key) -> tuple[JSON, ...]:
-        labels = plugin.pod_labels(resource)
-        if not labels:
-            return ()
+        """Return the object's pods: those with its labels, or, where there are none, those with its names."""
         namespace = str(metadata_of(resource).get("namespace"))
-        found = self._watches.pods(namespace, labels, key)
-        return await self._objects.pods(namespace, labels) if found is None else found
+        found: tuple[JSON, ...] | None = ()
+        if labels := plugin.pod_labels(resource):
+            found = self._watches.pods(namespace, labels, key)
+            if found is None:
+                found = await self._objects.pods(namespace, labels)
+        if found:
+            return found
+        named = [await self._named(namespace, name) for name in plugin.pod_names(resource)]
+        return tuple(pod for pod in named if pod is not None)
+
+    async def _named(self, namespace: str, name: str) -> JSON | None:
+        try:
+            return await self._objects.read(PODS, namespace, name)
+        except ClusterError as error:
+            if error.status != FORBIDDEN:  # an account that may only list pods has to do without
+                raise
+            return None
 
 
 def _is(resource: JSON, made: Made) -> bool:

@@ -7,7 +7,7 @@ import hashlib
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from backoff_ctrl.k8s.plugins.marks import FINALIZER, Key, marks_of
+from backoff_ctrl.k8s.plugins.marks import DOMAIN, FINALIZER, PROJECT, TASK_NAME, Key, marks_of
 from backoff_ctrl.k8s.plugins.protocol import NAME_LEAST
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ HASH: Final = 10
 """Letters of the hash that ends a name that was changed, of 32 each: ten thousand long names stay ten thousand."""
 LABEL_LONGEST: Final = 63
 _NOT_DNS: Final = re.compile(r"[^a-z0-9-]+")
+_NOT_LABEL: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _LABEL: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
@@ -45,6 +46,15 @@ def is_label_value(text: str) -> bool:
     return _LABEL.fullmatch(text) is not None
 
 
+def label_value(text: str) -> str:
+    """Return a text as the value of a label: as it is if that is one, else mended, cut, and with a hash of it."""
+    if is_label_value(text):
+        return text
+    digest = base64.b32encode(hashlib.sha256(text.encode()).digest())[:HASH].decode().lower()
+    stem = _NOT_LABEL.sub("-", text)[: LABEL_LONGEST - HASH - 1].strip("-_.")
+    return f"{stem}-{digest}" if stem else digest
+
+
 def with_metadata(
     manifest: Mapping[str, Any],
     task: TaskMetadata,
@@ -55,7 +65,7 @@ def with_metadata(
     """Return the manifest as it is created.
 
     Labels and annotations are united, later ones win: the platform's defaults, the object's own, the task's; the
-    manager's own labels come last.
+    manager's own labels come last, with the names of the task, its project and its domain.
     """
     own = manifest.get("metadata")
     own = own if isinstance(own, dict) else {}
@@ -68,15 +78,23 @@ def with_metadata(
             **config.default_labels,
             **_mapping(own.get("labels")),
             **task.labels,
+            **_names_of(task),
             **marks_of(key_of_task(task), store),
         },
     }
-    if task.owner is not None and not properties.disable_inject_owner_references:
+    unowned = properties.disable_inject_owner_references or config.disable_inject_owner_references
+    if task.owner is not None and not unowned:
         metadata["ownerReferences"] = [*(own.get("ownerReferences") or ()), dict(task.owner)]
     if config.inject_finalizer and task.owner is not None and not properties.disable_inject_finalizer:
         # Without an owner in the cluster a manager that is gone for good would block each deletion.
         metadata["finalizers"] = [*(own.get("finalizers") or ()), FINALIZER]
     return {**manifest, "metadata": metadata}
+
+
+def _names_of(task: TaskMetadata) -> dict[str, str]:
+    """Return the labels by which people find a task's object; none for what it does not name."""
+    names = {TASK_NAME: task.name, PROJECT: task.project, DOMAIN: task.domain}
+    return {label: label_value(name) for label, name in names.items() if name}
 
 
 def _mapping(found: object) -> Mapping[str, Any]:

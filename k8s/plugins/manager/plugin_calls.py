@@ -12,6 +12,7 @@ from backoff_ctrl.k8s.plugins.phases import flaw_of
 from backoff_ctrl.k8s.plugins.protocol import (
     AbortBehavior,
     MakesPods,
+    NamedPods,
     PluginAbortOverride,
     PluginProperties,
     RelatedPods,
@@ -102,6 +103,15 @@ class PluginCalls:
         if not (isinstance(found, Mapping) and all(isinstance(each, str) for pair in found.items() for each in pair)):
             raise self._bug("pod_labels", TypeError("it returned no labels: names and values are texts"))
         return dict(found)
+
+    def pod_names(self, resource: JSON) -> tuple[str, ...]:
+        """Return the names of the object's pods; empty: it knows none."""
+        if not isinstance(self._plugin, NamedPods):
+            return ()
+        found: Any = self._call("pod_names", self._plugin.pod_names, resource) or ()
+        if not isinstance(found, list | tuple) or not all(isinstance(each, str) and each for each in found):
+            raise self._bug("pod_names", TypeError("it returned no list of names"))
+        return tuple(found)
 
     def parts(self, resource: JSON) -> tuple[Part, ...]:
         """Return what others make of an object; nothing of one that can't be read: the server says what is wrong."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 
-from .checked import object_at, objects_at, text_at
+from .accelerators import accelerator_of
+from .checked import object_at, objects_at, refuse_custom, text_at
 from .containers import finish_containers
 from .scheduling import schedule
 from .status import ADJUSTED, PRIMARY_CONTAINER
@@ -25,6 +26,7 @@ RAW_CONTAINER: Final = "raw-container"
 
 def pod_of_container(task: TaskContext) -> JSON:
     """Return the pod of a task that is one container, ``spec.container``. Raises ``TaskSpecError``."""
+    refuse_custom(task)
     if task.spec.get("container") is None:
         raise TaskSpecError(
             "spec.container", f"a task of type {task.type} needs a container: give it an image at least"
@@ -44,6 +46,7 @@ def pod_of_template(task: TaskContext, *, needs_primary: bool) -> JSON:
 
     Raises ``TaskSpecError``.
     """
+    refuse_custom(task)
     if task.spec.get("podTemplate") is None:
         raise TaskSpecError("spec.podTemplate", f"a task of type {task.type} needs a pod template: metadata and spec")
     template = deepcopy(object_at(task.spec, "podTemplate", "spec"))
@@ -91,6 +94,9 @@ def _primary(task: TaskContext, names: list[str], *, needs_primary: bool) -> str
 def _pod(spec: JSON, metadata: JSON, primary: str, task: TaskContext, path: str) -> JSON:
     """Return the pod with all that the platform and the run add."""
     config = task.config
+    below = accelerator_of(task).pod_template
+    if below is not None:
+        spec, metadata = on_template(spec, metadata, primary, below)
     if task.pod_template is not None:
         spec, metadata = on_template(spec, metadata, primary, task.pod_template)
     lowered = finish_containers(spec, primary, task, path)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.plugins.protocol import JSON
+    from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
 
 
 def object_at(parent: Mapping[str, Any], key: str, path: str) -> JSON:
@@ -42,3 +42,9 @@ def text_at(parent: Mapping[str, Any], key: str, path: str) -> str:
     if not isinstance(value, str):
         raise TaskSpecError(f"{path}.{key}", f"must be a text, not {type(value).__name__}")
     return value
+
+
+def refuse_custom(task: TaskContext) -> None:
+    """Raise ``TaskSpecError`` where a task has parameters for a plugin that knows none: nobody would read them."""
+    if task.spec.get("custom") is not None:
+        raise TaskSpecError("spec.custom", f"tasks of type {task.type} have no parameters of their own: leave it out")

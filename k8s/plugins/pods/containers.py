@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 
+from .accelerators import accelerator_of
 from .checked import object_at, objects_at
-from .resources import Bounds, ask, bounds_of, keep_within
+from .resources import Asked, Bounds, ask, bounds_of, keep_within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,24 +23,37 @@ def finish_containers(spec: JSON, primary: str, task: TaskContext, path: str) ->
 
     Returns what the platform's limits lowered, a sentence each. Raises ``TaskSpecError``.
     """
-    bounds = bounds_of(task.metadata, task.config)
-    run = object_at(task.spec, "resources", "spec")
-    if run and not primary:
+    bounds = bounds_of(task.metadata, task.config, accelerator_of(task).resource)
+    if object_at(task.spec, "resources", "spec") and not primary:
         raise TaskSpecError("spec.resources", "no container is the primary one: write them to the pod template's own")
     lowered = _whole_pod(spec, bounds, path)
     for key in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(key) or []):
             at = _path(path, key, index)
-            own = object_at(container, "resources", at)
             is_primary = key == "containers" and container["name"] == primary
-            resources = f"{at}.resources"
-            asked = ask(own, run, bounds, resources) if is_primary else keep_within(own, bounds, resources)
-            if asked.manifest or own:
-                container["resources"] = {**own, **asked.manifest}
+            asked = _finish(container, task, at, bounds, is_primary=is_primary)
             lowered += [f"container {container['name']}: {each}" for each in asked.lowered]
             _set_environment(container, task, at, of_run=is_primary or (key == "containers" and not primary))
-            _set_defaults(container, task.config, is_primary=is_primary)
     return lowered
+
+
+def finish_container(container: JSON, task: TaskContext, path: str) -> list[str]:
+    """Do the same for one container that the run is about, wherever an object has it."""
+    asked = _finish(
+        container, task, path, bounds_of(task.metadata, task.config, accelerator_of(task).resource), is_primary=True
+    )
+    _set_environment(container, task, path, of_run=True)
+    return asked.lowered
+
+
+def _finish(container: JSON, task: TaskContext, path: str, bounds: Bounds, *, is_primary: bool) -> Asked:
+    own, resources = object_at(container, "resources", path), f"{path}.resources"
+    run = object_at(task.spec, "resources", "spec")
+    asked = ask(own, run, bounds, resources) if is_primary else keep_within(own, bounds, resources)
+    if asked.manifest or own:
+        container["resources"] = {**own, **asked.manifest}
+    _set_defaults(container, task.config, is_primary=is_primary)
+    return asked
 
 
 def _whole_pod(spec: JSON, bounds: Bounds, path: str) -> list[str]:

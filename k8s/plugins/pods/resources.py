@@ -50,8 +50,11 @@ class Asked:
         return {key: each for key, each in (("requests", self.requests), ("limits", self.limits)) if each}
 
 
-def bounds_of(task: TaskMetadata, config: K8sPluginConfig) -> Bounds:
-    """Return the defaults and limits for a task: the platform's, changed by its project's and its domain's."""
+def bounds_of(task: TaskMetadata, config: K8sPluginConfig, gpu: str) -> Bounds:
+    """Return the defaults and limits for a task: the platform's, changed by its project's and its domain's.
+
+    ``gpu`` is the resource that the short name of one stands for.
+    """
     platform = config.task_resources
     defaults = {"cpu": config.default_cpus, "memory": config.default_memory, **platform.defaults}
     limits = dict(platform.limits)
@@ -59,8 +62,7 @@ def bounds_of(task: TaskMetadata, config: K8sPluginConfig) -> Bounds:
     for project in sorted(fitting, key=lambda each: bool(each.domain)):  # a domain's words come last
         defaults |= project.defaults
         limits |= project.limits
-    name = config.gpu_resource_name
-    return Bounds(_named(defaults, name), _named(limits, name), name, platform.above_limits == "refuse")
+    return Bounds(_named(defaults, gpu), _named(limits, gpu), gpu, platform.above_limits == "refuse")
 
 
 def ask(own: Mapping[str, Any], run: Mapping[str, Any], bounds: Bounds, path: str) -> Asked:

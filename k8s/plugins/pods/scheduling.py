@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.k8s.plugins.protocol import TaskSpecError
 
-from .checked import object_at, objects_at, text_at
+from .accelerators import PATH, accelerator_of
+from .checked import object_at, objects_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
     from backoff_ctrl.k8s.plugins.protocol import JSON, TaskContext
 
+    from .accelerators import Accelerator
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -41,7 +43,7 @@ def schedule(spec: JSON, task: TaskContext, path: str) -> None:
     )
     _require(spec, required if interruptible else others)
     if task.spec.get("accelerator") is not None:
-        tolerations += _accelerate(spec, config, object_at(task.spec, "accelerator", "spec"))
+        tolerations += _accelerate(spec, accelerator_of(task))
     if tolerations:
         spec["tolerations"] = [
             deepcopy(each) for index, each in enumerate(tolerations) if each not in tolerations[:index]
@@ -94,25 +96,19 @@ def _require(spec: JSON, requirement: Mapping[str, Any] | None) -> None:
     }
 
 
-def _accelerate(spec: JSON, config: K8sPluginConfig, accelerator: JSON) -> list[JSON]:
-    """Choose nodes by the GPU that a task asks for, and return the tolerations that they need.
-
-    ``accelerator``: ``device``, and of a GPU that can be divided ``partitionSize`` or ``unpartitioned: true``.
-    """
-    device, size = (text_at(accelerator, key, "spec.accelerator") for key in ("device", "partitionSize"))
-    if not any(config.gpu_resource_name in _resources(container) for container in spec["containers"]):
-        what = f"no container asks for a GPU: set its limit of {config.gpu_resource_name}"
-        raise TaskSpecError("spec.accelerator", what)
+def _accelerate(spec: JSON, wanted: Accelerator) -> list[JSON]:
+    """Choose nodes by the accelerator that a task asks for, and return the tolerations that they need."""
+    if not any(wanted.resource in _resources(container) for container in spec["containers"]):
+        raise TaskSpecError(PATH, f"no container asks for a GPU: set its limit of {wanted.resource}")
     tolerations = []
-    if device:
-        tolerations.append(_of_label(spec, config.gpu_device_node_label, device))
-    if accelerator.get("unpartitioned") is True:
-        absent = {"key": config.gpu_partition_size_node_label, "operator": "DoesNotExist"}
-        _require(spec, config.gpu_unpartitioned_node_selector_requirement or absent)
-        if config.gpu_unpartitioned_toleration is not None:
-            tolerations.append(config.gpu_unpartitioned_toleration)
-    elif size:
-        tolerations.append(_of_label(spec, config.gpu_partition_size_node_label, size))
+    if wanted.device:
+        tolerations.append(_of_label(spec, wanted.device_label, wanted.device))
+    if wanted.unpartitioned:
+        _require(spec, wanted.whole)
+        if wanted.toleration is not None:
+            tolerations.append(dict(wanted.toleration))
+    elif wanted.partition_size:
+        tolerations.append(_of_label(spec, wanted.partition_label, wanted.partition_size))
     return tolerations
 
 

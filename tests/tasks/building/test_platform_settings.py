@@ -8,7 +8,9 @@ import pytest
 
 from backoff_ctrl.k8s.plugins.config.settings import K8sPluginConfig
 from backoff_ctrl.k8s.plugins.kinds import container, sidecar
-from backoff_ctrl.k8s.plugins.protocol import PluginEntry, TaskContext, TaskMetadata, TaskSpecError
+from backoff_ctrl.k8s.plugins.manager.metadata import is_label_value, with_metadata
+from backoff_ctrl.k8s.plugins.marks import DOMAIN, PROJECT, TASK_NAME
+from backoff_ctrl.k8s.plugins.protocol import PluginEntry, PluginProperties, TaskContext, TaskMetadata, TaskSpecError
 
 JSON = dict[str, Any]
 
@@ -143,6 +145,83 @@ def test_accelerators_as_the_platform_labels_them() -> None:
     assert whole["affinity"]["nodeAffinity"][NODE]["nodeSelectorTerms"] == [
         {"matchExpressions": [{"key": "whole", "operator": "Exists"}]}
     ]
+
+
+def affinity_of(spec: JSON) -> list[JSON]:
+    """Return the requirements on nodes."""
+    (term,) = spec["affinity"]["nodeAffinity"][NODE]["nodeSelectorTerms"]
+    return list(term["matchExpressions"])
+
+
+def test_a_devices_name_stands_for_what_its_nodes_are_labelled_with() -> None:
+    """In any case of letters; a name that the platform doesn't know is the label's value."""
+    config = K8sPluginConfig.model_validate({"accelerator-devices": {"A100": "nvidia-tesla-a100"}})
+    one = {"image": "i", "resources": {"limits": {"gpu": 1}}}
+    for name, value in (("a100", "nvidia-tesla-a100"), ("A100", "nvidia-tesla-a100"), ("nvidia-l4", "nvidia-l4")):
+        spec = built(container.entry, {"container": one, "accelerator": {"device": name}}, config)
+        assert [each["values"] for each in affinity_of(spec)] == [[value]]
+
+
+def test_a_class_of_devices_has_its_own_resource_labels_and_pod_template() -> None:
+    """Those of Flyte are known; the platform's win, and what it leaves out is as for GPUs."""
+    one = {"image": "i", "resources": {"limits": {"gpu": 4}}}
+    tpu = {"deviceClass": "GOOGLE_TPU", "device": "tpu-v5p-slice", "partitionSize": "2x2x1"}
+    spec = built(container.entry, {"container": one, "accelerator": tpu}, K8sPluginConfig())
+    assert spec["containers"][0]["resources"]["limits"]["google.com/tpu"] == 4
+    assert {each["key"]: each["values"] for each in affinity_of(spec)} == {
+        "cloud.google.com/gke-tpu-accelerator": ["tpu-v5p-slice"],
+        "cloud.google.com/gke-tpu-topology": ["2x2x1"],
+    }
+    template = {"template": {"spec": {"runtimeClassName": "neuron", "tolerations": [{"key": "neuron"}]}}}
+    own = {
+        "resource-name": "example.com/neuron",
+        "unpartitioned-node-selector-requirement": {"key": "whole", "operator": "Exists"},
+        "unpartitioned-toleration": {"key": "whole"},
+        "pod-template": template,
+    }
+    config = K8sPluginConfig.model_validate({"accelerator-device-classes": {"amazon_neuron": own}})
+    wish = {"deviceClass": "AMAZON_NEURON", "unpartitioned": True}
+    spec = built(container.entry, {"container": one, "accelerator": wish}, config)
+    assert spec["containers"][0]["resources"]["limits"]["example.com/neuron"] == 4
+    assert (spec["runtimeClassName"], affinity_of(spec)) == ("neuron", [{"key": "whole", "operator": "Exists"}])
+    assert {"key": "whole"} in spec["tolerations"]
+    assert {"key": "neuron"} in spec["tolerations"]
+    with pytest.raises(
+        TaskSpecError, match=r"^spec\.accelerator\.deviceClass: there is no class 'ABACUS': choose of AMA"
+    ):
+        built(container.entry, {"container": one, "accelerator": {"deviceClass": "ABACUS"}}, config)
+
+
+def test_objects_are_not_owned_where_the_platform_says_so() -> None:
+    """As Flyte's key does, for all plugins."""
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "u-1"}
+    task = TaskMetadata("team", "t", "uid", 0, "t-0", owner=owner)
+    for disabled in (False, True):
+        config = K8sPluginConfig.model_validate({"disable-inject-owner-references": disabled})
+        made = with_metadata({"kind": "Pod"}, task, config, PluginProperties(), "s")
+        assert ("ownerReferences" in made["metadata"]) is not disabled
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("train", "train"),
+        ("a.b", "a.b"),
+        ("x" * 63, "x" * 63),
+        ("x" * 64, "x" * 52 + "-ptqqbfy7mt"),
+        ("My Team!", "My-Team-"),
+    ],
+)
+def test_an_objects_labels_name_its_task_its_project_and_its_domain(name: str, value: str) -> None:
+    """So that people find it; a name that is no label's value is cut, and keeps apart from others by a hash."""
+    own = {PROJECT: "mine", "app": "web"}
+    task = TaskMetadata("team", name, "uid", 0, "t-0", project=name, labels=own)
+    labels = with_metadata({"kind": "Pod"}, task, K8sPluginConfig(), PluginProperties(), "s")["metadata"]["labels"]
+    assert labels[TASK_NAME] == labels[PROJECT]
+    assert labels[TASK_NAME].startswith(value)
+    assert is_label_value(labels[TASK_NAME])
+    assert DOMAIN not in labels
+    assert labels["app"] == "web"
 
 
 def test_what_a_pods_containers_share_is_kept_within_limits_too() -> None:

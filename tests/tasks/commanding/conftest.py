@@ -50,7 +50,7 @@ class Desk:
 
     def words(self, verb: str, *arguments: str) -> list[str]:
         """The command line for this store and this cluster."""
-        cluster = ["--upstream", self.sandbox.url] if verb in ("run", "abort") else []
+        cluster = ["--upstream", self.sandbox.url] if verb in ("run", "abort", "logs") else []
         return [*COMMAND, verb, "--store", str(self.store), *cluster, *arguments]
 
     def task(self, verb: str, *arguments: str, code: int = 0) -> str:
@@ -58,6 +58,12 @@ class Desk:
         done = subprocess.run(self.words(verb, *arguments), capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == code, done
         return done.stdout if code != 2 else done.stderr
+
+    def failing(self, verb: str, *arguments: str, code: int = 1) -> str:
+        """Run a command that fails; return its error."""
+        done = subprocess.run(self.words(verb, *arguments), capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == code, done
+        return done.stderr
 
     @contextmanager
     def running(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:

@@ -57,6 +57,8 @@ def test_its_commands_do_what_it_says(sandbox: str, tmp_path: Path) -> None:
         if command.split()[:3] == ["backoff-ctrl", "task", "run"] and "--server" not in command:
             assert run(command, *([] if "--upstream" in command else ["--upstream", sandbox]))
     assert "train" in run("backoff-ctrl task list")
+    (logs,) = (command for command in COMMANDS if command.startswith("backoff-ctrl task logs"))
+    assert "there is no container" in run(logs)
     for command in COMMANDS:
         if command.startswith(("backoff-ctrl task show", "backoff-ctrl task delete")):
             run(command)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 from collections import Counter
@@ -187,3 +188,34 @@ def test_the_gate_of_a_run_can_be_asked(lasting: Desk) -> None:
         (waiting,) = in_line(lasting)
         (told,) = ask(f"http://127.0.0.1:{port}", f"/v1/waiting?namespace={NAMESPACE}").json["items"]
         assert told["name"].startswith(f"{waiting}-")
+
+
+def test_what_has_ended_is_not_run_again_and_says_how_it_would_be(desk: Desk) -> None:
+    """The same file after a failure: how long ago it ended, and the command that frees its name."""
+    desk.sandbox.create_quota(NAMESPACE, "cpu", {"requests.cpu": "1"})
+    file = desk.write(manifest("web", container={"image": "busybox", "resources": {"requests": {"cpu": "4"}}}))
+    desk.task("run", "-f", file, code=1)
+    said = desk.task("run", "-f", file, code=1)
+    delete = f"`backoff-ctrl task delete web --store {desk.store}`"
+    assert re.search(rf"ended \d+ s ago; {re.escape(delete)} to run it again \(ResourceRequestsExceedLimits: ", said), (
+        said
+    )
+    desk.task("delete", "web")
+    desk.core.delete_namespaced_resource_quota("cpu", NAMESPACE)
+    assert "to run it again" not in desk.task("run", "-f", file)
+    assert re.search(r"team/web is Success, ended \d+ s ago; ", desk.task("run", "-f", file))
+
+
+def test_the_log_of_a_task_is_read_from_its_pods(desk: Desk) -> None:
+    """While somebody runs the tasks and afterwards; where there is none, why, and what to do."""
+    file = desk.write(manifest("one"), manifest("after", needs=["never"]))
+    with desk.running("-f", file):
+        until(lambda: desk.store.exists() and desk.listed().get("one", {}).get("phase") == "Success")
+        container = desk.pods()[0].spec.containers[0].name
+        for options in ((), ("-f",), ("-c", container), ("-n", NAMESPACE)):
+            assert "there is no container, and so no log." in desk.task("logs", "one", *options)
+        assert "has no object yet, it is NotReady: wait for it with -f" in desk.failing("logs", "after")
+        assert "container none is not valid" in desk.failing("logs", "one", "-c", "none")
+    assert "there is no task nobody" in desk.failing("logs", "nobody")
+    desk.core.delete_namespaced_pod(desk.pods()[0].metadata.name, NAMESPACE, grace_period_seconds=0)
+    assert "a log goes with its pod" in desk.failing("logs", "one")

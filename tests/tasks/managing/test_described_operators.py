@@ -26,6 +26,10 @@ CONFIG: JSON = {
     "state": {"path": "$.status.state"},
     "states": {"": {"phase": "Queued"}, "Done": {"phase": "Success"}},
     "pods-made": [{"section": "$.spec.groups[*]", "replicas": "$.size", "defaults": False}],
+    "pods": {
+        "labels": {"example.com/thing": "$.metadata.name"},
+        "main": {"names": ["{$.metadata.name}-main"], "states": ["Works"], "code": "ThingLost"},
+    },
 }
 THINGS = "/apis/example.com/v1/namespaces/team/things"
 ANYTHING: JSON = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -82,3 +86,21 @@ async def test_one_that_never_fits_is_refused_before_it_is_created(bench: Bench)
     info = await bench.until(thing("one", 5), Phase.PERMANENT_FAILURE)
     assert (info.error and info.error.code) == "ResourceRequestsExceedLimits"
     assert (await bench.call("GET", f"{THINGS}/one-0"))["http"] == 404
+
+
+async def test_a_main_pod_without_labels_is_found_by_its_name_and_ends_the_attempt(bench: Bench) -> None:
+    """Once it has failed, while the object still says that it works: its operator may be gone."""
+    one = thing("one", 1)
+    await bench.until(one, Phase.QUEUED)
+    kind = "application/merge-patch+json"
+    assert (await bench.call("PATCH", f"{THINGS}/one-0/status", {"status": {"state": "Works"}}, kind))["http"] == 200
+    amounts = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
+    container = {"name": "main", "image": "busybox:1", "resources": amounts}
+    pod = {"metadata": {"name": "one-0-main"}, "spec": {"containers": [container], "restartPolicy": "Never"}}
+    assert (await bench.call("POST", "/api/v1/namespaces/team/pods", pod))["http"] == 201
+    await bench.until(one, Phase.RUNNING)
+    await bench.set_phase("one-0-main", "Failed")
+    info = await bench.step(one)
+    assert (info.phase, info.error and info.error.code) == (Phase.RETRYABLE_FAILURE, "Interrupted")
+    assert "pod one-0-main" in info.reason
+    assert info.cleanup_on_failure

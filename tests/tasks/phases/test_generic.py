@@ -149,6 +149,9 @@ BAD: dict[str, tuple[JSON, str]] = {
     "long names": ({"name-max-length": 300}, "here: name-max-length: "),
     "a duration": ({"started": {"path": "$.a", "within": "soon"}}, "here: started.within: 'soon' is no duration"),
     "pods without labels": ({"pods": {"labels": {}}}, "here: pods.labels: "),
+    "a main pod without a name": ({"pods": {"labels": {"a": "b"}, "main": {"names": [""], "states": ["X"], "code": "C"}}}, "here: pods.main.names.0: must be the name of a pod"),
+    "a path in the name of a pod": ({"pods": {"labels": {"a": "b"}, "main": {"names": ["{x}-0"], "states": ["X"], "code": "C"}}}, "here: pods.main.names.0: 'x' is no JSONPath"),
+    "the latest of a word": ({"state": {"path": "$.a", "latest": True}}, "here: state: latest chooses among conditions"),
     "fewer than no pods": ({"pods-made": [{"default-replicas": -1}]}, "here: pods-made.0.default-replicas: "),
 }  # fmt: skip
 

@@ -157,6 +157,89 @@ def test_a_failure_is_explained_by_the_pod_that_failed(task_type: str) -> None:
     assert code == ("HostMaintenance" if task_type == "jobset" else "Interrupted")
 
 
+def crashed(name: str, labels: JSON, *, seconds: float = 5, **how: Any) -> JSON:
+    """Return a pod of this name that failed."""
+    pod = ended(labels, seconds=seconds, **how)
+    pod["metadata"]["name"] = name
+    return pod
+
+
+RUNNING = {"spark": "RUNNING", "ray": "running", "dask": "running", "pytorch": "running"}
+MAIN: dict[str, tuple[str, JSON, str]] = {
+    "spark": ("train-driver", LABELS["spark"], "DownstreamSystemError"),
+    "ray": ("train-abcde-head", LABELS["ray"], "TaskFailedWithError"),
+    "dask": ("train-runner", LABELS["dask"], "DownstreamSystemError"),
+    "pytorch": (
+        "train-worker-0",
+        {**LABELS["pytorch"], "training.kubeflow.org/replica-index": "0"},
+        "DownstreamSystemError",
+    ),
+}
+RESTARTS: dict[str, JSON] = {
+    "spark": {"restartPolicy": {"type": "OnFailure"}},
+    "ray": {"backoffLimit": 2},
+    "pytorch": {"pytorchReplicaSpecs": {"Worker": {"restartPolicy": "ExitCode"}}},
+}
+
+
+@pytest.mark.parametrize("task_type", MAIN)
+def test_a_main_pod_that_failed_ends_the_attempt_though_the_object_says_that_it_runs(task_type: str) -> None:
+    """Found by its labels, or by its name where it has none; a pod of others, or one that is replaced, ends nothing."""
+    resource = row(task_type, RUNNING[task_type])
+    name, labels, code = MAIN[task_type]
+    lost = ("RetryableFailure", code, "USER", True)
+    info = told(task_type, resource, crashed("any", labels))
+    assert summary(info) == lost
+    assert "pod any: " in info.reason
+    assert info.occurred_at == datetime.fromisoformat(ago(seconds=5))
+    assert summary(told(task_type, resource, crashed(name, {}))) == lost
+    assert name in PLUGINS.resolve(task_type).plugin.pod_names(resource)  # type: ignore[attr-defined]
+    memory = told(task_type, resource, crashed(name, labels, reason="OOMKilled", code=137))
+    assert summary(memory) == ("RetryableFailure", "OOMKilled", "USER", True)
+    node = told(task_type, resource, crashed(name, labels, pod_reason="NodeShutdown"))
+    assert summary(node) == ("RetryableFailure", "Interrupted", "SYSTEM", True)
+
+    runs = told(task_type, resource)
+    assert runs.phase.title == "Running"
+    other = {**labels, next(iter(LABELS[task_type])): "another"}
+    assert told(task_type, resource, crashed("another", other)) == runs
+    assert told(task_type, resource, crashed("stranger", {})) == runs
+    stranger = crashed(name, labels)
+    stranger["metadata"]["ownerReferences"] = [{"kind": resource["kind"], "name": "train", "uid": "earlier"}]
+    assert told(task_type, resource, stranger) == runs
+    going = crashed(name, labels)
+    going["metadata"]["deletionTimestamp"] = ago(seconds=1)
+    assert told(task_type, resource, going) == runs
+
+
+def test_a_pod_that_others_can_do_without_ends_nothing() -> None:
+    """A worker that is not the first: its operator decides."""
+    labels = {**LABELS["pytorch"], "training.kubeflow.org/replica-index": "1"}
+    assert told("pytorch", row("pytorch", "running"), crashed("train-worker-1", labels)).phase.title == "Running"
+
+
+@pytest.mark.parametrize("task_type", RESTARTS)
+def test_an_operator_that_starts_a_failed_pod_again_has_a_moment_to_do_so(task_type: str) -> None:
+    """After it the operator is taken to be gone; a pod that says no time has failed long ago."""
+    resource = row(task_type, RUNNING[task_type])
+    for key, value in RESTARTS[task_type].items():
+        resource["spec"][key] = value
+    name, labels, _ = MAIN[task_type]
+    assert told(task_type, resource, crashed(name, labels, seconds=4)).phase.title == "Running"
+    assert told(task_type, resource, crashed(name, labels, seconds=6)).phase.title == "RetryableFailure"
+    timeless = crashed(name, labels)
+    del timeless["status"]["containerStatuses"]
+    assert told(task_type, resource, timeless).phase.title == "RetryableFailure"
+
+
+@pytest.mark.parametrize("state", ["FAILING", "PENDING_RERUN", "INVALIDATING"])
+def test_what_an_operator_is_at_with_a_failed_pod_is_left_to_it(state: str) -> None:
+    """The driver of an application that is about to run again has failed, and is not looked up by its name."""
+    resource = row("spark", state)
+    assert told("spark", resource, crashed("train-driver", LABELS["spark"])).phase.title == "Running"
+    assert PLUGINS.resolve("spark").plugin.pod_names(resource) == ()  # type: ignore[attr-defined]
+
+
 def test_a_job_is_explained_by_its_last_pod_and_a_gang_by_its_first() -> None:
     """A Job tries one pod after another; of a gang, those that fail later were ended with the first."""
     for task_type, kind in (("job", "USER"), ("jobset", "SYSTEM")):

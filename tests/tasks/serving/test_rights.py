@@ -46,7 +46,8 @@ class Reviews:
             return 201, {"status": {"authenticated": known, "user": {"username": "ann", "groups": ["g"]}}}
         self.asked.append(spec)
         what = spec["resourceAttributes"]
-        right = what["verb"], what["group"], what["resource"], what["namespace"]
+        resource = "/".join(filter(None, (what["resource"], what.get("subresource"))))
+        right = what["verb"], what["group"], resource, what["namespace"]
         return 201, {"status": {"allowed": right in self.rights}}
 
 
@@ -181,3 +182,24 @@ async def test_a_store_that_breaks_while_it_is_served_is_said(tmp_path: Path, mo
         for path in ("/v1/tasks", f"/v1/tasks/{NAMESPACE}/p"):
             status, said = await server.ask("GET", path)
             assert (status, "task team/p in the store can't be read" in said["detail"]) == (503, True), said
+
+
+async def test_a_log_needs_the_right_to_get_logs_and_to_forget_a_task_that_to_delete_its_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To see pods is not enough: what a program writes is often as secret as what it is given."""
+    path = f"/v1/tasks/{NAMESPACE}/p"
+    async with serving(tmp_path / "t.db", monkeypatch) as server:
+        server.may("create", "pods")
+        server.may("list", "pods")
+        server.may("get", "pods")
+        assert (await server.ask("POST", "/v1/tasks", manifest("p", needs=["never"])))[0] == 201
+        status, said = await server.ask("GET", f"{path}/log")
+        assert (status, "may not get pods/log" in said["detail"]) == (403, True)
+        assert server.reviews.asked[-1]["resourceAttributes"]["subresource"] == "log"
+        server.may("get", "pods/log")
+        status, said = await server.ask("GET", f"{path}/log")
+        assert (status, "has no object yet" in said["detail"]) == (409, True)
+        assert (await server.ask("DELETE", path))[0] == 403
+        server.may("delete", "pods")
+        assert (await server.ask("DELETE", path))[0] == 409

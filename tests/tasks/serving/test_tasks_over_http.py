@@ -149,3 +149,44 @@ def test_without_a_store_it_says_how_to_have_one() -> None:
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert (done.returncode, "--store: / can't be opened" in done.stderr) == (2, True), done
+
+
+def test_a_tasks_log_is_read_and_the_task_forgotten_over_http(served: str) -> None:
+    """By the command, and by whoever has the token of the server; what has not ended is not forgotten."""
+    assert post(served, manifest("logged")).status == 201
+    path = f"/v1/tasks/{NAMESPACE}/logged"
+    until(lambda: not ask(served, path).json["unfinished"])
+    key = f"Bearer {token(served)}"
+    said = b"there is no container, and so no log.\n"
+    made = ask(served, path).json["object"]["name"]
+    for query in ("", "?follow=true", f"?follow=false&container={made}"):
+        answer = ask(served, f"{path}/log{query}", Authorization=key)
+        assert (answer.status, answer.body.endswith(said)) == (200, True), answer
+    assert ask(served, f"{path}/log").status == 401
+    assert ask(served, f"{path}/log?follow=yes", Authorization=key).json["errors"][0]["pointer"] == "#/query/follow"
+    assert ask(served, f"{path}/log?container=none", Authorization=key).status == 409
+    assert ask(served, f"/v1/tasks/{NAMESPACE}/nobody/log", Authorization=key).status == 404
+
+    def command(*words: str) -> subprocess.CompletedProcess[str]:
+        done = [*COMMAND, *words, "--server", served]
+        return subprocess.run(done, capture_output=True, text=True, timeout=60, check=False)
+
+    for options in ((), ("-f",)):
+        done = command("logs", "logged", *options)
+        assert (done.returncode, done.stdout.endswith(said.decode())) == (0, True), done
+    assert command("logs", "logged", "-c", "none").returncode == 1
+    assert post(served, manifest("waits", needs=["never"])).status == 201
+    assert (command("delete", "waits").returncode, ask(served, path, method="DELETE").status) == (1, 401)
+    file = json.dumps(manifest("logged"))
+    again = subprocess.run(
+        [*COMMAND, "run", "-f", "-", "--server", served],
+        input=file,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert re.search(rf"`backoff-ctrl task delete logged --server {served}` to run it again", again.stdout), again
+    assert command("delete", "logged").stdout == f"task {NAMESPACE}/logged is forgotten\n"
+    assert ask(served, path).status == 404
+    assert command("delete", "logged").returncode == 1

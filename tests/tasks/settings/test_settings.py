@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.plugins.config.durations import format_duration, parse_duration
 from backoff_ctrl.k8s.plugins.config.live import LiveSettings
 from backoff_ctrl.k8s.plugins.config.loading import ConfigError, load_settings
@@ -39,12 +40,17 @@ plugins:
     default-pod-security-context: {runAsNonRoot: true}
     co-pilot: {name: flyte-copilot-, image: "x:y", start-timeout: 30s}
     update-base-backoff-duration: 20
+    enable-distributed-error-aggregation: true
+    disable-inject-owner-references: true
+    accelerator-devices: {A100: nvidia-tesla-a100}
+    accelerator-device-classes: {GOOGLE_TPU: {resource-name: google.com/tpu, unpartitioned-toleration: {key: tpu}}}
   spark: {spark-config-default: []}
 tasks:
   task-plugins:
     enabled-plugins: [container, sidecar]
     default-for-task-types: {container: container}
-  backoff: {base-second: 2}
+  backoff: {base-second: 2, max-duration: 30s}
+  max-plugin-phase-versions: 100000
 storage: {type: minio}
 """
 
@@ -68,6 +74,61 @@ def test_a_file_as_flytes_users_have_it(tmp_path: Path) -> None:
     assert settings.tasks.task_plugins.enabled_plugins == ["container", "sidecar"]
     assert settings.tasks.task_plugins.default_for_task_types == {"container": "container"}
     assert k8s.default_annotations == {"a": "1"}
+
+
+def test_keys_of_flytes_that_do_nothing_here_are_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the source that sets them, when the settings are first read; nothing is said of any other."""
+    path = written(tmp_path, FLYTE)
+    monkeypatch.setenv("BACKOFF_CTRL_TASKS__BACKOFF__BASE_SECOND", "0")
+    live = LiveSettings(path)
+    written(tmp_path, FLYTE.replace("default-cpus: 2", "default-cpus: 3"))
+    assert live.poll() == ["plugins.k8s.default-cpus: '2' -> '3'"]
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
+        f"{path}: plugins.k8s.co-pilot has no effect here: tasks move no data",
+        f"{path}: plugins.k8s.enable-distributed-error-aggregation has no effect here: tasks write no error files",
+        f"{path}: tasks.max-plugin-phase-versions has no effect here: nothing here reads it",
+        "environment: tasks.backoff.base-second has no effect here: with 0 creates wait in line all the same",
+    ]
+    caplog.clear()
+    monkeypatch.delenv("BACKOFF_CTRL_TASKS__BACKOFF__BASE_SECOND")
+    LiveSettings(written(tmp_path, "plugins: {k8s: {default-cpus: 1}}\ntasks: {backoff: {base-second: 3}}"))
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("backoff", "policy"),
+    [
+        ("{}", {}),
+        ("{base-second: 3}", {"base": 3.0}),
+        ("{max-duration: 1m}", {"base": 1.0, "cap": 60.0}),
+        ("{base-second: 2, max-duration: 10m}", {"base": 2.0, "cap": 600.0}),
+        ("{base-second: 0, max-duration: 5s}", {"base": 1.0, "cap": 5.0}),
+        ("{base-second: 30}", {"base": 20.0}),  # no delay is longer than the longest
+        ("{max-duration: 500ms}", {"base": 0.5, "cap": 0.5}),
+    ],
+)
+def test_flytes_back_off_sets_base_and_cap_of_the_policy(tmp_path: Path, backoff: str, policy: dict[str, Any]) -> None:
+    """In ranges that the gate has."""
+    found: dict[str, Any] = load_settings(written(tmp_path, f"tasks: {{backoff: {backoff}}}")).tasks.backoff.policy()
+    assert found == policy
+    Policy(**found)
+
+
+@pytest.mark.parametrize(
+    ("backoff", "said"),
+    [
+        ("{base-second: -1}", r"tasks\.backoff\.base-second: .*greater than or equal to 0"),
+        ("{max-duration: 0s}", r"tasks\.backoff\.max-duration: "),
+        ("{max-duration: soon}", r"tasks\.backoff\.max-duration: 'soon' is no duration"),
+        ("{base-seconds: 2}", r"tasks\.backoff\.base-seconds: there is no such key"),
+    ],
+)
+def test_a_back_off_that_can_not_be(tmp_path: Path, backoff: str, said: str) -> None:
+    """The error names the key."""
+    with pytest.raises(ConfigError, match=said):
+        load_settings(written(tmp_path, f"tasks: {{backoff: {backoff}}}"))
 
 
 def test_defaults() -> None:
@@ -246,6 +307,7 @@ async def test_a_program_follows_its_file(tmp_path: Path) -> None:
 DURATIONS: list[tuple[Any, str]] = [
     ("30s", "30s"), ("3m", "3m0s"), ("1h30m", "1h30m0s"), ("1.5s", "1.5s"), (".5s", "500ms"), ("250ms", "250ms"), ("5us", "5µs"),
     ("0", "0s"), (0, "0s"), (180000000000, "3m0s"), ("180000000000", "3m0s"), ("+2h", "2h0m0s"), ("-0s", "0s"), ("1m1.001s", "1m1.001s"),
+    ("1ns", "1µs"), (5, "1µs"), ("999ns", "1µs"), ("1001ns", "2µs"), ("1s1ns", "1.000001s"),
 ]  # fmt: skip
 
 

@@ -102,3 +102,13 @@ def test_the_schema_is_that_of_a_custom_resource() -> None:
     assert {"type", "podTemplate", "primaryContainer", "serviceAccount", "needs"} <= spec["properties"].keys()
     assert spec["required"] == ["type"]
     assert found["properties"]["apiVersion"]["const"] == "backoff-ctrl.dev/v1alpha1"
+
+
+@pytest.mark.parametrize("custom", [{"rounds": 3, "deep": [{"x": None}]}, [1, "a", True], "text", 0, False, 1.5])
+def test_a_plugins_own_parameters_are_any_json(custom: Any) -> None:
+    """They are kept as they are; null is none."""
+    kept = spec_json(read_task(manifest(custom=custom)))["custom"]
+    assert (kept, type(kept)) == (custom, type(custom))
+    assert "custom" not in spec_json(read_task(manifest(custom=None)))
+    with pytest.raises(TaskSpecError, match=r"spec\.custom\.at: .* can't be used"):
+        read_task(manifest(custom={"at": date(2020, 1, 1)}))

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
-from backoff_ctrl.k8s.plugins.phases import PhaseInfo, failed, queued, running, success
-from backoff_ctrl.k8s.plugins.protocol import (
+from backoff_ctrl.plugins import (
+    JSON,
     Kind,
+    PhaseInfo,
     PluginContext,
     PluginEntry,
     PluginProperties,
     TaskContext,
     TaskMetadata,
     TaskSpecError,
+    failed,
+    object_of,
+    pod_template,
+    queued,
+    running,
+    success,
 )
 
-JSON = dict[str, Any]
+DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments")
 
 
 class RolloutPlugin:
@@ -24,14 +30,15 @@ class RolloutPlugin:
 
     def build_identity_resource(self, task: TaskMetadata) -> JSON:
         """Say which kind of object a task has."""
-        return {"apiVersion": "apps/v1", "kind": "Deployment"}
+        return {"apiVersion": DEPLOYMENT.api_version, "kind": DEPLOYMENT.kind}
 
     def build_resource(self, task: TaskContext) -> JSON:
         """Return the object to create. Its name, namespace and labels are the manager's to add."""
-        template = task.spec.get("template")
-        if not template or template.get("kind") != "Deployment":
-            raise TaskSpecError("spec.template", "a rollout needs a Deployment here")
-        return {**template, **self.build_identity_resource(task.metadata)}
+        made = object_of(task, DEPLOYMENT)
+        template = made["spec"].get("template")
+        made["spec"]["template"] = pod_template(task, template, "spec.template.spec.template")
+        made["spec"]["progressDeadlineSeconds"] = patience_of(task)
+        return made
 
     def get_task_phase(self, context: PluginContext, resource: JSON) -> PhaseInfo:
         """Say what the Deployment's status means."""
@@ -58,9 +65,20 @@ class RolloutPlugin:
         return None
 
 
+def patience_of(task: TaskContext) -> int:
+    """Read the plugin's own parameter, the seconds in which a replica has to be there."""
+    custom = task.spec.get("custom", {})
+    if not isinstance(custom, dict) or custom.keys() - {"patienceSeconds"}:
+        raise TaskSpecError("spec.custom", "a rollout has one parameter, such as {patienceSeconds: 120}")
+    seconds = custom.get("patienceSeconds", 600)
+    if type(seconds) is not int or seconds < 1:
+        raise TaskSpecError("spec.custom.patienceSeconds", "must be a whole number of seconds, 1 or more")
+    return seconds
+
+
 entry = PluginEntry(
     id="rollout",
     registered_task_types=("rollout",),
-    resource_to_watch=Kind("apps/v1", "Deployment", "deployments"),
+    resource_to_watch=DEPLOYMENT,
     plugin=RolloutPlugin(),
 )

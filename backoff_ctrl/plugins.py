@@ -1,0 +1,64 @@
+"""What a plugin is written with: the protocol, what it says of its objects, and the objects that it builds.
+
+    from backoff_ctrl.plugins import Kind, PluginEntry, object_of, pod_template, running, success
+
+``docs/how-to/write-a-plugin.md`` makes one. These names stay; where they are defined does not.
+"""
+
+from __future__ import annotations
+
+from backoff_ctrl.k8s.charges.parts import Part
+from backoff_ctrl.k8s.plugins.phases import (
+    ErrorKind,
+    Phase,
+    PhaseInfo,
+    TaskError,
+    TaskLog,
+    failed,
+    initializing,
+    queued,
+    running,
+    success,
+)
+from backoff_ctrl.k8s.plugins.protocol import (
+    JSON,
+    AbortBehavior,
+    Kind,
+    Plugin,
+    PluginContext,
+    PluginEntry,
+    PluginProperties,
+    TaskContext,
+    TaskMetadata,
+    TaskSpecError,
+)
+from backoff_ctrl.k8s.plugins.templates import container, object_of, pod, pod_template, scheduling
+
+__all__ = [
+    "JSON",
+    "AbortBehavior",
+    "ErrorKind",
+    "Kind",
+    "Part",
+    "Phase",
+    "PhaseInfo",
+    "Plugin",
+    "PluginContext",
+    "PluginEntry",
+    "PluginProperties",
+    "TaskContext",
+    "TaskError",
+    "TaskLog",
+    "TaskMetadata",
+    "TaskSpecError",
+    "container",
+    "failed",
+    "initializing",
+    "object_of",
+    "pod",
+    "pod_template",
+    "queued",
+    "running",
+    "scheduling",
+    "success",
+]

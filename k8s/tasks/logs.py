@@ -1,0 +1,208 @@
+"""A task's log: what the containers of its pods have written, once or as it comes.
+
+The pods are those of the present attempt's object: itself, or what others have made of it. Nothing keeps the log of a
+pod that is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import aiohttp
+
+from backoff_ctrl.k8s.answers.answer import Answer
+from backoff_ctrl.k8s.answers.rejections import rejection_of
+from backoff_ctrl.k8s.plugins.manager.objects import ClusterError, Objects
+from backoff_ctrl.k8s.plugins.marks import metadata_of
+from backoff_ctrl.k8s.plugins.pods.plugin import PODS
+from backoff_ctrl.k8s.plugins.pods.reading import mapping, mappings, text
+from backoff_ctrl.k8s.plugins.pods.status import primary_container
+from backoff_ctrl.k8s.plugins.protocol import NamedPods, RelatedPods
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from backoff_ctrl.k8s.cluster.session import ClusterSession
+    from backoff_ctrl.k8s.plugins.protocol import JSON, PluginEntry
+
+    from .store import Stored
+
+LOOK_AGAIN: Final = 1.0
+"""Seconds between two looks for new pods, and for the end of the task."""
+LINE_MAX: Final = 64 << 10
+"""Bytes of a line that are kept together; of a longer one each such part is a line."""
+WAITING_LINES: Final = 1000
+"""Lines that are read ahead of who takes them."""
+_LIMITS: Final = aiohttp.ClientTimeout(total=None, sock_connect=10)
+
+
+class LogError(Exception):
+    """There is no log to show; the message says why, and what to do."""
+
+
+class _NotStartedError(LogError):
+    """The container has not started: there may be a log later."""
+
+
+class _GoneError(LogError):
+    """The pod was deleted."""
+
+
+class TaskLog:
+    """The log of one task. ``read`` returns the task as it is, ``entry`` is the plugin of its type."""
+
+    def __init__(
+        self, session: ClusterSession, entry: PluginEntry, read: Callable[[], Awaitable[Stored]], container: str = ""
+    ) -> None:
+        """``container`` is whose log is shown; empty: of each pod that of the task's own, else the first."""
+        self._session = session
+        self._objects = Objects(session)
+        self._entry = entry
+        self._read = read
+        self._container = container
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """Yield what there is now, pod by pod. Raises ``LogError`` and ``ClusterError``."""
+        task = await self._read()
+        made = task.status.object
+        if made is None:
+            raise LogError(
+                f"task {task.namespace}/{task.name} has no object yet, it is {task.status.phase}: wait for it with -f"
+            )
+        pods = await self._pods(task)
+        if not pods:
+            raise LogError(
+                f"there is no pod of {made.kind} {task.namespace}/{made.name} (any more): a log goes with its pod"
+            )
+        for pod in pods:
+            async for line in self._of_pod(pod, follow=False):
+                yield line
+
+    async def follow(self) -> AsyncIterator[bytes]:
+        """Yield what there is and what comes, of each pod of each attempt, until the task has ended.
+
+        Raises ``ClusterError``.
+        """
+        begun: set[str] = set()
+        lines: asyncio.Queue[bytes] = asyncio.Queue(WAITING_LINES)
+        reading: set[asyncio.Task[None]] = set()
+
+        async def read(pod: JSON, uid: str) -> None:
+            try:
+                async for line in self._of_pod(pod, follow=True):
+                    await lines.put(line)
+            except _NotStartedError:
+                begun.discard(uid)
+            except _GoneError:
+                pass  # what it wrote at the end is lost; another attempt may follow
+
+        try:
+            while True:
+                task = await self._read()
+                for pod in await self._pods(task):
+                    uid = text(metadata_of(pod).get("uid"))
+                    if uid not in begun:
+                        begun.add(uid)
+                        reading.add(asyncio.create_task(read(pod, uid)))
+                async for line in _for(lines, LOOK_AGAIN):
+                    yield line
+                for each in [each for each in reading if each.done()]:
+                    reading.discard(each)
+                    each.result()  # raises what ended it
+                if not task.open and not reading and lines.empty():
+                    return
+        finally:
+            for each in reading:
+                each.cancel()
+            await asyncio.gather(*reading, return_exceptions=True)
+
+    async def _pods(self, task: Stored) -> list[JSON]:
+        """Return the pods of the present attempt, the oldest first."""
+        made = task.status.object
+        if made is None:
+            return []
+        kind = self._entry.resource_to_watch
+        resource = await self._objects.read(kind, task.namespace, made.name)
+        if resource is None or (made.uid and metadata_of(resource).get("uid") != made.uid):
+            return []
+        if kind == PODS:
+            return [resource]
+        found = await self._made_of(resource, task.namespace)
+        return sorted(found, key=lambda pod: (text(metadata_of(pod).get("creationTimestamp")), _name(pod)))
+
+    async def _made_of(self, resource: JSON, namespace: str) -> list[JSON]:
+        """Return the pods that others have made of an object: by its plugin's labels, its selector, or their names."""
+        plugin = self._entry.plugin
+        labels = plugin.pod_labels(resource) if isinstance(plugin, RelatedPods) else {}
+        labels = labels or mapping(mapping(mapping(resource.get("spec")).get("selector")).get("matchLabels"))
+        found = list(await self._objects.pods(namespace, labels)) if labels else []
+        if not found and isinstance(plugin, NamedPods):
+            named = [await self._objects.read(PODS, namespace, name) for name in plugin.pod_names(resource)]
+            found = [pod for pod in named if pod is not None]
+        return found
+
+    async def _of_pod(self, pod: JSON, *, follow: bool) -> AsyncIterator[bytes]:
+        """Yield the lines of one pod; where an object has several, with the pod's name before each."""
+        metadata = metadata_of(pod)
+        namespace, name = text(metadata.get("namespace")), _name(pod)
+        label = b"" if self._entry.resource_to_watch == PODS else f"[{name}] ".encode()
+        query = [("container", self._container or _container(pod)), *([("follow", "true")] if follow else [])]
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}/log"
+        try:
+            response = await self._session.request("GET", path, query=query, timeout=_LIMITS)
+            async with response:
+                if response.status != 200:
+                    raise _refused(Answer(response.status, response.headers, await response.read()), namespace, name)
+                rest = b""
+                async for chunk in response.content.iter_any():
+                    *whole, rest = (rest + chunk).split(b"\n")
+                    for line in whole:
+                        yield label + line + b"\n"
+                    while len(rest) > LINE_MAX:
+                        yield label + rest[:LINE_MAX] + b"\n"
+                        rest = rest[LINE_MAX:]
+                if rest:
+                    yield label + rest + b"\n"
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            said = str(error) or type(error).__name__
+            raise ClusterError(f"read the log of pod {namespace}/{name}", said) from error
+
+
+async def _for(lines: asyncio.Queue[bytes], seconds: float) -> AsyncIterator[bytes]:
+    """Yield the lines that come within these seconds."""
+    ends = asyncio.get_running_loop().time() + seconds
+    while True:
+        taking = asyncio.ensure_future(lines.get())
+        try:
+            left = max(0.0, ends - asyncio.get_running_loop().time())
+            await asyncio.wait({taking}, timeout=left)
+            if not taking.done():
+                return
+            yield taking.result()
+        finally:
+            taking.cancel()
+
+
+def _refused(answer: Answer, namespace: str, name: str) -> LogError | ClusterError:
+    said = rejection_of(answer).message or f"status {answer.status}"
+    if answer.status == 400 and "waiting to start" in said:
+        return _NotStartedError(f"{said}: wait for it with -f")
+    if answer.status == 404:
+        return _GoneError(said)
+    if answer.status == 400:
+        return LogError(said)
+    return ClusterError(f"read the log of pod {namespace}/{name}", f"{answer.status} {said}", answer.status)
+
+
+def _container(pod: JSON) -> str:
+    """Return whose log is the pod's: the container that the task is about, or that kubectl shows; else the first."""
+    annotations: Any = mapping(metadata_of(pod).get("annotations"))
+    chosen = primary_container(pod) or text(annotations.get("kubectl.kubernetes.io/default-container"))
+    names = [text(each.get("name")) for each in mappings(mapping(pod.get("spec")).get("containers"))]
+    return chosen if chosen in names or not names else names[0]
+
+
+def _name(pod: JSON) -> str:
+    return text(metadata_of(pod).get("name"))

@@ -1,0 +1,114 @@
+"""Which plugins there are follows the settings while a manager runs: enabled ones, and described operators."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from backoff_ctrl.api.commands.tasks.settings import Platform
+from backoff_ctrl.k8s.plugins.phases import Phase
+from backoff_ctrl.k8s.plugins.protocol import PluginError
+from backoff_ctrl.k8s.sandbox import running_sandbox
+from tests.tasks.bench import Bench
+from tests.tasks.small_plugins import task
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+THING: dict[str, Any] = {
+    "id": "thing",
+    "task-types": ["thing"],
+    "resource": {"api-version": "example.com/v1", "kind": "Thing", "plural": "things"},
+    "state": {"path": "$.status.state"},
+    "states": {"Done": {"phase": "Success"}},
+}
+
+
+def write(folder: Path, *, enabled: list[str] | None = None, generic: list[Any] | None = None) -> Path:
+    """Write the settings."""
+    path = folder / "config.yaml"
+    plugins = {"generic": generic} if generic else {}
+    path.write_text(yaml.safe_dump({"plugins": plugins, "tasks": {"task-plugins": {"enabled-plugins": enabled or []}}}))
+    return path
+
+
+def ids(platform: Platform) -> set[str]:
+    """The plugins that there are."""
+    return {entry.id for entry in platform.registry.entries()}
+
+
+def test_plugins_are_enabled_and_disabled_while_it_runs(tmp_path: Path) -> None:
+    """Whoever holds the registry sees it."""
+    platform = Platform(str(write(tmp_path, enabled=["container"])))
+    held = platform.registry
+    with pytest.raises(PluginError):
+        held.resolve("job")
+    write(tmp_path, enabled=["container", "job"])
+    assert platform.poll() == ["tasks.task-plugins.enabled-plugins: ['container'] -> ['container', 'job']"]
+    assert held.resolve("job").id == "job"
+    write(tmp_path, enabled=["job"])
+    platform.poll()
+    assert held.get("container") is None
+    assert ids(platform) == {"job"}
+
+
+def test_operators_come_and_change_with_the_files_that_describe_them(tmp_path: Path) -> None:
+    """Written into the settings, or into a file beside them."""
+    platform = Platform(str(write(tmp_path)))
+    (tmp_path / "thing.yaml").write_text(yaml.safe_dump(THING))
+    write(tmp_path, generic=["thing.yaml"])
+    assert platform.poll() == ["plugins.generic: None -> ['thing.yaml']"]
+    assert platform.registry.resolve("thing").id == "thing"
+    assert platform.poll() == []  # the file was read with the settings that name it
+    (tmp_path / "thing.yaml").write_text(yaml.safe_dump({**THING, "task-types": ["thing", "other"]}))
+    assert platform.poll() == [f"the file {tmp_path / 'thing.yaml'}"]
+    assert platform.registry.resolve("other").id == "thing"
+    assert platform.poll() == []
+    (tmp_path / "thing.yaml").unlink()
+    assert platform.poll() == []
+    assert platform.registry.resolve("other").id == "thing"
+    write(tmp_path)
+    assert platform.poll() == ["plugins.generic: ['thing.yaml'] -> None"]
+    assert "thing" not in ids(platform)
+
+
+def test_what_can_not_work_changes_nothing_and_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither the plugins nor the other settings of that file."""
+    path = write(tmp_path, enabled=["container"])
+    platform = Platform(str(path))
+    said = []
+    for change in ({"enabled": ["containers"]}, {"generic": [{**THING, "states": {}}]}, {"generic": ["gone.yaml"]}):
+        caplog.clear()
+        write(tmp_path, **change)
+        assert (platform.poll(), platform.poll()) == ([], [])
+        (record,) = [each for each in caplog.records if each.levelno == logging.ERROR]
+        said.append(record.getMessage())
+        assert ids(platform) == {"container"}
+    assert "enabled-plugins names 'containers', which is no plugin" in said[0]
+    assert all(each.startswith(str(tmp_path)) for each in said)
+    assert all(each.endswith("; the settings stay as they were") for each in said)
+
+
+async def test_a_manager_at_work_has_the_plugins_of_now(tmp_path: Path) -> None:
+    """A task that no plugin served is served after the change; one whose plugin is gone waits until it is back."""
+    platform = Platform(str(write(tmp_path, enabled=["job"])))
+    with running_sandbox() as sandbox:
+        sandbox.create_namespace("team")
+        async with Bench(sandbox.url) as bench:
+            bench.manager.registry = platform.registry
+            one = task("one", spec={"container": {"image": "busybox:1"}})
+            refused = await bench.manager.handle(one, None)
+            assert (refused.info.error and refused.info.error.code) == "PluginNotFound"
+            write(tmp_path, enabled=["container"])
+            platform.poll()
+            await bench.until(one, Phase.QUEUED, Phase.INITIALIZING)
+            write(tmp_path, enabled=["job"])
+            platform.poll()
+            info = await bench.step(one)
+            assert (info.phase, "is not enabled: enable it" in info.reason) == (Phase.NOT_READY, True)
+            write(tmp_path)
+            platform.poll()
+            await bench.until(one, Phase.QUEUED, Phase.INITIALIZING)
