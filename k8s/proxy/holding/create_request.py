@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.engine.demand import Demand
-from backoff_ctrl.k8s.answers.answer import GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
+from backoff_ctrl.k8s.answers.answer import CallerAway, GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
 from backoff_ctrl.k8s.answers.rejections import Lane, rejection_of
 from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint
 from backoff_ctrl.k8s.creates.creation import Creation
@@ -28,7 +29,7 @@ from .settings import RESTART, RETRY_AFTER
 from .telling import cancelled, come_again, failed, not_yet, without_retry_after
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Hashable
 
     from backoff_ctrl.k8s.answers.answer import Answer
     from backoff_ctrl.k8s.answers.rejections import Rejection
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from .callers import Callers
     from .choosing import ChargedKinds, Chosen
-    from .holds import Noticed, PutOff
+    from .holds import Noticed
     from .kept import KeptCreates
     from .settings import HoldSettings
 
@@ -328,6 +329,43 @@ class CreateRequest:
             shared, since = self._shared, create.creation.noticed_at
             call = (self._chosen.target.namespace, self.identity)
             shared.noticed.keep(call, create.began if since is None else since, shared.now())
+
+
+class PutOff:
+    """Requests whose callers were told to come again, by call. Their creates wait in line meanwhile, unsent.
+
+    Who has not come within ``ttl`` seconds is not waited for: the create leaves the line.
+    """
+
+    def __init__(self, ttl: float) -> None:
+        """Wait for nobody yet."""
+        self._ttl = ttl
+        self._requests: dict[Hashable, deque[tuple[CreateRequest, asyncio.TimerHandle]]] = {}
+
+    def keep(self, call: Hashable, request: CreateRequest) -> None:
+        """Wait for the caller of this request."""
+        ends = asyncio.get_running_loop().call_later(self._ttl, self._give_up, call, request)
+        self._requests.setdefault(call, deque()).append((request, ends))
+
+    def take(self, call: Hashable) -> CreateRequest | None:
+        """Return the request of this call that was put off first, unless its create has ended for lack of a caller."""
+        while requests := self._requests.get(call):
+            found, ends = requests.popleft()
+            ends.cancel()
+            if not requests:
+                del self._requests[call]
+            if found.create is not None and not isinstance(found.create.error, CallerAway):
+                return found
+        return None
+
+    def _give_up(self, call: Hashable, request: CreateRequest) -> None:
+        requests = self._requests.get(call, deque())
+        for each in [each for each in requests if each[0] is request]:
+            requests.remove(each)
+        if not requests:
+            self._requests.pop(call, None)
+        if request.create is not None and not request.create.over:
+            request.create.cancel(CallerAway(f"{request.create.label}: its caller did not come again"))
 
 
 def _note_answer(kept: Kept, task: asyncio.Task[Answer]) -> None:

@@ -14,8 +14,8 @@ from backoff_ctrl.k8s.proxy.messages import Response
 
 from .callers import Callers
 from .choosing import ChargedKinds, choose, creates
-from .create_request import CLOSING, CreateRequest, Shared
-from .holds import Noticed, PutOff
+from .create_request import CLOSING, CreateRequest, PutOff, Shared
+from .holds import Noticed
 from .kept import KeptCreates
 from .sending import Received
 from .settings import RESTART, RETRY_AFTER, HoldSettings

@@ -1,18 +1,13 @@
-"""How long one request may be held, by what is known of its caller's patience; and who was put off, to come again."""
+"""How long one request may be held, by what its caller's ``timeout`` says; and which calls were noticed before."""
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from backoff_ctrl.k8s.answers.answer import CallerAway
-
 if TYPE_CHECKING:
     from collections.abc import Hashable
-
-    from .create_request import CreateRequest
 
 CALLS_MAX: Final = 10_000
 """Calls that are remembered as noticed; beyond, those answered first are forgotten."""
@@ -40,43 +35,6 @@ def _seconds(duration: bytes) -> float | None:
         number = part.rstrip(b"hmsun")
         total += float(number) * _UNITS[part[len(number) :]]
     return total or None
-
-
-class PutOff:
-    """Requests whose callers were told to come again, by call. Their creates wait in line meanwhile, unsent.
-
-    Who has not come within ``ttl`` seconds is not waited for: the create leaves the line.
-    """
-
-    def __init__(self, ttl: float) -> None:
-        """Wait for nobody yet."""
-        self._ttl = ttl
-        self._requests: dict[Hashable, deque[tuple[CreateRequest, asyncio.TimerHandle]]] = {}
-
-    def keep(self, call: Hashable, request: CreateRequest) -> None:
-        """Wait for the caller of this request."""
-        ends = asyncio.get_running_loop().call_later(self._ttl, self._give_up, call, request)
-        self._requests.setdefault(call, deque()).append((request, ends))
-
-    def take(self, call: Hashable) -> CreateRequest | None:
-        """Return the request of this call that was put off first, unless its create has ended for lack of a caller."""
-        while requests := self._requests.get(call):
-            found, ends = requests.popleft()
-            ends.cancel()
-            if not requests:
-                del self._requests[call]
-            if found.create is not None and not isinstance(found.create.error, CallerAway):
-                return found
-        return None
-
-    def _give_up(self, call: Hashable, request: CreateRequest) -> None:
-        requests = self._requests.get(call, deque())
-        for each in [each for each in requests if each[0] is request]:
-            requests.remove(each)
-        if not requests:
-            self._requests.pop(call, None)
-        if request.create is not None and not request.create.over:
-            request.create.cancel(CallerAway(f"{request.create.label}: its caller did not come again"))
 
 
 class Noticed:
