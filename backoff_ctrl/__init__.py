@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.gate.threads import Gate
     from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
     from backoff_ctrl.k8s.gated.client import GatedApiClient
-    from backoff_ctrl.k8s.gated.gangs.block import gang
-    from backoff_ctrl.k8s.gated.gangs.whole import GangFailed, create_gang
-    from backoff_ctrl.k8s.gated.waiting import waiting
+    from backoff_ctrl.k8s.gated.gangs import GangFailed, create_gang, gang
+    from backoff_ctrl.k8s.gated.gating import waiting
     from backoff_ctrl.k8s.sharing.process import serve_status, status_collector
 
 if not (Path(__file__).parent / "k8s" / "__init__.py").is_file():  # a clone without links, or an sdist
@@ -56,7 +55,7 @@ _HOMES: Final = {
     "AsyncGatedApiClient": "k8s.gated.aio_client",
     "Controller": "engine",
     "GangError": "engine",
-    "GangFailed": "k8s.gated.gangs.whole",
+    "GangFailed": "k8s.gated.gangs",
     "GangRefused": "k8s.gate.gangs.asked",
     "Gate": "k8s.gate.threads",
     "GateClosed": "k8s.answers.answer",
@@ -64,11 +63,11 @@ _HOMES: Final = {
     "KeyReusedError": "k8s.creates.creation",
     "OptionError": "k8s.creates.creation",
     "WaitedTooLong": "k8s.answers.answer",
-    "create_gang": "k8s.gated.gangs.whole",
-    "gang": "k8s.gated.gangs.block",
+    "create_gang": "k8s.gated.gangs",
+    "gang": "k8s.gated.gangs",
     "serve_status": "k8s.sharing.process",
     "status_collector": "k8s.sharing.process",
-    "waiting": "k8s.gated.waiting",
+    "waiting": "k8s.gated.gating",
     "waiting_now": "k8s.gate.ledger",
 }
 

@@ -5,9 +5,8 @@ Usage: python benchmarks/gate_throughput.py [--kubeconfig FILE] [--pairs 12] [--
 Without a kubeconfig the test bed's server is started. 16 creates are in flight at a time, and the quotas of both
 namespaces are far from full. A pair consists of short slices, gated and ungated in turn (which is first alternates,
 too), so that other load on the machine and the server affects both alike. The client's CPU time per create is printed
-as well. The gated aio client does not consult the environment for proxies at each request, as the plain one does
-(k8s/gated/aio_session.py), and may therefore be faster; the gated client for threads asks a kubeconfig for its token
-at most once a second. Exits with 1 if the lower end of the interval of the ratio is below the bar.
+as well. The gated client for threads asks a kubeconfig for its token at most once a
+second. Exits with 1 if the lower end of the interval of the ratio is below the bar.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def _installation() -> Check:
     from importlib.metadata import version  # noqa: PLC0415
 
     from backoff_ctrl.k8s.cluster.asking import Check  # noqa: PLC0415
-    from backoff_ctrl.k8s.gated.adapters import installed  # noqa: PLC0415
+    from backoff_ctrl.k8s.gated.generations import installed  # noqa: PLC0415
 
     clients = list(installed())
     versions = [("backoff-ctrl", version("backoff-ctrl")), *[(name, found) for name, found, _ in clients]]

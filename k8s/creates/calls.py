@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -56,23 +57,25 @@ def quotas_url(host: str, namespace: str) -> str:
     return f"{host}/api/v1/namespaces/{quote(namespace, safe='')}/resourcequotas"
 
 
-def is_gated(method: str, target: Target, body: object) -> bool:
-    """Say whether a call is a create that waits its turn: a POST of an object to a namespaced collection."""
-    return (
-        method.upper() == "POST"
-        and not target.rest
-        and not target.dry_run
-        and isinstance(body, dict)
-        and target.resource not in UNSTORED
-        and target.resource not in URGENT
-    )
+@lru_cache(maxsize=1024)
+def read_collection(host: str, url: str) -> Target | None:
+    """Parse the URL of a POST; None if it creates nothing that waits its turn: no object of a namespaced collection."""
+    target = read_target(host, url)
+    if target is None or target.rest or target.dry_run or target.resource in UNSTORED or target.resource in URGENT:
+        return None
+    return target
 
 
 def creation(host: str, target: Target, headers: Mapping[str, str], body: dict[str, Any], options: Options) -> Creation:
-    """Describe a gated call to the gate."""
-    return Creation(
+    """Describe a create to the gate.
+
+    Its credential is told apart without being kept: the API server limits the requests of each user separately. All
+    that wait share the text of it.
+    """
+    secret = headers.get("authorization") or headers.get("Authorization")
+    made = Creation(
         server=host,
-        credential=_credential(headers),
+        credential=sys.intern(hashlib.sha256(secret.encode()).hexdigest()[:16]) if secret else "",
         namespace=target.namespace,
         resource=target.resource,
         body=body,
@@ -80,8 +83,11 @@ def creation(host: str, target: Target, headers: Mapping[str, str], body: dict[s
         timeout=options.timeout,
         key=options.key,
         on_wait=options.on_wait,
-        gang=options.gang if options.gang is not None and options.gang.namespace == target.namespace else None,
     )
+    gang = options.gang
+    if gang is not None and gang.namespace == target.namespace:
+        made.gang, made.asked, made.body = gang, body, gang.labelled(target.resource, body)
+    return made
 
 
 def teaching(
@@ -98,9 +104,3 @@ def teaching(
     except FootprintError:
         scopes = frozenset()  # a patch does not show the scopes, and most objects have no special one
     return scopes, rejected(rejection, None)
-
-
-def _credential(headers: Mapping[str, str]) -> str:
-    """Identify a credential without keeping it: the API server limits the requests of each user separately."""
-    secret = headers.get("authorization") or headers.get("Authorization") or ""
-    return hashlib.sha256(secret.encode()).hexdigest()[:16] if secret else ""

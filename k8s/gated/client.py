@@ -8,22 +8,21 @@ core = client.CoreV1Api(GatedApiClient())
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from backoff_ctrl.k8s.gate.threads import Gate
 
-from .adapters import thread_adapter
-from .gating import GatedClient
-from .waiting import waiting
+from .gating import GatedClient, waiting
+from .generations import is_since_37
 
-if TYPE_CHECKING:
-    from .since_37 import Since37 as Adapter
+if is_since_37("kubernetes"):  # says what to do if there is none; else the client can be imported
+    from .threads import Since37 as Adapter
 else:
-    Adapter = thread_adapter()  # says what to do if there is none; else the client can be imported
+    from .threads import Until36 as Adapter
 
 from kubernetes.client.rest import RESTClientObject
 
-from .thread_transport import WaitTimeout
+from .threads import ThreadTransport, WaitTimeout
 
 __all__ = ["GatedApiClient", "WaitTimeout", "waiting"]
 
@@ -40,7 +39,8 @@ class GatedApiClient(GatedClient[Gate], Adapter):
     are those of ``ApiClient``. Closing the client cancels what waits (``GateClosed``) and logs what that was.
     """
 
-    _kind = Gate
+    kind = Gate
+    transport = ThreadTransport
 
     def renew(self) -> None:
         """Forget the pool of ``async_req`` in a forked child, where no thread would take a step, and the connections.
@@ -57,6 +57,6 @@ class GatedApiClient(GatedClient[Gate], Adapter):
 
     def close(self) -> None:
         """Cancel what waits and log what that was, then do as ``ApiClient`` does."""
-        self._gating.cancel()
+        self._gating.gate.cancel_own("the client was closed")
         self._gating.share.release()
         super().close()  # type: ignore[no-untyped-call]

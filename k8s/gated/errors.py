@@ -1,25 +1,21 @@
-"""The errors that callers of a gated client see: the client's own, with a note of what the gate knows."""
+"""The errors that callers of a gated client see: the client's own, with a note of what the gate knows.
+
+Each package has an ``ApiException`` of its own. For threads ours are plain classes; for asyncio the package is known
+once a client is made, so such classes are made then, and cross into another process under a name that it can load.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backoff_ctrl.k8s.answers.answer import GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
 from backoff_ctrl.k8s.answers.rejections import Lane
 from backoff_ctrl.k8s.gate.create import Create
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kubernetes.aio.client import ApiException
-
-    class _OfTheClientError(ApiException, TimeoutError):
-        pass
-else:
-    _OfTheClientError = Exception  # each package has an ApiException of its own: see ``adapted``
+_AnApiException: Any = Exception
 
 
 class LastAnswerShown(WaitedTooLong):
@@ -35,14 +31,13 @@ class LastAnswerShown(WaitedTooLong):
             vars(self).update(headers=answer.headers, body=answer.body.decode("utf-8", "replace"))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let it cross into another process, which may not know the class of the client's adapter."""
+        """Let it cross into another process."""
         state = {name: _plain(value) for name, value in vars(self).items()}
-        api_exception = next((each for each in type(self).__mro__ if each.__name__ == "ApiException"), None)
-        ours = next(each for each in type(self).__mro__ if not each.__dict__.get("_adapted"))
-        return _again, (ours, api_exception if ours is not type(self) else None, state)
+        ours = next(each for each in type(self).__mro__ if not each.__dict__.get("_made_for_a_package"))
+        return _again, (ours, _api_exception_of(type(self)) if ours is not type(self) else None, state)
 
 
-class AsyncWaitTimeout(LastAnswerShown, _OfTheClientError):  # noqa: N818 - the engine's word
+class AsyncWaitTimeout(LastAnswerShown, _AnApiException):  # type: ignore[misc]
     """The time limit has passed: a ``TimeoutError``, and the ``ApiException`` of the client for asyncio that is used.
 
     It carries the last answer (status 0: none).
@@ -52,15 +47,14 @@ class AsyncWaitTimeout(LastAnswerShown, _OfTheClientError):  # noqa: N818 - the 
 @cache
 def async_wait_timeout(api_exception: type[Exception]) -> type[AsyncWaitTimeout]:
     """Return ``AsyncWaitTimeout`` as an ``ApiException`` of that client."""
-    return type(
-        "AsyncWaitTimeout", (AsyncWaitTimeout, api_exception, TimeoutError), {"__module__": __name__, "_adapted": True}
-    )
+    names = {"__module__": __name__, "_made_for_a_package": True}
+    return type("AsyncWaitTimeout", (AsyncWaitTimeout, api_exception, TimeoutError), names)
 
 
 def _again(ours: type[AsyncWaitTimeout], api_exception: type[Exception] | None, state: dict[str, Any]) -> BaseException:
-    kind = ours if api_exception is None else async_wait_timeout(api_exception)  # type: ignore[arg-type]
+    kind = ours if api_exception is None else async_wait_timeout(api_exception)  # type: ignore[arg-type]  # types are hashable
     error = kind.__new__(kind)
-    vars(error).update(state)
+    error.__dict__.update(state)
     return error
 
 
@@ -84,13 +78,17 @@ class _Closed(GateClosed):
         return str(vars(self)["reason"])
 
     def __reduce__(self) -> tuple[type[GateClosed], tuple[str]]:
-        return GateClosed, (str(self),)  # another process may not have made this class
+        return GateClosed, (str(self),)
 
 
 @cache
-def closed_twin(api_exception: type[Exception]) -> Callable[[str], GateClosed]:
+def _closed(api_exception: type[Exception]) -> Callable[[str], GateClosed]:
     """Return ``GateClosed`` as an ``ApiException`` of that client."""
     return type("GateClosed", (_Closed, api_exception), {"__module__": __name__, "__doc__": GateClosed.__doc__})
+
+
+def _api_exception_of(kind: type[BaseException]) -> Any:
+    return next((each for each in kind.__mro__ if each.__name__ == "ApiException"), None)
 
 
 def callers_error(create: Create, wait_timeout: type[Exception]) -> BaseException:
@@ -101,12 +99,9 @@ def callers_error(create: Create, wait_timeout: type[Exception]) -> BaseExceptio
     what they always caught.
     """
     error = create.error
-    shown: Exception | None = None
-    if isinstance(error, WaitedTooLong):
-        shown = wait_timeout(error)
-    elif isinstance(error, GateClosed):
-        shown = closed_twin(next(each for each in wait_timeout.__mro__ if each.__name__ == "ApiException"))(str(error))
-    if shown is not None:
+    if isinstance(error, WaitedTooLong | GateClosed):
+        late = isinstance(error, WaitedTooLong)
+        shown = wait_timeout(error) if late else _closed(_api_exception_of(wait_timeout))(str(error))
         annotate(shown, create)
         return shown
     if isinstance(error, NotSent | OutcomeUnknown) and error.__cause__ is not None:

@@ -1,145 +1,197 @@
-"""What gated clients of any kind and generation have in common: their part in a ledger, and what calls mean to it."""
+"""What gated clients of any kind and generation share: the options of their creates, and their part in a ledger.
+
+The generated methods of a client accept no arguments of ours, so options stand around the call:
+
+with waiting(timeout=600, priority=5):
+    core.create_namespaced_pod("team", pod)
+
+Tasks of asyncio inherit them. Threads of a pool do not: set them inside the task, submit
+``contextvars.copy_context().run``, or give them to the client, for all of its creates.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from backoff_ctrl.k8s.creates.calls import Target, creation, is_gated, read_target
-from backoff_ctrl.k8s.creates.creation import Creation, Modes, Options, mode_of
+from backoff_ctrl.k8s.creates.calls import creation, read_collection, read_target
+from backoff_ctrl.k8s.creates.creation import Modes, Options, check_options, mode_of
 from backoff_ctrl.k8s.creates.wait import Wait
 from backoff_ctrl.k8s.gate.any_gate import AnyGate
 from backoff_ctrl.k8s.gate.create import Create
-from backoff_ctrl.k8s.gate.locked_engine import Failure
+from backoff_ctrl.k8s.gate.gangs.admitted import AdmittedGang
 from backoff_ctrl.k8s.gate.passing import Passed, heed
 from backoff_ctrl.k8s.runtime.host import after_fork
 from backoff_ctrl.k8s.sharing.environment import environment
 from backoff_ctrl.k8s.sharing.process import Share
 from backoff_ctrl.k8s.watching.status import WatchRecord
 
-from .errors import annotate
-from .transport import LastToken, mark_configured
-from .waiting import current_options, given_options
+from .transport import LastToken
 
-Call: TypeAlias = tuple[str, str, dict[str, Any] | None, Any, Any]
-"""Method, URL with its query, headers, body, and the caller's time limit for the request."""
-T = TypeVar("T")
 R = TypeVar("R")
 G = TypeVar("G", bound=AnyGate)
 
+NONE_GIVEN: Final = Options()
+_IN_CALLBACK: ContextVar[bool] = ContextVar("backoff_ctrl_in_callback", default=False)
+_GIVEN: ContextVar[Mapping[str, Any]] = ContextVar("backoff_ctrl_waiting", default=MappingProxyType({}))
 
-@dataclass(frozen=True)
-class ClientOptions:
-    """What a client was given for all of its creates; None, or no entry: it was not."""
 
-    mode: Modes | None = None
-    of_creates: Mapping[str, Any] = field(default_factory=dict)
+# -- the options of a create ---------
+
+
+@contextmanager
+def waiting(
+    *,
+    timeout: float | None = None,
+    priority: int | None = None,
+    key: str | None = None,
+    on_wait: Callable[[Wait], object] | None = None,
+) -> Iterator[None]:
+    """Set options for the creates in this block. An option that is not given keeps the value of the enclosing block.
+
+    ``timeout``: seconds a create may wait; then it fails with an error that is both the client's ``ApiException`` and
+    a ``TimeoutError``. ``priority``: an integer, higher is admitted first. ``key``: the idempotency key of one create:
+    a repetition with the same key, in another process too, finds the object instead of creating a second.
+    ``on_wait``: called with a ``Wait`` each time a create starts to wait in line; it must not block. Raises
+    ``OptionError``, which is a ``ValueError`` and a ``TypeError``, at once for an invalid option.
+    """
+    with _giving(_checked(timeout, priority, key, on_wait)):
+        yield
+
+
+def drawing(gang: AdmittedGang) -> Any:
+    """Let the creates in a ``with`` block draw from what is reserved for a gang, where they are members of it."""
+    return _giving({"gang": gang})
+
+
+@contextmanager
+def _giving(options: Mapping[str, Any]) -> Iterator[None]:
+    token = _GIVEN.set({**_GIVEN.get(), **options})
+    try:
+        yield
+    finally:
+        _GIVEN.reset(token)
+
+
+def _checked(timeout: Any, priority: Any, key: Any, on_wait: Any) -> dict[str, Any]:
+    """Return the options that are not None by name. Raises ``OptionError`` for a wrong one."""
+    check_options(timeout, priority, key, on_wait)
+    named = {"timeout": timeout, "priority": priority, "key": key, "on_wait": on_wait}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def current_options(defaults: Options = NONE_GIVEN) -> Options:
+    """Return the options of the caller's context, else the defaults."""
+    given = _GIVEN.get()
+    options = replace(defaults, **given) if given else defaults
+    if options.on_wait is None:
+        return options
+    if _IN_CALLBACK.get():  # what a callback creates has neither it nor the key, or it would nest for ever
+        return replace(options, key=None, on_wait=None)
+    return replace(options, on_wait=partial(_call_back, options.on_wait))
+
+
+def _call_back(on_wait: Callable[[Wait], object], wait: Wait) -> None:
+    token = _IN_CALLBACK.set(True)
+    try:
+        on_wait(wait)
+    finally:
+        _IN_CALLBACK.reset(token)
+
+
+# -- a client's part in a ledger ---------
 
 
 class Gating(Generic[G]):
     """Decides which calls of a client are gated, describes those to the gate, and learns from all others."""
 
     def __init__(
-        self, configuration: Any, kind: type[G], gate: AnyGate | None, events: bool | None, options: ClientOptions
+        self,
+        client: GatedClient[G],
+        gate: AnyGate | None,
+        events: bool | None,
+        mode: Modes | None,
+        options: Mapping[str, Any],
     ) -> None:
-        """Join the ledger of ``gate``, or the one that this process shares for the server, with a ``kind`` of gate."""
-        self.configuration = configuration
-        set_outside = environment()
-        mode = options.mode if options.mode is not None else gate.given_mode if gate is not None else None
-        self.share = Share(configuration, gate, events)
+        """Join the ledger of ``gate``, or the one that this process shares for the server."""
+        outside = environment()
+        if mode is None and gate is not None:
+            mode = gate.given_mode
+        self.configuration = client.configuration
+        self._transport = client.transport
+        self.share = Share(self.configuration, gate, events)
+        self.gate = client.kind(ledger=self.share.ledger, mode=mode if mode is not None else outside.mode or None)
         self.attempt = self.share.ledger.attempt
-        self.gate = kind(ledger=self.share.ledger, mode=mode if mode is not None else set_outside.mode or None)
+        self.now = self.share.ledger.now
+        self.defaults = Options(**{"timeout": outside.timeout, **options})
         self.token = LastToken()
-        self._defaults = Options(**{"timeout": set_outside.timeout, **options.of_creates})
+        self.local = threading.local()  # of the call that a thread is making
 
-    def gated(self, method: str, url: str, body: object) -> Target | None:
-        """Return the target of a create that waits its turn; None for any other call."""
-        target = read_target(self.configuration.host, url)
-        return target if target is not None and is_gated(method, target, body) else None
+    def prepared(
+        self, sender: Any, method: str, url: str, headers: dict[str, Any] | None, body: Any, limit: Any
+    ) -> tuple[Create, Any] | None:
+        """Prepare a create and its way to the server, by the ``sender``; ``limit`` is its caller's own, of one request.
 
-    def creation(self, target: Target, headers: Mapping[str, str] | None, body: dict[str, Any]) -> Creation:
-        """Describe a gated call, with the options of the caller's context."""
-        made = creation(self.configuration.host, target, headers or {}, body, current_options(self._defaults))
-        if made.gang is not None:
-            made.asked, made.body = body, made.gang.labelled(target.resource, body)
-        return made
-
-    def options(self) -> Options:
-        """Return the options that a create would have here and now."""
-        return current_options(self._defaults)
-
-    def prepared(self, client: Any, transport: Callable[..., T], call: Call) -> tuple[Create, T] | None:
-        """Prepare a create with its way to the server, ``transport(client, target, url, headers, limit)``.
-
-        None: the call passes ungated. So it does after an error of ours; with a key that is raised instead: without the
-        gate the create could be stored a second time.
+        None: the call passes ungated. So it does after an error of ours (law 18); with a key that is raised instead:
+        without the gate the create could be stored a second time.
         """
-        made = self.attempt(self._prepared, client, transport, call)
-        if isinstance(made, Failure):
+        try:
+            target = read_collection(self.configuration.host, url) if method.upper() == "POST" else None
+            if target is None or not isinstance(body, dict):
+                return None
+            made = creation(self.configuration.host, target, headers or {}, body, current_options(self.defaults))
+            return Create(self.gate, made), self._transport(sender, target.namespace, url, headers, limit)
+        except Exception as error:
+            self.share.ledger.failed_open(error)
             if current_options().key is not None:
-                raise made.error
+                raise
             return None
-        return made
-
-    def _prepared(self, client: Any, transport: Callable[..., T], call: Call) -> tuple[Create, T] | None:
-        method, url, headers, body, limit = call
-        target = self.gated(method, url, body)
-        if target is None:
-            return None
-        way = transport(client, target, url, headers, limit)
-        return Create(self.gate, self.creation(target, headers, body)), way
 
     def teaches(self, url: str, status: int) -> bool:
         """Say whether ``learn`` needs the body of an ungated call's answer."""
         return status == 403 and read_target(self.configuration.host, url) is not None
 
     def learn(
-        self, method: str, url: str, body: object, *, sent: float, status: int, headers: Any, refusal: bytes
+        self, method: str, url: str, body: object, sent: float, status: int, headers: Any = None, refusal: bytes = b""
     ) -> None:
         """Learn from an answer to an ungated call: a 401, a quota's refusal, or a deletion that makes room.
 
         Never raises: the answer is the caller's.
         """
-        passed = Passed(method, status, headers, refusal, sent, body)
-        self.attempt(self._learn, url, passed)
+        self.attempt(self._learn, url, Passed(method, status, headers or {}, refusal, sent, body))
 
     def _learn(self, url: str, passed: Passed) -> None:
-        self.gate.ledger.met = True
+        self.share.ledger.met = True
         if passed.status == 401:
             self.token.forget()
         elif passed.status == 403 or (passed.status == 200 and passed.method.upper() == "DELETE"):
             target = read_target(self.configuration.host, url)
             if target is not None:
-                heed(self.gate.ledger, target, passed)
-
-    # -- errors of ours: law 18 ---------
+                heed(self.share.ledger, target, passed)
 
     def respond(self, make: Callable[..., R], *given: Any) -> R:
         """Make the client's response to a create that has ended; once more after an error of ours: it is stored."""
-        response = self.attempt(make, *given)
-        return make(*given) if isinstance(response, Failure) else response
-
-    def annotate(self, error: Exception, create: Create | None) -> None:
-        """Add what the gate knows to the client's error. Never raises: that error is what matters."""
-        self.attempt(annotate, error, create)
-
-    def mark(self, headers: Any, arguments: Mapping[str, Any]) -> None:
-        """Mark a header that came from the configuration. Never raises: that only helps."""
-        self.attempt(mark_configured, headers, arguments)
-
-    # -- the end ---------
-
-    def cancel(self) -> None:
-        """Cancel the creates that wait in this client, and log which ones."""
-        self.gate.cancel_own("the client was closed")
+        try:
+            return make(*given)
+        except Exception as error:  # noqa: BLE001 - law 18
+            self.share.ledger.failed_open(error)
+        return make(*given)
 
 
 class GatedClient(Generic[G]):
     """The constructor and the attributes of every gated client. In its bases the adapter of a generation follows."""
 
-    _kind: ClassVar[type[AnyGate]]
+    kind: type[G]
     """The kind of gate that its callers wait at."""
+    transport: ClassVar[Any]
+    """How its creates are sent: makes a ``ClientTransport``."""
+    configuration: Any
 
     def __init__(
         self,
@@ -155,18 +207,17 @@ class GatedClient(Generic[G]):
     ) -> None:
         """Take what ``ApiClient`` takes, and our options. Raises ``OptionError`` for a wrong one.
 
+        ``gate``: one with a ledger of its own; None: the ledger is shared with all clients of this process and server.
         ``events``: whether to write events (None: ``BACKOFF_CTRL_EVENTS=1``). ``mode``: that of this client's creates
         (None: the gate's, else ``BACKOFF_CTRL_MODE``). The others hold for all creates for which ``waiting`` does not
         say otherwise (``timeout`` None: ``BACKOFF_CTRL_TIMEOUT``).
         """
-        options = ClientOptions(mode, given_options(timeout, priority, None, on_wait))
+        options = _checked(timeout, priority, None, on_wait)
         if mode is not None:
             mode_of(mode)
         super().__init__(configuration, *args, **kwargs)  # type: ignore[call-arg]  # the adapter's
-        self._gating: Any = Gating(self.configuration, self._kind, gate, events, options)
+        self._gating: Any = Gating(self, gate, events, mode, options)
         after_fork(self.renew)
-
-    configuration: Any
 
     def renew(self) -> None:
         """Begin anew in a forked child. (The ledger does so by itself.)"""
@@ -178,7 +229,7 @@ class GatedClient(Generic[G]):
 
     def create_options(self) -> Options:
         """Return the options that a create would have here and now."""
-        return self._gating.options()  # type: ignore[no-any-return]
+        return current_options(self._gating.defaults)
 
     @property
     def sight(self) -> WatchRecord | None:

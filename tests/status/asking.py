@@ -13,7 +13,7 @@ from kubernetes import client
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gated.client import GatedApiClient
-from backoff_ctrl.k8s.gated.waiting import waiting
+from backoff_ctrl.k8s.gated.gating import waiting
 from backoff_ctrl.k8s.status.serving import Service
 from tests.gated_creates import Met, pod
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from backoff_ctrl import waiting
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
-from backoff_ctrl.k8s.gated.gangs.whole import create_gang
+from backoff_ctrl.k8s.gated.gangs import create_gang
 from backoff_ctrl.k8s.tasks.reading import read_task
 from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
 from tests.aio_configuration import aio_configuration

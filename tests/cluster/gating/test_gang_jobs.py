@@ -13,10 +13,9 @@ from kubernetes.client import ApiException
 
 from backoff_ctrl import GateClosed, GatedApiClient, gang, waiting
 from backoff_ctrl.k8s.cluster.finding import find_place
-from backoff_ctrl.k8s.creates.calls import Target
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.gate.gangs.asked import gang_of
-from backoff_ctrl.k8s.gated.thread_transport import ThreadTransport
+from backoff_ctrl.k8s.gated.threads import ThreadTransport
 from tests.cluster.custom_kinds import define_operators_kind
 from tests.cluster.objects import made, of_group, pod
 
@@ -71,9 +70,8 @@ def unlabelled(
     plural = f"{manifest['kind'].lower()}s"
     host, settings = api.configuration.host, api.configuration.auth_settings()
     headers = {**api.default_headers, "Accept": "application/json", "authorization": settings["BearerToken"]["value"]}
-    target = Target(namespace, f"{plural}.{group.partition('/')[0]}", "", dry_run=False)
-    way = ThreadTransport(api, target, f"{host}{of_group(group, namespace, plural)}", headers, None)
-    creation = Creation(host, "me", namespace, target.resource, manifest)
+    way = ThreadTransport(api, namespace, f"{host}{of_group(group, namespace, plural)}", headers, None)
+    creation = Creation(host, "me", namespace, f"{plural}.{group.partition('/')[0]}", manifest)
     with api.gate.gang(gang_of(namespace, [(manifest, 1)], server=host, timeout=60), way) as admitted:
         yield admitted, lambda: admitted.create(creation, way)
 

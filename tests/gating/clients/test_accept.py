@@ -10,7 +10,7 @@ from kubernetes import client
 
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gated.client import GatedApiClient, waiting
-from backoff_ctrl.k8s.gated.transport import asking_for_json
+from backoff_ctrl.k8s.gated.transport import headers_to_send
 from tests.gated_creates import core_of, pod
 from tests.scripted_server import Seen, failure, scripted_server
 
@@ -38,7 +38,7 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 def test_answers_are_asked_for_as_json(asked: str, sent: str) -> None:
     """A preference for JSON stays as it is; the name of the header may be written in any way."""
     for name in ("Accept", "accept"):
-        assert asking_for_json({name: asked, "Content-Type": "application/json"}) == {
+        assert headers_to_send({name: asked, "Content-Type": "application/json"}, None) == {
             name: sent,
             "Content-Type": "application/json",
         }

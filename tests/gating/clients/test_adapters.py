@@ -19,7 +19,7 @@ from kubernetes import client as sync
 
 from backoff_ctrl import AsyncGate, AsyncGatedApiClient
 from backoff_ctrl.api.commands.doctor import command as doctor
-from backoff_ctrl.k8s.gated import adapters
+from backoff_ctrl.k8s.gated import generations
 from tests.official import AIO, aio
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def test_without_a_configuration_the_package_that_the_program_uses_is_meant(
     imported: tuple[str, ...], configured: tuple[str, ...], want: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one with a default configuration, else the one that is imported; of two nothing is guessed."""
-    for package in adapters.ASYNCIO:
+    for package in generations.ASYNCIO:
         monkeypatch.delitem(sys.modules, f"{package}.client", raising=False)
     for package in imported:
         default = object() if package in configured else None
@@ -104,9 +104,9 @@ def test_without_a_configuration_the_package_that_the_program_uses_is_meant(
 
     if want is None:
         with pytest.raises(TypeError, match=r"both .* and kubernetes_asyncio are in use here"):
-            adapters.asyncio_package(None)
+            generations.asyncio_package(None)
     else:
-        assert adapters.asyncio_package(None) == want
+        assert generations.asyncio_package(None) == want
 
 
 def test_an_environment_with_kubernetes_asyncio_alone_is_enough(sandbox: BackgroundSandbox) -> None:
@@ -173,7 +173,7 @@ def test_a_client_that_offers_nothing_to_gate_by_is_refused(monkeypatch: pytest.
 
     monkeypatch.setattr("kubernetes.client.ApiClient", Other)
     with pytest.raises(ImportError, match=r"this version of kubernetes offers nothing .* use kubernetes 31 to 37; pip"):
-        adapters.thread_adapter()
+        generations.is_since_37("kubernetes")
 
 
 @pytest.mark.parametrize(("version", "warned"), [("30.1.0", 1), ("31.0.0", 0), ("37.9.9", 0), ("38.0.0", 1), ("x", 1)])
@@ -182,11 +182,11 @@ def test_a_version_that_fits_but_is_not_tested_is_used_with_one_warning(
 ) -> None:
     """A platform must not stop because of a number."""
     monkeypatch.setattr("kubernetes.__version__", version)
-    adapters._check.cache_clear()
+    generations._warn_if_untested.cache_clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            adapters.thread_adapter()
-    adapters._check.cache_clear()
+            generations.is_since_37("kubernetes")
+    generations._warn_if_untested.cache_clear()
 
     said = [record.getMessage() for record in caplog.records]
     want = f"kubernetes {version} is not supported: kubernetes 31 to 37 is; pip install 'kubernetes>=31,<38'"
@@ -199,11 +199,11 @@ def test_a_version_that_fits_but_is_not_tested_is_used_with_one_warning(
 def test_pip_and_the_docs_say_the_same_as_the_code() -> None:
     """The range of the dependency, and the rows of the table."""
     project: Mapping[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    oldest, newest = adapters.SUPPORTED["kubernetes"]
+    oldest, newest = generations.SUPPORTED["kubernetes"]
     assert any(re.match(rf"kubernetes>={oldest},<{newest + 1}$", each) for each in project["dependencies"])
 
     page = (ROOT / "docs" / "clients.md").read_text("utf-8")
-    for name, (first, last) in adapters.SUPPORTED.items():
+    for name, (first, last) in generations.SUPPORTED.items():
         assert re.search(rf"^\| `{name}` {first} to {last} \|", page, re.MULTILINE)
 
 
@@ -213,7 +213,7 @@ def test_doctor_names_the_clients_and_says_which_is_not_supported(
     """A line of its own, with what to install instead; the other checks still run."""
     found = {"backoff-ctrl": "0.1.0", "kubernetes": "30.1.0", "kubernetes_asyncio": "36.1.0"}
     monkeypatch.setattr("importlib.metadata.version", found.__getitem__)
-    monkeypatch.setattr(adapters, "version", found.__getitem__)
+    monkeypatch.setattr(generations, "version", found.__getitem__)
     done = CliRunner().invoke(doctor, ["--server", sandbox.url, "-n", "team", "--json"], standalone_mode=False)
 
     first = json.loads(done.stdout)["checks"][0]

@@ -12,7 +12,6 @@ from kubernetes import client
 from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gated.client import GatedApiClient
-from backoff_ctrl.k8s.gated.thread_transport import UnreadResponse
 from tests.gated_creates import core_of, pod
 from tests.official import only_since_37
 from tests.scripted_server import scripted_server
@@ -55,17 +54,16 @@ def test_a_gated_create_gives_what_a_plain_one_gives(status: int, body: Any) -> 
 @only_since_37
 def test_parsed_json_is_not_parsed_again() -> None:
     """The client has the method that is used for it, and only answers that it would parse as JSON are passed on."""
-    from backoff_ctrl.k8s.gated.since_37 import _BUILD  # noqa: PLC0415 - only there
+    from backoff_ctrl.k8s.gated.threads import _BUILD, UnreadResponse  # noqa: PLC0415 - only there
 
     assert _BUILD is not None
     for content_type, shared in (("application/json", True), ("application/json;charset=latin-1", False), ("", False)):
         answer = Answer(201, {"content-type": content_type}, json.dumps(STORED).encode())
-        response = UnreadResponse(answer)
-        assert response.take() is None
+        assert UnreadResponse(answer).parsed is None
         read = answer.json()
         assert answer.json() is read
-        assert (response.take() is read) is shared
-        assert response.take() is None or not shared  # the caller has it now
+        assert (UnreadResponse(answer).parsed is read) is shared
+        assert (answer.json() is read) is not shared  # the caller has it now
 
 
 @only_since_37

@@ -95,7 +95,7 @@ async def test_a_time_limit_raises_what_both_kinds_of_callers_catch(
     assert isinstance(caught.value, TimeoutError)
     assert not isinstance(caught.value, sync_client.ApiException)
     assert "exceeded quota" in str(caught.value.body)
-    assert caught.value.quota_rejection.quota == "q"  # type: ignore[attr-defined]
+    assert caught.value.quota_rejection.quota == "q"
 
 
 async def test_cancelled_in_line_a_create_leaves_it(sandbox: BackgroundSandbox, api: AsyncGatedApiClient) -> None:

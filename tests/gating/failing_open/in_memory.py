@@ -22,7 +22,7 @@ from backoff_ctrl.k8s.gate.any_gate import AnyGate
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient
 from backoff_ctrl.k8s.gated.client import GatedApiClient
-from backoff_ctrl.k8s.gated.waiting import waiting
+from backoff_ctrl.k8s.gated.gating import waiting
 from tests.official import aio
 
 if TYPE_CHECKING:

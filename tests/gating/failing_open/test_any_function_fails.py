@@ -31,27 +31,27 @@ CALLED_BY_THE_POOL = "the client's pool calls it, so that nothing of ours can ca
 A_DRIVER = "it only resumes the guard, which is `life`"
 A_THREADS_FIRST = "the thread begins with it; the next alarm starts another thread"
 MAY_FAIL = {
-    ("k8s.gated.since_37", "Since37.call_api"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.since_37", "Since37.update_params_for_auth"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.since_37", "Since37._call_with_legacy_options"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.until_36", "Until36.request"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.until_36", "Until36.call_api"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.until_36", "Until36.update_params_for_auth"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.aio_until_36", "AioUntil36.request"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.aio_until_36", "AioUntil36.update_params_for_auth"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.aio_until_36", "AioUntil36._marked_after"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.pending", "PendingCreate.get"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.pending", "PendingCreate.wait"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.aio_since_37", "AioSince37.call_api"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.aio_since_37", "AioSince37.update_params_for_auth"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.aio_since_37", "AioSince37.response_deserialize"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.aio_transport", "MadeResponse.read"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.since_37", "Since37._response"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.since_37", "Since37.response_deserialize"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.since_37", "Since37.deserialize"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.thread_transport", "UnreadResponse.headers"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.aio_since_37", "AioSince37._response"): CALLED_BY_THE_CLIENT,
-    ("k8s.gated.gating", "Gating.annotate"): A_GUARD,
+    ("k8s.gated.threads", "Since37.call_api"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.threads", "Since37._call_with_legacy_options"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.threads", "Since37._response"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.threads", "Since37._conclude"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.threads", "Since37.response_deserialize"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.threads", "Since37.deserialize"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.threads", "Until36.request"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.threads", "Until36.call_api"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.threads", "Until36._response"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.threads", "Until36._conclude"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.threads", "_Replayed.request"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.threads", "ThreadAdapter.update_params_for_auth"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.threads", "PendingCreate.get"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.threads", "PendingCreate.wait"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.aio_client", "AioSince37.call_api"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.aio_client", "AioSince37.response_deserialize"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.aio_client", "AioUntil36.request"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.aio_client", "_AioAdapter.update_params_for_auth"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.aio_client", "_AioAdapter._marked_after"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.aio_client", "_Replayed.request"): CALLED_BY_THE_CLIENT,
+    ("k8s.gated.aio_client", "MadeResponse.read"): CALLED_BY_THE_CLIENT,
     ("k8s.gated.gating", "Gating.prepared"): A_GUARD,
     ("k8s.gated.gating", "Gating.respond"): A_GUARD,
     ("k8s.gate.locked_engine", "LockedEngine.attempt"): A_GUARD,
@@ -63,12 +63,10 @@ MAY_FAIL = {
     ("k8s.gate.aio", "AsyncGate._drive"): A_DRIVER,
     ("k8s.gate.aio", "_resumed"): A_DRIVER,
     ("k8s.gate.threads", "Posted.step"): CALLED_BY_THE_POOL,
-    ("k8s.gated.since_37", "Since37._conclude"): CALLED_BY_THE_CLIENT,
     ("k8s.gate.locked_engine", "LockedEngine._advance"): CALLED_BY_THE_LOOP,
     ("k8s.runtime.host", "weakly.<locals>.ring"): CALLED_BY_THE_LOOP,
     ("k8s.runtime.host", "Alarm.begin"): CALLED_BY_THE_LOOP,
     ("k8s.runtime.host", "Alarm.ring"): CALLED_BY_THE_LOOP,
-    ("k8s.gated.gating", "Gating.mark"): A_GUARD,
     ("k8s.runtime.host", "Runtime._host"): A_THREADS_FIRST,
 }
 """What may fail all the same, and why."""
@@ -164,5 +162,5 @@ def what_is_wrong(way: str, first: str, place: Place) -> str:
         refused = isinstance(end.error, ApiException | aio.ApiException) and end.error.status in (403, 422)
         wrong = "" if refused and not stored else f"raises {end.error!r}, stored are {stored}"
     # Nobody waits for the runtime; the log lines and the callback about waiting say themselves that they failed.
-    alone = place.module.startswith(("k8s.runtime.", "k8s.gate.notices", "k8s.gated.waiting"))
+    alone = place.module.startswith(("k8s.runtime.", "k8s.gate.notices")) or place.function == "_call_back"
     return wrong or ("" if alone or (tracer.fired and end.failed_open) else f"fired: {tracer.fired}, {end}")

@@ -29,6 +29,7 @@ from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.gangs.asked import gang_of
 from tests.gated_creates import pod
 from tests.official import aio
+from tests.scripted_server import Seen, scripted_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -360,3 +361,30 @@ def test_a_gang_that_is_entered_already_is_an_error(core: Any) -> None:
     assert core.api_client.gate.ledger.snapshot().namespaces["team"].quotas["q"]["pods"].reserved == 0
     with once as admitted:  # after its end it may wait once more
         assert admitted.undrawn == 3
+
+
+def test_while_a_gang_waits_the_quotas_are_read_with_the_token_of_that_moment() -> None:
+    """The token that it began with expires before there is room."""
+
+    def answer(seen: Seen) -> tuple[int, dict[str, Any]]:
+        used = "0" if seen.headers["authorization"] == "Bearer third" else "1"
+        quota = {"spec": {"hard": {"pods": "2"}}, "status": {"hard": {"pods": "2"}, "used": {"pods": used}}}
+        return 200, {"kind": "ResourceQuotaList", "items": [{"metadata": {"name": "q"}, **quota}]}
+
+    tokens = iter(["first", "second"])
+    with scripted_server(answer) as server:
+        made = client.Configuration(
+            host=server.url, api_key={"authorization": ""}, api_key_prefix={"authorization": "Bearer"}
+        )
+
+        def renew(given: Any) -> None:
+            given.api_key["authorization"] = next(tokens, "third")
+
+        made.refresh_api_key_hook = renew  # type: ignore[assignment]  # the client's own says None
+        with (
+            GatedApiClient(made, gate=Gate(policy=SOON)) as api,
+            gang(client.CoreV1Api(api), pods(2), namespace="team", timeout=20) as admitted,
+        ):
+            assert admitted.whole
+
+    assert len({each.headers["authorization"] for each in server.of("GET")}) > 1

@@ -37,7 +37,7 @@ from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.gate.unfinished import Unfinished
-from backoff_ctrl.k8s.gated.gangs.whole import GangFailed, create_gang
+from backoff_ctrl.k8s.gated.gangs import GangFailed, create_gang
 from backoff_ctrl.k8s.runtime.host import BLOCKING, RUNTIME, THREAD
 from tests.aio_configuration import aio_configuration
 from tests.gating.failing_open.faults import InjectedError

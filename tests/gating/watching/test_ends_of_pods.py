@@ -16,7 +16,7 @@ from backoff_ctrl.engine.tickets import Ticket
 from backoff_ctrl.k8s.creates.actions import Return, Ticketed
 from backoff_ctrl.k8s.creates.conversation import Conversation, Creation
 from backoff_ctrl.k8s.gate.aio import AsyncGate
-from backoff_ctrl.k8s.gated.waiting import waiting
+from backoff_ctrl.k8s.gated.gating import waiting
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from tests.gating.watching.test_watching import ceiling, pod, watching
 from tests.playbook import answered
