@@ -210,6 +210,9 @@ class Runtime:
     def __init__(self) -> None:
         self._renew()
         after_fork(self._renew)
+        # Python calls those that were registered last first. So this one comes after the hooks of programs, which may
+        # still create something; the one that ``_start`` registers comes before what our thread uses is taken down.
+        atexit.register(self._close_last)
 
     def _renew(self) -> None:
         loop = getattr(self, "_loop", None)
@@ -220,6 +223,7 @@ class Runtime:
         self._thread: threading.Thread | None = None
         self._ident = 0  # of the thread that runs the loop
         self._running: dict[asyncio.Task[object], Task] = {}
+        self._exits = False  # Python is ending: only its main thread may still begin something
 
     def spawn(self, work: Work, grace: float | None = None) -> Task:
         """Run this. ``grace``: see ``Task``.
@@ -234,8 +238,14 @@ class Runtime:
         """Call back on the loop, soon. Raises as ``spawn`` does."""
         self._ready().call_soon_threadsafe(call, *given)
 
+    def _is_too_late(self) -> bool:
+        """Say whether this is a daemon thread that Python is about to end: for it, nothing is started once more."""
+        return self._exits and not self._runs() and threading.current_thread() is not threading.main_thread()
+
     def call_later(self, seconds: float, call: Callable[[], object]) -> Cancel:
         """Call back on the loop, after so many seconds; return what cancels that. Raises as ``spawn`` does."""
+        if self._is_too_late():
+            return _nothing
         return _call_later(self._ready(), self._ident, seconds, call)
 
     @contextlib.asynccontextmanager
@@ -266,8 +276,17 @@ class Runtime:
                 loop.call_soon_threadsafe(loop.stop)
             thread.join(3 * GOODBYE)
 
+    def _at_exit(self) -> None:
+        self._exits = True
+        self.close()
+
+    def _close_last(self) -> None:
+        self._at_exit()
+
     def _ready(self) -> asyncio.AbstractEventLoop:
         if not self._runs():
+            if self._is_too_late():
+                raise RuntimeError("Python is ending: nothing begins beside it any more")
             with self._lock:
                 if not self._runs():
                     self._start()
@@ -290,8 +309,8 @@ class Runtime:
             loop.close()
             raise
         self._loop, self._thread = loop, thread
-        atexit.unregister(self.close)
-        atexit.register(self.close)
+        atexit.unregister(self._at_exit)
+        atexit.register(self._at_exit)
 
     def _host(self, loop: asyncio.AbstractEventLoop, blocking: _Blocking) -> None:
         self._ident = threading.get_ident()
@@ -312,6 +331,10 @@ class Runtime:
             task.cancel()
         if self._running:
             await asyncio.wait(self._running, timeout=GOODBYE)
+
+
+def _nothing() -> None:
+    """Cancel what was never begun."""
 
 
 RUNTIME: Final = Runtime()
