@@ -47,10 +47,10 @@ def _key(manifest: Mapping[str, Any]) -> bytes | None:
         spec.pop("volumes", None)
         for name in ("containers", "initContainers"):
             if name in spec:
-                spec[name] = [
-                    {key: value for key, value in container.items() if key not in ("volumeMounts", "env")}
-                    for container in spec[name]
-                ]
+                spec[name] = containers = [*map(dict, spec[name])]
+                for container in containers:
+                    container.pop("volumeMounts", None)
+                    container.pop("env", None)
         key = marshal.dumps((manifest.get("kind"), manifest.get("apiVersion"), manifest.get("status"), spec), _EXACT)
     except (KeyError, TypeError, ValueError, AttributeError):
         return None

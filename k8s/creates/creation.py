@@ -21,6 +21,7 @@ Modes: TypeAlias = Mode | Mapping[str, Mode] | Callable[[str], Mode]
 """One mode for all, modes by namespace (``"*"`` for the others), or a function of the namespace."""
 MODES: Final[tuple[Mode, ...]] = ("enforce", "shadow", "off")
 PRIORITY_MAX: Final = 2**31 - 1  # as Kubernetes' own priorities
+_USUAL: Final = (None, 0, None, None)  # options that need no check
 
 
 class OptionError(ValueError, TypeError):
@@ -75,8 +76,13 @@ class Creation:
     asked: dict[str, Any] | None = None  # the body as its caller gave it, where a gang's label was added to it
 
     def __post_init__(self) -> None:
-        """Check the options."""
-        check_options(self.timeout, self.priority, self.key, self.on_wait)
+        if (self.timeout, self.priority, self.key, self.on_wait) != _USUAL:
+            check_options(self.timeout, self.priority, self.key, self.on_wait)
+
+    @property
+    def subject(self) -> tuple[str, ...]:
+        """Who asks for what, where: those are denied or served together."""
+        return self.server, self.credential, self.namespace, self.resource
 
     @property
     def label(self) -> str:

@@ -32,8 +32,7 @@ from .actions import (
 )
 from .conversation import Conversation
 from .creation import Creation, KeyReusedError
-from .naming import Named, Signature, name_create
-from .stored import Found, whose
+from .naming import Found, Named, Signature, name_create, whose
 from .treatments import TREATMENTS, Reaction, overloaded, rejected
 
 End = TypeVar("End", Return, Raise, Return | Raise)

@@ -21,13 +21,11 @@ from .gangs.admitted import AdmittedGang
 from .gangs.asked import GangAsked
 from .gangs.waiting import GangLife, GangWait, gang_life
 from .ledger import Ledger
-from .life import Life, life
+from .life import AsyncTransport, Life, ask, life
 from .line import Line
 from .locked_engine import GateCounts
 from .threads import Gate
-from .transport import AsyncTransport, ask
-from .turn import Turn
-from .unfinished import Unfinished
+from .unfinished import Turn, Unfinished
 
 __all__ = [
     "Answer",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import random
 
 from backoff_ctrl.k8s.answers.answer import Answer, GateClosed
 from backoff_ctrl.k8s.answers.rejections import Rejection
 from backoff_ctrl.k8s.creates.actions import Call, Raise, Return, State
 from backoff_ctrl.k8s.creates.conversation import Conversation
 from backoff_ctrl.k8s.creates.creation import Creation, Mode
-from backoff_ctrl.k8s.creates.naming import Named
+from backoff_ctrl.k8s.creates.naming import Named, identify
 from backoff_ctrl.k8s.creates.ungated import Ungated
 from backoff_ctrl.k8s.creates.wait import PASSING, SAME_KEY, Wait, wait_of
 
@@ -20,22 +20,23 @@ from .unfinished import Unfinished
 class Create(Unfinished):
     """One create, from the moment it was asked for. Any thread may look at it; ``life`` alone changes it.
 
-    ``in_doubt``: a send was not answered, so the object may be stored.
+    ``machine`` decides what it does. One that waits for its first turn has none yet, nor a name: that takes a third of
+    the memory of a crowd. ``in_doubt``: a send was not answered, so the object may be stored.
     """
 
     __slots__ = (
-        "awaiting", "away", "ending", "failures", "follows", "in_doubt", "ledger", "machine", "mode", "timed", "waited",
-        "word",
+        "awaiting", "away", "digits", "ending", "failures", "follows", "in_doubt", "ledger", "machine", "mode",
+        "timed", "waited",
     )  # fmt: skip
 
     def __init__(self, gate: AnyGate, creation: Creation) -> None:
         """``gate`` is the gate whose caller waits for it."""
         self.ledger = ledger = gate.ledger
-        super().__init__(creation, gate, ledger.now())
+        Unfinished.__init__(self, creation, gate, ledger.now())
         self.mode: Mode = "off"
-        self.machine: Conversation | Ungated | None = None  # once its life has begun
+        self.digits = 0  # what its name and id are drawn from, once its life has begun
+        self.machine: Conversation | Ungated | None = None
         self.awaiting: Call | None = None  # handed to the transport, and not answered yet
-        self.word: Answer | None = None  # the server's answer to it, until the next step is decided
         self.ending: Return | Raise | None = None  # how it ends, as far as its life is concerned
         self.away = False  # its caller was told to come again, and has not come yet
         self.in_doubt = False
@@ -43,14 +44,21 @@ class Create(Unfinished):
         self.waited = False  # it has stood in line
         self.failures = 0  # errors of ours
         self.follows = False
-        """Whether it waits for another create with its key."""
+
+    def converse(self, rng: random.Random) -> Conversation:
+        """Begin to decide what it does, under the name that its digits give. ``rng``: of the pauses."""
+        ledger = self.ledger
+        self.machine = machine = Conversation(self.creation, rng, ledger.signature, ledger.denials, self.digits)
+        return machine
 
     # -- as others see it ---------
 
     @property
     def state(self) -> State:
         """What it does now."""
-        return State.NEW if self.machine is None else self.machine.state
+        if self.machine is not None:
+            return self.machine.state
+        return State.NEW if self.request is None else State.LINE
 
     @property
     def sends(self) -> int:
@@ -65,7 +73,12 @@ class Create(Unfinished):
     @property
     def create_id(self) -> str:
         """The id in its object's annotation; empty if it has none."""
-        return "" if self.named is None else self.named.create_id
+        named = self.creation.named if self.machine is None else self.machine.named
+        if named is not None:
+            return named.create_id
+        if self.machine is not None or self.mode != "enforce":
+            return ""
+        return identify(self.creation.body, self.digits, self.ledger.signature)[0]
 
     @property
     def rejection(self) -> Rejection | None:
@@ -89,8 +102,7 @@ class Create(Unfinished):
     @property
     def late(self) -> bool:
         """Whether its time limit has passed."""
-        until = self.until
-        return until is not None and self.ledger.now() >= until
+        return self.until is not None and self.ledger.now() >= self.until
 
     @property
     def waits(self) -> bool:
@@ -100,10 +112,14 @@ class Create(Unfinished):
     def wait(self) -> Wait:
         """Say what it waits for."""
         creation = self.creation
-        what = (creation.namespace, creation.resource, creation.name)
-        why = None if self.request is None else self.ledger.explain(self.request)
-        more: dict[str, Any] = {"waited": self.seconds, "priority": creation.priority, "server": creation.server}
-        return wait_of(what, why, reason=SAME_KEY if self.follows else PASSING, **more)
+        return wait_of(
+            (creation.namespace, creation.resource, creation.name),
+            None if self.request is None else self.ledger.explain(self.request),
+            reason=SAME_KEY if self.follows else PASSING,
+            waited=self.seconds,
+            priority=creation.priority,
+            server=creation.server,
+        )
 
     def describe(self) -> str:
         """Return one line: the create, its state, since when, and what it waits for."""

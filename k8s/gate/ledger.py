@@ -24,9 +24,10 @@ from backoff_ctrl.engine.requests import Request
 from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.charges.quotas import quotas_of
 from backoff_ctrl.k8s.charges.remembered import remembered_footprint
+from backoff_ctrl.k8s.creates.calls import Passed, Target
 from backoff_ctrl.k8s.creates.creation import Modes, mode_of
-from backoff_ctrl.k8s.creates.denials import Denials
 from backoff_ctrl.k8s.creates.naming import UNSIGNED, Signature
+from backoff_ctrl.k8s.creates.treatments import Denials
 from backoff_ctrl.k8s.creates.wait import Wait
 from backoff_ctrl.k8s.runtime.host import Alarms, after_fork
 
@@ -35,7 +36,6 @@ from .line import Line
 from .locked_engine import Failure, GateCounts, LockedEngine
 from .notices import Notices
 from .subscribers import Subscriber
-from .unfinished import Unfinished
 
 T = TypeVar("T")
 Page = TypeVar("Page", NamespacePage, MemoryPage)
@@ -74,12 +74,19 @@ class Ledger:
         self.engine = LockedEngine(alarms, self.policy, rng)
         self.line = Line(self.engine)
         self.notices = Notices(self.engine, self.line)
+        self._expected = Expected()
+        self.engine.on_replace.append(self._expect_nothing)
+        # What lies below says what each of these does.
         self.attempt = self.engine.attempt
         self.failed_open = self.engine.failed_open
         self.call_at = self.engine.call_at
+        self.subscribe = self.engine.subscribers.add
         self.tell = self.engine.subscribers.tell
-        self._expected = Expected()
-        self.engine.on_replace.append(self._expect_nothing)
+        self.listeners = self.engine.subscribers.of
+        self.under_way = self.line.under_way
+        self.waiter_of = self.line.waiter_of
+        self.following = self.line.following
+        self.close = self.line.close
         after_fork(self._fork)
         _LEDGERS.add(self)
 
@@ -89,15 +96,7 @@ class Ledger:
         self.line.reset()
         self.notices.reset()
         self._expect_nothing()
-        self.engine.subscribers.tell("forked")
-
-    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Tell this subscriber what happens from now on; return what ends that."""
-        return self.engine.subscribers.add(subscriber)
-
-    def listens(self, event: str) -> bool:
-        """Say whether a subscriber wants to know of this event."""
-        return bool(self.engine.subscribers.of[event])
+        self.tell("forked")
 
     @property
     def subscribers(self) -> tuple[Subscriber, ...]:
@@ -118,7 +117,7 @@ class Ledger:
 
     def observe_quota(self, namespace: str, quota: str, seen: ObservedQuota) -> None:
         """Report what a ResourceQuota says now."""
-        self.engine.subscribers.tell("observed", namespace, quota, seen)
+        self.tell("observed", namespace, quota, seen)
         self.engine.report((namespace, quota), lambda engine, now: engine.observe_quota(namespace, quota, seen, now))
 
     def forget_quota(self, namespace: str, quota: str) -> None:
@@ -172,6 +171,16 @@ class Ledger:
         """Report that one of our objects ended or was deleted."""
         self.engine.act(lambda engine, now: engine.hint_release(namespace, now))
 
+    def heed(self, target: Target, passed: Passed) -> Rejected | None:
+        """Learn from the answer to a call that passed ungated; return the quota's refusal, if it is one."""
+        taught = passed.taught(target)
+        if taught is not None:
+            self.learn(target.namespace, *taught, passed.sent)
+            return taught[1]
+        if passed.status == 200 and passed.method.upper() == "DELETE":
+            self.hint_release(target.namespace)
+        return None
+
     def learn(self, namespace: str, scopes: frozenset[str], refusal: Rejected, sent: float) -> None:
         """Report a quota refusal of a call that is not gated."""
         self.engine.act(lambda engine, now: engine.learn(namespace, scopes, refusal, sent, now))
@@ -185,12 +194,12 @@ class Ledger:
     def expect(self, gang: ExpectedGang) -> None:
         """Expect the pods that others are to make for an admitted gang."""
         self._expected.add(gang)
-        self.engine.subscribers.tell("gang_made", gang.gang.namespace)
+        self.tell("gang_made", gang.gang.namespace)
 
     def gang_stored(self, label: str, namespace: str, manifest: Mapping[str, Any], resource: str) -> None:
         """Note an object that the gang of this label created, as it is stored: the pods that it owns belong to it."""
         if self._expected.stored(label, manifest, resource, self.now()):
-            self.engine.subscribers.tell("gang_made", namespace)
+            self.tell("gang_made", namespace)
 
     def object_ended(self, uid: str) -> None:
         """Report that an object which a gang created has ended, or is gone: what is reserved for its pods is free."""
@@ -271,7 +280,7 @@ class Ledger:
 
     def is_watched(self, namespace: str) -> bool:
         """Say whether all quotas of the namespace are known, and their changes reported."""
-        return self.engine.ask(lambda engine, _: bool(engine.is_watched(namespace)))
+        return self.look(lambda engine, _: bool(engine.is_watched(namespace)))
 
     def explain(self, request: Request) -> Explanation | None:
         """Say why a request waits; None: it does not, or the engine can't say."""
@@ -279,20 +288,8 @@ class Ledger:
         def explain(engine: Controller, now: float) -> Explanation | None:
             return engine.explain(request, now) if self.line.waiter_of(request) is not None else None
 
-        why = self.attempt(self.engine.ask, explain)
+        why = self.attempt(self.look, explain)
         return why if isinstance(why, Explanation) else None
-
-    def under_way(self, gate: object | None = None) -> list[Unfinished]:
-        """Return the creates and gangs that have not ended: all of them, or those whose caller waits at this gate."""
-        return self.line.under_way(gate)
-
-    def waiter_of(self, request: Request) -> Unfinished | None:
-        """Return what waits in line with this request."""
-        return self.line.waiter_of(request)
-
-    def following(self, namespace: str) -> list[Unfinished]:
-        """Return the creates of a namespace that wait for another one with their key, the first one first."""
-        return self.line.following(namespace)
 
     def waiting_now(self) -> list[Wait]:
         """Say who waits in this ledger, and why: those who wait longest first."""
@@ -317,7 +314,7 @@ class Ledger:
         namespaces: dict[str, NamespaceSnapshot] = {}
         for page in self._by_pages(Controller.page):
             namespaces |= page.items
-        return self.engine.ask(lambda engine, now: Snapshot(namespaces, engine.flows(now), engine.settle_time))
+        return self.look(lambda engine, now: Snapshot(namespaces, engine.flows(now), engine.settle_time))
 
     def _by_pages(self, ask: Callable[[Controller, str | None, int, float], Page]) -> Iterator[Page]:
         """Ask for one page after the other, and let others have the lock in between."""
@@ -329,12 +326,6 @@ class Ledger:
             if after is None:
                 return
             time.sleep(BREATH)
-
-    # -- the end ---------
-
-    def close(self) -> None:
-        """Cancel what has not ended, and log what that was; what is being sent is still answered."""
-        self.line.close()
 
 
 _LEDGERS: weakref.WeakSet[Ledger] = weakref.WeakSet()

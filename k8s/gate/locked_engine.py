@@ -32,7 +32,7 @@ from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.runtime.host import Alarms, weakly
 
 from .subscribers import Subscribers
-from .turn import Turn, Value
+from .unfinished import Turn, Value
 
 log = logging.getLogger(__name__)
 
@@ -151,8 +151,10 @@ class LockedEngine:
             value = do(engine, now, *given)
             effects = engine.advance(now)
             while effects:
-                given_back = [self.on_effect(engine, now, effect) for effect in effects]
-                effects = engine.advance(now) if any(given_back) else []
+                given_back = False
+                for effect in effects:
+                    given_back = self.on_effect(engine, now, effect) or given_back
+                effects = engine.advance(now) if given_back else []
             if listeners["blocked"]:
                 self._to_tell.extend(("blocked", namespace) for namespace in engine.take_blocked())
             deadline = engine.next_deadline()

@@ -75,14 +75,13 @@ class Subscribers:
     def __init__(self, attempt: Attempt) -> None:
         """``attempt`` makes each call."""
         self._attempt = attempt
+        self.of: dict[str, tuple[Callable[..., object], ...]] = {}
         self._set(())
 
     def _set(self, every: tuple[Subscriber, ...]) -> None:
         self.every = every
-        self.of: dict[str, tuple[Callable[..., object], ...]] = {
-            event: tuple(getattr(each, event) for each in every if getattr(type(each), event) is not default)
-            for event, default in _EVENTS.items()
-        }
+        for event, default in _EVENTS.items():
+            self.of[event] = tuple(getattr(each, event) for each in every if getattr(type(each), event) is not default)
 
     def add(self, subscriber: Subscriber) -> Callable[[], None]:
         """Tell this one, too, from now on; return what ends that."""

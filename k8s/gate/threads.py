@@ -17,10 +17,9 @@ from .create import Create
 from .gangs.admitted import AdmittedGang
 from .gangs.asked import GangAsked
 from .gangs.waiting import GangLife, GangWait, gang_life
-from .life import Life, life
+from .life import Life, Transport, ask, life
 from .locked_engine import Failure
-from .transport import Transport, ask
-from .turn import Turn
+from .unfinished import Turn
 
 Step = Callable[[], object]
 

@@ -13,8 +13,7 @@ from typing import Final, Literal, TypeAlias
 
 from backoff_ctrl.k8s.creates.creation import KeyReusedError
 
-from .turn import Turn
-from .unfinished import Unfinished
+from .unfinished import Turn, Unfinished
 
 FirstStep: TypeAlias = Literal["go", "read", "wait"]
 """What a create does first: join the line, list the quotas, or wait for another create's list."""

@@ -13,9 +13,8 @@ from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, WaitedTooLong
 from backoff_ctrl.k8s.creates.actions import Call, ListQuotas
 from backoff_ctrl.k8s.creates.wait import PASSING, Wait, wait_of
 from backoff_ctrl.k8s.gate.any_gate import AnyGate
-from backoff_ctrl.k8s.gate.transport import raised_by_us
-from backoff_ctrl.k8s.gate.turn import Signal, Turn
-from backoff_ctrl.k8s.gate.unfinished import Unfinished
+from backoff_ctrl.k8s.gate.life import raised_by_us
+from backoff_ctrl.k8s.gate.unfinished import Signal, Turn, Unfinished
 
 from .admitted import AdmittedGang
 from .asked import GangAsked, GangRefused
