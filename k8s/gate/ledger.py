@@ -83,6 +83,7 @@ class Ledger:
         self.subscribe = self.engine.subscribers.add
         self.tell = self.engine.subscribers.tell
         self.listeners = self.engine.subscribers.of
+        self.block = self.line.block
         self.under_way = self.line.under_way
         self.waiter_of = self.line.waiter_of
         self.following = self.line.following

@@ -201,7 +201,7 @@ class Line:
         while turn.value is None and left > 0:
             if turn.until is not None:
                 left = min(LOOK_AGAIN, self._engine.alarms.left(turn.until))
-            came.acquire(timeout=left)
+            came.acquire(True, left)
         return True
 
     def take(self, create: Unfinished) -> Value:

@@ -47,7 +47,7 @@ class Gate(AnyGate):
         create.thread = threading.get_ident()
         living = life(create, self, lists_quotas=hasattr(transport, "list_quotas"))
         try:
-            drive(living, transport, create.ledger.line.block)
+            drive(living, transport, create.ledger.block)
         finally:
             living.close()  # a Ctrl-C ends it, whatever it is doing
 
@@ -72,7 +72,7 @@ class Gate(AnyGate):
         wait = GangWait(self, asked)
         wait.thread = threading.get_ident()
         with closing(gang_life(wait, self, may_read=hasattr(transport, "list_quotas"))) as living:
-            drive(living, transport, wait.ledger.line.block)
+            drive(living, transport, wait.ledger.block)
         with wait.held_gang() as gang:
             yield gang
 
@@ -145,10 +145,11 @@ class Posted:
         ledger, self._awaited = self._create.ledger, turn
         if turn.until is not None:
             self._alarm = ledger.call_at(turn.until, partial(ledger.line.give_up, turn))
-        if ledger.line.listen(turn, self._came):
+        if ledger.line.listen(turn, self):
             return False
         self._awaited = None
         return True
 
-    def _came(self, turn: Turn) -> None:
+    def __call__(self, turn: Turn) -> None:
+        """Post the next step: the turn has come."""
         self._post(partial(self.step, turn))
