@@ -54,7 +54,6 @@ def read_target(host: str, url: str) -> Target | None:
 
 
 def quotas_url(host: str, namespace: str) -> str:
-    """Return the URL that lists a namespace's quotas."""
     return f"{host}/api/v1/namespaces/{quote(namespace, safe='')}/resourcequotas"
 
 

@@ -215,7 +215,6 @@ class Conversation:
         return self._exceeded(wait.quota, amounts) if amounts else None
 
     def _exceeded(self, quota: str, amounts: Mapping[str, Sequence[int]], hint: str = "") -> Answer:
-        """Make the refusal that the server would give."""
         answer = exceeded_quota(self.creation.resource, self.named.name, quota, amounts, hint)
         self.rejection = rejection_of(answer)
         return answer

@@ -135,7 +135,6 @@ def identify(body: Mapping[str, Any], digits: int, signature: Signature) -> tupl
 
 
 def annotations_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the annotations in an object's metadata; empty if they are none."""
     found = metadata.get("annotations")
     return found if isinstance(found, dict) else {}
 

@@ -68,7 +68,6 @@ TREATMENTS: Final[dict[Lane, Treatment]] = {
 
 
 def rejected(rejection: Rejection, sent: float | None) -> Rejected:
-    """Turn a quota refusal into the engine's outcome; ``sent`` is when the request was sent."""
     return Rejected(rejection.quota, rejection.requested, rejection.used, rejection.limited, sent)
 
 
@@ -116,7 +115,6 @@ class Denials:
         self._denied_since: dict[tuple[str, ...], float | None] = {}  # of whoever was served; None: not denied since
 
     def served(self, subject: tuple[str, ...]) -> None:
-        """Note that the server did what was asked, or refused it for another reason than missing rights."""
         if self._denied_since.get(subject, 0.0) is not None:
             self._note(subject, None)
 

@@ -173,7 +173,6 @@ class AsyncGate(AnyGate):
 
 
 def _resumed(resume: Callable[[Any], Turn | Call], given: Any) -> Turn | Call | None:
-    """Resume a life; return what it needs next, None if it has ended."""
     try:
         return resume(given)
     except StopIteration:

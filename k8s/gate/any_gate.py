@@ -46,7 +46,6 @@ class AnyGate(ABC):
         signature: Signature = UNSIGNED,
         ledger: Ledger | None = None,
     ) -> None:
-        """Open. No thread and no task is started before the first create."""
         self.given_mode = mode
         self.names = rng if rng is not None else NAMES
         self._mode = None if mode is None else mode_of(mode)
@@ -76,7 +75,6 @@ class AnyGate(ABC):
         return found
 
     def mode(self, namespace: str) -> Mode:
-        """Return the mode of a namespace."""
         return (self._mode or self.ledger.mode)(namespace)
 
     @property
@@ -86,7 +84,6 @@ class AnyGate(ABC):
 
     @property
     def counts(self) -> GateCounts:
-        """What the gate has done so far."""
         return self.ledger.counts
 
     def waiting(self) -> list[str]:

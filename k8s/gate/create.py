@@ -30,7 +30,6 @@ class Create(Unfinished):
     )  # fmt: skip
 
     def __init__(self, gate: AnyGate, creation: Creation) -> None:
-        """``gate`` is the gate whose caller waits for it."""
         self.ledger = ledger = gate.ledger
         Unfinished.__init__(self, creation, gate, ledger.now())
         self.mode: Mode = "off"
@@ -55,14 +54,12 @@ class Create(Unfinished):
 
     @property
     def state(self) -> State:
-        """What it does now."""
         if self.machine is not None:
             return self.machine.state
         return State.NEW if self.request is None else State.LINE
 
     @property
     def sends(self) -> int:
-        """How often it was handed to the transport. True from that step on: whoever goes after it leaves a create."""
         return 0 if self.machine is None else self.machine.sends
 
     @property
@@ -72,7 +69,6 @@ class Create(Unfinished):
 
     @property
     def create_id(self) -> str:
-        """The id in its object's annotation; empty if it has none."""
         named = self.creation.named if self.machine is None else self.machine.named
         if named is not None:
             return named.create_id
@@ -82,7 +78,6 @@ class Create(Unfinished):
 
     @property
     def rejection(self) -> Rejection | None:
-        """The server's latest answer to it, read, if that was a refusal."""
         return None if self.machine is None else self.machine.rejection
 
     def refusal(self, wait: Wait | None) -> Answer | None:
@@ -91,26 +86,21 @@ class Create(Unfinished):
 
     @property
     def label(self) -> str:
-        """How people know it: the resource, the namespace and the name."""
         return self.creation.label
 
     @property
     def seconds(self) -> float:
-        """How long ago it began, in seconds."""
         return self.ledger.now() - self.began
 
     @property
     def late(self) -> bool:
-        """Whether its time limit has passed."""
         return self.until is not None and self.ledger.now() >= self.until
 
     @property
     def waits(self) -> bool:
-        """Whether it waits in line, or for another create with its key."""
         return not self.over and (self.follows or self.state is State.LINE)
 
     def wait(self) -> Wait:
-        """Say what it waits for."""
         creation = self.creation
         return wait_of(
             (creation.namespace, creation.resource, creation.name),
@@ -122,7 +112,6 @@ class Create(Unfinished):
         )
 
     def describe(self) -> str:
-        """Return one line: the create, its state, since when, and what it waits for."""
         line = f"{self.label}: {self.state}, {self.seconds:.1f} s after it began"
         return f"{line} ({self.wait().why})" if self.waits else line
 
@@ -137,15 +126,10 @@ class Create(Unfinished):
         self.ledger.line.come_back(self)
 
     def cancel(self, error: BaseException) -> None:
-        """End it with this error. What is being sent is answered first, and counts. Safe from any thread.
-
-        Its place in line is kept for its caller, if that is known and is not away.
-        """
         self.gate = None
-        self.ledger.line.stop([(self, error)], keep_seats=not self.away)
+        self.ledger.line.stop([(self, error)], keep_seats=not self.away)  # its caller may come again
 
     def result(self) -> Answer:
-        """Return the answer, or raise the error."""
         if self.answer is None:
             raise self.error or GateClosed(f"{self.label} ended without an answer")
         return self.answer

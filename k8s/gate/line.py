@@ -53,7 +53,6 @@ class Line:
     """See the module. Its methods are safe from any thread."""
 
     def __init__(self, engine: LockedEngine) -> None:
-        """Let nobody wait yet."""
         self._engine = engine
         self._lists_after: float | None = None
         engine.on_effect = self._take_effect
@@ -61,7 +60,6 @@ class Line:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew in a forked child: it has none of its parent's creates."""
         self.counts = self._engine.counts
         self._ids = itertools.count(1)
         self._waiting: dict[Request, Unfinished] = {}
@@ -87,12 +85,10 @@ class Line:
         return Request(number, creation.namespace, demand, creation.priority, flow)
 
     def flow(self, creation: Creation) -> str:
-        """Name the overload window that a create is sent under."""
         level = self._levels.get((creation.server, creation.credential, creation.resource), "")
         return sys.intern(f"{creation.server}|{creation.credential}|{level}")
 
     def number(self) -> str:
-        """Return the next number of a gang."""
         return f"gang-{next(self._ids)}"
 
     # -- joining ---------
@@ -129,26 +125,20 @@ class Line:
 
         None: the engine knows it no more, since it has given the ticket up or was replaced.
         """
-        held, request = create.held, create.request
-        if held is None or held.settled or request is None:
+        held = create.held
+        if held is None or held.settled:
             return None
         turn = Turn(until)
-        back = self._engine.act(self._rejoin, request, create, held, turn, outcome)
+        back = self._engine.act(self._rejoin, create, held, turn, outcome)
         if back is None:
             create.turn, turn.value = turn, turn.value or Signal.OPENED
         return None if back is False else turn
 
     def _rejoin(
-        self,
-        engine: Controller,
-        now: float,
-        request: Request,
-        create: Unfinished,
-        held: Turn,
-        turn: Turn,
-        outcome: Outcome,
+        self, engine: Controller, now: float, create: Unfinished, held: Turn, turn: Turn, outcome: Outcome
     ) -> bool:
-        if held.engine is not engine:
+        request = create.request
+        if held.engine is not engine or request is None:
             return False
         if create.word is not None:
             self._count(create)
@@ -215,7 +205,6 @@ class Line:
         return turn.value or Signal.LATE
 
     def waiter_of(self, request: Request) -> Unfinished | None:
-        """Return what waits in line with this request; None: nothing does."""
         return self._waiting.get(request)
 
     # -- leaving ---------
@@ -244,7 +233,6 @@ class Line:
         self._leave(engine, now, create, outcome)
 
     def settle(self, create: Unfinished, outcome: Outcome) -> None:
-        """End the create's ticket, with an outcome after which it does not go back in line at once."""
         self._engine.act(self._leave, create, outcome)
 
     def _leave(self, engine: Controller, now: float, create: Unfinished, outcome: Outcome | None) -> None:
@@ -428,7 +416,6 @@ class Line:
         return None if leads else turn
 
     def following(self, namespace: str) -> list[Unfinished]:
-        """Return the creates of a namespace that wait for another one with their key, the first one first."""
         return self._engine.ask(lambda *_: self._same_key.following(namespace))
 
     def first_step(self, create: Unfinished) -> FirstStep:
@@ -464,7 +451,6 @@ class Line:
     # -- what is under way ---------
 
     def track(self, create: Unfinished) -> None:
-        """Remember what is under way, until it ends."""
         self._under_way[create] = None
 
     def under_way(self, gate: object | None = None) -> list[Unfinished]:

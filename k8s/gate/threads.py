@@ -112,7 +112,6 @@ class Posted:
     def __init__(
         self, living: Life, create: Create, transport: Transport, post: Callable[[Step], object], done: Step
     ) -> None:
-        """Nothing runs yet: post ``step``."""
         self._life = living
         self._create = create
         self._transport = transport
@@ -141,7 +140,6 @@ class Posted:
                     self._done()  # somebody waits for it
 
     def _wait(self, turn: Turn) -> bool:
-        """Have the next step posted when the turn comes, or its time is over; True: it has come."""
         ledger, self._awaited = self._create.ledger, turn
         if turn.until is not None:
             self._alarm = ledger.call_at(turn.until, partial(ledger.line.give_up, turn))

@@ -104,13 +104,11 @@ class Unfinished(ABC):
 
     @property
     def over(self) -> bool:
-        """Whether it has ended."""
         return self.answer is not None or self.error is not None
 
     @property
     @abstractmethod
-    def label(self) -> str:
-        """How people know it: the resource, the namespace and the name."""
+    def label(self) -> str: ...
 
     @property
     @abstractmethod
@@ -138,8 +136,7 @@ class Unfinished(ABC):
         """How long ago it began, in seconds."""
 
     @abstractmethod
-    def wait(self) -> Wait:
-        """Say what it waits for."""
+    def wait(self) -> Wait: ...
 
     @abstractmethod
     def describe(self) -> str:

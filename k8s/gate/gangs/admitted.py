@@ -40,7 +40,6 @@ class AdmittedGang:
 
     @property
     def name(self) -> str:
-        """What people know it by."""
         return self.asked.creation.name
 
     @property
