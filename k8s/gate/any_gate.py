@@ -75,6 +75,7 @@ class AnyGate(ABC):
         return found
 
     def mode(self, namespace: str) -> Mode:
+        """Return the mode of a namespace."""
         return (self._mode or self.ledger.mode)(namespace)
 
     @property
@@ -84,6 +85,7 @@ class AnyGate(ABC):
 
     @property
     def counts(self) -> GateCounts:
+        """What the gate has done so far."""
         return self.ledger.counts
 
     def waiting(self) -> list[str]:

@@ -40,6 +40,7 @@ class AdmittedGang:
 
     @property
     def name(self) -> str:
+        """What people know it by."""
         return self.asked.creation.name
 
     @property

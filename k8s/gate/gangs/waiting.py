@@ -11,7 +11,7 @@ from backoff_ctrl.engine.gangs import Grant, Reservation
 from backoff_ctrl.engine.tickets import Refusal
 from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, WaitedTooLong
 from backoff_ctrl.k8s.creates.actions import Call, ListQuotas
-from backoff_ctrl.k8s.creates.wait import PASSING, Wait, wait_of
+from backoff_ctrl.k8s.creates.wait import Wait, wait_of
 from backoff_ctrl.k8s.gate.any_gate import AnyGate
 from backoff_ctrl.k8s.gate.life import raised_by_us
 from backoff_ctrl.k8s.gate.unfinished import Signal, Turn, Unfinished
@@ -60,14 +60,14 @@ class GangWait(Unfinished):
         return not self.over
 
     def wait(self) -> Wait:
-        why = None if self.request is None else self.ledger.explain(self.request)
-        what = (self.creation.namespace, f"gang of {self.asked.count} {self.creation.resource}", self.creation.name)
-        more: dict[str, Any] = {
-            "waited": self.seconds,
-            "priority": self.creation.priority,
-            "server": self.creation.server,
-        }
-        return wait_of(what, why, reason=PASSING, **more)
+        creation = self.creation
+        return wait_of(
+            (creation.namespace, f"gang of {self.asked.count} {creation.resource}", creation.name),
+            None if self.request is None else self.ledger.explain(self.request),
+            waited=self.seconds,
+            priority=creation.priority,
+            server=creation.server,
+        )
 
     def describe(self) -> str:
         return f"{self.label}: waiting in line, {self.seconds:.1f} s after it began ({self.wait().why})"
