@@ -55,7 +55,7 @@ from .actions import (
     Woke,
 )
 from .creation import Creation, KeyReusedError
-from .naming import UNSIGNED, Found, Named, Signature, name_create, whose
+from .naming import UNSIGNED, Found, Named, Signature, whose
 from .treatments import SERVER_LIMIT, TREATMENTS, Denials, Reaction, Treatment, created_as, overloaded, rejected
 from .wait import Wait
 
@@ -108,16 +108,7 @@ class Conversation:
         """
         self.creation = creation
         self._denials = denials
-        self.named: Named = creation.named or name_create(
-            creation.body,
-            namespace=creation.namespace,
-            resource=creation.resource,
-            key=creation.key,
-            rng=rng,
-            signature=signature,
-            asked=creation.asked,
-            digits=digits,
-        )
+        self.named: Named = creation.draw(rng, signature, digits)
         self.state = State.NEW
         self.last: Answer | None = None  # the server's latest answer to the create itself
         self.rejection: Rejection | None = None  # the latest answer to the create, read

@@ -227,9 +227,8 @@ class Line:
             self._engine.tell_later("ended", create)
         if create.creation.key is not None:
             made = create.answer if create.answer is not None and create.answer.ok else None
-            for turn in self._same_key.led_by(create):
+            for turn in self._same_key.leave(create):
                 self._engine.resolve(turn, made or Signal.GO)
-            self._same_key.leave(create)
         self._leave(engine, now, create, outcome)
 
     def settle(self, create: Unfinished, outcome: Outcome) -> None:

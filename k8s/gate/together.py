@@ -60,17 +60,16 @@ class SameKey:
         following = [each for known in self._following.values() for each in known]
         return [each.turn for each in following if each.turn is not None]
 
-    def led_by(self, create: Unfinished) -> list[Turn]:
-        line = list(self._lines.get(_key_of(create), ()))
-        return [each.turn for each in line[1:] if each.turn is not None] if line[:1] == [create] else []
-
-    def leave(self, create: Unfinished) -> None:
+    def leave(self, create: Unfinished) -> list[Turn]:
+        """Note that a create has ended; return the waits of those that follow it. Twice is no error."""
         key = _key_of(create)
         line = self._lines.get(key, {})
+        leads = next(iter(line), None) is create
         line.pop(create, None)
         self._follows_no_more(create)
         if not line:
             self._lines.pop(key, None)
+        return [each.turn for each in line if each.turn is not None] if leads else []
 
     def _follows_no_more(self, create: Unfinished) -> None:
         namespace = create.creation.namespace
