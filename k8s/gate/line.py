@@ -105,7 +105,7 @@ class Line:
 
     def _submit(self, engine: Controller, now: float, request: Request, create: Unfinished, turn: Turn) -> bool:
         if create.word is not None:
-            self._count(create)
+            self._engine.attempt(self._count, create)
         if create.stopped is not None:
             turn.value = Stopped(create.stopped)
             return True
@@ -141,7 +141,7 @@ class Line:
         if held.engine is not engine or request is None:
             return False
         if create.word is not None:
-            self._count(create)
+            self._engine.attempt(self._count, create)
         create.turn, create.held = turn, None
         self._waiting[request] = create
         self.counts.waiting = len(self._waiting)
@@ -236,7 +236,7 @@ class Line:
 
     def _leave(self, engine: Controller, now: float, create: Unfinished, outcome: Outcome | None) -> None:
         if create.word is not None:
-            self._count(create)
+            self._engine.attempt(self._count, create)
         if create.turn is not None and create.turn.pending:
             self._withdraw(engine, now, create)
         creation = create.creation
