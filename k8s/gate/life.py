@@ -286,7 +286,7 @@ def _call_on_wait(create: Create, on_wait: Callable[[Wait], object]) -> None:
         log.exception("the on_wait callback of %s failed; the create goes on waiting", create.label)
 
 
-def _taken(create: Create) -> Event | None:
+def _taken(create: Create) -> Event | None:  # noqa: PLR0911 - a table
     """Return what a turn means that has come, or whose time is over; None: to go on without the engine."""
     ledger, turn, wait = create.ledger, create.turn, None
     assert turn is not None
