@@ -17,7 +17,7 @@ SIDE_BY_SIDE := -n $(shell echo $$(( 2 * $$(nproc 2>/dev/null || getconf _NPROCE
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/bytecode
 
-.PHONY: help install demo run test test-quick test-oldest test-clients test-programs cluster fix check hooks dashboards bench throughput proxy proxied held processes tasks wake looking faults soak storm figures clean
+.PHONY: help install demo run test test-quick test-oldest test-clients test-programs cluster fix check hooks dashboards bench calls throughput proxy proxied held processes tasks wake looking faults soak storm figures clean
 .PHONY: chart installer audit archives image-tree
 
 help: ## show the targets
@@ -111,6 +111,9 @@ tasks: $(STAMP) ## the trace as tasks of four types on a real API server, the ma
 
 bench: $(STAMP) ## measure decisions per second and bytes per waiter; writes build/bench.json
 	$(BIN)/python benchmarks/bench.py $(ARGS)
+
+calls: $(STAMP) ## how many functions of ours one create calls, in how many modules; ARGS=--list names them
+	$(BIN)/python -m benchmarks.calls $(ARGS)
 
 wake: $(STAMP) ## how soon a waiting create goes in once room is made, on a real API server; writes build/wake.json
 	$(BIN)/python -m benchmarks.wake $(ARGS)

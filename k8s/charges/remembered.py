@@ -20,6 +20,8 @@ SHAPES_MAX: Final = 1024
 KEY_BYTES_MAX: Final = 8192  # pods with a longer key are not cached: keys must not fill the memory
 _EXACT: Final = 2  # marshal version 2 uses no references, so equal values give equal bytes
 
+_CONTAINERS: Final = ("containers", "initContainers")
+_FREE: Final = ("volumeMounts", "env")  # of a container
 _DEMANDS: dict[bytes, Demand] = {}
 
 
@@ -43,15 +45,19 @@ def remembered_footprint(manifest: Mapping[str, Any], resource: str) -> Demand:
 def _key(manifest: Mapping[str, Any]) -> bytes | None:
     """Serialise everything that can affect the charge; None for a manifest that is not plain JSON or too large."""
     try:
-        spec = dict(manifest["spec"])
-        spec.pop("volumes", None)
-        for name in ("containers", "initContainers"):
-            if name in spec:
-                spec[name] = [
-                    {key: value for key, value in container.items() if key not in ("volumeMounts", "env")}
-                    for container in spec[name]
-                ]
-        key = marshal.dumps((manifest.get("kind"), manifest.get("apiVersion"), manifest.get("status"), spec), _EXACT)
+        parts = [manifest.get("kind"), manifest.get("apiVersion"), manifest.get("status")]
+        for name, value in manifest["spec"].items():
+            if name in _CONTAINERS and isinstance(value, list):
+                parts.append(name)
+                for container in value:
+                    charged: list[Any] = []
+                    for field, content in container.items():
+                        if field not in _FREE:
+                            charged += (field, content)
+                    parts.append(charged)
+            elif name != "volumes":
+                parts += (name, value)
+        key = marshal.dumps(parts, _EXACT)
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
     return key if len(key) <= KEY_BYTES_MAX else None

@@ -178,11 +178,4 @@ class Cancelled:
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """The transport failed with an error of its own: the caller gets that error, whatever the state."""
-
-    error: BaseException
-
-
-Event = Ticketed | Declined | Answered | Unsent | Unknown | Woke | Refreshed | TimedOut | Cancelled | Broken
+Event = Ticketed | Declined | Answered | Unsent | Unknown | Woke | Refreshed | TimedOut | Cancelled

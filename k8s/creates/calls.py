@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote
 
 from backoff_ctrl.engine.outcomes import Rejected
@@ -23,6 +23,7 @@ PATH: Final = re.compile(
 )
 UNSTORED: Final = frozenset({"bindings", "localsubjectaccessreviews.authorization.k8s.io"})
 """Collections whose POST stores no object, so that there is nothing to look up or to charge."""
+NO_SCOPES: Final[frozenset[str]] = frozenset()
 URGENT: Final = frozenset({"events", "events.events.k8s.io", "leases.coordination.k8s.io"})
 """Written by controllers rather than users, and harmful when late (a lost lease): they never wait."""
 
@@ -53,7 +54,6 @@ def read_target(host: str, url: str) -> Target | None:
 
 
 def quotas_url(host: str, namespace: str) -> str:
-    """Return the URL that lists a namespace's quotas."""
     return f"{host}/api/v1/namespaces/{quote(namespace, safe='')}/resourcequotas"
 
 
@@ -90,17 +90,26 @@ def creation(host: str, target: Target, headers: Mapping[str, str], body: dict[s
     return made
 
 
-def teaching(
-    target: Target, status: int, headers: Mapping[str, str], answer: bytes, body: object
-) -> tuple[frozenset[str], Rejected] | None:
-    """Read a quota refusal of an ungated call: the scope facts of what was sent, and the amounts; else None."""
-    if status != 403:
-        return None
-    rejection = read_rejection(status, headers, answer)
-    if rejection.lane is not Lane.QUOTA:
-        return None
-    try:
-        scopes = footprint(body, resource=target.resource).scopes if isinstance(body, dict) else frozenset()
-    except FootprintError:
-        scopes = frozenset()  # a patch does not show the scopes, and most objects have no special one
-    return scopes, rejected(rejection, None)
+class Passed(NamedTuple):
+    """An answer to a call that passed ungated. ``refusal`` is the body of a 403; ``body`` what was sent, if known."""
+
+    method: str
+    status: int
+    headers: Mapping[str, str]
+    refusal: bytes
+    sent: float
+    """When the call was sent, or an earlier time: of news that came since, nothing is overwritten."""
+    body: object = None
+
+    def taught(self, target: Target) -> tuple[frozenset[str], Rejected] | None:
+        """Read a quota's refusal: the scope facts of what was sent, and the amounts; None: it is none."""
+        if self.status != 403:
+            return None
+        rejection = read_rejection(self.status, self.headers, self.refusal)
+        if rejection.lane is not Lane.QUOTA:
+            return None
+        try:
+            scopes = footprint(self.body, resource=target.resource).scopes if isinstance(self.body, dict) else NO_SCOPES
+        except FootprintError:
+            scopes = NO_SCOPES  # a patch does not show the scopes, and most objects have no special one
+        return scopes, rejected(rejection, None)

@@ -55,10 +55,8 @@ from .actions import (
     Woke,
 )
 from .creation import Creation, KeyReusedError
-from .denials import Denials
-from .naming import UNSIGNED, Named, Signature, name_create
-from .stored import Found, created_as, whose
-from .treatments import SERVER_LIMIT, TREATMENTS, Reaction, Treatment, overloaded, rejected
+from .naming import UNSIGNED, Found, Named, Signature, whose
+from .treatments import SERVER_LIMIT, TREATMENTS, Denials, Reaction, Treatment, created_as, overloaded, rejected
 from .wait import Wait
 
 __all__ = ["TABLE", "Answer", "Conversation", "Creation", "NotSent", "OutcomeUnknown", "State"]
@@ -73,6 +71,7 @@ PAUSE_LONGEST: Final = 8.0
 NEVER_FITS: Final = " (this never fits: request less, or have the quota raised)"
 _JOIN: Final = JoinLine()
 _NEVER_SENT: Final = Abandoned()
+_EXPIRED: Final = Expired()
 _LONG_AGO: Final = float("-inf")
 
 
@@ -100,22 +99,16 @@ class Conversation:
         rng: random.Random,
         signature: Signature = UNSIGNED,
         denials: Denials | None = None,
+        digits: int | None = None,
     ) -> None:
         """Draw the name and the create id before anything is sent, unless they were drawn before.
 
-        ``denials``: what the creates of a ledger know together; None: every denial counts.
+        ``denials``: what the creates of a ledger know together; None: every denial counts. ``digits``: what the id is
+        drawn from, if that was done before.
         """
         self.creation = creation
         self._denials = denials
-        self.named: Named = creation.named or name_create(
-            creation.body,
-            namespace=creation.namespace,
-            resource=creation.resource,
-            key=creation.key,
-            rng=rng,
-            signature=signature,
-            asked=creation.asked,
-        )
+        self.named: Named = creation.draw(rng, signature, digits)
         self.state = State.NEW
         self.last: Answer | None = None  # the server's latest answer to the create itself
         self.rejection: Rejection | None = None  # the latest answer to the create, read
@@ -142,30 +135,22 @@ class Conversation:
 
         A create that is sent although its object exists is charged until the quota is counted again.
         """
-        return self._next(self._look(Why.KEYED) if self.named.keyed and self._may_look else JoinLine())
+        if self.named.keyed and self._may_look:
+            self.state = State.LOOKING
+            return self._look(Why.KEYED)
+        self.state = State.LINE
+        return _JOIN
 
     def handle(self, event: Event) -> Action | None:
         """Return the next action; None: keep waiting for the reply to the last one."""
-        return self._next(TABLE[self.state][type(event)](self, event))
-
-    def abandon(self, error: BaseException) -> Raise:
-        """End at once, whatever the state: there is no way to go on."""
-        self.state = State.OVER
-        return Raise(error, self._held_worth())
-
-    # -- the next action ---------
-
-    def _held_worth(self) -> Outcome | None:
-        return self._worth if self._holding else None
-
-    def _next(self, action: Action | None) -> Action | None:
+        action = TABLE[self.state][type(event)](self, event)
         if action is None:
             return None
         if self._stopped is not None:
             action = self._within_limits(action, self._stopped)
         if isinstance(action, Send):
             self.sends += 1
-            self._worth = Expired()
+            self._worth = _EXPIRED
         elif isinstance(action, JoinLine | Pause):
             if action.outcome is not None:
                 self._holding = False
@@ -175,6 +160,14 @@ class Conversation:
             self._refreshing = action.then
         self.state = NEXT[type(action)]
         return action
+
+    def abandon(self, error: BaseException) -> Raise:
+        """End at once, whatever the state: there is no way to go on."""
+        self.state = State.OVER
+        return Raise(error, self._held_worth())
+
+    def _held_worth(self) -> Outcome | None:
+        return self._worth if self._holding else None
 
     def _within_limits(self, action: Action, stop: TimedOut | Cancelled) -> Action:
         """Allow no more waiting after a time-out, and nothing new at all after a cancellation."""
@@ -213,7 +206,6 @@ class Conversation:
         return self._exceeded(wait.quota, amounts) if amounts else None
 
     def _exceeded(self, quota: str, amounts: Mapping[str, Sequence[int]], hint: str = "") -> Answer:
-        """Make the refusal that the server would give."""
         answer = exceeded_quota(self.creation.resource, self.named.name, quota, amounts, hint)
         self.rejection = rejection_of(answer)
         return answer
@@ -229,7 +221,7 @@ class Conversation:
     # -- in line ---------
 
     def _ticketed(self, event: Ticketed) -> Action:
-        self._holding, self._waited, self._worth = True, event.waited, Abandoned()
+        self._holding, self._waited, self._worth = True, event.waited, _NEVER_SENT
         return Send(self.named.body)
 
     def _declined(self, event: Declined) -> Action:
@@ -250,8 +242,9 @@ class Conversation:
         self.last = event.answer
         if event.answer.ok:
             self.rejection = None
-            self._served()
-            return Return(event.answer, created_as(event.answer, self.named.body, self.creation.resource))
+            if self._denials is not None:
+                self._denials.served(self.creation.subject)
+            return Return(event.answer, created_as(event.answer, self.named.given, self.creation.resource))
         self.rejection = rejection_of(event.answer)
         lane = self.rejection.lane
         treatment = TREATMENTS[lane]
@@ -261,7 +254,8 @@ class Conversation:
 
     def _learn(self, event: Answered, rejection: Rejection, *_: object) -> Action:
         self._worth = refusal = rejected(rejection, event.sent)
-        self._served()
+        if self._denials is not None:
+            self._denials.served(self.creation.subject)
         if self._may_exist(event.now):
             self._looked_at = event.now
             return self._look(Why.REFUSED)
@@ -286,18 +280,9 @@ class Conversation:
 
     def _denied(self, event: Answered, rejection: Rejection, treatment: Treatment) -> Action:
         waited = self._waited or event.now < self._in_doubt_until  # a broken connection may mean that it starts anew
-        if self._denials is None or self._denials.counts(self._subject, event.now, waited=waited):
+        if self._denials is None or self._denials.counts(self.creation.subject, event.now, waited=waited):
             return self._give_back(event)
         return self._again(event, rejection, treatment)
-
-    @property
-    def _subject(self) -> tuple[str, ...]:
-        creation = self.creation
-        return creation.server, creation.credential, creation.namespace, creation.resource
-
-    def _served(self) -> None:
-        if self._denials is not None:
-            self._denials.served(self._subject)
 
     def _look_first(self, event: Answered, *_: object) -> Action:
         return self._in_doubt(event.now, Return(event.answer, Expired()))
@@ -379,7 +364,7 @@ class Conversation:
         if found is Found.OTHERWISE:
             label = f"{self.creation.resource} {self.creation.namespace}/{self.named.name}"
             return Raise(KeyReusedError(self.creation.key, label), self._held_worth())
-        outcome = created_as(answer, self.named.body, self.creation.resource) if self._holding else None
+        outcome = created_as(answer, self.named.given, self.creation.resource) if self._holding else None
         return Return(found_as_created(answer), outcome)
 
     def _terminating(self) -> Action:

@@ -6,6 +6,7 @@ Also the modes of a namespace: enforce, shadow (decide and count, but send every
 from __future__ import annotations
 
 import inspect
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
@@ -13,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.engine.seats import Identity
 
-from .naming import Named
+from .naming import Named, Signature, name_create
 from .wait import Wait, one_line
 
 Mode = Literal["enforce", "shadow", "off"]
@@ -21,6 +22,7 @@ Modes: TypeAlias = Mode | Mapping[str, Mode] | Callable[[str], Mode]
 """One mode for all, modes by namespace (``"*"`` for the others), or a function of the namespace."""
 MODES: Final[tuple[Mode, ...]] = ("enforce", "shadow", "off")
 PRIORITY_MAX: Final = 2**31 - 1  # as Kubernetes' own priorities
+_USUAL: Final = (None, 0, None, None)  # options that need no check
 
 
 class OptionError(ValueError, TypeError):
@@ -75,8 +77,26 @@ class Creation:
     asked: dict[str, Any] | None = None  # the body as its caller gave it, where a gang's label was added to it
 
     def __post_init__(self) -> None:
-        """Check the options."""
-        check_options(self.timeout, self.priority, self.key, self.on_wait)
+        if (self.timeout, self.priority, self.key, self.on_wait) != _USUAL:
+            check_options(self.timeout, self.priority, self.key, self.on_wait)
+
+    def draw(self, rng: random.Random, signature: Signature, digits: int | None = None) -> Named:
+        """Give it a name and an id, unless it has them; ``digits`` as in ``name_create``."""
+        return self.named or name_create(
+            self.body,
+            namespace=self.namespace,
+            resource=self.resource,
+            key=self.key,
+            rng=rng,
+            signature=signature,
+            asked=self.asked,
+            digits=digits,
+        )
+
+    @property
+    def subject(self) -> tuple[str, ...]:
+        """Who asks for what, where: those are denied or served together."""
+        return self.server, self.credential, self.namespace, self.resource
 
     @property
     def label(self) -> str:

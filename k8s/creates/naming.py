@@ -13,7 +13,10 @@ import json
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final
+
+from backoff_ctrl.k8s.answers.answer import Answer
 
 CREATE_ID: Final = "backoff-ctrl.dev/create-id"
 """The annotation that identifies our object among objects of the same name."""
@@ -38,10 +41,6 @@ class Signature:
 
     name: str = ""
     trusted: frozenset[str] = frozenset()
-
-    def sign(self, digits: str) -> str:
-        """Return the create id."""
-        return f"{self.name}/{digits}" if self.name else digits
 
     def keeps(self, create_id: object) -> bool:
         """Say whether an id in a body is that of a trusted gate in front of this one."""
@@ -78,21 +77,22 @@ class Named:
 
     @property
     def body(self) -> dict[str, Any]:
-        """The body to send. It is built for each send: most of its time a create only waits, and a copy takes memory.
-
-        The caller's body is not modified; the changed parts are copies.
-        """
-        metadata = dict(_mapping(self.given.get("metadata")))
+        """The body to send. The caller's is not modified; the changed parts are copies."""
+        given = self.given.get("metadata")
+        metadata = dict(given) if isinstance(given, dict) else {}
         if self.minted:
             metadata["name"] = self.name
         if not self.kept:
-            annotations = {**_mapping(metadata.get("annotations")), CREATE_ID: self.create_id}
+            annotated = metadata.get("annotations")
+            metadata["annotations"] = annotations = dict(annotated) if isinstance(annotated, dict) else {}
             annotations.pop(BODY_HASH, None)  # copied, as the id was
-            metadata["annotations"] = annotations | ({BODY_HASH: self.body_hash} if self.body_hash else {})
+            annotations[CREATE_ID] = self.create_id
+            if self.body_hash:
+                annotations[BODY_HASH] = self.body_hash
         return {**self.given, "metadata": metadata}
 
 
-def name_create(
+def name_create(  # noqa: PLR0913 - each says something else of the create
     body: Mapping[str, Any],
     *,
     namespace: str,
@@ -101,32 +101,49 @@ def name_create(
     rng: random.Random,
     signature: Signature = UNSIGNED,
     asked: Mapping[str, Any] | None = None,
+    digits: int | None = None,
 ) -> Named:
     """Give the create a name and an id, both derived from ``key`` if there is one, else random.
 
     A create id that the body already carries is kept if it comes from a gate in front of this one that ``signature``
     trusts: that gate must recognise its object. ``asked`` is the body as its caller gave it, if that is another.
+    ``digits``: 128 bits that were drawn for it before, so that it has the same id whenever it is named.
     """
-    metadata = _mapping(body.get("metadata"))
-    prefix = metadata.get("generateName")
-    name = metadata.get("name")
-    seed = None if key is None else f"{namespace}\0{resource}\0{name or prefix or ''}\0{key}"
-    body_hash = "" if key is None else hash_of(asked or body)
-    given = _mapping(metadata.get("annotations")).get(CREATE_ID)
-    kept = signature.keeps(given)
-    create_id = str(given) if kept else signature.sign(f"{_digits(seed, 'id', rng):032x}")
-    minted = False
-    if not name and isinstance(prefix, str) and prefix:
-        name, minted = mint(prefix, _digits(seed, "name", rng)), True
-    named = name if isinstance(name, str) else ""
-    return Named(body, named, create_id, minted, key is not None, body_hash, kept)
+    found = body.get("metadata")
+    metadata: Mapping[str, Any] = found if isinstance(found, dict) else {}
+    prefix, name = metadata.get("generateName"), metadata.get("name")
+    name_digits = digits = rng.getrandbits(128) if digits is None else digits
+    body_hash = ""
+    if key is not None:
+        seed = f"{namespace}\0{resource}\0{name or prefix or ''}\0{key}"
+        digits, name_digits, body_hash = _digits("id", seed), _digits("name", seed), hash_of(asked or body)
+    create_id, kept = identify(body, digits, signature)
+    minted = not name and isinstance(prefix, str) and bool(prefix)
+    if minted:
+        name = mint(str(prefix), name_digits)
+    return Named(body, name if isinstance(name, str) else "", create_id, minted, key is not None, body_hash, kept)
+
+
+def identify(body: Mapping[str, Any], digits: int, signature: Signature) -> tuple[str, bool]:
+    """Return the create id of a body, and whether it is kept: that of a trusted gate, else one of these digits."""
+    if signature.trusted:
+        metadata = body.get("metadata")
+        given = annotations_of(metadata).get(CREATE_ID) if isinstance(metadata, dict) else None
+        if signature.keeps(given):
+            return str(given), True
+    return (f"{signature.name}/{digits:032x}" if signature.name else f"{digits:032x}"), False
+
+
+def annotations_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = metadata.get("annotations")
+    return found if isinstance(found, dict) else {}
 
 
 def hash_of(body: Mapping[str, Any]) -> str:
     """Hash what the caller asks for: all of the body but our own annotations. Empty if it can't be written as JSON."""
-    metadata = _mapping(body.get("metadata"))
-    annotations = _mapping(metadata.get("annotations"))
-    theirs = {name: value for name, value in annotations.items() if name not in (CREATE_ID, BODY_HASH)}
+    found = body.get("metadata")
+    metadata = found if isinstance(found, dict) else {}
+    theirs = {name: value for name, value in annotations_of(metadata).items() if name not in (CREATE_ID, BODY_HASH)}
     plain = {**body, "metadata": {**metadata, "annotations": theirs}}
     try:
         text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
@@ -144,11 +161,32 @@ def mint(prefix: str, digits: int) -> str:
     return prefix[: NAME_LENGTH - SUFFIX_LENGTH] + suffix
 
 
-def _digits(seed: str | None, purpose: str, rng: random.Random) -> int:
-    if seed is None:
-        return rng.getrandbits(128)
+def _digits(purpose: str, seed: str) -> int:
     return int.from_bytes(hashlib.sha256(f"{purpose}\0{seed}".encode()).digest()[:16], "big")
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
+# -- whose an object is ---------
+
+
+class Found(StrEnum):
+    """What a look-up found under the name."""
+
+    OURS = "made by this create, or by an earlier one with its key"
+    OTHERWISE = "made with this key, for another body"
+    GOING = "being deleted"
+    FOREIGN = "made by somebody else"
+
+
+def whose(answer: Answer, named: Named) -> Found | None:
+    """Say what a look-up found; None: its answer shows no object."""
+    found = answer.json() if answer.ok else None
+    if found is None:
+        return None
+    metadata = found.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    annotations = annotations_of(metadata)
+    if metadata.get("deletionTimestamp"):
+        return Found.GOING
+    if not named.made(annotations):
+        return Found.FOREIGN
+    return Found.OTHERWISE if named.asked_otherwise(annotations) else Found.OURS

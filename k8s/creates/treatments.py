@@ -1,13 +1,19 @@
-"""What to do about each kind of answer: one table, from the lane of an answer to the outcome the engine is given."""
+"""What an answer means: one table of what to do about each lane, and the outcomes that the engine is given. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final
+from typing import Any, Final
 
-from backoff_ctrl.engine.outcomes import Overloaded, Rejected, Scope
+from backoff_ctrl.engine.outcomes import Created, Overloaded, Rejected, Scope
+from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.answers.rejections import Lane, Rejection
+from backoff_ctrl.k8s.charges.footprint import FootprintError
+from backoff_ctrl.k8s.charges.kinds import PODS
+from backoff_ctrl.k8s.charges.live import ENDED
+from backoff_ctrl.k8s.charges.remembered import remembered_footprint
 
 SERVER_LIMIT: Final = 40.0
 """Seconds after which the API server has finished with a create: it ends each at 34 s, and this adds a margin."""
@@ -62,10 +68,69 @@ TREATMENTS: Final[dict[Lane, Treatment]] = {
 
 
 def rejected(rejection: Rejection, sent: float | None) -> Rejected:
-    """Turn a quota refusal into the engine's outcome; ``sent`` is when the request was sent."""
     return Rejected(rejection.quota, rejection.requested, rejection.used, rejection.limited, sent)
 
 
 def overloaded(rejection: Rejection | None, treatment: Treatment) -> Overloaded:
     """Turn an answer that asks for patience (None: no connection was made) into the engine's outcome."""
     return Overloaded(None if rejection is None else rejection.retry_after, treatment.scope)
+
+
+def created_as(answer: Answer, sent: Mapping[str, Any], resource: str) -> Created:
+    """Turn a success into the engine's outcome. After defaults and webhooks the charge may not be that of ``sent``.
+
+    A pod that lives is named by its uid, by which the watch will report its end.
+    """
+    stored = answer.json()
+    if stored is None or stored.get("kind") != sent.get("kind"):
+        return Created()  # a table, or not an object at all
+    uid = ""
+    if resource == PODS:
+        metadata, status = stored.get("metadata"), stored.get("status")
+        ended = isinstance(status, dict) and status.get("phase") in ENDED
+        found = metadata.get("uid") if isinstance(metadata, dict) and not ended else None
+        uid = found if isinstance(found, str) else ""
+    try:
+        return Created(remembered_footprint(stored, resource), uid)
+    except FootprintError:
+        return Created(None, uid)  # stored all the same; the engine keeps its estimate
+
+
+WAITED_OUT: Final = 30.0
+"""Seconds of nothing but denials after which they count. (A kube-apiserver denied for a second after its start.)"""
+SUBJECTS_MAX: Final = 4096
+"""Subjects remembered; beyond that the oldest is forgotten, and its next denial counts at once."""
+
+
+class Denials:
+    """When a 403 counts: an API server that has just started denies everything until its RBAC is loaded.
+
+    Whoever was served before waits such a denial out, and so does a create that stood in line: it may be the first that
+    is sent. It counts once nothing else was answered for half a minute; then, and where nothing was ever served, each
+    one counts at once. A subject is who asks for what, where. All creates of a ledger share this; each step is one of a
+    dictionary, so no lock is needed.
+    """
+
+    def __init__(self) -> None:
+        self._denied_since: dict[tuple[str, ...], float | None] = {}  # of whoever was served; None: not denied since
+
+    def served(self, subject: tuple[str, ...]) -> None:
+        if self._denied_since.get(subject, 0.0) is not None:
+            self._note(subject, None)
+
+    def counts(self, subject: tuple[str, ...], now: float, *, waited: bool = False) -> bool:
+        """Note a denial; say whether it counts. If not, ask again soon. ``waited``: who was denied stood in line."""
+        if subject not in self._denied_since and not waited:
+            return True
+        since = self._denied_since.get(subject)
+        if since is None:
+            self._note(subject, now)
+        elif now - since >= WAITED_OUT:
+            self._denied_since.pop(subject, None)
+            return True
+        return False
+
+    def _note(self, subject: tuple[str, ...], since: float | None) -> None:
+        self._denied_since[subject] = since
+        if len(self._denied_since) > SUBJECTS_MAX:
+            self._denied_since.pop(next(iter(self._denied_since)), None)

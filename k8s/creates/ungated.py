@@ -32,8 +32,7 @@ from .actions import (
 )
 from .conversation import Conversation
 from .creation import Creation, KeyReusedError
-from .naming import Named, Signature, name_create
-from .stored import Found, whose
+from .naming import Found, Named, Signature, whose
 from .treatments import TREATMENTS, Reaction, overloaded, rejected
 
 End = TypeVar("End", Return, Raise, Return | Raise)
@@ -154,15 +153,4 @@ class Ungated:
 
 def ungated(creation: Creation, rng: random.Random, signature: Signature) -> Ungated:
     """Prepare a create whose namespace is not enforced: as it is, but for what an idempotency key adds."""
-    if creation.key is None:
-        return Ungated(creation.body)
-    named = name_create(
-        creation.body,
-        namespace=creation.namespace,
-        resource=creation.resource,
-        key=creation.key,
-        rng=rng,
-        signature=signature,
-        asked=creation.asked,
-    )
-    return Ungated(creation.body, named, creation.key)
+    return Ungated(creation.body, None if creation.key is None else creation.draw(rng, signature), creation.key)

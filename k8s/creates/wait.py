@@ -61,12 +61,10 @@ class Wait:
 
     @property
     def label(self) -> str:
-        """Its kind, namespace and name."""
         return one_line(f"{self.kind} {self.namespace}/{self.name}")
 
     @property
     def why(self) -> str:
-        """Say in words what it waits for."""
         if self.reason == SAME_KEY:
             return "another create with its key goes first"
         if not self.quota:

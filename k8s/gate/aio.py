@@ -21,13 +21,11 @@ from .gangs.admitted import AdmittedGang
 from .gangs.asked import GangAsked
 from .gangs.waiting import GangLife, GangWait, gang_life
 from .ledger import Ledger
-from .life import Life, life
+from .life import AsyncTransport, Life, ask, life
 from .line import Line
 from .locked_engine import GateCounts
 from .threads import Gate
-from .transport import AsyncTransport, ask
-from .turn import Turn
-from .unfinished import Unfinished
+from .unfinished import Turn, Unfinished
 
 __all__ = [
     "Answer",
@@ -121,11 +119,12 @@ class AsyncGate(AnyGate):
                 try:
                     answer = None
                     if isinstance(need, Turn):
-                        if (waker := _Waker.of(need, create, self.ledger)) is not None:
+                        waker = _Waker(create, self.ledger.line)
+                        if waker.listens(need, self.ledger):
                             try:
-                                await waker.news
+                                await waker
                             finally:
-                                waker.cancel()
+                                waker.unset()
                     else:
                         call = call or self._begin(need, create, transport)
                         await asyncio.wait((call,))
@@ -174,7 +173,6 @@ class AsyncGate(AnyGate):
 
 
 def _resumed(resume: Callable[[Any], Turn | Call], given: Any) -> Turn | Call | None:
-    """Resume a life; return what it needs next, None if it has ended."""
     try:
         return resume(given)
     except StopIteration:
@@ -187,42 +185,39 @@ async def _made(transport: Any, call: Call, patience: float) -> Any:
         return None if asked is None else await asked
 
 
-class _Waker:
-    """Wakes the task that waits for a turn, from any thread; if its loop was closed, the turn is given back."""
+class _Waker(asyncio.Future[None]):
+    """The wait of a task for a turn, which any thread may end; if its loop was closed, the turn is given back."""
 
-    __slots__ = ("_alarm", "_create", "_line", "_loop", "_thread", "news")
-
-    @classmethod
-    def of(cls, turn: Turn, create: Unfinished, ledger: Ledger) -> _Waker | None:
-        """Have the running task woken when the turn comes, or its time is over; None: it has come."""
-        waker = cls(create, ledger.line)
-        if not ledger.line.listen(turn, waker):
-            return None
-        if turn.until is not None:
-            waker._alarm = ledger.call_at(turn.until, waker)
-        return waker
+    __slots__ = ("_alarm", "_create", "_line")
 
     def __init__(self, create: Unfinished, line: Line) -> None:
+        super().__init__()
         self._create = create
         self._line = line
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
         self._alarm: Callable[[], object] | None = None
-        self.news: asyncio.Future[None] = self._loop.create_future()
+
+    def listens(self, turn: Turn, ledger: Ledger) -> bool:
+        """Have it end when the turn comes, or its time is over; False: it has come."""
+        if not self._line.listen(turn, self):
+            return False
+        if turn.until is not None:
+            self._alarm = ledger.call_at(turn.until, self)
+        return True
 
     def __call__(self, turn: Turn | None = None) -> None:  # noqa: ARG002 - as the ledger calls it
-        """Wake it. An alarm gives no turn."""
-        if self._loop.is_closed():
+        """Wake the task. An alarm gives no turn."""
+        loop = self.get_loop()
+        if loop.is_closed():
             self._line.give_back(self._create)
-        elif threading.get_ident() == self._thread:
-            self._tell()
+        elif threading.get_ident() == self._create.thread:
+            self._end()
         else:
-            self._loop.call_soon_threadsafe(self._tell)
+            loop.call_soon_threadsafe(self._end)
 
-    def _tell(self) -> None:
-        if not self.news.done():  # else the caller was cancelled
-            self.news.set_result(None)
+    def _end(self) -> None:
+        if not self.done():  # else the caller was cancelled
+            self.set_result(None)
 
-    def cancel(self) -> None:
+    def unset(self) -> None:
         if self._alarm is not None:
             self._alarm()

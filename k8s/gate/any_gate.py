@@ -46,7 +46,6 @@ class AnyGate(ABC):
         signature: Signature = UNSIGNED,
         ledger: Ledger | None = None,
     ) -> None:
-        """Open. No thread and no task is started before the first create."""
         self.given_mode = mode
         self.names = rng if rng is not None else NAMES
         self._mode = None if mode is None else mode_of(mode)

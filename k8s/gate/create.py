@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import random
 
 from backoff_ctrl.k8s.answers.answer import Answer, GateClosed
 from backoff_ctrl.k8s.answers.rejections import Rejection
 from backoff_ctrl.k8s.creates.actions import Call, Raise, Return, State
 from backoff_ctrl.k8s.creates.conversation import Conversation
 from backoff_ctrl.k8s.creates.creation import Creation, Mode
-from backoff_ctrl.k8s.creates.naming import Named
+from backoff_ctrl.k8s.creates.naming import Named, identify
 from backoff_ctrl.k8s.creates.ungated import Ungated
 from backoff_ctrl.k8s.creates.wait import PASSING, SAME_KEY, Wait, wait_of
 
@@ -20,22 +20,22 @@ from .unfinished import Unfinished
 class Create(Unfinished):
     """One create, from the moment it was asked for. Any thread may look at it; ``life`` alone changes it.
 
-    ``in_doubt``: a send was not answered, so the object may be stored.
+    ``machine`` decides what it does. One that waits for its first turn has none yet, nor a name: that takes a third of
+    the memory of a crowd. ``in_doubt``: a send was not answered, so the object may be stored.
     """
 
     __slots__ = (
-        "awaiting", "away", "ending", "failures", "follows", "in_doubt", "ledger", "machine", "mode", "timed", "waited",
-        "word",
+        "awaiting", "away", "digits", "ending", "failures", "follows", "in_doubt", "ledger", "machine", "mode",
+        "timed", "waited",
     )  # fmt: skip
 
     def __init__(self, gate: AnyGate, creation: Creation) -> None:
-        """``gate`` is the gate whose caller waits for it."""
         self.ledger = ledger = gate.ledger
-        super().__init__(creation, gate, ledger.now())
+        Unfinished.__init__(self, creation, gate, ledger.now())
         self.mode: Mode = "off"
-        self.machine: Conversation | Ungated | None = None  # once its life has begun
+        self.digits = 0  # what its name and id are drawn from, once its life has begun
+        self.machine: Conversation | Ungated | None = None
         self.awaiting: Call | None = None  # handed to the transport, and not answered yet
-        self.word: Answer | None = None  # the server's answer to it, until the next step is decided
         self.ending: Return | Raise | None = None  # how it ends, as far as its life is concerned
         self.away = False  # its caller was told to come again, and has not come yet
         self.in_doubt = False
@@ -43,18 +43,23 @@ class Create(Unfinished):
         self.waited = False  # it has stood in line
         self.failures = 0  # errors of ours
         self.follows = False
-        """Whether it waits for another create with its key."""
+
+    def converse(self, rng: random.Random) -> Conversation:
+        """Begin to decide what it does, under the name that its digits give. ``rng``: of the pauses."""
+        ledger = self.ledger
+        self.machine = machine = Conversation(self.creation, rng, ledger.signature, ledger.denials, self.digits)
+        return machine
 
     # -- as others see it ---------
 
     @property
     def state(self) -> State:
-        """What it does now."""
-        return State.NEW if self.machine is None else self.machine.state
+        if self.machine is not None:
+            return self.machine.state
+        return State.NEW if self.request is None else State.LINE
 
     @property
     def sends(self) -> int:
-        """How often it was handed to the transport. True from that step on: whoever goes after it leaves a create."""
         return 0 if self.machine is None else self.machine.sends
 
     @property
@@ -64,12 +69,15 @@ class Create(Unfinished):
 
     @property
     def create_id(self) -> str:
-        """The id in its object's annotation; empty if it has none."""
-        return "" if self.named is None else self.named.create_id
+        named = self.creation.named if self.machine is None else self.machine.named
+        if named is not None:
+            return named.create_id
+        if self.machine is not None or self.mode != "enforce":
+            return ""
+        return identify(self.creation.body, self.digits, self.ledger.signature)[0]
 
     @property
     def rejection(self) -> Rejection | None:
-        """The server's latest answer to it, read, if that was a refusal."""
         return None if self.machine is None else self.machine.rejection
 
     def refusal(self, wait: Wait | None) -> Answer | None:
@@ -78,35 +86,32 @@ class Create(Unfinished):
 
     @property
     def label(self) -> str:
-        """How people know it: the resource, the namespace and the name."""
         return self.creation.label
 
     @property
     def seconds(self) -> float:
-        """How long ago it began, in seconds."""
         return self.ledger.now() - self.began
 
     @property
     def late(self) -> bool:
-        """Whether its time limit has passed."""
-        until = self.until
-        return until is not None and self.ledger.now() >= until
+        return self.until is not None and self.ledger.now() >= self.until
 
     @property
     def waits(self) -> bool:
-        """Whether it waits in line, or for another create with its key."""
         return not self.over and (self.follows or self.state is State.LINE)
 
     def wait(self) -> Wait:
-        """Say what it waits for."""
         creation = self.creation
-        what = (creation.namespace, creation.resource, creation.name)
-        why = None if self.request is None else self.ledger.explain(self.request)
-        more: dict[str, Any] = {"waited": self.seconds, "priority": creation.priority, "server": creation.server}
-        return wait_of(what, why, reason=SAME_KEY if self.follows else PASSING, **more)
+        return wait_of(
+            (creation.namespace, creation.resource, creation.name),
+            None if self.request is None else self.ledger.explain(self.request),
+            reason=SAME_KEY if self.follows else PASSING,
+            waited=self.seconds,
+            priority=creation.priority,
+            server=creation.server,
+        )
 
     def describe(self) -> str:
-        """Return one line: the create, its state, since when, and what it waits for."""
         line = f"{self.label}: {self.state}, {self.seconds:.1f} s after it began"
         return f"{line} ({self.wait().why})" if self.waits else line
 
@@ -121,15 +126,10 @@ class Create(Unfinished):
         self.ledger.line.come_back(self)
 
     def cancel(self, error: BaseException) -> None:
-        """End it with this error. What is being sent is answered first, and counts. Safe from any thread.
-
-        Its place in line is kept for its caller, if that is known and is not away.
-        """
         self.gate = None
-        self.ledger.line.stop([(self, error)], keep_seats=not self.away)
+        self.ledger.line.stop([(self, error)], keep_seats=not self.away)  # its caller may come again
 
     def result(self) -> Answer:
-        """Return the answer, or raise the error."""
         if self.answer is None:
             raise self.error or GateClosed(f"{self.label} ended without an answer")
         return self.answer

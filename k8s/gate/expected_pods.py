@@ -1,7 +1,6 @@
 """The pods that others are still to make for gangs, and how they are known: by the gang's label, or by who owns them.
 
 The label is put, before the create, into what others make pods from; whether it is there is seen in what is stored.
-Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +13,10 @@ from typing import Any, Final
 
 from backoff_ctrl.engine.controller import Controller
 from backoff_ctrl.engine.gangs import Gang
+from backoff_ctrl.k8s.charges.remembered import remembered_footprint
 from backoff_ctrl.k8s.creates.naming import GANG_LABEL
+
+from .locked_engine import Failure, LockedEngine
 
 LATE: Final = 5.0
 """Seconds for pods with the gang's label to appear; then pods are told by their owners too, as an operator may not pass
@@ -60,73 +62,93 @@ class ExpectedGang:
 
     @property
     def over(self) -> bool:
-        """Whether nothing is reserved any more."""
         return self.gang.end is not None
 
     @property
     def made(self) -> bool:
-        """Whether all pods that others make have appeared."""
         return not any(self.gang.undrawn[part] for part in self.pods_made)
 
 
 class Expected:
     """The gangs of which others are still to make pods. Questions are safe from any thread, without a lock."""
 
-    def __init__(self) -> None:
-        """Start with none."""
+    def __init__(self, engine: LockedEngine) -> None:
+        self._engine = engine
+        engine.on_replace.append(self.forget)
+        self.forget()
+
+    def forget(self) -> None:
+        """Expect nothing: a new engine knows no gang."""
         self._by_label: dict[str, ExpectedGang] = {}
         self._by_root: dict[str, ExpectedGang] = {}
 
-    def add(self, gang: ExpectedGang) -> None:
-        """Expect pods of a gang, and forget those that are over."""
+    def expect(self, gang: ExpectedGang) -> None:
+        """Expect the pods that others are to make for an admitted gang."""
         for other in list(self._by_label.values()):
             if other.over:
-                self.drop(other)
+                self._drop(other)
         self._by_label[gang.label] = gang
+        self._engine.subscribers.tell("gang_made", gang.gang.namespace)
 
-    def drop(self, gang: ExpectedGang) -> None:
-        """Expect no more of it. Twice is no error."""
+    def _drop(self, gang: ExpectedGang) -> None:
         self._by_label.pop(gang.label, None)
         for root in gang.roots:
             self._by_root.pop(root.uid, None)
 
-    def stored(self, label: str, manifest: Mapping[str, Any], resource: str, now: float) -> bool:
-        """Note an object that a gang created: others may make pods of it. Say whether it was new."""
-        gang = self._by_label.get(label)
-        found = manifest.get("metadata")
-        metadata = found if isinstance(found, dict) else {}
+    def gang_stored(self, label: str, namespace: str, manifest: Mapping[str, Any], resource: str) -> None:
+        """Note an object that the gang of this label created, as it is stored: the pods that it owns belong to it."""
+        gang, metadata = self._by_label.get(label), _mapping(manifest.get("metadata"))
         uid = metadata.get("uid")
         if gang is None or not isinstance(uid, str) or not uid or uid in self._by_root:
-            return False
+            return
         labelled = carries_label(manifest, gang.templates.get(resource, ()), label)
-        gang.roots.append(Root(uid, _before(metadata.get("creationTimestamp")), labelled, now))
+        gang.roots.append(Root(uid, _before(metadata.get("creationTimestamp")), labelled, self._engine.now()))
         self._by_root[uid] = gang
-        return True
+        self._engine.subscribers.tell("gang_made", namespace)
 
-    def of_label(self, label: str) -> ExpectedGang | None:
-        """Return the gang with this label."""
-        return self._by_label.get(label)
-
-    def of_root(self, uid: str) -> ExpectedGang | None:
-        """Return the gang that created the object with this uid."""
-        return self._by_root.get(uid)
-
-    def root_ended(self, uid: str) -> ExpectedGang | None:
-        """Note that an object of a gang has ended: nothing more is made of it. Return the gang if it has no other."""
+    def object_ended(self, uid: str) -> None:
+        """Report that an object which a gang created has ended, or is gone: what is reserved for its pods is free."""
         gang = self._by_root.pop(uid, None)
         if gang is None:
-            return None
+            return
         gang.roots = [root for root in gang.roots if root.uid != uid]
-        return None if gang.roots else gang
+        if not gang.roots:
+            self._drop(gang)
+            self.give_back(gang.gang, gang.engine)
 
-    def look_for(self, namespace: str, now: float) -> Expectation | None:
-        """Say what to look for in a namespace; None: nothing."""
+    def look_for(self, namespace: str) -> Expectation | None:
+        """Say which pods of gangs are to be looked for in a namespace; None: none."""
         gangs = [each for each in list(self._by_label.values()) if each.gang.namespace == namespace and not each.over]
         if not gangs:
             return None
-        roots = [root for gang in gangs for root in list(gang.roots)]
+        now, roots = self._engine.now(), [root for gang in gangs for root in list(gang.roots)]
         by_owners = any(not root.labelled or now - root.noted >= LATE for root in roots)
         return Expectation(by_owners, min((root.since for root in roots), default=""))
+
+    def label_of(self, uid: str) -> str | None:
+        """Return the label of the gang that created the object with this uid; None: no gang did."""
+        gang = self._by_root.get(uid)
+        return None if gang is None else gang.label
+
+    def member_seen(self, label: str, uid: str, manifest: Mapping[str, Any]) -> None:
+        """Report a pod of the gang with this label, with its manifest as it is stored."""
+        expected = self._by_label.get(label)
+        if expected is None or not uid or not self.appeared(expected.gang, expected.engine, uid, manifest, "pods"):
+            return
+        if expected.made:
+            self._drop(expected)
+            self.give_back(expected.gang, expected.engine)  # of what is left nobody can say whether it was made
+
+    def appeared(self, gang: Gang, engine: Controller, uid: str, manifest: Mapping[str, Any], resource: str) -> bool:
+        """Report a member of a gang that somebody else created; say whether it counts as one."""
+        charged = self._engine.attempt(remembered_footprint, manifest, resource)
+        if isinstance(charged, Failure):
+            return False
+        return self._engine.act(lambda used, now: used is engine and engine.appeared(gang, uid, charged, now)) is True
+
+    def give_back(self, gang: Gang, engine: Controller) -> None:
+        """End a gang: what is undrawn is no longer reserved."""
+        self._engine.act(lambda used, now: engine.give_back(gang, now) if used is engine else None)
 
 
 def _before(created: object) -> str:

@@ -10,11 +10,10 @@ import random
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from backoff_ctrl.engine.controller import Controller
 from backoff_ctrl.engine.explaining import Explanation, NamespaceSnapshot, Snapshot
-from backoff_ctrl.engine.gangs import Gang
 from backoff_ctrl.engine.memory import Memory, RememberedQuota
 from backoff_ctrl.engine.outcomes import Rejected
 from backoff_ctrl.engine.pages import NAMESPACES_MAX, MemoryPage, NamespacePage
@@ -23,19 +22,18 @@ from backoff_ctrl.engine.quotas import ObservedQuota
 from backoff_ctrl.engine.requests import Request
 from backoff_ctrl.k8s.answers.answer import Answer
 from backoff_ctrl.k8s.charges.quotas import quotas_of
-from backoff_ctrl.k8s.charges.remembered import remembered_footprint
+from backoff_ctrl.k8s.creates.calls import Passed, Target
 from backoff_ctrl.k8s.creates.creation import Modes, mode_of
-from backoff_ctrl.k8s.creates.denials import Denials
 from backoff_ctrl.k8s.creates.naming import UNSIGNED, Signature
+from backoff_ctrl.k8s.creates.treatments import Denials
 from backoff_ctrl.k8s.creates.wait import Wait
 from backoff_ctrl.k8s.runtime.host import Alarms, after_fork
 
-from .expected_pods import Expectation, Expected, ExpectedGang
+from .expected_pods import Expected
 from .line import Line
-from .locked_engine import Failure, GateCounts, LockedEngine
+from .locked_engine import GateCounts, LockedEngine
 from .notices import Notices
 from .subscribers import Subscriber
-from .unfinished import Unfinished
 
 T = TypeVar("T")
 Page = TypeVar("Page", NamespacePage, MemoryPage)
@@ -74,12 +72,22 @@ class Ledger:
         self.engine = LockedEngine(alarms, self.policy, rng)
         self.line = Line(self.engine)
         self.notices = Notices(self.engine, self.line)
+        self._expected = expected = Expected(self.engine)
+        # What lies below says what each of these does.
         self.attempt = self.engine.attempt
         self.failed_open = self.engine.failed_open
         self.call_at = self.engine.call_at
+        self.subscribe = self.engine.subscribers.add
         self.tell = self.engine.subscribers.tell
-        self._expected = Expected()
-        self.engine.on_replace.append(self._expect_nothing)
+        self.listeners = self.engine.subscribers.of
+        self.block = self.line.block
+        self.expect, self.appeared, self.give_back = expected.expect, expected.appeared, expected.give_back
+        self.gang_stored, self.member_seen = expected.gang_stored, expected.member_seen
+        self.object_ended, self.look_for, self.label_of = expected.object_ended, expected.look_for, expected.label_of
+        self.under_way = self.line.under_way
+        self.waiter_of = self.line.waiter_of
+        self.following = self.line.following
+        self.close = self.line.close
         after_fork(self._fork)
         _LEDGERS.add(self)
 
@@ -88,20 +96,11 @@ class Ledger:
         self.engine.reset()
         self.line.reset()
         self.notices.reset()
-        self._expect_nothing()
-        self.engine.subscribers.tell("forked")
-
-    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Tell this subscriber what happens from now on; return what ends that."""
-        return self.engine.subscribers.add(subscriber)
-
-    def listens(self, event: str) -> bool:
-        """Say whether a subscriber wants to know of this event."""
-        return bool(self.engine.subscribers.of[event])
+        self._expected.forget()
+        self.tell("forked")
 
     @property
     def subscribers(self) -> tuple[Subscriber, ...]:
-        """Those who are told."""
         return self.engine.subscribers.every
 
     @property
@@ -111,18 +110,15 @@ class Ledger:
 
     @property
     def counts(self) -> GateCounts:
-        """What was done so far."""
         return self.engine.counts
 
     # -- news ---------
 
     def observe_quota(self, namespace: str, quota: str, seen: ObservedQuota) -> None:
-        """Report what a ResourceQuota says now."""
-        self.engine.subscribers.tell("observed", namespace, quota, seen)
+        self.tell("observed", namespace, quota, seen)
         self.engine.report((namespace, quota), lambda engine, now: engine.observe_quota(namespace, quota, seen, now))
 
     def forget_quota(self, namespace: str, quota: str) -> None:
-        """Report that a ResourceQuota was deleted."""
         self.engine.drop((namespace, quota))
         self.engine.act(lambda engine, now: engine.forget_quota(namespace, quota, now))
 
@@ -165,84 +161,32 @@ class Ledger:
             self.engine.act(lambda engine, now: engine.ends_told(namespace, now, told=False))
 
     def ended(self, namespace: str, uid: str) -> None:
-        """Report that a pod ended."""
         self.engine.act(lambda engine, now: engine.ended(namespace, uid, now))
 
     def hint_release(self, namespace: str) -> None:
         """Report that one of our objects ended or was deleted."""
         self.engine.act(lambda engine, now: engine.hint_release(namespace, now))
 
+    def heed(self, target: Target, passed: Passed) -> Rejected | None:
+        """Learn from the answer to a call that passed ungated; return the quota's refusal, if it is one."""
+        taught = passed.taught(target)
+        if taught is not None:
+            self.learn(target.namespace, *taught, passed.sent)
+            return taught[1]
+        if passed.status == 200 and passed.method.upper() == "DELETE":
+            self.hint_release(target.namespace)
+        return None
+
     def learn(self, namespace: str, scopes: frozenset[str], refusal: Rejected, sent: float) -> None:
         """Report a quota refusal of a call that is not gated."""
         self.engine.act(lambda engine, now: engine.learn(namespace, scopes, refusal, sent, now))
 
     def recall(self, memory: Memory) -> None:
-        """Report what an earlier process knew."""
         self.engine.act(lambda engine, now: engine.recall(memory, now))
-
-    # -- gangs of which others make pods ---------
-
-    def expect(self, gang: ExpectedGang) -> None:
-        """Expect the pods that others are to make for an admitted gang."""
-        self._expected.add(gang)
-        self.engine.subscribers.tell("gang_made", gang.gang.namespace)
-
-    def gang_stored(self, label: str, namespace: str, manifest: Mapping[str, Any], resource: str) -> None:
-        """Note an object that the gang of this label created, as it is stored: the pods that it owns belong to it."""
-        if self._expected.stored(label, manifest, resource, self.now()):
-            self.engine.subscribers.tell("gang_made", namespace)
-
-    def object_ended(self, uid: str) -> None:
-        """Report that an object which a gang created has ended, or is gone: what is reserved for its pods is free."""
-        gang = self._expected.root_ended(uid)
-        if gang is not None:
-            self._expected.drop(gang)
-            self.give_back(gang.gang, gang.engine)
-
-    def look_for(self, namespace: str) -> Expectation | None:
-        """Say which pods of gangs are to be looked for in a namespace; None: none."""
-        return self._expected.look_for(namespace, self.now())
-
-    def label_of(self, uid: str) -> str | None:
-        """Return the label of the gang that created the object with this uid; None: no gang did."""
-        gang = self._expected.of_root(uid)
-        return None if gang is None else gang.label
-
-    def member_seen(self, label: str, uid: str, manifest: Mapping[str, Any]) -> None:
-        """Report a pod of the gang with this label, with its manifest as it is stored."""
-        expected = self._expected.of_label(label)
-        if expected is None or not uid or not self.appeared(expected.gang, expected.engine, uid, manifest, "pods"):
-            return
-        if expected.made:
-            self._expected.drop(expected)
-            self.give_back(expected.gang, expected.engine)  # of what is left nobody can say whether it was made
-
-    def appeared(self, gang: Gang, engine: Controller, uid: str, manifest: Mapping[str, Any], resource: str) -> bool:
-        """Report a member of a gang that somebody else created; say whether it counts as one."""
-        charged = self.attempt(remembered_footprint, manifest, resource)
-        if isinstance(charged, Failure):
-            return False
-
-        def note(now_in: Controller, now: float) -> bool:
-            return now_in is engine and engine.appeared(gang, uid, charged, now)
-
-        return bool(self.engine.act(note))
-
-    def give_back(self, gang: Gang, engine: Controller) -> None:
-        """End a gang: what is undrawn is no longer reserved."""
-
-        def give_back(now_in: Controller, now: float) -> None:
-            if now_in is engine:
-                engine.give_back(gang, now)
-
-        self.engine.act(give_back)
 
     def looked(self, namespace: str, *, readable: bool | None) -> None:
         """Report how a read of the quotas ended that a gang waits for; None: it failed."""
         self.engine.soon(lambda engine, now: engine.looked(namespace, now, readable=readable))
-
-    def _expect_nothing(self) -> None:
-        self._expected = Expected()  # a new engine knows no gang
 
     # -- operators ---------
 
@@ -255,7 +199,6 @@ class Ledger:
             self.engine.act(lambda engine, now: engine.resume(namespace, now))
 
     def is_halted(self, namespace: str) -> bool:
-        """Say whether a namespace is halted."""
         halted: bool = self.controller.is_halted(namespace)
         return halted
 
@@ -270,8 +213,7 @@ class Ledger:
         return self.engine.ask(question)
 
     def is_watched(self, namespace: str) -> bool:
-        """Say whether all quotas of the namespace are known, and their changes reported."""
-        return self.engine.ask(lambda engine, _: bool(engine.is_watched(namespace)))
+        return self.look(lambda engine, _: bool(engine.is_watched(namespace)))
 
     def explain(self, request: Request) -> Explanation | None:
         """Say why a request waits; None: it does not, or the engine can't say."""
@@ -279,20 +221,8 @@ class Ledger:
         def explain(engine: Controller, now: float) -> Explanation | None:
             return engine.explain(request, now) if self.line.waiter_of(request) is not None else None
 
-        why = self.attempt(self.engine.ask, explain)
+        why = self.attempt(self.look, explain)
         return why if isinstance(why, Explanation) else None
-
-    def under_way(self, gate: object | None = None) -> list[Unfinished]:
-        """Return the creates and gangs that have not ended: all of them, or those whose caller waits at this gate."""
-        return self.line.under_way(gate)
-
-    def waiter_of(self, request: Request) -> Unfinished | None:
-        """Return what waits in line with this request."""
-        return self.line.waiter_of(request)
-
-    def following(self, namespace: str) -> list[Unfinished]:
-        """Return the creates of a namespace that wait for another one with their key, the first one first."""
-        return self.line.following(namespace)
 
     def waiting_now(self) -> list[Wait]:
         """Say who waits in this ledger, and why: those who wait longest first."""
@@ -317,7 +247,7 @@ class Ledger:
         namespaces: dict[str, NamespaceSnapshot] = {}
         for page in self._by_pages(Controller.page):
             namespaces |= page.items
-        return self.engine.ask(lambda engine, now: Snapshot(namespaces, engine.flows(now), engine.settle_time))
+        return self.look(lambda engine, now: Snapshot(namespaces, engine.flows(now), engine.settle_time))
 
     def _by_pages(self, ask: Callable[[Controller, str | None, int, float], Page]) -> Iterator[Page]:
         """Ask for one page after the other, and let others have the lock in between."""
@@ -329,12 +259,6 @@ class Ledger:
             if after is None:
                 return
             time.sleep(BREATH)
-
-    # -- the end ---------
-
-    def close(self) -> None:
-        """Cancel what has not ended, and log what that was; what is being sent is still answered."""
-        self.line.close()
 
 
 _LEDGERS: weakref.WeakSet[Ledger] = weakref.WeakSet()

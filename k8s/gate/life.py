@@ -20,7 +20,7 @@ import logging
 import sys
 from collections.abc import Callable, Generator
 from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, TypeGuard
 
 from backoff_ctrl.engine.outcomes import Created, Failed
 from backoff_ctrl.engine.tickets import Refusal, Ticket
@@ -55,8 +55,7 @@ from backoff_ctrl.k8s.creates.wait import Wait
 
 from .any_gate import AnyGate
 from .create import Create
-from .transport import raised_by_us
-from .turn import Signal, Turn
+from .unfinished import Signal, Turn
 
 log = logging.getLogger(__name__)
 
@@ -67,12 +66,51 @@ FAILURES_MAX: Final = 3
 _TICKETED: Final = Ticketed()
 _TICKETED_LATE: Final = Ticketed(waited=True)
 _WOKE: Final = Woke()
+_REFRESHED: Final = Refreshed()
 _LIST: Final = ListQuotas()
+_JOIN: Final = JoinLine()
+OURS: Final = "backoff_ctrl."
+"""The beginning of the names of our own modules."""
 
 
-def life(  # noqa: C901, PLR0912 - one life, to be read from its beginning to its end
-    create: Create, gate: AnyGate, *, lists_quotas: bool
-) -> Life:
+class Transport(Protocol):
+    """One create's way to its server, blocking. Each call uses the credentials of that moment.
+
+    Two more methods are optional. ``refresh()`` fetches new credentials after the server has refused the old ones.
+    ``list_quotas()`` lists the quotas of the create's namespace, with little patience, so that not even the first
+    create there is refused; it returns and raises as ``look_up`` does.
+    """
+
+    def send(self, body: dict[str, Any]) -> Answer:
+        """POST the body. Raises ``NotSent`` (it was never sent) or ``OutcomeUnknown`` (it was, and no answer came)."""
+
+    def look_up(self, name: str) -> Answer:
+        """GET the object of that name. Raises as ``send`` does."""
+
+
+class AsyncTransport(Protocol):
+    """The same for asyncio: ``refresh`` and ``list_quotas`` are coroutines, too."""
+
+    async def send(self, body: dict[str, Any]) -> Answer:
+        """POST the body. Raises ``NotSent`` (it was never sent) or ``OutcomeUnknown`` (it was, and no answer came)."""
+
+    async def look_up(self, name: str) -> Answer:
+        """GET the object of that name. Raises as ``send`` does."""
+
+
+def ask(transport: Any, call: Call) -> Any:
+    """Make a call. Return its answer, or an awaitable of it; to refresh credentials returns None."""
+    if isinstance(call, Send):
+        return transport.send(call.body)
+    if isinstance(call, LookUp):
+        return transport.look_up(call.name)
+    if isinstance(call, ListQuotas):
+        return transport.list_quotas()
+    refresh = getattr(transport, "refresh", None)
+    return None if refresh is None else refresh()
+
+
+def life(create: Create, gate: AnyGate, *, lists_quotas: bool) -> Life:  # noqa: C901, PLR0912 - to be read in one go
     """Take a create to its end, when it has an ``answer`` or an ``error``.
 
     ``gate`` is the gate that it was asked for at. ``lists_quotas``: its transport can list the namespace's quotas.
@@ -85,23 +123,23 @@ def life(  # noqa: C901, PLR0912 - one life, to be read from its beginning to it
                 if action is None:
                     _prepare(create, gate)
                     if lists_quotas or create.creation.key is not None:
-                        action = yield from _before_the_line(create, lists_quotas)
+                        action = yield from _before_the_line(create, gate, lists_quotas)
                     action = action or _start(create)
                 while not isinstance(action, Return | Raise):
                     if isinstance(action, JoinLine | Pause):
                         turn = _join(create, action) if isinstance(action, JoinLine) else _pause(create, action)
                         if turn.value is None:
                             yield turn
-                        event = _taken(create)
+                        action = _next(create, gate, _taken(create))
+                        continue
+                    create.awaiting = action
+                    sent = create.ledger.now()
+                    try:
+                        answer = yield action
+                    except (NotSent, OutcomeUnknown, TimeoutError) as error:
+                        action = _next(create, gate, _unanswered(create, error))
                     else:
-                        sent = _calls(create, action)
-                        try:
-                            answer = yield action
-                        except (NotSent, OutcomeUnknown, TimeoutError) as error:
-                            event = _unanswered(create, error)
-                        else:
-                            event = _answered(create, answer, sent)
-                    action = _next(create, event)
+                        action = _next(create, gate, _answered(create, answer, sent))
                 create.ending = action
                 _end(create, action)
             except KeyReusedError as error:
@@ -121,27 +159,29 @@ def life(  # noqa: C901, PLR0912 - one life, to be read from its beginning to it
 
 
 def _prepare(create: Create, gate: AnyGate) -> None:
-    if create.machine is None:
-        ledger, creation = create.ledger, create.creation
-        ledger.line.track(create)
-        create.mode = gate.mode(creation.namespace)
-        if create.mode == "enforce":
-            create.machine = Conversation(creation, gate.names, ledger.signature, ledger.denials)
-        else:
-            create.machine = ungated(creation, gate.names, ledger.signature)
+    if create.digits:
+        return
+    ledger, creation = create.ledger, create.creation
+    ledger.line.track(create)
+    create.mode = gate.mode(creation.namespace)
+    create.digits = gate.names.getrandbits(128) | 1
+    if create.mode != "enforce":
+        create.machine = ungated(creation, gate.names, ledger.signature)
+    elif creation.key is not None or (creation.named is not None and creation.named.keyed):
+        create.converse(gate.names)
+    if ledger.listeners["begun"]:
         ledger.tell("begun", create)
 
 
-def _before_the_line(create: Create, lists_quotas: bool) -> Generator[Turn | Call, Any, Action | None]:
+def _before_the_line(create: Create, gate: AnyGate, lists_quotas: bool) -> Generator[Turn | Call, Any, Action | None]:
     """Follow the create ahead that has the same key; list the namespace's quotas, or wait for another one's list.
 
     Return how the create ends by that; None: it joins the line.
     """
-    line, creation, machine = create.ledger.line, create.creation, create.machine
-    assert machine is not None
+    line, creation = create.ledger.line, create.creation
     if creation.key is not None:
-        body_hash = "" if machine.named is None else machine.named.body_hash
-        while (turn := line.follow(create, body_hash, create.until)) is not None:
+        named = create.named
+        while (turn := line.follow(create, "" if named is None else named.body_hash, create.until)) is not None:
             create.follows = True
             _starts_to_wait(create)
             yield turn
@@ -158,7 +198,7 @@ def _before_the_line(create: Create, lists_quotas: bool) -> Generator[Turn | Cal
         yield create.turn
         line.take(create)
     stop = _stop_of(create)
-    return None if stop is None else machine.handle(stop)
+    return None if stop is None else (create.machine or create.converse(gate.names)).handle(stop)
 
 
 def _followed(create: Create) -> Action | None:
@@ -176,7 +216,8 @@ def _followed(create: Create) -> Action | None:
 
 def _list_quotas(create: Create) -> Generator[Call, Any, None]:
     """List the quotas before the first create in a namespace, so that not even that one is refused."""
-    ledger, namespace, sent = create.ledger, create.creation.namespace, _calls(create, _LIST)
+    ledger, namespace, sent = create.ledger, create.creation.namespace, create.ledger.now()
+    create.awaiting = _LIST
     try:
         answer = yield _LIST
         ledger.attempt(ledger.read, namespace, answer, sent)
@@ -188,13 +229,11 @@ def _list_quotas(create: Create) -> Generator[Call, Any, None]:
 
 
 def _start(create: Create) -> Action:
-    ledger, machine = create.ledger, create.machine
-    assert machine is not None
     if create.mode != "enforce":
-        ledger.counts.passed += 1
+        create.ledger.counts.passed += 1
     if create.mode == "shadow":
-        ledger.line.shadow(create)
-    action = machine.start()
+        create.ledger.line.shadow(create)
+    action = _JOIN if create.machine is None else create.machine.start()
     assert action is not None
     return action
 
@@ -212,7 +251,8 @@ def _join(create: Create, action: JoinLine) -> Turn:
         turn = line.join(create, create.until)
     if turn.value is None:
         create.waited = True
-        create.ledger.tell("waits", create)
+        if create.ledger.listeners["waits"]:
+            create.ledger.tell("waits", create)
         _starts_to_wait(create)
     return turn
 
@@ -246,17 +286,21 @@ def _call_on_wait(create: Create, on_wait: Callable[[Wait], object]) -> None:
         log.exception("the on_wait callback of %s failed; the create goes on waiting", create.label)
 
 
-def _taken(create: Create) -> Event | None:
+def _taken(create: Create) -> Event | None:  # noqa: PLR0911 - a table
     """Return what a turn means that has come, or whose time is over; None: to go on without the engine."""
-    ledger, turn = create.ledger, create.turn
+    ledger, turn, wait = create.ledger, create.turn, None
     assert turn is not None
-    wait = create.wait() if turn.pending and create.waits else None
+    if isinstance(turn.value, Ticket):
+        create.held = turn
+        if ledger.listeners["admitted"]:
+            ledger.tell("admitted", create)
+        if create.stopped is None:
+            return _TICKETED_LATE if create.waited else _TICKETED
+    elif turn.pending and create.waits:
+        wait = create.wait()
     value = ledger.line.take(create)
-    if isinstance(value, Ticket):
-        ledger.tell("admitted", create)
-    stop = None if create.stopped is None else Cancelled(create.stopped)
-    if stop is not None or isinstance(value, Ticket):
-        return stop or (_TICKETED_LATE if create.waited else _TICKETED)
+    if create.stopped is not None:
+        return Cancelled(create.stopped)
     if create.away and (value is Signal.OPENED or (isinstance(value, Refusal) and value.reason == "place-taken")):
         return Cancelled(CallerAway(f"{create.label}: its caller came again with another create, or the gate failed"))
     if isinstance(value, Refusal):
@@ -278,17 +322,10 @@ def _timed_out(create: Create, wait: Wait | None) -> TimedOut:
 # -- calls and their answers ---------
 
 
-def _calls(create: Create, call: Call) -> float:
-    """Note that a call is handed to the transport; return when."""
-    create.awaiting = call
-    create.timed = create.timed or isinstance(call, LookUp)
-    return create.ledger.now()
-
-
 def _answered(create: Create, answer: Answer | None, sent: float) -> Event:
     call, create.awaiting = create.awaiting, None
     if answer is None or isinstance(call, Refresh):
-        return Refreshed()
+        return _REFRESHED
     create.ledger.met = True
     if isinstance(call, Send):
         create.word = answer
@@ -303,20 +340,22 @@ def _unanswered(create: Create, error: BaseException) -> Event:
     return Unknown(error, create.ledger.now())
 
 
-def _next(create: Create, event: Event | None) -> Action:
+def _next(create: Create, gate: AnyGate, event: Event | None) -> Action:
     """Give the machine what came; return what it does next. What has stopped it during a call, it hears first."""
+    machine = create.machine
+    if machine is None:
+        machine = create.converse(gate.names)
+        machine.start()  # the line was joined before
     if event is None:
-        return _go_on_ungated(create)
-    machine, action = create.machine, None
-    assert machine is not None
-    stop = _stop_of(create)
-    if stop is not None and isinstance(event, Answered | Unsent | Unknown | Refreshed):
-        action = machine.handle(stop)
+        return _go_on_ungated(create, machine)
+    action = None
+    if (create.timed or create.stopped is not None) and isinstance(event, Answered | Unsent | Unknown | Refreshed):
+        stop = _stop_of(create)
+        action = None if stop is None else machine.handle(stop)
     action = action or machine.handle(event)
-    if create.word is not None:
-        _saw(create, create.word)
-        create.word = None
     assert action is not None
+    if create.word is not None:
+        _saw(create, create.word, action)
     return action
 
 
@@ -327,14 +366,14 @@ def _stop_of(create: Create) -> Cancelled | TimedOut | None:
     return _timed_out(create, None) if create.timed and create.late else None
 
 
-def _saw(create: Create, word: Answer) -> None:
-    """Count the server's answer to the create."""
-    ledger, rejection = create.ledger, create.rejection
-    held = create.held
-    if ledger.listens("answered"):
+def _saw(create: Create, word: Answer, action: Action) -> None:
+    """Report the server's answer to the create. The line counts it with the create's next step there."""
+    ledger, held = create.ledger, create.held
+    if ledger.listeners["answered"]:
         probe = held is not None and isinstance(held.value, Ticket) and held.value.probe
-        ledger.tell("answered", create, word, rejection, probe=probe)
-    ledger.attempt(ledger.line.saw, create.creation, word, rejection)
+        ledger.tell("answered", create, word, create.rejection, probe=probe)
+    if isinstance(action, Send | LookUp | Refresh | Pause):
+        ledger.line.saw(create)
 
 
 # -- after an error of ours ---------
@@ -342,19 +381,21 @@ def _saw(create: Create, word: Answer) -> None:
 
 def _instead(create: Create, gate: AnyGate, error: Exception) -> Action | None:  # noqa: PLR0911 - a table
     """Count the error, and return what to do instead; None: to begin anew."""
-    awaited, word, machine = create.awaiting, create.word, create.machine
-    create.awaiting = create.word = None
+    ledger, awaited, word, machine = create.ledger, create.awaiting, create.word, create.machine
+    create.awaiting = None
     create.in_doubt = create.in_doubt or isinstance(awaited, Send)
     foreign = awaited is not None and not raised_by_us(error)  # the transport's own
     if foreign and awaited is not _LIST and machine is not None:
         return machine.abandon(error)
     if not foreign:
-        create.ledger.failed_open(error)
+        ledger.failed_open(error)
     create.failures += 1
     if create.ending is not None:
-        _has_ended(create, create.ending)
+        _set_end(create, create.ending)
     if awaited is _LIST or create.over:
         return None
+    if word is not None:
+        ledger.attempt(ledger.line.saw, create)
     if word is not None and (word.ok or not create.in_doubt):
         return Return(word, Created() if word.ok else Failed())
     if create.stopped is not None:
@@ -364,19 +405,31 @@ def _instead(create: Create, gate: AnyGate, error: Exception) -> Action | None: 
         return Raise(error)
     if machine is None:
         create.mode = "off"
-        create.machine = ungated(create.creation, gate.names, create.ledger.signature)
+        create.machine = ungated(create.creation, gate.names, ledger.signature)
         return create.machine.start()
-    return _go_on_ungated(create)
+    return _go_on_ungated(create, machine)
 
 
-def _go_on_ungated(create: Create) -> Action:
+def _go_on_ungated(create: Create, machine: Conversation | Ungated) -> Action:
     """Leave the line, and go on with the machine that needs no engine. A ticket is held until the end."""
-    assert create.machine is not None
     if create.turn is not None and create.turn.pending:
         create.ledger.attempt(create.ledger.line.take, create)
     create.follows = False
-    create.machine = Ungated.after(create.machine, create.creation, in_doubt=create.in_doubt)
-    return create.machine.start()
+    create.machine = ungated_now = Ungated.after(machine, create.creation, in_doubt=create.in_doubt)
+    return ungated_now.start()
+
+
+def raised_by_us(error: BaseException) -> TypeGuard[Exception]:
+    """Say whether code of ours failed, rather than the client or the caller's transport that it called.
+
+    A client's own error (a certificate, a token that can't be fetched) is raised to the caller; one of ours never is.
+    """
+    trace = error.__traceback__
+    if trace is None or not isinstance(error, Exception) or isinstance(error, NotSent | OutcomeUnknown):
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return str(trace.tb_frame.f_globals.get("__name__", "")).startswith(OURS)
 
 
 # -- the end ---------
@@ -385,20 +438,22 @@ def _go_on_ungated(create: Create) -> Action:
 def _end(create: Create, action: Return | Raise) -> None:
     """Tell the caller how it ended, and all who wait for that. Each step may be done twice."""
     ledger, creation = create.ledger, create.creation
-    _has_ended(create, action)
+    _set_end(create, action)
     create.follows = False
     ledger.line.end(create, action.outcome)
-    if isinstance(action, Return) and action.answer.ok and creation.gang is not None:
-        creation.gang.stored(action.answer.json() or {}, creation.resource)
-    if isinstance(action, Return) and action.learned is not None and create.request is not None:
-        sent = action.learned.sent or create.began
-        ledger.learn(creation.namespace, create.request.demand.scopes, action.learned, sent)
-    ledger.tell("ended", create)
+    if isinstance(action, Return):
+        if creation.gang is not None and action.answer.ok:
+            creation.gang.stored(action.answer.json() or {}, creation.resource)
+        if action.learned is not None and create.request is not None:
+            sent = action.learned.sent or create.began
+            ledger.learn(creation.namespace, create.request.demand.scopes, action.learned, sent)
+    if ledger.listeners["ended"]:
+        ledger.tell("ended", create)
     if create.noticed:
         ledger.attempt(ledger.notices.over, create)
 
 
-def _has_ended(create: Create, action: Return | Raise) -> None:
+def _set_end(create: Create, action: Return | Raise) -> None:
     if isinstance(action, Return):
         create.answer = action.answer
     else:

@@ -2,16 +2,18 @@
 
 A ``Turn`` is resolved under the lock of the engine, once: with a ticket, a refusal, a grant, or a signal. Whoever waits
 asks the line, not what he remembers, whether his turn has come: so a ticket that is granted in the moment in which its
-caller goes is given back, and nothing is lost between the two.
+caller goes is given back, and nothing is lost between the two. A create that need not wait takes the lock twice: to
+join, and to settle its ticket, when the server's answer is counted, too.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-import queue
 import sys
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -22,8 +24,7 @@ from backoff_ctrl.engine.gangs import Draw, Effect, GivenBack, Grant, Look, Rese
 from backoff_ctrl.engine.outcomes import Abandoned, Outcome
 from backoff_ctrl.engine.requests import Request
 from backoff_ctrl.engine.tickets import Refusal, Ticket
-from backoff_ctrl.k8s.answers.answer import Answer, GateClosed
-from backoff_ctrl.k8s.answers.rejections import Rejection
+from backoff_ctrl.k8s.answers.answer import GateClosed
 from backoff_ctrl.k8s.charges.footprint import FootprintError
 from backoff_ctrl.k8s.charges.remembered import remembered_footprint
 from backoff_ctrl.k8s.creates.creation import Creation
@@ -33,8 +34,7 @@ from backoff_ctrl.k8s.runtime.host import weakly
 from .locked_engine import Failure, LockedEngine
 from .subscribers import Verdict
 from .together import LISTING_MAX, FirstList, FirstStep, SameKey
-from .turn import Signal, Stopped, Turn, Value
-from .unfinished import Unfinished, closing
+from .unfinished import Signal, Stopped, Turn, Unfinished, Value, closing
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,6 @@ class Line:
     """See the module. Its methods are safe from any thread."""
 
     def __init__(self, engine: LockedEngine) -> None:
-        """Let nobody wait yet."""
         self._engine = engine
         self._lists_after: float | None = None
         engine.on_effect = self._take_effect
@@ -61,7 +60,6 @@ class Line:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew in a forked child: it has none of its parent's creates."""
         self.counts = self._engine.counts
         self._ids = itertools.count(1)
         self._waiting: dict[Request, Unfinished] = {}
@@ -84,15 +82,13 @@ class Line:
             member = self._engine.ask(creation.gang.member, number, demand, flow)
             if isinstance(member, Draw):
                 return member
-        return Request(number, creation.namespace, demand, priority=creation.priority, flow=flow)
+        return Request(number, creation.namespace, demand, creation.priority, flow)
 
     def flow(self, creation: Creation) -> str:
-        """Name the overload window that a create is sent under."""
         level = self._levels.get((creation.server, creation.credential, creation.resource), "")
         return sys.intern(f"{creation.server}|{creation.credential}|{level}")
 
     def number(self) -> str:
-        """Return the next number of a gang."""
         return f"gang-{next(self._ids)}"
 
     # -- joining ---------
@@ -102,22 +98,19 @@ class Line:
 
         It stands at the place that its caller left, if it was there before under the same identity.
         """
-        assert create.request is not None
         create.turn = turn = Turn(until)
-        self._joined(create, turn, self._engine.act(self._submit, create.request, create, turn))
+        if self._engine.act(self._submit, create.request, create, turn) is None:
+            turn.value = turn.value or Signal.OPENED  # an error of ours, perhaps before anybody knew of the turn
         return turn
 
-    @staticmethod
-    def _joined(create: Unfinished, turn: Turn, joined: bool | None) -> None:
-        if joined is None:  # an error of ours, perhaps before anybody knew of the turn
-            create.turn = turn
-            turn.value = turn.value or Signal.OPENED
-
     def _submit(self, engine: Controller, now: float, request: Request, create: Unfinished, turn: Turn) -> bool:
+        if create.word is not None:
+            self._engine.attempt(self._count, create)
         if create.stopped is not None:
             turn.value = Stopped(create.stopped)
             return True
-        self._add(request, create)  # before the engine is asked: if that fails, it goes on ungated
+        self._waiting[request] = create  # before the engine is asked: if that fails, it goes on ungated
+        self.counts.waiting = len(self._waiting)
         if not isinstance(request, Draw):
             engine.submit(request, now, create.creation.seat)
             return True
@@ -132,28 +125,26 @@ class Line:
 
         None: the engine knows it no more, since it has given the ticket up or was replaced.
         """
-        held, request = create.held, create.request
-        if held is None or held.settled or request is None:
+        held = create.held
+        if held is None or held.settled:
             return None
         turn = Turn(until)
-        back = self._engine.act(self._rejoin, request, create, held, turn, outcome)
-        self._joined(create, turn, back)
+        back = self._engine.act(self._rejoin, create, held, turn, outcome)
+        if back is None:
+            create.turn, turn.value = turn, turn.value or Signal.OPENED
         return None if back is False else turn
 
     def _rejoin(
-        self,
-        engine: Controller,
-        now: float,
-        request: Request,
-        create: Unfinished,
-        held: Turn,
-        turn: Turn,
-        outcome: Outcome,
+        self, engine: Controller, now: float, create: Unfinished, held: Turn, turn: Turn, outcome: Outcome
     ) -> bool:
-        if held.engine is not engine:
+        request = create.request
+        if held.engine is not engine or request is None:
             return False
+        if create.word is not None:
+            self._engine.attempt(self._count, create)
         create.turn, create.held = turn, None
-        self._add(request, create)
+        self._waiting[request] = create
+        self.counts.waiting = len(self._waiting)
         self._settle(engine, now, held, outcome)
         if request.state == "over":
             self._remove(request)
@@ -167,15 +158,13 @@ class Line:
         gang.request, gang.turn = request, turn
 
         def reserve(engine: Controller, now: float) -> bool:
-            self._add(request, gang)
+            self._waiting[request] = gang
+            self.counts.waiting = len(self._waiting)
             engine.reserve(request, now, standing=standing)
             return True
 
-        self._joined(gang, turn, self._engine.act(reserve))
-
-    def _add(self, request: Request, create: Unfinished) -> None:
-        self._waiting[request] = create
-        self.counts.waiting = len(self._waiting)
+        if self._engine.act(reserve) is None:
+            gang.turn, turn.value = turn, turn.value or Signal.OPENED
 
     def _remove(self, request: Request) -> Unfinished | None:
         create = self._waiting.pop(request, None)
@@ -196,15 +185,13 @@ class Line:
 
     def block(self, turn: Turn) -> bool:
         """Block until the turn comes, or its time is over. Return True."""
-        news: queue.SimpleQueue[Turn] = queue.SimpleQueue()
-        left = LOOK_AGAIN if self.listen(turn, news.put) else 0.0
+        turn.lock = came = threading.Lock()
+        came.acquire()
+        left = LOOK_AGAIN if self.listen(turn, _unblock) else 0.0
         while turn.value is None and left > 0:
             if turn.until is not None:
                 left = min(LOOK_AGAIN, self._engine.alarms.left(turn.until))
-            try:
-                news.get(timeout=left)
-            except queue.Empty:
-                continue
+            came.acquire(True, left)
         return True
 
     def take(self, create: Unfinished) -> Value:
@@ -218,7 +205,6 @@ class Line:
         return turn.value or Signal.LATE
 
     def waiter_of(self, request: Request) -> Unfinished | None:
-        """Return what waits in line with this request; None: nothing does."""
         return self._waiting.get(request)
 
     # -- leaving ---------
@@ -241,17 +227,18 @@ class Line:
             self._engine.tell_later("ended", create)
         if create.creation.key is not None:
             made = create.answer if create.answer is not None and create.answer.ok else None
-            for turn in self._same_key.led_by(create):
+            for turn in self._same_key.leave(create):
                 self._engine.resolve(turn, made or Signal.GO)
-            self._same_key.leave(create)
         self._leave(engine, now, create, outcome)
 
     def settle(self, create: Unfinished, outcome: Outcome) -> None:
-        """End the create's ticket, with an outcome after which it does not go back in line at once."""
         self._engine.act(self._leave, create, outcome)
 
     def _leave(self, engine: Controller, now: float, create: Unfinished, outcome: Outcome | None) -> None:
-        self._withdraw(engine, now, create)
+        if create.word is not None:
+            self._engine.attempt(self._count, create)
+        if create.turn is not None and create.turn.pending:
+            self._withdraw(engine, now, create)
         creation = create.creation
         for turn in (create.turn, create.held):  # the ticket may have come when nobody took it any more
             if turn is None or turn.settled or turn.engine is not engine:
@@ -341,7 +328,7 @@ class Line:
     def _shadow(
         self, engine: Controller, now: float, create: Unfinished, request: Request, turn: Turn, again: Request
     ) -> Verdict:
-        self._add(request, create)
+        self._waiting[request] = create
         engine.submit(request, now)
         for effect in engine.advance(now):
             self._take_effect(engine, now, effect)
@@ -428,7 +415,6 @@ class Line:
         return None if leads else turn
 
     def following(self, namespace: str) -> list[Unfinished]:
-        """Return the creates of a namespace that wait for another one with their key, the first one first."""
         return self._engine.ask(lambda *_: self._same_key.following(namespace))
 
     def first_step(self, create: Unfinished) -> FirstStep:
@@ -464,7 +450,6 @@ class Line:
     # -- what is under way ---------
 
     def track(self, create: Unfinished) -> None:
-        """Remember what is under way, until it ends."""
         self._under_way[create] = None
 
     def under_way(self, gate: object | None = None) -> list[Unfinished]:
@@ -475,18 +460,24 @@ class Line:
         """Cancel what has not ended, and log what that was; what is being sent is still answered."""
         self.stop(closing(self.under_way(), why))
 
-    def saw(self, creation: Creation, answer: Answer, rejection: Rejection | None) -> None:
-        """Count an answer to a create, and remember the priority level that served it."""
-        self._engine.ask(self._saw, creation, answer, rejection)
+    def saw(self, create: Unfinished) -> None:
+        """Count the answer to a create now, as it does nothing else here yet."""
+        self._engine.ask(lambda *_: self._count(create))
 
-    def _saw(self, _: Controller, __: float, creation: Creation, answer: Answer, rejection: Rejection | None) -> None:
+    def _count(self, create: Unfinished) -> None:
+        """Count the answer to a create, and remember the priority level that served it."""
+        answer, create.word = create.word, None
+        if answer is None:
+            return
         self.counts.sent += 1
-        self.counts.admitted += answer.ok
-        if rejection is not None:
-            self.counts.refused[rejection.lane] += 1
+        if answer.status < 300:
+            self.counts.admitted += 1
+        elif create.rejection is not None:
+            self.counts.refused[create.rejection.lane] += 1
         level = answer.headers.get(LEVEL_HEADER) or answer.headers.get(LEVEL_HEADER.lower())
         if level:
-            flow = creation.server, creation.credential, creation.resource
+            subject = create.creation
+            flow = subject.server, subject.credential, subject.resource
             self._levels.pop(flow, None)
             self._levels[flow] = level
             if len(self._levels) > LEVELS_MAX:  # forget the one that was seen last the longest ago
@@ -516,3 +507,8 @@ class Line:
             waiting = [each for each in self.under_way() if each.thread in awaited and each.gate is not None]
             self.stop(closing(waiting, "the program was interrupted and waits for this thread"))
         self._check_exit_in(JOBS_CHECK if awaited else EXIT_CHECK)
+
+
+def _unblock(turn: Turn) -> None:
+    with suppress(RuntimeError):  # a second time does no harm
+        turn.lock.release()

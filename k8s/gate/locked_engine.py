@@ -32,7 +32,7 @@ from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.runtime.host import Alarms, weakly
 
 from .subscribers import Subscribers
-from .turn import Turn, Value
+from .unfinished import Turn, Value
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,6 @@ class LockedEngine:
     """See the module. Its methods are safe from any thread."""
 
     def __init__(self, alarms: Alarms, policy: Policy, rng: random.Random | None) -> None:
-        """Start an engine. ``rng`` gives it its jitter; None: a generator of its own."""
         self.alarms = alarms
         self.now = alarms.now
         self.policy = policy
@@ -90,7 +89,6 @@ class LockedEngine:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew in a forked child, where the lock may be held for ever."""
         self.alarms.renew()
         self.lock = threading.Lock()
         self.counts = GateCounts()
@@ -151,8 +149,10 @@ class LockedEngine:
             value = do(engine, now, *given)
             effects = engine.advance(now)
             while effects:
-                given_back = [self.on_effect(engine, now, effect) for effect in effects]
-                effects = engine.advance(now) if any(given_back) else []
+                given_back = False
+                for effect in effects:
+                    given_back = self.on_effect(engine, now, effect) or given_back
+                effects = engine.advance(now) if given_back else []
             if listeners["blocked"]:
                 self._to_tell.extend(("blocked", namespace) for namespace in engine.take_blocked())
             deadline = engine.next_deadline()
@@ -191,11 +191,9 @@ class LockedEngine:
         self.act(news)
 
     def drop(self, subject: Subject) -> None:
-        """Forget what was reported of a subject: a new engine assumes nothing about it."""
         self._news.pop(subject, None)
 
     def reported(self, subject: Subject) -> bool:
-        """Say whether something was reported of a subject."""
         return subject in self._news
 
     # -- delivering ---------
@@ -208,7 +206,6 @@ class LockedEngine:
             self._resolved[turn] = turn
 
     def tell_later(self, event: str, *given: Any) -> None:
-        """Tell the subscribers once the lock is free."""
         self._to_tell.append((event, *given))
 
     def _deliver(self) -> None:
@@ -289,7 +286,6 @@ class LockedEngine:
         self._ring(self.advance)
 
     def advance(self) -> None:
-        """Let the engine do what is due."""
         self._alarm = None
         self.act(_nothing)
 

@@ -27,17 +27,14 @@ class Notices:
     """Writes the lines for one ledger. Thread-safe."""
 
     def __init__(self, engine: LockedEngine, line: Line) -> None:
-        """Nothing waits yet."""
         self._engine = engine
         self._line = line
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew in a forked child."""
         self._ticking = False
 
     def waits(self, create: Unfinished) -> None:
-        """Note that a create waits, perhaps again."""
         if not self._ticking:
             self._ticking = True
             self._tick_later()
@@ -53,7 +50,6 @@ class Notices:
         self._ticking = True
 
     def over(self, create: Unfinished) -> None:
-        """Write how a create ended whose waiting was written of."""
         if create.answer is None and create.creation.relayed:
             return  # its caller is put off, and will come again
         if create.answer is None:

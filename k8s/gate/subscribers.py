@@ -73,23 +73,19 @@ class Subscribers:
     """The subscribers of one ledger, and for each event those who want to know of it."""
 
     def __init__(self, attempt: Attempt) -> None:
-        """``attempt`` makes each call."""
         self._attempt = attempt
+        self.of: dict[str, tuple[Callable[..., object], ...]] = {}
         self._set(())
 
     def _set(self, every: tuple[Subscriber, ...]) -> None:
         self.every = every
-        self.of: dict[str, tuple[Callable[..., object], ...]] = {
-            event: tuple(getattr(each, event) for each in every if getattr(type(each), event) is not default)
-            for event, default in _EVENTS.items()
-        }
+        for event, default in _EVENTS.items():
+            self.of[event] = tuple(getattr(each, event) for each in every if getattr(type(each), event) is not default)
 
     def add(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Tell this one, too, from now on; return what ends that."""
         self._set((*self.every, subscriber))
         return lambda: self._set(tuple(each for each in self.every if each is not subscriber))
 
     def tell(self, event: str, *given: Any, **more: Any) -> None:
-        """Tell those who want to know."""
         for listener in self.of[event]:
             self._attempt(listener, *given, **more)

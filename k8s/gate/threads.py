@@ -17,10 +17,9 @@ from .create import Create
 from .gangs.admitted import AdmittedGang
 from .gangs.asked import GangAsked
 from .gangs.waiting import GangLife, GangWait, gang_life
-from .life import Life, life
+from .life import Life, Transport, ask, life
 from .locked_engine import Failure
-from .transport import Transport, ask
-from .turn import Turn
+from .unfinished import Turn
 
 Step = Callable[[], object]
 
@@ -48,7 +47,7 @@ class Gate(AnyGate):
         create.thread = threading.get_ident()
         living = life(create, self, lists_quotas=hasattr(transport, "list_quotas"))
         try:
-            drive(living, transport, create.ledger.line.block)
+            drive(living, transport, create.ledger.block)
         finally:
             living.close()  # a Ctrl-C ends it, whatever it is doing
 
@@ -73,7 +72,7 @@ class Gate(AnyGate):
         wait = GangWait(self, asked)
         wait.thread = threading.get_ident()
         with closing(gang_life(wait, self, may_read=hasattr(transport, "list_quotas"))) as living:
-            drive(living, transport, wait.ledger.line.block)
+            drive(living, transport, wait.ledger.block)
         with wait.held_gang() as gang:
             yield gang
 
@@ -113,7 +112,6 @@ class Posted:
     def __init__(
         self, living: Life, create: Create, transport: Transport, post: Callable[[Step], object], done: Step
     ) -> None:
-        """Nothing runs yet: post ``step``."""
         self._life = living
         self._create = create
         self._transport = transport
@@ -142,14 +140,14 @@ class Posted:
                     self._done()  # somebody waits for it
 
     def _wait(self, turn: Turn) -> bool:
-        """Have the next step posted when the turn comes, or its time is over; True: it has come."""
         ledger, self._awaited = self._create.ledger, turn
         if turn.until is not None:
             self._alarm = ledger.call_at(turn.until, partial(ledger.line.give_up, turn))
-        if ledger.line.listen(turn, self._came):
+        if ledger.line.listen(turn, self):
             return False
         self._awaited = None
         return True
 
-    def _came(self, turn: Turn) -> None:
+    def __call__(self, turn: Turn) -> None:
+        """Post the next step: the turn has come."""
         self._post(partial(self.step, turn))

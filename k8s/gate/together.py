@@ -13,8 +13,7 @@ from typing import Final, Literal, TypeAlias
 
 from backoff_ctrl.k8s.creates.creation import KeyReusedError
 
-from .turn import Turn
-from .unfinished import Unfinished
+from .unfinished import Turn, Unfinished
 
 FirstStep: TypeAlias = Literal["go", "read", "wait"]
 """What a create does first: join the line, list the quotas, or wait for another create's list."""
@@ -32,7 +31,6 @@ class SameKey:
     """Which creates that have not ended share a key. The first of each line leads, the others follow it."""
 
     def __init__(self) -> None:
-        """Start without any."""
         self._lines: dict[_Key, dict[Unfinished, str]] = {}  # in order, with the hashes of their bodies
         self._following: dict[str, dict[Unfinished, None]] = {}  # by namespace
 
@@ -56,27 +54,22 @@ class SameKey:
         return False
 
     def following(self, namespace: str) -> list[Unfinished]:
-        """Return the creates of a namespace that wait for another one with their key, the first one first."""
         return list(self._following.get(namespace, ()))
 
     def waits(self) -> list[Turn]:
-        """Return the waits of all that follow another create."""
         following = [each for known in self._following.values() for each in known]
         return [each.turn for each in following if each.turn is not None]
 
-    def led_by(self, create: Unfinished) -> list[Turn]:
-        """Return the waits of those that follow a create, if it leads."""
-        line = list(self._lines.get(_key_of(create), ()))
-        return [each.turn for each in line[1:] if each.turn is not None] if line[:1] == [create] else []
-
-    def leave(self, create: Unfinished) -> None:
-        """Note that a create has ended. Twice is no error."""
+    def leave(self, create: Unfinished) -> list[Turn]:
+        """Note that a create has ended; return the waits of those that follow it. Twice is no error."""
         key = _key_of(create)
         line = self._lines.get(key, {})
+        leads = next(iter(line), None) is create
         line.pop(create, None)
         self._follows_no_more(create)
         if not line:
             self._lines.pop(key, None)
+        return [each.turn for each in line if each.turn is not None] if leads else []
 
     def _follows_no_more(self, create: Unfinished) -> None:
         namespace = create.creation.namespace
@@ -106,12 +99,10 @@ class FirstList:
     """
 
     def __init__(self, quiet: float) -> None:
-        """``quiet`` is in seconds. No namespace is known yet."""
         self._quiet = quiet
         self._namespaces: dict[str, _Listing | float] = {}  # being listed, or the time of the last create
 
     def __len__(self) -> int:
-        """Return how many namespaces are known."""
         return len(self._namespaces)
 
     def is_listed(self, namespace: str, now: float) -> bool:
@@ -138,12 +129,10 @@ class FirstList:
         return "go" if listed else "read"
 
     def waiting(self, namespace: str) -> list[Turn]:
-        """Return the waits for the list of a namespace, oldest first."""
         known = self._namespaces.get(namespace)
         return known.waiting if isinstance(known, _Listing) else []
 
     def done(self, namespace: str, now: float) -> None:
-        """Note that the list is over, whatever came of it. Twice is no error."""
         self._namespaces[namespace] = now
 
     def _forget_quiet(self, now: float) -> None:

@@ -1,18 +1,22 @@
-"""What creates and gangs on their way have in common: how others see them, and how they are ended from outside."""
+"""What creates and gangs on their way have in common: what they wait for, how others see them, how others end them."""
 
 from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, TypeAlias
 
+from backoff_ctrl.engine.controller import Controller
+from backoff_ctrl.engine.gangs import Grant
 from backoff_ctrl.engine.requests import Request
+from backoff_ctrl.engine.tickets import Refusal, Ticket
 from backoff_ctrl.k8s.answers.answer import Answer, GateClosed
+from backoff_ctrl.k8s.answers.rejections import Rejection
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.creates.wait import Wait
-
-from .turn import Turn
 
 log = logging.getLogger(__name__)
 
@@ -20,23 +24,73 @@ NO_LIMIT: Final = 10.0**9
 """Seconds: a longer time limit is none."""
 
 
+class Signal(Enum):
+    """A turn that came without a ticket."""
+
+    GO = "the first list of quotas is there, or the create ahead has ended without a success"
+    OPENED = "the engine failed: go on without it"
+    LATE = "it was waited for too long"
+    READ = "read the namespace's quotas and report them, then wait on"
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The wait was ended from outside: the gate was closed, or an operator cancelled the create."""
+
+    error: BaseException
+
+
+Value: TypeAlias = Ticket | Refusal | Grant | Answer | Signal | Stopped
+"""How a turn came. An answer is that of the create ahead, which has the same key."""
+
+
+class Turn:
+    """One wait: a future that the ledger resolves, once, under its lock. From then on ``value`` never changes.
+
+    ``until`` is the time on the ledger's clock at which whoever waits gives up; None: it waits as long as it takes.
+    ``wake`` is called with the turn, without the lock, once a value is there; perhaps twice.
+    """
+
+    __slots__ = ("engine", "lock", "may_read", "settled", "until", "value", "wake")
+
+    def __init__(self, until: float | None = None, *, may_read: bool = False) -> None:
+        """``may_read``: whoever waits can read the quotas of the namespace."""
+        self.until = until
+        self.may_read = may_read
+        self.value: Value | None = None
+        self.wake: Callable[[Turn], object] | None = None
+        self.lock: Any = None  # held while a thread blocks
+        self.engine: Controller | None = None  # that issued the ticket: after a failure there is another one
+        self.settled = False  # the engine knows how the ticket ended; or somebody has taken the grant
+
+    @property
+    def pending(self) -> bool:
+        """Whether it has not come. Its time may be over; then whoever waits leaves the line as soon as he goes on."""
+        return self.value is None or self.value is Signal.LATE
+
+
 class Unfinished(ABC):
     """A create or a gang, from the moment it was asked for. It has ended once it has an ``answer`` or an ``error``.
 
     ``gate`` is the gate whose caller waits for it, None once the caller has gone; ``thread`` the thread (its ident)
-    that waits or runs the loop that does, None if nothing blocks. ``began`` is on the ledger's clock. ``noticed``: a
-    log line has said that it waits. ``noted`` is a subscriber's own.
+    that waits or runs the loop that does, None if nothing blocks. ``began``, and ``until``, when its time limit ends
+    (None: it has none), are on the ledger's clock. ``noticed``: a log line has said that it waits. ``noted`` is a
+    subscriber's own. ``follows``: it waits for another create with its key.
     """
 
     __slots__ = (
         "answer", "began", "creation", "error", "gate", "held", "noted", "noticed", "request", "stopped", "thread",
-        "turn",
+        "turn", "until", "word",
     )  # fmt: skip
+
+    follows: bool
 
     def __init__(self, creation: Creation, gate: object, began: float) -> None:
         self.creation = creation
         self.gate: object | None = gate
         self.began = began
+        timeout = creation.timeout
+        self.until = None if timeout is None or timeout >= NO_LIMIT else began + timeout
         self.thread: int | None = None
         self.request: Request | None = None  # what stands in line for it, or stood there last
         self.turn: Turn | None = None  # what it waits for, or waited for last
@@ -44,13 +98,17 @@ class Unfinished(ABC):
         self.stopped: BaseException | None = None  # it was ended from outside with this error
         self.answer: Answer | None = None
         self.error: BaseException | None = None
+        self.word: Answer | None = None  # the server's answer to it, until it is counted
         self.noticed = creation.noticed_at is not None
         self.noted: Any = None
 
     @property
+    def over(self) -> bool:
+        return self.answer is not None or self.error is not None
+
+    @property
     @abstractmethod
-    def label(self) -> str:
-        """How people know it: the resource, the namespace and the name."""
+    def label(self) -> str: ...
 
     @property
     @abstractmethod
@@ -63,23 +121,14 @@ class Unfinished(ABC):
         """Whether it waits in line, or for another create with its key."""
 
     @property
-    def over(self) -> bool:
-        """Whether it has ended."""
-        return self.answer is not None or self.error is not None
-
-    follows: bool
-    """Whether it waits for another create with its key."""
-
-    @property
     @abstractmethod
     def sends(self) -> int:
         """How often it was handed to the transport. True from that step on: whoever goes after it leaves a create."""
 
     @property
-    def until(self) -> float | None:
-        """When its time limit ends, on the ledger's clock; None: it has none."""
-        timeout = self.creation.timeout
-        return None if timeout is None or timeout >= NO_LIMIT else self.began + timeout
+    def rejection(self) -> Rejection | None:
+        """The server's latest answer to it, read, if that was a refusal."""
+        return None
 
     @property
     @abstractmethod
@@ -87,8 +136,7 @@ class Unfinished(ABC):
         """How long ago it began, in seconds."""
 
     @abstractmethod
-    def wait(self) -> Wait:
-        """Say what it waits for."""
+    def wait(self) -> Wait: ...
 
     @abstractmethod
     def describe(self) -> str:
@@ -108,10 +156,9 @@ def closing(creates: Sequence[Unfinished], why: str) -> list[tuple[Unfinished, B
         lines = [create.describe() for create in creates]
         what = "create" if len(lines) == 1 else "creates"
         log.warning("%s: cancelling %d unfinished %s:\n  %s", why, len(lines), what, "\n  ".join(lines))
-    return [(create, _closed(create, why)) for create in creates]
-
-
-def _closed(create: Unfinished, why: str) -> GateClosed:
-    error = GateClosed(f"{why}: {create.label} was cancelled before it was created")
-    error.wait = create.wait() if create.waits else None
-    return error
+    ends: list[tuple[Unfinished, BaseException]] = []
+    for create in creates:
+        error = GateClosed(f"{why}: {create.label} was cancelled before it was created")
+        error.wait = create.wait() if create.waits else None
+        ends.append((create, error))
+    return ends

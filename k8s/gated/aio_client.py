@@ -113,12 +113,23 @@ class _AioAdapter(_Client):  # type: ignore[misc]
     _package: ClassVar[ModuleType]
     """The ``client`` module of the package."""
 
-    def update_params_for_auth(self, headers: Any, *args: Any, **kwargs: Any) -> Any:
+    def update_params_for_auth(
+        self,
+        headers: Any,
+        queries: Any,
+        auth_settings: Any,
+        resource_path: Any,
+        method: Any,
+        body: Any,
+        request_auth: Any = None,
+    ) -> Any:
         """Do as ``ApiClient`` does (a coroutine since 33), but mark a header that came from the configuration."""
-        updated = super().update_params_for_auth(headers, *args, **kwargs)
+        updated = super().update_params_for_auth(
+            headers, queries, auth_settings, resource_path, method, body, request_auth
+        )
         if inspect.isawaitable(updated):
-            return self._marked_after(updated, headers, kwargs.get("request_auth"))
-        self._gating.attempt(mark_configured, headers, kwargs.get("request_auth"))
+            return self._marked_after(updated, headers, request_auth)
+        self._gating.attempt(mark_configured, headers, request_auth)
         return None
 
     async def _marked_after(self, updated: Any, headers: Any, request_auth: Any) -> None:
@@ -146,6 +157,7 @@ class AioSince37(_AioAdapter):
         if prepared is None:
             return await self._pass(method, url, header_params, body, post_params, _request_timeout)
         create, transport = prepared
+        del prepared  # each object more is one for each create that waits
         await self._gating.gate.run(create, transport)
         if create.answer is None:
             raise self._error(create)

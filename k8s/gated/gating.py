@@ -20,13 +20,12 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from backoff_ctrl.k8s.creates.calls import creation, read_collection, read_target
+from backoff_ctrl.k8s.creates.calls import Passed, creation, read_collection, read_target
 from backoff_ctrl.k8s.creates.creation import Modes, Options, check_options, mode_of
 from backoff_ctrl.k8s.creates.wait import Wait
 from backoff_ctrl.k8s.gate.any_gate import AnyGate
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.gangs.admitted import AdmittedGang
-from backoff_ctrl.k8s.gate.passing import Passed, heed
 from backoff_ctrl.k8s.runtime.host import after_fork
 from backoff_ctrl.k8s.sharing.environment import environment
 from backoff_ctrl.k8s.sharing.process import Share
@@ -173,7 +172,7 @@ class Gating(Generic[G]):
         elif passed.status == 403 or (passed.status == 200 and passed.method.upper() == "DELETE"):
             target = read_target(self.configuration.host, url)
             if target is not None:
-                heed(self.share.ledger, target, passed)
+                self.share.ledger.heed(target, passed)
 
     def respond(self, make: Callable[..., R], *given: Any) -> R:
         """Make the client's response to a create that has ended; once more after an error of ours: it is stored."""

@@ -19,7 +19,6 @@ import multiprocessing
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from multiprocessing.pool import ThreadPool
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -31,9 +30,9 @@ from kubernetes.client.rest import RESTResponse
 from backoff_ctrl.k8s.answers.answer import Answer, NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.gate.create import Create
+from backoff_ctrl.k8s.gate.life import Transport
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gate.together import READ_PATIENCE
-from backoff_ctrl.k8s.gate.transport import Transport
 
 from .errors import LastAnswerShown, annotate, callers_error, with_bytes
 from .gating import Gating
@@ -107,15 +106,16 @@ class PendingCreate:
     """A create with ``async_req``, as ``multiprocessing.pool.AsyncResult``. It holds no thread while it waits.
 
     Its steps run on the client's own pool; only callers of ``get`` and ``wait`` block. The client's object is made when
-    somebody gets it: by ``conclude``, which raises the create's error.
+    somebody gets it: by ``conclude(create, *call)``, which raises the create's error.
     """
 
-    __slots__ = ("_conclude", "_ended", "_pool", "_running", "_value", "create")
+    __slots__ = ("_call", "_conclude", "_ended", "_pool", "_running", "_value", "create")
 
-    def __init__(self, create: Create, pool: ThreadPool, conclude: Callable[[Create], Any]) -> None:
+    def __init__(self, create: Create, pool: ThreadPool, conclude: Callable[..., Any], call: tuple[Any, ...]) -> None:
         self.create = create
         self._pool = pool
         self._conclude = conclude
+        self._call = call
         self._ended = False
         self._running = threading.Lock()  # held until the create has ended: an Event takes ten times the memory
         self._running.acquire()
@@ -152,7 +152,7 @@ class PendingCreate:
         if not self._ended:
             raise multiprocessing.TimeoutError
         if not self._value:
-            self._value = (self._conclude(self.create),)
+            self._value = (self._conclude(self.create, *self._call),)
         return self._value[0]
 
 
@@ -164,26 +164,40 @@ class ThreadAdapter(ApiClient):
 
     _gating: Gating[Gate]
 
-    def update_params_for_auth(self, headers: Any, queries: Any, auth_settings: Any, *args: Any, **kwargs: Any) -> None:
+    def update_params_for_auth(
+        self,
+        headers: Any,
+        queries: Any,
+        auth_settings: Any,
+        resource_path: Any,
+        method: Any,
+        body: Any,
+        request_auth: Any = None,
+    ) -> None:
         """Mark the configuration's header, and ask for that at most once a second."""
         token = self._gating.token
-        configured = kwargs.get("request_auth") is None and auth_settings == ["BearerToken"]
+        configured = request_auth is None and auth_settings == ["BearerToken"]
         known = self._gating.attempt(token.of, self.configuration) if configured else None
         if isinstance(known, ConfiguredToken):
             headers["authorization"] = known
             return
-        super().update_params_for_auth(headers, queries, auth_settings, *args, **kwargs)
+        super().update_params_for_auth(headers, queries, auth_settings, resource_path, method, body, request_auth)
         if configured and "authorization" in headers:
             headers["authorization"] = header = ConfiguredToken(headers["authorization"])
             self._gating.attempt(token.note, self.configuration, header)
 
-    def _later(self, call: tuple[Any, ...], conclude: Callable[[Create], Any]) -> PendingCreate | None:
-        """Start a create on the pool; None: the call is not gated. ``conclude`` makes the object once it has ended."""
+    def _later(
+        self, call: tuple[Any, ...], conclude: Callable[..., Any], outer: tuple[Any, ...]
+    ) -> PendingCreate | None:
+        """Start a create on the pool; None: the call is not gated.
+
+        ``conclude``, which is given the ``outer`` call, too, makes the object once it has ended.
+        """
         prepared = self._gating.prepared(self, *call)
         if prepared is None:
             return None
         # The pool is made here, with its atexit hook, which closes this client.
-        pending = PendingCreate(prepared[0], self.pool, conclude)
+        pending = PendingCreate(prepared[0], self.pool, conclude, outer)
         pending.begin(self._gating.gate, prepared[1])
         return pending
 
@@ -200,14 +214,15 @@ class Since37(ThreadAdapter):
         post_params: Any = None,
         _request_timeout: Any = None,
     ) -> RESTResponse:
-        ended = vars(self._gating.local).pop("ended", None)
-        if ended is not None:  # a create with async_req, whose answer is only to be deserialized
-            return self._response(ended)
+        if isinstance(method, _Ended):
+            return self._response(method.create)
         prepared = self._gating.prepared(self, method, url, header_params, body, _request_timeout)
         if prepared is None:
             return self._pass(method, url, header_params, body, post_params, _request_timeout)
-        self._gating.local.create = create = prepared[0]
-        self._gating.gate.run(*prepared)
+        create, transport = prepared
+        del prepared  # each object more is one for each create that waits; so is what a thread keeps of its own
+        self._gating.gate.run(create, transport)
+        self._gating.local.create = create
         return self._response(create)
 
     def _call_with_legacy_options(
@@ -220,12 +235,11 @@ class Since37(ThreadAdapter):
         return_http_data_only: bool,
     ) -> Any:
         if async_req:
-            rest = (preload_content, request_timeout, return_http_data_only)
-            conclude = partial(self._conclude, request, response_types_map, rest)
-            pending = self._gating.attempt(self._later, (*request[:4], request_timeout), conclude)
+            call = (request, response_types_map, preload_content, request_timeout, return_http_data_only)
+            pending = self._gating.attempt(self._later, (*request[:4], request_timeout), self._conclude, call)
             if isinstance(pending, PendingCreate):
                 return pending
-            return super()._call_with_legacy_options(request, response_types_map, async_req, *rest)
+            return super()._call_with_legacy_options(request, response_types_map, async_req, *call[2:])
         try:
             return super()._call_with_legacy_options(
                 request, response_types_map, None, preload_content, request_timeout, return_http_data_only
@@ -236,9 +250,10 @@ class Since37(ThreadAdapter):
         finally:
             self._gating.local.create = None
 
-    def _conclude(self, request: Any, response_types_map: Any, rest: tuple[Any, ...], ended: Create) -> Any:
-        self._gating.local.ended = ended
-        return self._call_with_legacy_options(request, response_types_map, None, *rest)
+    def _conclude(self, create: Create, request: Any, response_types_map: Any, *rest: Any) -> Any:
+        ended = _Ended(request[0])
+        ended.create = create
+        return self._call_with_legacy_options((ended, *request[1:]), response_types_map, None, *rest)
 
     def send_ungated(self, method: str, url: str, headers: dict[str, Any], body: Any, limit: Any) -> Answer:
         response = super().call_api(method, url, headers, body, None, limit)
@@ -273,6 +288,13 @@ class Since37(ThreadAdapter):
         if parsed is None or _BUILD is None or type(self).deserialize is not Since37.deserialize:
             return super().deserialize(response_text, response_type, content_type)
         return _BUILD(self, parsed, response_type)
+
+
+class _Ended(str):
+    """The method of a call with ``async_req`` whose ``create`` has ended: its answer is only to be deserialized."""
+
+    __slots__ = ("create",)
+    create: Create
 
 
 class UnreadResponse(RESTResponse):
@@ -321,7 +343,7 @@ class Until36(_Adapter):  # type: ignore[misc]
         _request_timeout: Any = None,
     ) -> Any:
         ended = vars(self._gating.local).pop("ended", None)
-        if ended is not None:  # as above
+        if ended is not None:  # a create with async_req, whose answer is only to be deserialized
             return self._response(ended, url, _preload_content)
         full = f"{url}?{urlencode(query_params)}" if query_params else url
         call = (method, full, headers, body, _request_timeout)
@@ -330,8 +352,10 @@ class Until36(_Adapter):  # type: ignore[misc]
         prepared = self._gating.prepared(self, *call)
         if prepared is None:
             return self._pass(method, url, query_params, headers, post_params, body, _preload_content, _request_timeout)
-        self._gating.gate.run(*prepared)
-        return self._response(prepared[0], full, _preload_content)
+        create, transport = prepared
+        del prepared, call
+        self._gating.gate.run(create, transport)
+        return self._response(create, full, _preload_content)
 
     def call_api(self, *args: Any, **kwargs: Any) -> Any:
         if not (kwargs["async_req"] if "async_req" in kwargs else any(args[_ASYNC : _ASYNC + 1])):
@@ -351,11 +375,11 @@ class Until36(_Adapter):  # type: ignore[misc]
             return self.pool.apply_async(lambda: value)
         finally:
             self._gating.local.captures = False
-        pending = self._gating.attempt(self._later, found, partial(self._conclude, call))
+        pending = self._gating.attempt(self._later, found, self._conclude, (call,))
         return pending if isinstance(pending, PendingCreate) else super().call_api(*args, **kwargs)
 
-    def _conclude(self, call: inspect.BoundArguments, ended: Create) -> Any:
-        self._gating.local.ended = ended
+    def _conclude(self, create: Create, call: inspect.BoundArguments) -> Any:
+        self._gating.local.ended = create
         call.arguments["auth_settings"] = []  # after the answer nobody needs credentials
         return super().call_api(*call.args[1:], **call.kwargs)
 

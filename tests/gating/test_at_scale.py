@@ -203,11 +203,14 @@ def test_closing_takes_all_out_of_the_line_in_one_step() -> None:
 
 def test_priority_levels_are_learned_however_many_credentials_came_before() -> None:
     """Tokens are renewed every hour, each with an overload window of its own: the oldest ones are forgotten."""
-    ledger = Gate().ledger
+    gate = Gate()
+    ledger = gate.ledger
 
     def create(credential: int, level: str) -> Creation:
         asked = Creation("http://s", f"token-{credential}", "team", "pods", pod(credential))
-        ledger.line.saw(asked, Answer(201, {LEVEL_HEADER: level}, b"{}"), None)
+        asking = Create(gate, asked)
+        asking.word = Answer(201, {LEVEL_HEADER: level}, b"{}")
+        ledger.line.saw(asking)
         return asked
 
     for credential in range(LEVELS_MAX):

@@ -12,8 +12,7 @@ from backoff_ctrl.engine.outcomes import Created, Failed, Overloaded, Rejected, 
 from backoff_ctrl.k8s.answers.rejections import Lane
 from backoff_ctrl.k8s.creates.actions import Declined, LookUp, Refresh, Refreshed, Ticketed
 from backoff_ctrl.k8s.creates.conversation import Conversation
-from backoff_ctrl.k8s.creates.denials import Denials
-from backoff_ctrl.k8s.creates.treatments import TREATMENTS
+from backoff_ctrl.k8s.creates.treatments import TREATMENTS, Denials
 from tests.conversing import conversation, sent, stored, taken
 from tests.playbook import Playbook, answered, full, line, lost, never_sent, raises, returns, says, send, status
 

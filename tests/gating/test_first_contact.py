@@ -22,7 +22,7 @@ from backoff_ctrl.k8s.gate import together
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gate.together import FirstList
-from backoff_ctrl.k8s.gate.turn import Turn
+from backoff_ctrl.k8s.gate.unfinished import Turn
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, AsyncWaitTimeout
 from backoff_ctrl.k8s.gated.client import GatedApiClient, WaitTimeout, waiting
 from tests.official import aio

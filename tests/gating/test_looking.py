@@ -12,7 +12,6 @@ from backoff_ctrl.engine import ObservedQuota, Policy
 from backoff_ctrl.engine.memory import Memory, RememberedCeiling, RememberedQuota
 from backoff_ctrl.engine.pages import NAMESPACES_MAX
 from backoff_ctrl.k8s.answers.answer import Answer
-from backoff_ctrl.k8s.answers.rejections import Lane
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.ledger import Ledger
@@ -93,17 +92,15 @@ def test_counting_an_answer_leaves_nothing_in_the_queue() -> None:
     """Whoever ends meanwhile without waiting for the lock is served by whoever holds it."""
     gate = Gate(policy=Policy())
     line = gate.ledger.line
-    create = Create(gate, Creation("http://s", "me", "team", "pods", {}))
+    create, other = (Create(gate, Creation("http://s", "me", "team", "pods", {})) for _ in range(2))
     line.track(create)
 
-    class Ending:
-        @property
-        def lane(self) -> Lane:
+    class Headers(dict[str, str]):
+        def get(self, *_: object) -> Any:
             line.end(create, None, at_once=False)  # as a finalizer does, in the thread that holds the lock
-            return Lane.QUOTA
 
-    refused: Any = Ending()
-    line.saw(create.creation, Answer(403, {}, b""), refused)
+    other.word = Answer(201, Headers(), b"")
+    line.saw(other)
     assert not line.under_way()
 
 

@@ -27,7 +27,6 @@ class GangRefused(Exception):  # noqa: N818 - the engine's word for it
     """
 
     def __init__(self, said: str, reason: str = "") -> None:
-        """``said`` is for people."""
         super().__init__(said, reason)
         self.reason = reason
 
@@ -64,7 +63,6 @@ class GangAsked:
 
     @property
     def count(self) -> int:
-        """The number of members."""
         return sum(count for _, count in self.parts.parts)
 
 

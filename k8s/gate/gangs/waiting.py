@@ -11,11 +11,10 @@ from backoff_ctrl.engine.gangs import Grant, Reservation
 from backoff_ctrl.engine.tickets import Refusal
 from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, WaitedTooLong
 from backoff_ctrl.k8s.creates.actions import Call, ListQuotas
-from backoff_ctrl.k8s.creates.wait import PASSING, Wait, wait_of
+from backoff_ctrl.k8s.creates.wait import Wait, wait_of
 from backoff_ctrl.k8s.gate.any_gate import AnyGate
-from backoff_ctrl.k8s.gate.transport import raised_by_us
-from backoff_ctrl.k8s.gate.turn import Signal, Turn
-from backoff_ctrl.k8s.gate.unfinished import Unfinished
+from backoff_ctrl.k8s.gate.life import raised_by_us
+from backoff_ctrl.k8s.gate.unfinished import Signal, Turn, Unfinished
 
 from .admitted import AdmittedGang
 from .asked import GangAsked, GangRefused
@@ -34,7 +33,6 @@ class GangWait(Unfinished):
     sends = 0
 
     def __init__(self, gate: AnyGate, asked: GangAsked) -> None:
-        """``gate`` is the gate whose caller waits for it."""
         self.ledger = gate.ledger
         super().__init__(asked.creation, gate, self.ledger.now())
         self.asked = asked
@@ -43,46 +41,38 @@ class GangWait(Unfinished):
 
     @property
     def create_id(self) -> str:
-        """What lists of waiting creates know it by."""
         return self._id
 
     @property
     def over(self) -> bool:
-        """Whether it has ended."""
         return self.gang is not None or self.error is not None
 
     @property
     def seconds(self) -> float:
-        """How long ago it began, in seconds."""
         return self.ledger.now() - self.began
 
     @property
     def label(self) -> str:
-        """Its namespace and name, and how many members it has."""
         return f"gang {self.creation.namespace}/{self.creation.name} ({self.asked.count} {self.creation.resource})"
 
     @property
     def waits(self) -> bool:
-        """Whether it waits in line."""
         return not self.over
 
     def wait(self) -> Wait:
-        """Say what it waits for."""
-        why = None if self.request is None else self.ledger.explain(self.request)
-        what = (self.creation.namespace, f"gang of {self.asked.count} {self.creation.resource}", self.creation.name)
-        more: dict[str, Any] = {
-            "waited": self.seconds,
-            "priority": self.creation.priority,
-            "server": self.creation.server,
-        }
-        return wait_of(what, why, reason=PASSING, **more)
+        creation = self.creation
+        return wait_of(
+            (creation.namespace, f"gang of {self.asked.count} {creation.resource}", creation.name),
+            None if self.request is None else self.ledger.explain(self.request),
+            waited=self.seconds,
+            priority=creation.priority,
+            server=creation.server,
+        )
 
     def describe(self) -> str:
-        """Return one line: the gang, since when it waits, and for what."""
         return f"{self.label}: waiting in line, {self.seconds:.1f} s after it began ({self.wait().why})"
 
     def cancel(self, error: BaseException) -> None:
-        """Leave the line: the caller has gone, or the gate was closed."""
         self.gate = None
         self.ledger.line.stop([(self, error)])
 
@@ -133,7 +123,6 @@ def gang_life(wait: GangWait, gate: AnyGate, *, may_read: bool) -> GangLife:
 
 
 def _join(wait: GangWait, gate: AnyGate, may_read: bool) -> Turn | None:
-    """Join the line; None: nothing waits here."""
     ledger, creation, asked = wait.ledger, wait.creation, wait.asked
     if gate.mode(creation.namespace) != "enforce":
         return None
@@ -166,7 +155,6 @@ def _read(wait: GangWait) -> Generator[Call, Any, None]:
 
 
 def _take(wait: GangWait, gate: AnyGate) -> None:
-    """End the wait as its turn says."""
     ledger, turn = wait.ledger, wait.turn
     why = wait.wait() if turn is not None and turn.pending else None
     value = ledger.line.take(wait)

@@ -7,9 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
-from backoff_ctrl.k8s.creates.calls import read_target
+from backoff_ctrl.k8s.creates.calls import Passed, read_target
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
-from backoff_ctrl.k8s.gate.passing import Passed, heed
 from backoff_ctrl.k8s.proxy.messages import Response
 
 from .callers import Callers
@@ -108,7 +107,7 @@ class Holding:
             return head.method in (b"POST", b"PATCH", b"PUT")
         if status == 200 and head.method == b"DELETE":
             return True
-        return status == 201 and head.method == b"POST" and self._gate.ledger.listens("blocked")
+        return status == 201 and head.method == b"POST" and bool(self._gate.ledger.listeners["blocked"])
 
     def passed(self, head: Head, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
         """Learn from an answer to a request that passed. Never raises."""
@@ -206,7 +205,7 @@ class Holding:
         ledger = self._gate.ledger
         sent = ledger.now() - SERVER_LIMIT  # not known: this is the earliest that it can have been
         passed = Passed(head.method.decode("latin-1"), status, Received(response), response.body, sent)
-        if heed(ledger, target, passed) is not None:
+        if ledger.heed(target, passed) is not None:
             self._kinds.add(target.namespace, target.resource)
-        elif status == 201 and creates(head, target) and ledger.listens("blocked"):
+        elif status == 201 and creates(head, target) and bool(ledger.listeners["blocked"]):
             ledger.tell("blocked", target.namespace)  # its quotas may name this kind

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.engine.policy import Policy
     from backoff_ctrl.k8s.answers.answer import Answer
     from backoff_ctrl.k8s.gate.ledger import Ledger
-    from backoff_ctrl.k8s.gate.transport import AsyncTransport
+    from backoff_ctrl.k8s.gate.life import AsyncTransport
     from backoff_ctrl.k8s.replay.admission import Quota, QuotaAdmission
     from backoff_ctrl.k8s.replay.workload import Pod
 

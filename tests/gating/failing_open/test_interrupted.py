@@ -16,7 +16,7 @@ from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.gangs.asked import gang_of
 from backoff_ctrl.k8s.gate.gangs.waiting import GangWait, gang_life
 from backoff_ctrl.k8s.gate.threads import Gate
-from backoff_ctrl.k8s.gate.turn import Turn
+from backoff_ctrl.k8s.gate.unfinished import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
