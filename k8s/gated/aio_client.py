@@ -50,16 +50,14 @@ class AioTransport(ClientTransport):
             headers = headers_to_send(self._headers, settings)
             response = await self._sender.send_ungated(method, url, headers, body, limit)
             answer = Answer(response.status, response.headers, await response.read())
-        except Exception as error:
-            import aiohttp  # noqa: PLC0415 - with the first client, which has loaded it by now
+        except _errors_of_calls() as error:
+            import aiohttp  # noqa: PLC0415 - who calls this has loaded it
 
             if isinstance(error, aiohttp.ClientConnectorCertificateError):
                 raise
             if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
                 raise NotSent(str(error)) from error
-            if isinstance(error, aiohttp.ClientError | TimeoutError | OSError):
-                raise OutcomeUnknown(f"{type(error).__name__}: {error}") from error
-            raise
+            raise OutcomeUnknown(f"{type(error).__name__}: {error}") from error
         if method == "POST":
             self._last = answer, response
         return answer
@@ -72,6 +70,12 @@ class AioTransport(ClientTransport):
         """Return the response that the answer was read from (aiohttp keeps its bytes), else one made of the answer."""
         last, response = getattr(self, "_last", (None, None))
         return response if last is answer else MadeResponse(answer, self._url)
+
+
+def _errors_of_calls() -> tuple[type[Exception], ...]:
+    import aiohttp  # noqa: PLC0415 - it takes long to load, and nobody calls anything without it
+
+    return aiohttp.ClientError, TimeoutError, OSError
 
 
 class MadeResponse:

@@ -256,9 +256,16 @@ def _create(core: Any, asked: gang, pods: Sequence[Any]) -> list[Any]:
 def _is_left(delete: Any, name: str, namespace: str) -> bool:
     try:
         delete(name, namespace)
-    except Exception as failure:  # noqa: BLE001 - the others are deleted all the same
+    except _errors_of_calls() as failure:  # the others are deleted all the same
         return _leaves(failure)
     return False
+
+
+def _errors_of_calls() -> tuple[type[Exception], ...]:
+    from kubernetes.client import ApiException  # noqa: PLC0415 - who calls this has loaded both
+    from urllib3.exceptions import HTTPError  # noqa: PLC0415
+
+    return ApiException, HTTPError, OSError
 
 
 async def _create_async(core: Any, asked: gang, pods: Sequence[Any]) -> list[Any]:

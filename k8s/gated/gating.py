@@ -26,6 +26,7 @@ from backoff_ctrl.k8s.creates.wait import Wait
 from backoff_ctrl.k8s.gate.any_gate import AnyGate
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.gangs.admitted import AdmittedGang
+from backoff_ctrl.k8s.gate.locked_engine import Failure
 from backoff_ctrl.k8s.runtime.host import after_fork
 from backoff_ctrl.k8s.sharing.environment import environment
 from backoff_ctrl.k8s.sharing.process import Share
@@ -176,11 +177,8 @@ class Gating(Generic[G]):
 
     def respond(self, make: Callable[..., R], *given: Any) -> R:
         """Make the client's response to a create that has ended; once more after an error of ours: it is stored."""
-        try:
-            return make(*given)
-        except Exception as error:  # noqa: BLE001 - law 18
-            self.share.ledger.failed_open(error)
-        return make(*given)
+        response = self.attempt(make, *given)
+        return make(*given) if isinstance(response, Failure) else response
 
 
 class GatedClient(Generic[G]):
