@@ -17,9 +17,8 @@ import re
 import sys
 import tempfile
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.cluster.control_plane.bed import Bed
 from tests.cluster.control_plane.binaries import wanted
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 WAITING: Final = 9
 NEWCOMERS: Final = 20
 PATIENCE: Final = 300.0
+NEVER: Final = 10**9
 _WAITS: Final = re.compile(r"pods \S+/(\S+) waits")
 
 
@@ -54,11 +54,8 @@ class Account:
         came = {name: at for at, name in enumerate(self.came)}
         found = []
         for at, name in enumerate(self.went_in):
-            found += [
-                f"{name} before {other}"
-                for other in self.went_in[at + 1 :]
-                if came.get(other, 1e9) < came.get(name, 1e9)
-            ]
+            mine = came.get(name, NEVER)
+            found += [f"{name} before {other}" for other in self.went_in[at + 1 :] if came.get(other, NEVER) < mine]
         return found
 
     def __str__(self) -> str:
@@ -90,8 +87,8 @@ class Race:
         for number in range(waiting):
             callers.append(asyncio.create_task(self._ask(f"early-{number}")))
             await self._waits(number + 1)
-        for number in range(newcomers):
-            callers.append(asyncio.create_task(self._later(f"late-{number}", rng.uniform(0, newcomers))))
+        late = [self._later(f"late-{number}", rng.uniform(0, newcomers)) for number in range(newcomers)]
+        callers += [asyncio.create_task(each) for each in late]
         present = "first"
         for _ in callers:
             await asyncio.sleep(rng.uniform(0.3, 1.2))
@@ -108,7 +105,7 @@ class Race:
 
     async def _waits(self, callers: int) -> None:
         async with asyncio.timeout(PATIENCE):
-            while len(self._came()) < callers:
+            while len(self._came()) < callers:  # noqa: ASYNC110 - it is another process that says so
                 await asyncio.sleep(0.02)
 
     async def _release(self, present: str) -> str:
@@ -119,16 +116,17 @@ class Race:
         began = clock()
         somebody_waits = len(self._came()) > len(self.account.went_in)
         async with asyncio.timeout(PATIENCE):
-            for _ in count():
-                pods = (await self._room.api.get(self._room.path("pods"))).json["items"]
-                if pods:
-                    break
+            while not (pods := await self._pods()):  # noqa: ASYNC110 - it is polled as finely as that
                 await asyncio.sleep(0.01)
         if somebody_waits:
             self.account.idle.append(clock() - began)
         name = str(pods[0]["metadata"]["name"])
         self.account.went_in.append(name)
         return name
+
+    async def _pods(self) -> list[dict[str, Any]]:
+        listed: list[dict[str, Any]] = (await self._room.api.get(self._room.path("pods"))).json["items"]
+        return listed
 
     async def _later(self, name: str, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -140,9 +138,10 @@ class Race:
         file.write_text(json.dumps(manifest | {"apiVersion": "v1", "kind": "Pod"}))
         command = [str(self._kubectl), "--server", self._url, f"--namespace={self._room.namespace}", "create"]
         environment = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
+        command += ["-f", str(file), f"--cache-dir={self._folder / 'cache'}"]
         process = await asyncio.create_subprocess_exec(
-            *command, "-f", str(file), f"--cache-dir={self._folder / 'cache'}",
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env=environment | {"HOME": str(self._folder)},
+            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+            env=environment | {"HOME": str(self._folder)},
         )  # fmt: skip
         out, _ = await process.communicate()
         if process.returncode:
@@ -165,15 +164,8 @@ def _main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     binaries = wanted()
     with tempfile.TemporaryDirectory() as folder, Bed(binaries, kcm_qps=500) as bed:
-        run = raced(
-            bed.server,
-            binaries.kubectl,
-            Path(folder),
-            hold=asked.hold,
-            waiting=WAITING,
-            newcomers=NEWCOMERS,
-            seed=asked.seed,
-        )
+        how = {"hold": asked.hold, "waiting": WAITING, "newcomers": NEWCOMERS, "seed": asked.seed}
+        run = raced(bed.server, binaries.kubectl, Path(folder), **how)
         account = asyncio.run(run)
     sys.stdout.write(f"{account}\n")
     return 1 if account.overtakings or account.failed else 0
