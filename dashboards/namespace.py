@@ -169,6 +169,7 @@ _WAITING: Final = (
         "known yet. overload: the API server asks for patience. namespace-slowed: a webhook or the evaluation of "
         "quotas fails."
         "not-counted-yet: a quota names the kind, but its usage is still to be counted. "
+        "comes-back: its client was told to retry. "
         "same-key: another create with its key goes first. its-turn: nothing lasting.",
         "lines",
         (Query(q.waiting(HERE, ("reason",)), "{{reason}}"),),

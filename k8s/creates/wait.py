@@ -30,8 +30,9 @@ class Wait:
 
     ``kind`` is the resource, ``pods`` or ``jobs.batch``. ``name`` ends with ``*`` where it is still to be drawn.
     ``reason``: ``quota``, ``paused`` (the quota's limit is 0), ``kept-for-another`` (the room is kept for one that
-    waited longer), ``never-fits``, ``overload``, ``namespace-slowed``, ``not-counted-yet``, ``first-contact``, ``comes-back`` (its caller was told to come again),
-    ``same-key`` or ``its-turn``. Where a quota is the reason, ``quota`` and ``resource`` name it, else they are empty.
+    waited longer), ``never-fits``, ``overload``, ``namespace-slowed``, ``not-counted-yet``, ``first-contact``,
+    ``comes-back`` (its caller was told to come again), ``same-key`` or ``its-turn``. Where a quota is the reason,
+    ``quota`` and ``resource`` name it, else they are empty.
     ``asked``, ``left`` and ``limited`` are Quantities (``"1500m"``, ``"4Gi"``); ``*_nano`` are the same as integers of
     nano-units, and ``left_nano`` may be below 0. ``beside``: further resources of that quota without room, each with
     its amounts asked, left and limited in nano-units. ``place`` is 1 for the first in line. ``waited``: seconds since

@@ -20,8 +20,8 @@ longer; ``never-fits``: it asks for more than the limit; ``paused``: the limit i
 an operator paused the namespace; ``first-contact``: nothing is known
 of the namespace yet, and enough of its creates are in flight; ``overload``: the API server asked for patience;
 ``namespace-slowed``: a webhook or the evaluation of quotas fails there; ``not-counted-yet``: a quota names it, and its
-usage is still to be counted; ``comes-back``: its caller was told to come again, and has not yet; ``same-key``: another create with its
-idempotency key goes first; ``its-turn``: nothing lasting."""
+usage is still to be counted; ``comes-back``: its caller was told to come again, and has not yet; ``same-key``:
+another create with its idempotency key goes first; ``its-turn``: nothing lasting."""
 Event = Literal[
     "waits", "admitted", "created", "refused", "declined", "timed-out", "cancelled", "failed", "failed-open",
 ]  # fmt: skip
