@@ -15,11 +15,11 @@ from typing import Final
 from .backoff import FOREVER
 from .ceilings import NO_FACT
 from .demand import Demand
-from .explaining import Explanation, NamespaceSnapshot, Snapshot, WaitReason, explain, namespace_snapshot
+from .explaining import Explanation, NamespaceSnapshot, Snapshot, explain, namespace_snapshot
 from .gang_admission import GangAdmission
 from .gangs import Draw, Effect, Gang, Reservation
 from .handler import ComputeResourceAwareBackOffHandler
-from .looking import reasons
+from .looking import Tally, tally
 from .memory import Memory, recall, remember
 from .outcomes import Outcome, Rejected
 from .outlook import NOTHING_ELSEWHERE, Outlook, nothing_known, outlook
@@ -371,14 +371,16 @@ class Controller:
             return nothing_known(observing=self.is_watched(name))
         return outlook(handler, wanted, now, elsewhere)
 
-    def reasons(self, name: str, row: int, now: float) -> tuple[Counter[WaitReason], int | None]:
-        """Count why requests wait in a namespace, from this row of its line on; say with which row to go on.
+    def tally(self, name: str, row: int, now: float) -> tuple[Tally, int | None]:
+        """Count who waits why and for what in a namespace, from this row of its line on; say with which row to go on.
 
         Start with row 0; None: that was the last one.
         """
         now = self._clock(now)
         handler = self._handlers.get(name)
-        return (Counter(), None) if handler is None else reasons(handler, self._shared, row, ROWS_LOOKED_AT, now)
+        if handler is None:
+            return Tally(Counter(), Counter()), None
+        return tally(handler, self._shared, row, ROWS_LOOKED_AT, now)
 
     def page(self, after: str | None, limit: int, now: float) -> NamespacePage:
         """Show up to ``limit`` namespaces (fewer if they are large) by name, from behind ``after`` on.

@@ -148,11 +148,17 @@ def explain(
     )
 
 
-def reason_of(handler: ComputeResourceAwareBackOffHandler, request: Request, shared: Shared, now: float) -> WaitReason:
-    """Say in a word why a waiting request is not sent yet."""
+def cause(
+    handler: ComputeResourceAwareBackOffHandler, request: Request, shared: Shared, now: float
+) -> tuple[WaitReason, list[Ceiling]]:
+    """Say in a word why a waiting request is not sent yet, and list the ceilings that it waits for."""
     shape = handler.knowledge.shape_of(request.demand)
     handler.knowledge.know(shape)
-    return _reason(handler, request, shape, shared, now)[0]
+    reason, ceiling, _ = _reason(handler, request, shape, shared, now)
+    waits_for = [each for each, asked in shape.meets if asked > room_for(request, each)]
+    if ceiling is not None and ceiling not in waits_for:  # its room is kept for another
+        waits_for.append(ceiling)
+    return reason, waits_for
 
 
 def estimate(

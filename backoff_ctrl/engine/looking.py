@@ -6,12 +6,11 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import islice
 
-from .explaining import Explanation, WaitReason, explain, reason_of
+from .explaining import Explanation, WaitReason, cause, explain
 from .gangs import room_for
 from .handler import ComputeResourceAwareBackOffHandler
 from .requests import Request
 from .roll import place_of
-from .shapes import Row
 from .shared import Shared
 
 
@@ -73,28 +72,40 @@ def waiting(
     ]
 
 
-def reasons(
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many requests wait: by reason, and by each quota and resource that they wait for."""
+
+    reasons: Counter[WaitReason]
+    blocked: Counter[tuple[str, str]]
+
+
+def tally(
     handler: ComputeResourceAwareBackOffHandler, shared: Shared, start: int, limit: int, now: float
-) -> tuple[Counter[WaitReason], int | None]:
-    """Count why requests wait, by up to ``limit`` rows from row ``start`` on; say also with which row to go on.
+) -> tuple[Tally, int | None]:
+    """Count who waits why and for what, in up to ``limit`` rows from row ``start`` on; say with which row to go on.
 
     A row of equal requests waits for one reason, except that room may be kept for its head.
     """
-    found: Counter[WaitReason] = Counter()
+    found = Tally(Counter(), Counter())
     order = handler.line.order
     for _, _, row in islice(order, start, start + limit):
-        _count(found, handler, row, shared, now)
+        count = len(row.waiting) - row.dead
+        _count(found, handler, row.waiting[0], 1, shared, now)
+        if count > 1:
+            _count(found, handler, row.waiting[-1], count - 1, shared, now)
     return found, start + limit if start + limit < len(order) else None
 
 
 def _count(
-    found: Counter[WaitReason],
+    found: Tally,
     handler: ComputeResourceAwareBackOffHandler,
-    row: Row,
+    request: Request,
+    number: int,
     shared: Shared,
     now: float,
 ) -> None:
-    count = len(row.waiting) - row.dead
-    found[reason_of(handler, row.waiting[0], shared, now)] += 1
-    if count > 1:
-        found[reason_of(handler, row.waiting[-1], shared, now)] += count - 1
+    reason, ceilings = cause(handler, request, shared, now)
+    found.reasons[reason] += number
+    for ceiling in ceilings:
+        found.blocked[ceiling.quota, ceiling.resource] += number

@@ -206,11 +206,9 @@ def _of_namespace(source: Source, name: str) -> Iterator[Sample]:
     if found is None:
         return
     snapshot, now = found
-    if snapshot.waiting:
-        for reason, count in source.reasons(name).items():
-            yield Sample("waiting", (name, reason), count)
     if snapshot.oldest is not None:
         yield Sample("oldest_waiting_timestamp_seconds", (name,), source.clock.unix(now - snapshot.oldest))
+        yield from _line(source, name)
     yield Sample("overtakings_total", (name,), snapshot.overtakings)
     yield from _gangs(name, snapshot)
     if snapshot.brake is not None:
@@ -220,6 +218,14 @@ def _of_namespace(source: Source, name: str) -> Iterator[Sample]:
     for quota, resources in snapshot.quotas.items():
         for resource, ceiling in resources.items():
             yield from _ceiling((name, quota, resource), ceiling, source.clock.unix(now - ceiling.age))
+
+
+def _line(source: Source, name: str) -> Iterator[Sample]:
+    tally = source.tally(name)
+    for reason, count in tally.reasons.items():
+        yield Sample("waiting", (name, reason), count)
+    for quota, resource in tally.blocked:
+        yield Sample("blocked", (name, quota, resource), 1)
 
 
 def _gangs(name: str, snapshot: NamespaceSnapshot) -> Iterator[Sample]:
@@ -239,8 +245,6 @@ def _ceiling(labels: tuple[str, str, str], ceiling: CeilingSnapshot, heard: floa
     yield Sample("ceiling_headroom", labels, ceiling.headroom / NANO)
     yield Sample("ceiling_heard_timestamp_seconds", labels, heard)
     yield Sample("ceiling_observed", labels, int(ceiling.source == "observed"))
-    if ceiling.block is not None:
-        yield Sample("blocked", labels, 1)
 
 
 def _counted(name: str, counts: NamespaceCounts) -> Iterator[Sample]:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from backoff_ctrl.engine.looking import Tally
 from backoff_ctrl.engine.outlook import NOTHING_ELSEWHERE
 from backoff_ctrl.engine.pages import NAMESPACES_MAX
 from backoff_ctrl.k8s.watching.status import EVERYWHERE
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from backoff_ctrl.engine.controller import Controller
     from backoff_ctrl.engine.demand import Demand
-    from backoff_ctrl.engine.explaining import NamespaceSnapshot, WaitReason
+    from backoff_ctrl.engine.explaining import NamespaceSnapshot
     from backoff_ctrl.engine.looking import WaitingSnapshot
     from backoff_ctrl.engine.outlook import Outlook
     from backoff_ctrl.engine.overload import WindowSnapshot
@@ -152,13 +153,14 @@ class Source:
         found = [(each, (_BEHIND, int(each.began * 1e9))) for each in self.ledger.following(namespace)]
         return sorted((each for each in found if after is None or each[1] > after), key=lambda each: each[1])
 
-    def reasons(self, namespace: str) -> Counter[WaitReason]:
-        """Count why creates wait in a namespace."""
-        found: Counter[WaitReason] = Counter()
+    def tally(self, namespace: str) -> Tally:
+        """Count why, and for what, creates wait in a namespace."""
+        found = Tally(Counter(), Counter())
         row: int | None = 0
         while row is not None:
-            part, row = self.ledger.look(partial(_reasons, namespace, row))
-            found += part
+            part, row = self.ledger.look(partial(_tally, namespace, row))
+            found.reasons.update(part.reasons)
+            found.blocked.update(part.blocked)
         return found
 
     def outlook(
@@ -209,5 +211,5 @@ def _waiting(name: str, after: Cursor | None, limit: int, engine: Controller, no
     return engine.waiting(after, limit, now, name)
 
 
-def _reasons(name: str, row: int, engine: Controller, now: float) -> tuple[Counter[WaitReason], int | None]:
-    return engine.reasons(name, row, now)
+def _tally(name: str, row: int, engine: Controller, now: float) -> tuple[Tally, int | None]:
+    return engine.tally(name, row, now)

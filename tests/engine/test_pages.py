@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backoff_ctrl.engine import Controller, Demand, ObservedQuota, Policy, Request
+from backoff_ctrl.engine.looking import Tally
 from backoff_ctrl.engine.pages import CEILINGS_MAX, GONE_MAX, LOOKED_OVER, NAMESPACES_MAX, WAITERS_MAX
 from tests.timeline import ONE, Timeline, flying
 
@@ -121,16 +122,18 @@ def test_the_reasons_of_all_who_wait_are_counted_some_rows_at_a_time() -> None:
     line = crowded(2, 60)
     for number in range(300):
         submit(line, "n00000", 1 + number / 1000)
-    found: Counter[str] = Counter()
+    found, blocked = Counter[str](), Counter[tuple[str, str]]()
     row: int | None = 0
     calls = 0
     while row is not None:
-        part, row = line.controller.reasons("n00000", row, line.now)
-        found.update(part)
+        part, row = line.controller.tally("n00000", row, line.now)
+        found.update(part.reasons)
+        blocked.update(part.blocked)
         calls += 1
 
     assert (found, calls) == ({"quota": 330}, 4)
-    assert line.controller.reasons("nowhere", 0, line.now) == ({}, None)
+    assert blocked == {("q", "cpu"): 330, ("q", "pods"): 330}
+    assert line.controller.tally("nowhere", 0, line.now) == (Tally(Counter(), Counter()), None)
 
 
 def test_one_namespace_is_shown_as_on_its_page() -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tests.status.asking import Crowd
 
 ROOT = Path(__file__).parent.parent.parent
+ONE = 10**9
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -59,6 +60,21 @@ def test_a_scrape_shows_what_the_gate_did(crowd: Crowd) -> None:
     assert found["backoff_ctrl_creates_total", (kind, *team, ("outcome", "created"))] == 1
     assert found["backoff_ctrl_failed_open_total", ()] == found["backoff_ctrl_series_left_out", ()] == 0
     assert found["backoff_ctrl_decision_seconds_count", ()] > 0
+
+
+def test_an_observed_quota_that_creates_wait_for_is_blocked_too(crowd: Crowd) -> None:
+    """It needs no probe, hence has no block; what has room is not blocked, and nothing is once nobody waits."""
+    hard = {"pods": ONE, "count/pods": 9 * ONE}
+    crowd.gate.ledger.observe_quota("team", "q", ObservedQuota(hard, hard, {"pods": ONE, "count/pods": ONE}))
+    crowd.gate.ledger.watching("team")
+    thread = crowd.wait_with("second")
+    assert [each["block"] for each in crowd.get("/v1/ceilings")["items"]] == [None, None]
+    pods = ("backoff_ctrl_blocked", (("namespace", "team"), ("resource", "pods"), ("resourcequota", "q")))
+    assert {series: value for series, value in scrape(crowd).items() if series[0] == pods[0]} == {pods: 1}
+    crowd.core.delete_namespaced_pod("first", "team", grace_period_seconds=0)
+    crowd.gate.ledger.observe_quota("team", "q", ObservedQuota(hard, hard, {"pods": 0, "count/pods": 0}))
+    thread.join(30)
+    assert pods not in scrape(crowd)
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_a_halted_namespace_waits_although_there_is_room_and_goes_on_in_order() 
     why = line.controller.explain(requests[0], line.now)
     assert why is not None
     assert (why.reason, why.quota, why.place) == ("paused-by-operator", "", 1)
-    assert line.controller.reasons(NS, 0, line.now)[0] == {"paused-by-operator": 2}
+    assert line.controller.tally(NS, 0, line.now)[0].reasons == {"paused-by-operator": 2}
     assert line.controller.is_halted(NS)
     assert line.controller.halted() == [NS]
     line.controller.resume(NS, line.now)

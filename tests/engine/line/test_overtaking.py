@@ -120,6 +120,7 @@ def test_room_is_kept_only_in_what_blocks() -> None:
     why = line.controller.explain(behind, line.now)
     assert why is not None
     assert (why.reason, why.resource, why.place) == ("kept-for-another", "gpu", 2)
+    assert line.controller.tally(NS, 0, line.now)[0].blocked == {(QUOTA, "gpu"): 2}
 
 
 def test_requests_ahead_are_not_kept_out() -> None:
