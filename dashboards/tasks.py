@@ -17,6 +17,45 @@ def _sum(expr: str, *labels: str) -> str:
 
 TASKS: Final = (
     Panel(
+        "How many tasks are there, and in which phase?",
+        "Tasks that have not ended, by phase.",
+        "lines",
+        (Query(_sum(ALL.gauge("backoff_ctrl_tasks"), "phase"), "{{gate}} {{phase}}"),),
+        unit="locale",
+        stacked=True,
+        width=8,
+    ),
+    Panel(
+        "How do tasks end?",
+        "Tasks that ended, by phase, and further attempts, by whose failure the one before was (USER, or SYSTEM for "
+        "the platform), per rate interval.",
+        "lines",
+        (
+            Query(_sum(ALL.increase("backoff_ctrl_tasks_ended_total", over=q.RATE), "phase"), "{{gate}} {{phase}}"),
+            Query(
+                _sum(ALL.increase("backoff_ctrl_task_retries_total", over=q.RATE), "kind"),
+                "{{gate}} again after {{kind}}",
+            ),
+        ),
+        unit="locale",
+        width=8,
+    ),
+    Panel(
+        "Whose fault do attempts fail by?",
+        "Attempts that failed, by whose failure it was (USER, or SYSTEM for the platform) and its code, per rate "
+        "interval.",
+        "lines",
+        (
+            Query(
+                _sum(ALL.increase("backoff_ctrl_task_attempts_failed_total", over=q.RATE), "kind", "code"),
+                "{{gate}} {{kind}} {{code}}",
+            ),
+        ),
+        unit="locale",
+        width=8,
+        none="none failed",
+    ),
+    Panel(
         "Which objects do tasks have?",
         "Objects of tasks by kind and state: living, ended, or being deleted; and creates that wait or are sent.",
         "lines",
@@ -81,7 +120,33 @@ TASKS: Final = (
             ),
         ),
         unit="locale",
-        width=12,
+        width=8,
+    ),
+    Panel(
+        "How long does a step of a task take?",
+        "Waiting for the API server included: half take less than p50, one in a hundred more than p99.",
+        "lines",
+        tuple(
+            Query(
+                f"histogram_quantile({part:g}, {_sum(ALL.rate('backoff_ctrl_task_step_seconds_bucket'), 'le')})",
+                f"{{{{gate}}}} p{part * 100:g}",
+            )
+            for part in (0.5, 0.99)
+        ),
+        unit="s",
+        width=8,
+    ),
+    Panel(
+        "How much work is there with tasks?",
+        "Per second: steps, those that raised an error and came again, and statuses that were written to the store.",
+        "lines",
+        (
+            Query(_sum(ALL.rate("backoff_ctrl_task_step_seconds_count")), "{{gate}} steps"),
+            Query(_sum(ALL.rate("backoff_ctrl_task_step_errors_total")), "{{gate}} errors"),
+            Query(_sum(ALL.rate("backoff_ctrl_task_status_writes_total")), "{{gate}} writes"),
+        ),
+        unit="ops",
+        width=8,
     ),
     Panel(
         "What does following tasks cost?",
@@ -93,6 +158,6 @@ TASKS: Final = (
             Query(_sum(ALL.rate("backoff_ctrl_task_object_reads_total"), "source"), "{{gate}} {{source}}"),
         ),
         unit="locale",
-        width=12,
+        width=24,
     ),
 )

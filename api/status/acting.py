@@ -29,6 +29,7 @@ from .connected.gate import GateError
 if TYPE_CHECKING:
     from .connected.gate import Gate
 
+LOCAL: Final = "actions need the header Authorization: Bearer TOKEN; it is in {}"
 THERE: Final = "act at the gate itself, with its own token: backoff-ctrl act --server {}"
 
 
@@ -41,16 +42,17 @@ class Acting(Answering):
         name = request.path_params["action"]
         if name not in ACTIONS:
             raise ProblemError(404, f"there are {', '.join(ACTIONS)}", "#/path/action")
-        self._gates.insist()
-        if not self._access.asks_for_token:
-            raise ProblemError(403, THERE.format(self._gates.gates[0].url), "#/headers/Authorization")
+        if (none := self._gates.note()) is not None:
+            raise ProblemError(409, none)
+        self._check_local(request)
         wanted = read_action(request.headers.get("content-type", ""), await read_body(request), ACTIONS[name])
         token = token_of(request.headers, request.cookies)
-        who = await run_in_threadpool(self._access.name, token)
+        who = await run_in_threadpool(self._access.name, token)  # nobody is known on this machine
         namespace = wanted.get("namespace") or (await self._gates.request(wanted["id"]))["namespace"]
         await self.permit(request, namespace, EDITING)
-        told = {**wanted, "by": who}  # whatever the body says: the audit line names who was checked
-        found = await asyncio.gather(*(self._tell(gate, name, told) for gate in list(self._gates.gates)))
+        told = {**wanted, "by": who} if who else wanted  # whatever the body says: the audit line names who was checked
+        gates = [gate for gate in self._gates.gates if self._access.asks_for_token or gate.own is not None]
+        found = await asyncio.gather(*(self._tell(gate, name, told) for gate in gates))
         done = [text for text, _ in found if text]
         if not done:
             raise _undone([error for _, error in found if error is not None])
@@ -58,10 +60,20 @@ class Acting(Answering):
         as_of = shown(self._cluster.source.clock.wall())
         return answer(request, vars(Acted(as_of, name, "; ".join([*done, *missing]))))
 
+    def _check_local(self, request: Request) -> None:
+        """Raise ``ProblemError`` on this machine for whoever has not the token of this process' own gate."""
+        if self._access.asks_for_token:
+            return
+        own = self._gates.own
+        if own is None:
+            raise ProblemError(403, THERE.format(self._gates.gates[0].url), "#/headers/Authorization")
+        if not own.token.allows(request.headers.get("authorization", "")):
+            raise ProblemError(401, LOCAL.format(own.token.where), "#/headers/Authorization")
+
     async def _tell(self, gate: Gate, name: str, wanted: dict[str, Any]) -> tuple[str, GateError | None]:
         """Return what a gate did, or why it did not."""
         parts = urlsplit(gate.url)
-        local = is_loopback(parts.netloc) and not gate.pod
+        local = (is_loopback(parts.netloc) or gate.own is not None) and not gate.pod
         token = await run_in_threadpool(read_token, parts.port or 0) if local else ""
         if not token:
             return "", GateError(f"{gate.url}: serve has no token to act there; {THERE.format(gate.url)}")

@@ -14,10 +14,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from backoff_ctrl.k8s.runtime.host import RUNTIME
+from backoff_ctrl.k8s.sharing.process import shown
 from backoff_ctrl.k8s.status.asked import ProblemError
+from backoff_ctrl.k8s.status.documents.pages import Documents
 from backoff_ctrl.k8s.status.explaining.bodies import JSON_TYPES, YAML_TYPES
-from backoff_ctrl.k8s.status.metrics import CONTENT_TYPE, PREFIX, exposition
-from backoff_ctrl.k8s.status.serving import own_version, series_max
+from backoff_ctrl.k8s.status.metrics import CONTENT_TYPE, exposition
+from backoff_ctrl.k8s.status.serving import SERVICE, own_version, series_max
 from backoff_ctrl.k8s.status.shapes.documents import Acted, Decision, RequestHistory, Waiting
 from backoff_ctrl.k8s.status.shapes.explained import Explained
 
@@ -29,6 +31,7 @@ from .connected.finding import Finder
 from .connected.gate import Ways
 from .connected.gates import Gates
 from .connected.merged import Merged
+from .connected.own import OwnGate
 from .connected.unwatched import Unwatched
 from .endpoints import Endpoints
 from .overview import Overview, SeenNamespace
@@ -41,8 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from backoff_ctrl.k8s.status.catalogue import Metric
 
     from .access import Access
     from .observing import Cluster
@@ -66,7 +67,8 @@ class Connecting:
 def make_app(cluster: Cluster, connecting: Connecting, access: Access, tasks: ServedTasks | None = None) -> FastAPI:
     """Return the application for a cluster, its gates and its tasks. It runs them while it runs."""
     merged = Merged()
-    gates = Gates(connecting.urls, merged, connecting.ways, cluster.watches)
+    own = None if tasks is None else OwnGate(shown(), SERVICE.ring, tasks.url, tasks.token)
+    gates = Gates(connecting.urls, merged, connecting.ways, cluster.watches, own)
     finder = Finder(cluster.reach, connecting.namespaces, gates)
 
     @asynccontextmanager
@@ -189,21 +191,15 @@ def _add_probes(
         return {"version": own_version()}
 
     async def metrics(request: Request) -> Response:
-        """Metrics of the cluster's ceilings, for Prometheus."""
+        """Metrics of the cluster's ceilings, and of the tasks and their gate where there are any, for Prometheus."""
         await answers.permit(request, None)
-        pieces = await run_in_threadpool(exposition, cluster.documents, None, series_max(), _of_cluster)
-        told = b"" if tasks is None else tasks.metrics()
-        return Response(b"".join([*pieces, told]), media_type=CONTENT_TYPE)
+        sources = [*([] if tasks is None else SERVICE.sources), cluster.source]
+        documents = Documents(sources, own_version())
+        more = [] if tasks is None else list(tasks.samples())  # here: the loop owns the tasks
+        pieces = await run_in_threadpool(exposition, documents, None, series_max(), more)
+        return Response(b"".join(pieces), media_type=CONTENT_TYPE)
 
     app.add_api_route("/metrics", metrics, response_class=Response, responses={**TEXT, **PROBLEMS})
-
-
-def _of_cluster(metric: Metric) -> bool:
-    """Say whether a metric is about the cluster: ``serve`` is no gate, and must not look like one."""
-    name = metric.name.removeprefix(PREFIX)
-    if name in ("ceiling_held", "ceiling_reserved", "ceiling_headroom"):
-        return False  # gates know what they hold, and expose it: a 0 from here would be a lie, a sum counted twice
-    return name.startswith(("ceiling_", "watch_", "series")) or name in ("build_info", "namespaces")
 
 
 def _text(text: str, status: int = 200) -> Response:

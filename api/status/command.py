@@ -15,6 +15,7 @@ from backoff_ctrl.k8s.status.explaining.bodies import checked_name
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from socket import socket
 
     from .access import Access
     from .app import Connecting
@@ -105,7 +106,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     bound = bind(host, port)
     cluster = _cluster(server, kubeconfig, context, namespaces)
     try:
-        tasks = None if store is None else _tasks(store, config, policy, cluster, bound.getsockname()[1])
+        tasks = None if store is None else _tasks(store, config, policy, cluster, bound, tls=tls is not None)
         serve(make_app(cluster, connecting, _access(host, cluster), tasks), bound, tls)
     finally:
         cluster.close()
@@ -175,7 +176,9 @@ def _cluster(server: str | None, kubeconfig: str | None, context: str | None, na
     return cluster
 
 
-def _tasks(store: str, config: str | None, policy: tuple[str, ...], cluster: Cluster, port: int) -> ServedTasks:
+def _tasks(
+    store: str, config: str | None, policy: tuple[str, ...], cluster: Cluster, bound: socket, *, tls: bool
+) -> ServedTasks:
     """Return the tasks of a store, which can be opened. Raises ``BadInput``."""
     from backoff_ctrl.api.commands.tasks.options import needs_packages, store_file  # noqa: PLC0415
     from backoff_ctrl.api.commands.tasks.settings import Platform  # noqa: PLC0415
@@ -185,6 +188,7 @@ def _tasks(store: str, config: str | None, policy: tuple[str, ...], cluster: Clu
     from backoff_ctrl.k8s.tasks.sqlite.tables import Tables  # noqa: PLC0415
     from backoff_ctrl.k8s.tasks.store import StoreError  # noqa: PLC0415
 
+    from .listening import url_of  # noqa: PLC0415
     from .tasks.served import ServedTasks  # noqa: PLC0415
 
     file, platform = store_file(store, None), Platform(config)
@@ -193,7 +197,8 @@ def _tasks(store: str, config: str | None, policy: tuple[str, ...], cluster: Clu
         Tables(file).close()
     except StoreError as error:
         raise BadInput(f"--store: {error}") from None
-    return ServedTasks(file, platform, cluster.place.configuration, Token(port))
+    port = bound.getsockname()[1]
+    return ServedTasks(file, platform, cluster.place.configuration, url_of(bound, tls=tls), Token(port))
 
 
 def _access(host: str, cluster: Cluster) -> Access:

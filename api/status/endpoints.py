@@ -101,7 +101,6 @@ class Endpoints(Answering):
         namespace, limit = wanted(asked.query, "namespace"), asked.limit()
         start = asked.after("merged") or [0, ""]
         await self.permit(request, namespace)
-        self._gates.insist()
         query = {"namespace": namespace} if namespace else {}
         items, following = await self._gates.page("/v1/waiting", Waiting, query, start, limit)
         return self._listed(request, items, None if following is None else cursor("merged", following))
@@ -118,7 +117,6 @@ class Endpoints(Answering):
         asked = asked_of(request, "namespace", "after")
         namespace = wanted(asked.query, "namespace")
         await self.permit(request, namespace)
-        self._gates.insist()
         seq, first = self._merged.place(request.headers.get("last-event-id") or asked.query.get("after"))
         if self._merged.listeners >= self._merged.listeners_max:
             raise ProblemError(503, "too many listen to decisions already; try again later")
@@ -133,14 +131,12 @@ class Endpoints(Answering):
 
     async def overload(self, request: Request) -> Response:
         """How many creates each gate may have in flight, by server, credential and priority level."""
-        self._gates.insist()
         return await self._of_gates(request, "/v1/overload", Overload)
 
     async def policy(self, request: Request) -> Response:
         """The settings in force at each gate."""
         asked_of(request)
         await self.permit(request, None)
-        self._gates.insist()
         items = []
         for gate, found in await self._gates.each("/v1/policy"):
             try:

@@ -49,10 +49,14 @@ def bind(host: str, port: int, stalled: float = STALLED) -> socket.socket:
     return bound
 
 
+def url_of(bound: socket.socket, *, tls: bool) -> str:
+    """Return where a socket is, as a URL."""
+    host, port = bound.getsockname()[:2]
+    return f"http{'s' if tls else ''}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 def serve(app: FastAPI, bound: socket.socket, tls: tuple[Path, Path] | None) -> None:
     """Run the application on a socket until SIGINT or SIGTERM; say where it is once it answers."""
-    host, port = bound.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
     config = uvicorn.Config(
         app,
         loop="asyncio",
@@ -65,8 +69,7 @@ def serve(app: FastAPI, bound: socket.socket, tls: tuple[Path, Path] | None) -> 
         ssl_certfile=None if tls is None else tls[0],
         ssl_keyfile=None if tls is None else tls[1],
     )
-    url = f"http{'s' if tls else ''}://{shown}:{port}"
-    _Server(config, url, app.state.end_streams).run(sockets=[bound])
+    _Server(config, url_of(bound, tls=tls is not None), app.state.end_streams).run(sockets=[bound])
 
 
 class _Server(uvicorn.Server):

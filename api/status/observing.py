@@ -53,7 +53,7 @@ class Cluster:
         self._ledger = Ledger(RuntimeAlarms(), mode="off")
         self._watch = HostedWatch(self._ledger, place.configuration, everywhere=not namespaces)
         self._service = Service()
-        self.source = self._service.add(self._ledger, place.url, lambda: self._watch.record)
+        self.source = self._service.add(self._ledger, place.url, lambda: self._watch.record, decides=False)
         self.documents = self._service.documents
         self._kept: dict[tuple[str, ...], _Kept] = {}
         self._lock = threading.Lock()

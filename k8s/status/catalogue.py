@@ -15,6 +15,7 @@ CEILING: Final = ("namespace", "resourcequota", "resource")
 WAIT_BUCKETS: Final = (0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 """Seconds. Each namespace has a histogram of its own, so these are few."""
 WAKE_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+STEP_BUCKETS: Final = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0)
 DECISION_BUCKETS: Final = (5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 1e-2, 0.1)
 
 
@@ -191,6 +192,31 @@ METRICS: Final = (
     ),
     Metric("backoff_ctrl_task_watch_events_total", "counter", "Changes of tasks' objects that were seen.", "events"),
     Metric("backoff_ctrl_task_watch_relists_total", "counter", "Complete lists of tasks' objects.", "lists"),
+    Metric("backoff_ctrl_tasks", "gauge", "Tasks that have not ended, by phase.", "tasks", ("phase",)),
+    Metric("backoff_ctrl_tasks_ended_total", "counter", "Tasks that ended, by phase.", "tasks", ("phase",)),
+    Metric(
+        "backoff_ctrl_task_attempts_failed_total",
+        "counter",
+        "Attempts at tasks that failed, by whose failure it was (USER, or SYSTEM for the platform) and its code.",
+        "attempts",
+        ("kind", "code"),
+    ),
+    Metric(
+        "backoff_ctrl_task_retries_total",
+        "counter",
+        "Further attempts at tasks, by whose failure the one before was.",
+        "attempts",
+        ("kind",),
+    ),
+    Metric(
+        "backoff_ctrl_task_step_seconds",
+        "histogram",
+        "Time of one step of a task, waiting for the API server included.",
+        "seconds",
+        buckets=STEP_BUCKETS,
+    ),
+    Metric("backoff_ctrl_task_step_errors_total", "counter", "Steps that raised an error and came again.", "steps"),
+    Metric("backoff_ctrl_task_status_writes_total", "counter", "Statuses that were written to the store.", "writes"),
     # -- the injection webhook, where one runs ---------
     Metric(
         "backoff_ctrl_injection_reviews_total",

@@ -18,7 +18,7 @@ from .documents.items import flow_name
 from .slices import sliced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from backoff_ctrl.engine.explaining import CeilingSnapshot, NamespaceSnapshot
 
@@ -55,9 +55,8 @@ class Sample(NamedTuple):
 class Gathered:
     """All samples by metric, and how many series were left out."""
 
-    def __init__(self, series_max: int, only: Callable[[Metric], bool]) -> None:
-        """Take in at most so many series, those of the gates themselves in any case; ``only`` says which metrics."""
-        self._only = {metric.name.removeprefix(PREFIX) for metric in METRICS if only(metric)}
+    def __init__(self, series_max: int) -> None:
+        """Take in at most so many series, those of the gates themselves in any case."""
         self.by_name: dict[str, dict[tuple[str, ...], Value]] = defaultdict(dict)
         self.series = 0
         self.left_out = 0
@@ -65,7 +64,7 @@ class Gathered:
 
     def take(self, samples: Iterable[Sample], *, always: bool = False) -> None:
         """Take in samples that belong together, or leave all of them out."""
-        taken = [sample for sample in samples if sample.name in self._only]
+        taken = list(samples)
         count = sum(sample.series for sample in taken)
         if not always and self.series + count > self._series_max:
             self.left_out += count
@@ -80,13 +79,13 @@ def gather(
     documents: Documents,
     streams: Streams | None = None,
     series_max: int = SERIES_MAX,
-    only: Callable[[Metric], bool] = lambda _: True,
+    more: Iterable[Sample] = (),
 ) -> Gathered:
-    """Gather all samples of the metrics that ``only`` wants.
+    """Gather all samples; ``more`` are those of the process beside its gates.
 
     A namespace is left out as a whole, those first that became known last.
     """
-    found = Gathered(series_max, only)
+    found = Gathered(series_max)
     version = (documents.version, platform.python_version())
     found.take([Sample("build_info", version, 1)], always=True)
     if streams is not None:
@@ -95,11 +94,14 @@ def gather(
             Sample("status_listeners_dropped_total", (), streams.dropped),
         ]
         found.take(listening, always=True)
+    found.take(more, always=True)
+    decide = any(source.decides for source in documents.sources)
     for source in documents.sources:
-        found.take(_of_gate(source), always=True)
-        found.take(_of_watch(source), always=True)
+        if source.decides or not decide:  # else what is known there is counted twice
+            found.take(_shown(source, _of_gate(source)), always=True)
+        found.take(_shown(source, _of_watch(source)), always=True)
         for name in source.in_order():
-            found.take(_of_namespace(source, name))
+            found.take(_shown(source, _of_namespace(source, name)))
     left_out = Sample("series_left_out", (), found.left_out)
     found.take([left_out, Sample("series", (), found.series + 2)], always=True)
     return found
@@ -109,10 +111,10 @@ def exposition(
     documents: Documents,
     streams: Streams | None = None,
     series_max: int = SERIES_MAX,
-    only: Callable[[Metric], bool] = lambda _: True,
+    more: Iterable[Sample] = (),
 ) -> list[bytes]:
-    """Write all samples in Prometheus' text format, in pieces; ``only`` says it of metrics that are wanted."""
-    found = gather(documents, streams, series_max, only)
+    """Write all samples in Prometheus' text format, in pieces; ``more`` are those of the process beside its gates."""
+    found = gather(documents, streams, series_max, more)
     pieces = []
     for metric in METRICS:
         samples = found.by_name.get(metric.name.removeprefix(PREFIX))
@@ -157,6 +159,17 @@ def collector(documents: Documents, series_max: int = SERIES_MAX) -> Any:
 
 
 # -- samples ---------
+
+
+def _shown(source: Source, samples: Iterable[Sample]) -> Iterator[Sample]:
+    """Leave out what somebody who only watches a cluster would seem to say as a gate."""
+    return (sample for sample in samples if source.decides or _is_of_cluster(sample.name))
+
+
+def _is_of_cluster(name: str) -> bool:
+    if name in ("ceiling_held", "ceiling_reserved", "ceiling_headroom"):
+        return False  # gates know what they hold, and expose it: a 0 from here would be a lie, a sum counted twice
+    return name.startswith(("ceiling_", "watch_")) or name == "namespaces"
 
 
 def _of_gate(source: Source) -> Iterator[Sample]:

@@ -53,16 +53,24 @@ class Service:
         self._address: tuple[str, int] | None = None
 
     def add(
-        self, ledger: Ledger, server: str | None = None, watch: Callable[[], WatchRecord | None] = lambda: None
+        self,
+        ledger: Ledger,
+        server: str | None = None,
+        watch: Callable[[], WatchRecord | None] = lambda: None,
+        *,
+        decides: bool = True,
     ) -> Source:
-        """Begin to count what a ledger decides. A second call returns the same source."""
+        """Begin to count what a ledger decides. A second call returns the same source.
+
+        ``decides``: creates pass it. Else it only watches, and is no gate in the metrics.
+        """
         with self._lock:
             for source in self.sources:
                 if source.ledger is ledger:
                     return source
             name = gate_name() + (f"/{len(self.sources) + 1}" if self.sources else "")
             counters = Counters(ledger.now, ledger.explain, gate=name, ring=self.ring)
-            source = Source(ledger, counters, name=name, server=server, watch=watch)
+            source = Source(ledger, counters, name=name, server=server, watch=watch, decides=decides)
             self.sources.append(source)
             ledger.subscribe(counters)
             return source

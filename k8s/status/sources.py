@@ -86,8 +86,13 @@ class Source:
         server: str | None = None,
         watch: Callable[[], WatchRecord | None] = lambda: None,
         wall: Callable[[], float] = time.time,
+        decides: bool = True,
     ) -> None:
-        """``name`` is the gate's, ``server`` the API server's URL."""
+        """``name`` is the gate's, ``server`` the API server's URL.
+
+        ``decides``: creates pass it; else it only watches.
+        """
+        self.decides = decides
         self.ledger = ledger
         self.counters = counters
         self.name = name

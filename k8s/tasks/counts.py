@@ -5,10 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Final
 
-BUCKETS: Final = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0)
-"""Upper bounds of the histogram of step times, in seconds."""
+from backoff_ctrl.k8s.status.catalogue import STEP_BUCKETS
 
 
 @dataclass(slots=True)
@@ -17,7 +15,7 @@ class Counts:
 
     steps: int = 0
     step_seconds: float = 0.0
-    by_time: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
+    by_time: list[int] = field(default_factory=lambda: [0] * (len(STEP_BUCKETS) + 1))
     errors: int = 0
     """Steps that raised an error and were due again."""
     writes: int = 0
@@ -34,4 +32,4 @@ class Counts:
         """Count a step that took so long, waiting for the API server included."""
         self.steps += 1
         self.step_seconds += seconds
-        self.by_time[bisect_left(BUCKETS, seconds)] += 1
+        self.by_time[bisect_left(STEP_BUCKETS, seconds)] += 1

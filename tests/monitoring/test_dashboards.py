@@ -132,5 +132,7 @@ def test_each_metric_of_the_catalogue_is_on_a_board() -> None:
     """And no panel asks for one that is not exposed. Headroom is computed: each gate knows only its own holds."""
     panels = [panel for board in BOARDS.values() for panel in board["panels"] if panel["type"] != "row"]
     queries = "\n".join(target["expr"] for panel in panels for target in panel["targets"])
-    asked = {re.sub("_bucket$", "", name) for name in re.findall(r"\bbackoff_ctrl_[a-z_]+", queries)}
+    asked = {
+        re.sub("(?<=seconds)_(bucket|count)$", "", name) for name in re.findall(r"\bbackoff_ctrl_[a-z_]+", queries)
+    }
     assert asked == set(BY_NAME) - {"backoff_ctrl_ceiling_headroom"}

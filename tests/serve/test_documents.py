@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -52,17 +54,28 @@ def test_quotas_are_observed_without_any_gate(alone: str) -> None:
     assert seen["team"]["watch"]["state"] == "watching quotas"
 
 
-@pytest.mark.parametrize("path", ["/v1/waiting", "/v1/requests/x", "/v1/decisions"])
-def test_without_a_gate_nothing_pretends_that_nothing_waits(alone: str, path: str) -> None:
-    """Unknown is null, and a list of what waits is refused."""
-    found = ask(alone, path)
-    assert (found.status, found.json["detail"]) == (
-        409,
+def test_without_a_gate_nothing_pretends_that_nothing_waits(alone: str) -> None:
+    """Unknown is null, and an empty list says that no gate is connected."""
+    found = ask(alone, "/v1/waiting").json
+    assert (found["items"], found["note"]) == (
+        [],
         "no gate connected: lines are in gates; start serve with --gate URL, or with --gates-in NAMESPACE to find them",
     )  # fmt: skip
     item = ask(alone, "/v1/namespaces").json["items"][0]
     assert (item["waiting"], item["oldest_since"], item["in_flight"]) == (None, None, None)
     assert ask(alone, "/v1/gates").json["items"] == []
+
+
+def test_the_commands_pass_on_that_no_gate_is_connected(alone: str) -> None:
+    """In words, and as a key of their JSON."""
+
+    def said(*arguments: str) -> str:
+        command = [sys.executable, "-m", "backoff_ctrl", *arguments, "--server", alone]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+    assert said("waiting").startswith("Who waits is not known: no gate connected: lines are in gates; ")
+    for command in (("waiting", "--json"), ("ceilings", "--json"), ("top", "--json")):
+        assert json.loads(said(*command))["note"].startswith("no gate connected")
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 1000])

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 AT = "2026-01-01T12:00:00.000Z"
 SOON, LATE = "2026-01-01T12:01:00.000Z", "2026-01-01T12:05:00.000Z"
+PAUSE = b'{"namespace": "team"}'
 
 
 def ceiling(held: str, reserved: str = "0") -> dict[str, Any]:
@@ -124,12 +125,16 @@ def test_headroom_is_what_all_gates_leave(sandbox: BackgroundSandbox) -> None:
 def test_without_a_gate_nothing_is_said_to_be_held(sandbox: BackgroundSandbox) -> None:
     """Null and a sentence in every document, on the page and in the metrics; no 0."""
     with served(sandbox) as url:
-        for path in ("/v1/ceilings", "/v1/namespaces", "/v1/gates"):
-            assert ask(url, path).json["note"].startswith("no gate connected"), path
+        for path in ("ceilings", "namespaces", "gates", "waiting", "overload", "policy"):
+            assert ask(url, f"/v1/{path}").json["note"].startswith("no gate connected"), path
         (item,) = ask(url, "/v1/ceilings").json["items"]
         assert (item["held"], item["reserved"], item["kept"], item["headroom"]) == (None, None, None, "10")
-        for path in ("/v1/waiting", "/v1/overload", "/v1/policy", "/v1/decisions", "/v1/requests/x"):
-            assert (ask(url, path).status, "no gate connected" in ask(url, path).json["detail"]) == (409, True), path
+        assert item["waiting"] is None
+        assert ask(url, "/v1/waiting").json["items"] == []
+        nobody = ask(url, "/v1/requests/x")
+        assert (nobody.status, nobody.json["detail"].startswith("no gate connected")) == (404, True)
+        acting = ask(url, "/v1/actions/pause", method="POST", body=PAUSE, Content_Type="application/json")
+        assert (acting.status, acting.json["detail"].startswith("no gate connected")) == (409, True)
         found = explain(url)
         assert (found["verdict"], found["estimated_at"]) == ("now", None)
         assert found["note"].startswith("no gate connected")

@@ -37,7 +37,7 @@ def test_ceilings_are_as_the_refusal_said(crowd: Crowd) -> None:
     assert ceiling == {
         "namespace": "team", "quota": "q", "resource": "pods", "limited": "1", "used": "1", "held": "0",
         "reserved": "0", "headroom": "0", "unsettled": "0", "kept": False, "source": "learned",
-        "trend": None,
+        "trend": None, "waiting": 1,
     }  # fmt: skip
 
 

@@ -44,6 +44,8 @@ class Listed(Generic[T]):
     """``as_of`` of the first page, by the clock of the instance: ages are counted from it."""
     items: list[T]
     documents: list[dict[str, Any]]
+    note: str | None = None
+    """What the list lacks: that no gate is connected, so that an empty one does not mean that nothing waits."""
 
 
 class RefusedError(BadInput):
@@ -153,7 +155,8 @@ class Instance:
         try:
             documents = read(list[dict[str, Any]], found["items"])
             as_of = read(str, found["as_of"])
-            listed = Listed(as_of, read_time(as_of), [read(shape, each) for each in documents], documents)
+            items, note = [read(shape, each) for each in documents], read(str | None, found.get("note"))
+            listed = Listed(as_of, read_time(as_of), items, documents, note)
             return _Page(listed, read(str | None, found["next"]))
         except (ValueError, TypeError, KeyError) as error:
             raise self.not_ours(f"it answers JSON of another form: {error}") from None

@@ -87,7 +87,7 @@ def _show(
     """Print them. ``who`` begins the sentence that there are none. Raises ``ValueError``."""
     order = fullest_first(listed.items)
     if as_json:
-        click.echo(document(listed.as_of, [listed.documents[number] for number in order], limit))
+        click.echo(document(listed.as_of, [listed.documents[number] for number in order], limit, listed.note))
     elif order:
         click.echo(table(HEAD, [_row(listed.items[number], listed.at) for number in order], limit, right=NUMBERS))
     else:
@@ -141,7 +141,7 @@ def waits_for(ceiling: Ceiling, at: datetime) -> str:
     """Return what creates that do not fit wait for; empty where nothing is blocked."""
     block = ceiling.block
     if block is None:
-        return ""
+        return "room" if ceiling.waiting else ""
     if block.state == "probing":
         return "a probe's answer"
     if block.next_probe_at is None:

@@ -59,10 +59,11 @@ def cluster_instead(command: F) -> F:
     return command
 
 
-def document(as_of: str, documents: Sequence[Any], limit: int | None) -> str:
-    """Return the JSON document: items as the instance gave them, and how many more there are."""
+def document(as_of: str, documents: Sequence[Any], limit: int | None, note: str | None = None) -> str:
+    """Return the JSON document: items as the instance gave them, how many more there are, and its ``note``, if any."""
     items = documents[:limit]
-    return json.dumps({"as_of": as_of, "items": items, "more": len(documents) - len(items)}, indent=2)
+    whole = {"as_of": as_of, "items": items, "more": len(documents) - len(items), **({"note": note} if note else {})}
+    return json.dumps(whole, indent=2)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], limit: int | None, *, right: Iterable[str]) -> str:

@@ -59,9 +59,11 @@ def command(
     except ValueError as error:  # a time that is none
         raise instance.not_ours(str(error)) from None
     if as_json:
-        click.echo(document(found.as_of, found.documents, limit))
+        click.echo(document(found.as_of, found.documents, limit, found.note))
     elif rows:
         click.echo(table(HEAD, rows, limit, right=NUMBERS))
+    elif found.note:
+        click.echo(printable(f"Who waits is not known: {found.note}."))
     else:
         click.echo(printable(f"Nothing waits in namespace {namespace}." if namespace else "Nothing waits."))
     return DONE

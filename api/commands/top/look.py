@@ -35,6 +35,8 @@ class Look:
     """The first ones in line."""
     waiting_in_all: int
     """At all gates of the instance, in all namespaces."""
+    note: str | None = None
+    """That no gate is connected: who waits is not known then."""
 
 
 def look(instance: Instance, namespace: str | None) -> Look:
@@ -48,9 +50,8 @@ def look(instance: Instance, namespace: str | None) -> Look:
             read_time(each.since)
     except ValueError as error:
         raise instance.not_ours(str(error)) from None
-    return Look(
-        ceilings.at, [ceilings.items[number] for number in order], waiting.items, sum(g.waiting for g in gates.items)
-    )
+    fullest, in_all = [ceilings.items[number] for number in order], sum(gate.waiting for gate in gates.items)
+    return Look(ceilings.at, fullest, waiting.items, in_all, waiting.note)
 
 
 def document(instance: Instance, namespace: str | None, limit: int | None) -> str:
@@ -72,6 +73,7 @@ def document(instance: Instance, namespace: str | None, limit: int | None) -> st
             "ceilings": len(fullest) - len(fullest[:limit]),
             "waiting": len(waiting.documents) - len(waiting.documents[:limit]),
         },
+        **({"note": waiting.note} if waiting.note else {}),
     }
     return json.dumps(whole, indent=2)
 

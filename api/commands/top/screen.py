@@ -168,7 +168,8 @@ class Top(App[None]):
     def _draw_head(self) -> None:
         found = self._shown
         where = self._place + (f", namespace {self._namespace}" if self._namespace else "")
-        line = Text(f"{where}   {found.waiting_in_all} waiting   {found.at.astimezone():%H:%M:%S}", no_wrap=True)
+        waits = "no gate connected" if found.note else f"{found.waiting_in_all} waiting"
+        line = Text(f"{where}   {waits}   {found.at.astimezone():%H:%M:%S}", no_wrap=True)
         if self._frozen:
             line.append("   frozen: space goes on", "bold yellow")
         if self._why:

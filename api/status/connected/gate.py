@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .holds import Hold, Key
+    from .own import OwnGate
     from .told import Told
 
 PATIENCE: Final = 5.0
@@ -48,6 +49,8 @@ class Gate:
     url: str
     pod: str = ""
     """The pod that it was found in, as ``namespace/name``; empty: it was given with ``--gate``."""
+    own: OwnGate | None = None
+    """It is that of this process; None: it is asked over HTTP."""
     why: str = "not asked yet"
     namespaces: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Its namespaces as it told them last, by name."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote
 
 import aiohttp
+from starlette.concurrency import run_in_threadpool
 
 from backoff_ctrl.api.commands.instance.reading import read
 from backoff_ctrl.k8s.status.asked import ProblemError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from .holds import Key
     from .merged import Merged
+    from .own import OwnGate
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +46,20 @@ NONE: Final = (
 class Gates:
     """All gates. Use it as an async context manager; it belongs to one event loop."""
 
-    def __init__(self, urls: Iterable[str], merged: Merged, ways: Ways, watched: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        urls: Iterable[str],
+        merged: Merged,
+        ways: Ways,
+        watched: Callable[[str], bool],
+        own: OwnGate | None = None,
+    ) -> None:
         """Ask the gates at these URLs; their decisions go to ``merged``. ``ways`` says how they are reached.
 
         ``watched`` says whether the quotas of a namespace are watched: then no gate is asked for its ceilings.
+        ``own`` is the gate of this process, if it has one.
         """
+        self.own = own
         self.gates: list[Gate] = []
         self._merged = merged
         self._ways = ways
@@ -61,6 +72,8 @@ class Gates:
     async def __aenter__(self) -> Self:
         """Begin to follow them."""
         self._session = self._ways.session()
+        if self.own is not None:
+            self.connect(self.own.url, own=self.own)
         for url in self._first:
             self.connect(url)
         return self
@@ -72,10 +85,10 @@ class Gates:
         if self._session is not None:
             await self._session.close()
 
-    def connect(self, url: str, pod: str = "") -> Gate:
-        """Begin to follow a gate; ``pod`` names the pod that it was found in."""
+    def connect(self, url: str, pod: str = "", own: OwnGate | None = None) -> Gate:
+        """Begin to follow a gate; ``pod`` names the pod that it was found in, ``own`` is that of this process."""
         assert self._session is not None
-        gate = Gate(self._numbers, url, pod)
+        gate = Gate(self._numbers, url, pod, own)
         self._numbers += 1
         self.gates.append(gate)
         self._tasks[gate.number] = [asyncio.create_task(each) for each in (self._look(gate), self._hear(gate))]
@@ -89,11 +102,6 @@ class Gates:
             task.cancel()
         return tasks
 
-    def insist(self) -> None:
-        """Raise ``ProblemError`` if there is no gate: an empty answer would say that nothing waits."""
-        if not self.gates:
-            raise ProblemError(409, NONE)
-
     @property
     def answering(self) -> list[Gate]:
         """The gates that answered when they were asked last."""
@@ -104,20 +112,29 @@ class Gates:
         return [{"gate": gate.url, "why": gate.why} for gate in self.gates if gate.why]
 
     def note(self) -> str | None:
-        """Return what a document about the cluster lacks where no gate is connected."""
+        """Say that no gate is connected: then an empty list does not mean that nothing waits. Else None."""
         return None if self.gates else NONE
 
     # -- what they tell ---------
 
     async def get(self, gate: Gate, path: str, query: dict[str, str] | None = None) -> Any:
         """Return a document of a gate. Raises ``GateError``."""
-        assert self._session is not None
-        return await self._ways.ask(self._session, gate, path, query)
+        return await self._ask(gate, path, query)
 
     async def post(self, gate: Gate, path: str, body: Any, token: str) -> Any:
         """Return what a gate answers to whoever has its token. Raises ``GateError``."""
+        return await self._ask(gate, path, None, body, token)
+
+    async def _ask(
+        self, gate: Gate, path: str, query: dict[str, str] | None = None, body: Any = None, token: str = ""
+    ) -> Any:
+        if gate.own is not None:
+            try:
+                return await run_in_threadpool(gate.own.ask, path, query, body, f"Bearer {token}")
+            except ProblemError as error:
+                raise GateError(error.problem.detail, error.problem.status) from None
         assert self._session is not None
-        return await self._ways.ask(self._session, gate, path, body=body, token=token)
+        return await self._ways.ask(self._session, gate, path, query, body, token)
 
     async def page(
         self, path: str, shape: type, query: dict[str, str], start: list[Any], limit: int
@@ -163,22 +180,18 @@ class Gates:
 
     async def request(self, id: str) -> dict[str, Any]:  # noqa: A002 - what the URL calls it
         """Return what a gate knows of a create. Raises ``ProblemError`` if none does."""
-        self.insist()
         for gate in list(self.gates):
             with contextlib.suppress(GateError, ValueError):
                 found: dict[str, Any] = await self.get(gate, f"/v1/requests/{quote(id, safe='')}")
                 read(RequestHistory, found)
                 return found
-        raise ProblemError(404, "no gate that answers knows a create with this id", "#/path/id")
+        raise ProblemError(404, self.note() or "no gate that answers knows a create with this id", "#/path/id")
 
     async def explained(self, namespace: str, manifest: Any) -> list[tuple[Gate, Any]]:
         """Return what each gate says would happen to a manifest; None of one that does not say."""
-        assert self._session is not None
         path = f"/v1/explain?namespace={quote(namespace, safe='')}"
         gates = self.answering
-        told = await asyncio.gather(
-            *(self._ways.ask(self._session, gate, path, body=manifest) for gate in gates), return_exceptions=True
-        )
+        told = await asyncio.gather(*(self._ask(gate, path, body=manifest) for gate in gates), return_exceptions=True)
         return [
             (gate, None if isinstance(each, BaseException) else each) for gate, each in zip(gates, told, strict=True)
         ]
@@ -269,6 +282,9 @@ class Gates:
 
     async def _hear(self, gate: Gate) -> None:
         """Pass its decisions on; after a break go on where it ended."""
+        if gate.own is not None:
+            async for told in gate.own.decisions():
+                self._merged.tell("decision", told)
         assert self._session is not None
         last = "before-0"  # of no gate: it begins with the oldest that is kept
         patience = aiohttp.ClientTimeout(total=None, sock_connect=PATIENCE, sock_read=SILENT)

@@ -19,12 +19,16 @@ Key: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """What is held and reserved at one ceiling, in nano-units; whether room is kept there, and what waits for it."""
+    """What is held and reserved at one ceiling, in nano-units; whether room is kept there, and what waits for it.
+
+    ``waiting`` counts creates.
+    """
 
     held: int = 0
     reserved: int = 0
     kept: bool = False
     block: Block | None = None
+    waiting: int = 0
 
     def __add__(self, other: Hold) -> Hold:
         """Return both together; of two blocks that which is probed next."""
@@ -35,6 +39,7 @@ class Hold:
             self.reserved + other.reserved,
             self.kept or other.kept,
             blocks[0] if blocks else None,
+            self.waiting + other.waiting,
         )
 
     @property
@@ -46,19 +51,20 @@ class Hold:
 def hold_of(item: Mapping[str, Any]) -> Hold | None:
     """Return what a gate's ceiling says; None if that is nothing. Raises ``ValueError`` if it is no ceiling."""
     found: Ceiling = read(Ceiling, item)
-    hold = Hold(parse_quantity(found.held or "0"), parse_quantity(found.reserved or "0"), bool(found.kept), found.block)
+    held, reserved = (parse_quantity(amount or "0") for amount in (found.held, found.reserved))
+    hold = Hold(held, reserved, bool(found.kept), found.block, found.waiting or 0)
     return None if hold == Hold() else hold
 
 
 def with_holds(ceiling: Ceiling, holds: Mapping[Key, Hold] | None) -> Ceiling:
     """Return a ceiling of the cluster with what the gates hold there; None: none of them tells."""
     if holds is None:
-        ceiling.held = ceiling.reserved = ceiling.kept = ceiling.block = None
+        ceiling.held = ceiling.reserved = ceiling.kept = ceiling.block = ceiling.waiting = None
         return ceiling
     hold = holds.get((ceiling.quota, ceiling.resource), Hold())
     left = parse_quantity(ceiling.limited) - parse_quantity(ceiling.used) - hold.amount
     ceiling.held, ceiling.reserved, ceiling.headroom = (
         quantity(amount, ceiling.resource) for amount in (hold.held, hold.reserved, left)
     )
-    ceiling.kept, ceiling.block = hold.kept, hold.block
+    ceiling.kept, ceiling.block, ceiling.waiting = hold.kept, hold.block, hold.waiting
     return ceiling

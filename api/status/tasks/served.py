@@ -14,15 +14,16 @@ from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
 from backoff_ctrl.k8s.tasks.store import StoreError
 from backoff_ctrl.k8s.tasks.through_plugins import check, cluster_of, through_plugins
 
-from .metrics import exposition
+from .metrics import samples
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from backoff_ctrl.api.commands.tasks.settings import Platform
     from backoff_ctrl.k8s.acting.token import Token
     from backoff_ctrl.k8s.plugins.protocol import PluginEntry
+    from backoff_ctrl.k8s.status.metrics import Sample
     from backoff_ctrl.k8s.tasks.store import Stored, Wish
 
 log = logging.getLogger(__name__)
@@ -31,8 +32,9 @@ log = logging.getLogger(__name__)
 class ServedTasks:
     """A store, and its manager beside the application."""
 
-    def __init__(self, file: Path, platform: Platform, configuration: Any, token: Token) -> None:
-        """``token`` is asked of who creates or aborts where nobody is known by a Kubernetes token."""
+    def __init__(self, file: Path, platform: Platform, configuration: Any, url: str, token: Token) -> None:
+        """``url`` is where they are served; ``token`` is asked of who changes anything where nobody else is known."""
+        self.url = url
         self.token = token
         self.trouble = ""
         """Why nothing is carried out any more; empty while that is not so."""
@@ -41,9 +43,10 @@ class ServedTasks:
         self._configuration = configuration
         self._manager: Manager | None = None
 
-    def metrics(self) -> bytes:
-        """Return how the tasks go, as text for Prometheus."""
-        return exposition(None if self._manager is None else self._manager.reconciler)
+    def samples(self) -> Iterator[Sample]:
+        """Yield how the tasks go; nothing while another process carries them out."""
+        if self._manager is not None and self._manager.reconciler is not None:
+            yield from samples(self._manager.reconciler)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

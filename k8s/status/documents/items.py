@@ -41,7 +41,10 @@ def quantity(amount: int, resource: str) -> str:
     return format_quantity(amount, binary="memory" in resource or "storage" in resource)
 
 
-def ceiling_item(source: Source, key: tuple[str, str, str], found: CeilingSnapshot, now: float) -> Ceiling:
+def ceiling_item(
+    source: Source, key: tuple[str, str, str], found: CeilingSnapshot, now: float, waiting: int
+) -> Ceiling:
+    """Return one ceiling; ``waiting`` creates wait for it."""
     resource = key[2]
     text = source.clock.text
     block = None
@@ -61,6 +64,7 @@ def ceiling_item(source: Source, key: tuple[str, str, str], found: CeilingSnapsh
         heard_at=text(now - found.age) or "",
         block=block,
         trend=None if found.trend is None else quantity(found.trend, resource),
+        waiting=waiting,
     )
 
 

@@ -51,6 +51,7 @@ class Documents:
             if found is None:
                 continue
             snapshot, now = found
+            blocked = source.tally(namespace).blocked if snapshot.waiting else {}
             for quota, resources in sorted(snapshot.quotas.items()):
                 if where.get("quota") not in (None, quota):
                     continue
@@ -58,7 +59,8 @@ class Documents:
                     if where.get("resource") not in (None, resource) or (begins and (quota, resource) <= after[2:4]):
                         continue
                     key = (namespace, quota, resource)
-                    yield [number, *key], ceiling_item(source, key, ceiling, now)
+                    waiting = blocked.get((quota, resource), 0)
+                    yield [number, *key], ceiling_item(source, key, ceiling, now, waiting)
 
     # -- who waits ---------
 

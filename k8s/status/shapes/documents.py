@@ -79,6 +79,8 @@ class Ceiling:
     trend: str | None = None
     """By how much ``used`` rose in the last minutes (2.5 to 5): ``"4"``, ``"-500m"`` if it fell, ``"0"``. Null: it is
     not known for so long, or nothing was heard of it since."""
+    waiting: int | None = None
+    """Creates that wait for it. Null: no gate tells."""
 
 
 @dataclass

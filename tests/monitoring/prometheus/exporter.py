@@ -5,6 +5,7 @@ The first answers have all of it, with timestamps of its own, so that every rate
 
 from __future__ import annotations
 
+import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Final, Self
@@ -60,6 +61,8 @@ GAUGES: Final[dict[str, tuple[Row, ...]]] = {
         ("injection_pods_without_sidecar", TEAM, 2),
         ("task_objects", {**TEAM, "kind": "pods", "state": "living"}, 4),
         ("task_creates_under_way", {}, 2),
+        ("tasks", {"phase": "Running"}, 3),
+        ("tasks", {"phase": "WaitingForResources"}, 5),
         ("task_watch_healthy", {"kind": "pods"}, 1),
         ("gangs", {**TEAM, "state": "waiting"}, 1),
         ("gangs", {**TEAM, "state": "admitted"}, 2),
@@ -131,6 +134,15 @@ COUNTERS: Final[tuple[Row, ...]] = (
     ("injection_malformed_total", {}, 0.02),
     ("task_creates_total", {"plugin": "container", "outcome": "created"}, 1),
     ("task_failures_total", {"plugin": "container", "phase": "RetryableFailure", "code": "OOMKilled"}, 0.1),
+    ("task_attempts_failed_total", {"kind": "USER", "code": "OOMKilled"}, 0.1),
+    ("task_retries_total", {"kind": "USER"}, 0.05),
+    ("tasks_ended_total", {"phase": "Success"}, 0.5),
+    ("task_step_seconds_bucket", {"le": "0.001"}, 10),
+    ("task_step_seconds_bucket", {"le": "0.01"}, 20),
+    ("task_step_seconds_bucket", {"le": "+Inf"}, 20),
+    ("task_step_seconds_count", {}, 20),
+    ("task_step_errors_total", {}, 0.02),
+    ("task_status_writes_total", {}, 4),
     ("task_plugin_errors_total", {"plugin": "container", "method": "get_task_phase"}, 0.01),
     ("task_object_reads_total", {"source": "cache"}, 3),
     ("task_object_deletions_total", {"plugin": "container"}, 0.2),
@@ -169,7 +181,7 @@ COUNTERS: Final[tuple[Row, ...]] = (
 def names() -> set[str]:
     """Return the metrics that are served."""
     rows = [*GAUGES["a"], *GAUGES["b"], *AGES["a"], *AGES["b"], *COUNTERS]
-    return {"backoff_ctrl_" + name.removesuffix("_bucket") for name, _, _ in rows}
+    return {"backoff_ctrl_" + re.sub("(?<=seconds)_(bucket|count)$", "", name) for name, _, _ in rows}
 
 
 def answer(gate: str, end: int) -> str:

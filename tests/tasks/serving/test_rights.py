@@ -85,7 +85,8 @@ async def serving(file: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     """Serve a store to callers with Kubernetes tokens."""
     monkeypatch.setenv("BACKOFF_CTRL_STATUS_TOKEN", "a-secret-of-this-test")
     reviews, app = Reviews(), FastAPI()
-    served = ServedTasks(file, Platform(None), client.Configuration(host="http://127.0.0.1:9"), Token(1))
+    there = client.Configuration(host="http://127.0.0.1:9")
+    served = ServedTasks(file, Platform(None), there, "http://127.0.0.1:1", Token(1))
     access = Tokens(cast("Reach", reviews), clock=lambda: float(len(reviews.asked) * 100))  # nothing is kept
     handle_problems(app)
     add_tasks(app, TaskEndpoints(served, access, time.time))

@@ -84,11 +84,9 @@ def test_a_task_is_created_followed_and_listed(served: str) -> None:
     ended = re.search(r'^backoff_ctrl_tasks_ended_total\{phase="Success"\} (\d+)$', told, re.MULTILINE)
     assert ended is not None
     assert int(ended[1]) >= 4
-    steps, counted = (re.search(rf"^{name} (\d+)$", told, re.MULTILINE)
-                      for name in ("backoff_ctrl_task_steps_total", "backoff_ctrl_task_step_seconds_count"))  # fmt: skip
+    steps = re.search(r"^backoff_ctrl_task_step_seconds_count (\d+)$", told, re.MULTILINE)
     assert steps is not None
-    assert counted is not None
-    assert steps[1] == counted[1]
+    assert int(steps[1]) >= 8
 
 
 def test_what_is_wrong_is_pointed_to(served: str) -> None:
