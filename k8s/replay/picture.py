@@ -80,7 +80,7 @@ def draw(workload: Workload, panels: Sequence[Panel], path: Path) -> None:
             _draw_panel(axis, panel, workload, namespace, resource)
         axes[-1].set_xlabel("time since the first arrival, in seconds of the trace")
         figure.suptitle(
-            f"{resource} in namespace {namespace}: used and limited, and the number of waiting pods "
+            f"{resource} in namespace {namespace}: used, limited, and the number of waiting pods\n"
             f"({len(workload.pods)} pods in all namespaces, seed {workload.seed})",
             fontsize=11,
         )

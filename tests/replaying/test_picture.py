@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -49,6 +50,33 @@ def test_the_picture_is_an_svg_that_names_client_limit_and_counts(tmp_path: Path
     first = path.read_bytes()
     draw(workload(), [panel, panel], path)
     assert path.read_bytes() == first
+
+
+@pytest.mark.long
+def test_no_text_is_cut_off(tmp_path: Path) -> None:
+    """With all clients, their longest names and large numbers, in a font that is a tenth wider than ours, too."""
+    from matplotlib.textpath import TextPath  # noqa: PLC0415 - loads matplotlib
+
+    usage = [(0.0, "team-longname", {"limits.memory": 10**9})]
+    pods = tuple(Pod(f"p{i}", "team-longname", float(i), 10.0, {"limits.memory": 10**6}) for i in range(3))
+    many = Workload(pods, {"team-longname": {"limits.memory": 10**6}}, seed=123456)
+    clients = ("plain", "ancestor", "gate_learning", "gate_observing", "proxy")
+    path = tmp_path / "demo.svg"
+    draw(many, [Panel(each, 12345, 12345, usage, {}) for each in clients], path)
+    picture = ET.parse(path).getroot()
+    width = float(picture.attrib["viewBox"].split()[2])
+    seen = 0
+    for text in picture.iter("{http://www.w3.org/2000/svg}text"):
+        style = dict(each.split(": ", 1) for each in text.attrib["style"].split("; "))
+        if not text.text or "rotate(-90" in text.attrib["transform"]:
+            continue
+        size = float(style["font-size"].removesuffix("px"))
+        long = TextPath((0, 0), text.text, size=size).get_extents().width * 1.1
+        at = text.attrib.get("x") or text.attrib["transform"].removeprefix("translate(").split()[0]
+        left = float(at) - long * {"start": 0, "middle": 0.5, "end": 1}[style.get("text-anchor", "start")]
+        assert 0 <= left < left + long <= width, text.text
+        seen += len(text.text) > 60
+    assert seen >= 1 + len(clients)
 
 
 def test_without_matplotlib_there_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
