@@ -6,7 +6,7 @@ from typing import Final
 
 from . import queries as q
 from .boards import Board, Choice, Row
-from .overview import OLD
+from .overview import OLD, REASONS
 from .panels import FULL, YES_NO, Column, Panel, Query
 from .queries import BYTES, Scope
 
@@ -164,13 +164,7 @@ _QUOTAS: Final = (
 _WAITING: Final = (
     Panel(
         "Why do creates wait here?",
-        "Waiting creates by reason. quota: too little is left. kept-for-another: what is left is kept for one that "
-        "waited longer. never-fits: it asks for more than the limit. paused: the limit is 0. first-contact: nothing is "
-        "known yet. overload: the API server asks for patience. namespace-slowed: a webhook or the evaluation of "
-        "quotas fails."
-        "not-counted-yet: a quota names the kind, but its usage is still to be counted. "
-        "comes-back: its client was told to retry. "
-        "same-key: another create with its key goes first. its-turn: nothing lasting.",
+        REASONS,
         "lines",
         (Query(q.waiting(HERE, ("reason",)), "{{reason}}"),),
         unit="locale",

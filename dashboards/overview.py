@@ -14,6 +14,14 @@ TO_NAMESPACE: Final = "/d/backoff-ctrl-namespace?${datasource:queryparam}&${__ur
 OLD: Final = ((None, "green"), (600.0, "yellow"), (1800.0, "red"))
 REFUSED: Final = 'answer="quota"'
 NEVER_FITS: Final = 'reason="never-fits"'
+REASONS: Final = (
+    "Waiting creates by reason. quota: too little is left. kept-for-another: what is left is kept for one that "
+    "waited longer. never-fits: it asks for more than the limit. paused: the limit is 0. paused-by-operator: an "
+    "operator paused the namespace. first-contact: nothing is known yet. overload: the API server asks for "
+    "patience. namespace-slowed: a webhook or the evaluation of quotas fails there. not-counted-yet: a quota "
+    "names the kind, but its usage is still to be counted. comes-back: its client was told to retry. same-key: "
+    "another create with its key goes first. its-turn: nothing lasting."
+)
 _MOST: Final = 20
 """Rows of what could have one for each of thousands of namespaces."""
 
@@ -140,13 +148,7 @@ _WHO: Final = (
     ),
     Panel(
         "Why do creates wait?",
-        "Waiting creates by reason. quota: too little is left. kept-for-another: what is left is kept for one that "
-        "waited longer. never-fits: it asks for more than the limit. paused: the limit is 0. first-contact: nothing is "
-        "known yet. overload: the API server asks for patience. namespace-slowed: a webhook or the evaluation of "
-        "quotas fails there."
-        "not-counted-yet: a quota names the kind, but its usage is still to be counted. "
-        "comes-back: its client was told to retry. "
-        "same-key: another create with its key goes first. its-turn: nothing lasting.",
+        REASONS,
         "lines",
         (Query(q.waiting(ALL, ("reason",)), "{{reason}}"),),
         unit="locale",

@@ -1,8 +1,9 @@
 """A program with a gate of its own, which tests start, order about over stdin, and kill.
 
-``python gate_program.py SETTINGS``: a JSON object with ``server``, ``listen``, ``policy`` and ``watch``. Each line on
-stdin is an order: ``{"create": MANIFEST, "namespace": ...}``, or ``{"break": true}``, after which the next create meets
-an error inside the engine.
+``python gate_program.py SETTINGS``: a JSON object with ``server``, ``listen``, ``policy``, ``watch`` and perhaps
+``mode``. Each line on stdin is an order: ``{"create": MANIFEST, "namespace": ...}``; ``{"gang": MANIFESTS, "namespace":
+...}``, whose first is created once the gang is admitted; or ``{"break": true}``, after which the next create meets an
+error inside the engine.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from kubernetes import client
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gated.client import GatedApiClient
+from backoff_ctrl.k8s.gated.gangs.block import gang
+from backoff_ctrl.k8s.sharing.showing import notify
 from backoff_ctrl.k8s.status.serving import SERVICE
 from backoff_ctrl.k8s.watching.watch import HostedWatch
 
@@ -34,11 +37,19 @@ def create(core: Any, namespace: str, manifest: Any) -> None:
         print(type(error).__name__, file=sys.stderr)  # noqa: T201
 
 
+def create_first_of(core: Any, namespace: str, members: Any) -> None:
+    """Wait for the room of a gang, create its first member, and keep the room of the others for good."""
+    with gang(core, members, namespace=namespace, name=members[0]["metadata"]["name"]):
+        core.create_namespaced_pod(namespace, members[0])
+        threading.Event().wait()
+
+
 def main() -> None:
     """Obey until stdin ends."""
     settings = json.loads(sys.argv[1])
     configuration = client.Configuration(host=settings["server"])
-    gate = Gate(policy=Policy(**settings["policy"]))
+    gate = Gate(policy=Policy(**settings["policy"]), mode=settings.get("mode"))
+    notify(gate.ledger)
     watch = HostedWatch(gate.ledger, configuration, everywhere=True) if settings["watch"] else None
     SERVICE.add(gate.ledger, settings["server"], lambda: None if watch is None else watch.record)
     if watch is not None:
@@ -49,8 +60,9 @@ def main() -> None:
         order = json.loads(line)
         if order.get("break"):
             _break(gate)
-        else:
-            threading.Thread(target=create, args=(core, order["namespace"], order["create"]), daemon=True).start()
+            continue
+        work, what = (create, order["create"]) if "create" in order else (create_first_of, order["gang"])
+        threading.Thread(target=work, args=(core, order["namespace"], what), daemon=True).start()
     os._exit(0)  # whoever waits still is not waited for
 
 

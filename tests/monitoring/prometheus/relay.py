@@ -21,6 +21,8 @@ class Relay:
         """``upstream`` is the server's URL."""
         parts = urlsplit(upstream)
         self._upstream = (parts.hostname, parts.port)
+        self.garbles: tuple[bytes, bytes] | None = None
+        """What it replaces in answers by something as long."""
         self._open: set[socket.socket] = set()
         self._listening = _listen(0)
         self.port = self._listening.getsockname()[1]
@@ -67,7 +69,7 @@ class Relay:
         try:
             with suppress(OSError):  # the other side is gone
                 while piece := source.recv(PIECE):
-                    sink.sendall(piece)
+                    sink.sendall(piece if self.garbles is None else piece.replace(*self.garbles))
                 sink.shutdown(socket.SHUT_WR)
         finally:
             self._open.discard(source)
