@@ -34,6 +34,7 @@ from .connected.merged import Merged
 from .connected.own import OwnGate
 from .connected.unwatched import Unwatched
 from .endpoints import Endpoints
+from .history import History
 from .overview import Overview, SeenNamespace
 from .page import Page, add_page
 from .shapes import SeenCeiling, SeenGate, SeenOverload, SeenPage, SeenPolicy
@@ -70,12 +71,15 @@ def make_app(cluster: Cluster, connecting: Connecting, access: Access, tasks: Se
     own = None if tasks is None else OwnGate(shown(), SERVICE.ring, tasks.url, tasks.token)
     gates = Gates(connecting.urls, merged, connecting.ways, cluster.watches, own)
     finder = Finder(cluster.reach, connecting.namespaces, gates)
+    unwatched = Unwatched(cluster.source, gates)
+    history = History(cluster.source, gates.holds, unwatched.amounts)
 
     @asynccontextmanager
     async def running(_: FastAPI) -> AsyncIterator[None]:
         async with RUNTIME.lent():
             cluster.start()
-            async with gates, _beside(finder.run()), tasks.running() if tasks is not None else nullcontext():
+            carrying_out = tasks.running() if tasks is not None else nullcontext()
+            async with gates, _beside(finder.run()), _beside(history.run()), carrying_out:
                 yield
 
     app = FastAPI(
@@ -89,14 +93,13 @@ def make_app(cluster: Cluster, connecting: Connecting, access: Access, tasks: Se
     app.state.end_streams = merged.close
     handle_problems(app)
     app.add_middleware(_Guard, access=access)
-    unwatched = Unwatched(cluster.source, gates)
-    overview = Overview(cluster.source, gates, unwatched)
+    overview = Overview(cluster.source, gates, unwatched, history)
     answers = Endpoints(cluster, gates, merged, overview, access)
     _add_documents(app, answers, Acting(cluster, gates, merged, overview, access))
     add_tasks(app, TaskEndpoints(tasks, access, time.time))
     lacking = partial(cluster.lacking, connecting.namespaces, asks_who=not isinstance(access, Loopback))
     _add_probes(app, cluster, answers, lacking, tasks)
-    add_page(app, Page(cluster, gates, merged, overview, access, finder=finder), access)
+    add_page(app, Page(cluster, gates, merged, overview, access, finder=finder, tasks=tasks), access)
     return app
 
 

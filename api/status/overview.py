@@ -4,31 +4,51 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from backoff_ctrl.k8s.status.documents.items import namespace_item, quantity
 from backoff_ctrl.k8s.status.shapes.documents import Watch
 from backoff_ctrl.k8s.status.slices import sliced
 
 from .connected.holds import Hold
+from .history import chart
 from .readable import rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from backoff_ctrl.engine.explaining import CeilingSnapshot, NamespaceSnapshot
     from backoff_ctrl.engine.pages import Changes
     from backoff_ctrl.k8s.status.sources import Source
 
+    from .connected.gate import Gate
     from .connected.gates import Gates
     from .connected.told import Told
     from .connected.unwatched import Unwatched
+    from .history import Chart, History
 
 ALMOST: Final = 0.9
 """What of a quota is used where it is called almost full."""
+CHARTED_MAX: Final = 12
+"""Namespaces up to which the page draws how their quotas went."""
 KEPT: Final = 1.0
 """Seconds that the order of all namespaces is used again."""
+
+
+class Waits(TypedDict):
+    """Who waits in a namespace, or in several. ``waiting`` is None where no gate tells."""
+
+    waiting: int | None
+    oldest_since: str | None
+    in_flight: int | None
+
+
+Line: TypeAlias = "Mapping[str, Waits] | None"
+"""All who wait, by namespace, as they are shown in the same answer; None: what gates told last is shown."""
+
+
+NOBODY: Final = Waits(waiting=0, oldest_since=None, in_flight=0)
 
 
 @dataclass
@@ -63,6 +83,8 @@ class Bar:
     """By how much the use rose in the last minutes: ``↑ 2``, ``↓ 1``; empty if it is as before, or unknown."""
     gate_url: str = ""
     """The gate that told it; empty: the quota is watched here."""
+    chart: Chart | None = None
+    """How it went in the last 15 minutes; None: not known, or there are too many namespaces to draw it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +116,15 @@ class Overview:
     """Orders the namespaces of one cluster. Thread-safe."""
 
     def __init__(
-        self, source: Source, gates: Gates, unwatched: Unwatched, clock: Callable[[], float] = time.monotonic
+        self,
+        source: Source,
+        gates: Gates,
+        unwatched: Unwatched,
+        history: History,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Show what ``source`` observes, and what the gates tell."""
+        self._history = history
         self.unwatched = unwatched
         self._source = source
         self._gates = gates
@@ -126,17 +154,18 @@ class Overview:
             in_flight=waits["in_flight"],
         )
 
-    def fullest(self, wanted: Callable[[str], bool], limit: int) -> tuple[list[Card], int]:
+    def fullest(self, wanted: Callable[[str], bool], limit: int, line: Line = None) -> tuple[list[Card], int]:
         """Return cards of the fullest namespaces that are wanted, and how many there are of them in all."""
         names = [name for _, name in self._ordered() if wanted(name)]
-        cards = [card for name in names[:limit] if (card := self._card(name)) is not None]
+        charted = len(names) <= CHARTED_MAX
+        cards = [card for name in names[:limit] if (card := self._card(name, line, charted=charted)) is not None]
         return cards, len(names)
 
-    def glance(self, wanted: Callable[[str], bool]) -> Glance:
+    def glance(self, wanted: Callable[[str], bool], line: Line = None) -> Glance:
         """Sum up the namespaces that are wanted."""
         shares = [-share for share, name in self._ordered() if wanted(name)]
         answering = self._gates.answering
-        every = (each for gate in answering for each in list(gate.namespaces.items()))
+        every = line.items() if line is not None else _told(answering)
         waits = _summed([found for name, found in every if wanted(name)])
         full = sum(share >= 1 for share in shares)
         return Glance(
@@ -176,7 +205,7 @@ class Overview:
             yield found
             self._upto, more = found.upto, found.more
 
-    def _card(self, name: str) -> Card | None:
+    def _card(self, name: str, line: Line, *, charted: bool) -> Card | None:
         found = self._source.namespace(name)
         holds = self._gates.holds(name) or {}
         bars = [
@@ -189,25 +218,45 @@ class Overview:
         ]
         if found is None and not bars:
             return None
-        waits = self._waits(name)
+        waits = self._waits(name) if line is None else line.get(name, NOBODY)
         bars.sort(key=lambda bar: (-bar.used_share, bar.quota, bar.resource))
+        if charted:
+            bars = [replace(bar, chart=self._chart(name, bar)) for bar in bars]
         fullest = max((bar.used_share for bar in bars), default=0.0)
         return Card(name, fullest, bars, waits["waiting"], waits["oldest_since"])
 
-    def _waits(self, name: str) -> Mapping[str, Any]:
+    def _chart(self, name: str, bar: Bar) -> Chart | None:
+        points, now = self._history.of(name, bar.quota, bar.resource)
+        return chart(points, now, lambda amount: rounded(amount, bar.resource, points[-1].limited))
+
+    def _waits(self, name: str) -> Waits:
         """Sum up what the gates tell of a namespace; null where none tells anything at all."""
         answering = self._gates.answering
         if not answering:
-            return {"waiting": None, "oldest_since": None, "in_flight": None}
+            return Waits(waiting=None, oldest_since=None, in_flight=None)
         return _summed([gate.namespaces[name] for gate in answering if name in gate.namespaces])
 
 
-def _summed(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {
-        "waiting": sum(each.get("waiting") or 0 for each in told),
-        "oldest_since": min((each["oldest_since"] for each in told if each.get("oldest_since")), default=None),
-        "in_flight": sum(each.get("in_flight") or 0 for each in told),
-    }
+def by_namespace(items: Iterable[Mapping[str, Any]]) -> dict[str, Waits]:
+    """Count the creates of a list of who waits, by namespace."""
+    found: dict[str, Waits] = {}
+    for each in items:
+        waits = found.setdefault(each["namespace"], Waits(waiting=0, oldest_since=each["since"], in_flight=0))
+        waits["waiting"] = (waits["waiting"] or 0) + 1
+        waits["oldest_since"] = min(waits["oldest_since"] or each["since"], each["since"])
+    return found
+
+
+def _told(gates: Iterable[Gate]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    return (each for gate in gates for each in list(gate.namespaces.items()))
+
+
+def _summed(told: Sequence[Mapping[str, Any]]) -> Waits:
+    return Waits(
+        waiting=sum(each.get("waiting") or 0 for each in told),
+        oldest_since=min((each["oldest_since"] for each in told if each.get("oldest_since")), default=None),
+        in_flight=sum(each.get("in_flight") or 0 for each in told),
+    )
 
 
 def _fullest(found: NamespaceSnapshot) -> float:
@@ -223,14 +272,14 @@ def _bar(quota: str, resource: str, ceiling: CeilingSnapshot, held: int) -> Bar:
     return Bar(
         quota=quota,
         resource=resource,
-        used=rounded(ceiling.used, resource),
-        limited=rounded(ceiling.limited, resource),
-        free=rounded(max(0, left), resource),
+        used=rounded(ceiling.used, resource, ceiling.limited),
+        limited=rounded(ceiling.limited, resource, ceiling.limited),
+        free=rounded(max(0, left), resource, ceiling.limited),
         exact=f"{quantity(ceiling.used, resource)} of {quantity(ceiling.limited, resource)}",
         used_share=_share(ceiling, ceiling.used),
         reserved_share=_share(ceiling, held) if ceiling.limited else 0.0,
         full=ceiling.headroom <= 0,  # by the quota: what gates told to hold may be used by now, and count twice
-        trend=_arrow(ceiling.trend, resource),
+        trend=_arrow(ceiling.trend, resource, ceiling.limited),
     )
 
 
@@ -240,9 +289,9 @@ def _told_bar(url: str, told: Told, held: int) -> Bar:
     return Bar(
         quota=ceiling.quota,
         resource=resource,
-        used=rounded(told.used, resource),
-        limited=rounded(told.limited, resource),
-        free=rounded(max(0, told.limited - told.used - held), resource),
+        used=rounded(told.used, resource, told.limited),
+        limited=rounded(told.limited, resource, told.limited),
+        free=rounded(max(0, told.limited - told.used - held), resource, told.limited),
         exact=f"{ceiling.used} of {ceiling.limited}",
         used_share=told.share,
         reserved_share=max(0.0, held / told.limited) if told.limited > 0 else 0.0,
@@ -252,5 +301,5 @@ def _told_bar(url: str, told: Told, held: int) -> Bar:
     )
 
 
-def _arrow(trend: int | None, resource: str) -> str:
-    return f"{'↑' if trend > 0 else '↓'} {rounded(abs(trend), resource)}" if trend else ""
+def _arrow(trend: int | None, resource: str, limited: int) -> str:
+    return f"{'↑' if trend > 0 else '↓'} {rounded(abs(trend), resource, limited)}" if trend else ""

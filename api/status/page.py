@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,38 +17,71 @@ from backoff_ctrl.k8s.status.asked import ProblemError, wanted
 from backoff_ctrl.k8s.status.explaining.bodies import checked_name
 from backoff_ctrl.k8s.status.serving import own_version
 from backoff_ctrl.k8s.status.shapes.documents import Waiting
+from backoff_ctrl.k8s.tasks.documents import item
+from backoff_ctrl.k8s.tasks.store import StoreError
 
 from .access import ANYTHING, COOKIE, HOLDERS, TOKEN_MAX
 from .answering import Answering
-from .answers import asked_of, tagged
+from .answers import answer, asked_of, tagged
+from .overview import by_namespace
 from .readable import ago, percent, rounded, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from fastapi import FastAPI
 
+    from backoff_ctrl.k8s.tasks.documents import TaskItem
+
     from .access import Access
     from .connected.finding import Finder
+    from .overview import Card, Glance
+    from .tasks.served import ServedTasks
 
 FILES: Final = Path(__file__).parent / "files"
 HTML: Final = "text/html; charset=utf-8"
 CARDS: Final = 60
 WAITING: Final = 100
+TASKS: Final = 200
 DECISIONS: Final = 40
 FORM_MAX: Final = TOKEN_MAX * 3 + 64
 """Bytes of the token form: each character of a token may take three."""
 SCRIPTS: Final = {"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
 FILTERS: Final = ("search", "namespace")
+PIECES: Final = ("state", "namespaces", "waiting", "tasks", "decisions")
+FEW: Final = 3
+"""Namespaces up to which who waits is the main part of the page, and the quotas stand beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the pieces of the page show at one time."""
+
+    waiting: list[Any]
+    """Creates, as documents of the API: the first ones, if there are ``more``."""
+    more: bool
+    cards: Sequence[Card]
+    count: int
+    """Namespaces, also those without a card."""
+    glance: Glance
+    tasks: list[TaskItem]
+    no_tasks: str
+    """Why tasks are not shown; empty: they are, or there are none here."""
+
+    @property
+    def few(self) -> bool:
+        """Whether there are only a few namespaces."""
+        return self.count <= FEW
 
 
 class Page(Answering):
     """Renders the page and its pieces."""
 
-    def __init__(self, *shown: Any, finder: Finder) -> None:
-        """Take what ``Answering`` takes, and who finds gates."""
+    def __init__(self, *shown: Any, finder: Finder, tasks: ServedTasks | None) -> None:
+        """Take what ``Answering`` takes, who finds gates, and the tasks that are carried out here."""
         super().__init__(*shown)
         self._finder = finder
+        self._tasks = tasks
         self._templates = Environment(
             loader=FileSystemLoader(FILES),
             autoescape=True,
@@ -66,10 +100,12 @@ class Page(Answering):
                 raise
             text = self._render("enter.html", ask="token" if status == 401 else "namespace", why=error.problem.detail)
             return Response(text, status, media_type=HTML)
-        pieces = {name: await piece(request, where) for name, piece in self._pieces.items()}
+        pieces, look = await self._rendered(request, where)
         text = self._render(
             "page.html",
             pieces=pieces,
+            few=look.few,
+            tasks=self._tasks is not None,
             server=self._cluster.place.url,
             version=own_version(),
             search=where["search"] or "",
@@ -79,13 +115,18 @@ class Page(Answering):
         )
         return tagged(request, [text.encode()], HTML, "")
 
+    async def pieces(self, request: Request) -> Response:
+        """All pieces of the page by name, as JSON: of one look, so that they never disagree."""
+        pieces, look = await self._rendered(request, await self._where(request))
+        return answer(request, {"few": look.few, "pieces": pieces})
+
     async def piece(self, request: Request) -> Response:
         """One piece of the page."""
-        piece = self._pieces.get(request.path_params["piece"])
-        if piece is None:
-            raise ProblemError(404, f"the pieces of the page are {', '.join(self._pieces)}", "#/path")
-        text = await piece(request, await self._where(request))
-        return Response(text, media_type=HTML)
+        name = request.path_params["piece"]
+        if name not in PIECES:
+            raise ProblemError(404, f"the pieces of the page are {', '.join(PIECES)}", "#/path")
+        pieces, _ = await self._rendered(request, await self._where(request))
+        return Response(pieces[name], media_type=HTML)
 
     async def holders(self, request: Request) -> Response:
         """Who holds the quotas of a namespace, as a piece."""
@@ -126,15 +167,6 @@ class Page(Answering):
 
     # -- pieces ---------
 
-    @property
-    def _pieces(self) -> dict[str, Callable[..., Any]]:
-        return {
-            "state": self._state,
-            "namespaces": self._namespaces,
-            "waiting": self._waiting,
-            "decisions": self._decisions,
-        }
-
     async def _where(self, request: Request) -> dict[str, str | None]:
         """Return the filters, which the caller may use."""
         asked = asked_of(request, *FILTERS)
@@ -142,42 +174,48 @@ class Page(Answering):
         await self.permit(request, where["namespace"])
         return where
 
-    async def _state(self, request: Request, where: dict[str, str | None]) -> str:  # noqa: ARG002
-        glance = await run_in_threadpool(self._overview.glance, _wanted(where))
-        return self._render(
-            "state.html",
-            glance=glance,
-            reasons=self._cluster.unready(),
-            unreachable=self._gates.unreachable(),
-            connected=bool(self._gates.gates),
-            found=self._finder.why,
-        )
-
-    async def _namespaces(self, request: Request, where: dict[str, str | None]) -> str:  # noqa: ARG002
-        cards, count = await run_in_threadpool(self._overview.fullest, _wanted(where), CARDS)
-        filtered = bool(where["namespace"] or where["search"])
-        return self._render("namespaces.html", cards=cards, count=count, filtered=filtered)
-
-    async def _waiting(self, request: Request, where: dict[str, str | None]) -> str:  # noqa: ARG002
+    async def _look(self, request: Request, where: dict[str, str | None]) -> Look:
+        """Look once: at who waits first, so that all numbers of who waits come from there."""
         items: list[Any] = []
         more = None
         if self._gates.gates:
             query = {"namespace": where["namespace"]} if where["namespace"] else {}
             items, more = await self._gates.page("/v1/waiting", Waiting, query, [0, ""], WAITING)
-            search = (where["search"] or "").lower()
-            items = [each for each in items if search in str(each.get("namespace", "")).lower()]
-        return self._render(
-            "waiting.html",
-            items=items,
-            more=more is not None,
-            connected=bool(self._gates.gates),
-            unreachable=self._gates.unreachable(),
-        )
+        wanted_here = _wanted(where)
+        line = None if more is not None or not self._gates.answering else by_namespace(items)
+        items = [each for each in items if wanted_here(each["namespace"])]
+        cards, count = await run_in_threadpool(self._overview.fullest, wanted_here, CARDS, line)
+        glance = await run_in_threadpool(self._overview.glance, wanted_here, line)
+        tasks, why = await self._tasks_of(request, where)
+        return Look(items, more is not None, cards, count, glance, tasks, why)
 
-    async def _decisions(self, request: Request, where: dict[str, str | None]) -> str:  # noqa: ARG002
-        namespace = where["namespace"]
-        latest = self._merged.latest(lambda name: namespace in (None, name), DECISIONS)
-        return self._render("decisions.html", items=latest, connected=bool(self._gates.gates))
+    async def _tasks_of(self, request: Request, where: dict[str, str | None]) -> tuple[list[TaskItem], str]:
+        """Return the tasks that have not ended, those that wait first; or why they are not shown."""
+        if self._tasks is None:
+            return [], ""
+        if self._tasks.trouble:
+            return [], self._tasks.trouble
+        namespace, wanted_here = where["namespace"], _wanted(where)
+        try:
+            await self.permit(request, namespace, HOLDERS)
+            found = await self._tasks.store.list(0, TASKS, namespace=namespace, unfinished=True)
+        except (ProblemError, StoreError) as error:
+            return [], str(error)
+        items = [item(each) for each in found if wanted_here(each.namespace)]
+        return sorted(items, key=lambda each: each.wait is None), ""
+
+    async def _rendered(self, request: Request, where: dict[str, str | None]) -> tuple[dict[str, str], Look]:
+        look = await self._look(request, where)
+        values = {
+            "look": look,
+            "reasons": self._cluster.unready(),
+            "unreachable": self._gates.unreachable(),
+            "connected": bool(self._gates.gates),
+            "found": self._finder.why,
+            "filtered": bool(where["namespace"] or where["search"]),
+            "decisions": self._merged.latest(_wanted(where), DECISIONS),
+        }
+        return {name: self._render(f"{name}.html", **values) for name in PIECES}, look
 
     def _render(self, name: str, **values: Any) -> str:
         return self._templates.get_template(name).render(now=datetime.now(UTC), **values)
@@ -198,9 +236,14 @@ def add_page(app: FastAPI, page: Page, access: Access) -> None:
             raise ProblemError(404, f"there are {', '.join(SCRIPTS)}", "#/path")
         return Response((FILES / name).read_bytes(), media_type=SCRIPTS[name])
 
-    for path, handler in {
-        "/": page.whole, "/pieces/holders": page.holders, "/pieces/{piece}": page.piece, "/files/{name}": file,
-    }.items():  # fmt: skip
+    paths = {
+        "/": page.whole,
+        "/pieces": page.pieces,
+        "/pieces/holders": page.holders,
+        "/pieces/{piece}": page.piece,
+        "/files/{name}": file,
+    }
+    for path, handler in paths.items():
         app.add_api_route(path, handler, include_in_schema=False, response_class=Response)
     if access.asks_for_token:
         app.add_api_route("/enter", page.enter, methods=["POST"], include_in_schema=False, response_class=Response)

@@ -179,12 +179,12 @@ async def test_who_reads_is_not_disturbed(browser: str, served: Served, tmp_path
         await page.until(gone % "#namespaces")
         assert await page.run("document.activeElement.parentElement.dataset.holders") == "team"
         await page.run("document.activeElement.blur()")
-        await page.run("document.styleSheets[0].insertRule('ol.line { max-height: 50px !important }', 0)")
-        await page.run("document.querySelector('#waiting ol').scrollTop = 40; " + mark % "#waiting li")
+        await page.run("document.styleSheets[0].insertRule('#waiting .scroll { max-height: 50px !important }', 0)")
+        await page.run("document.querySelector('#waiting .scroll').scrollTop = 40; " + mark % "#waiting tr")
         await page.until(gone % "#waiting")
-        assert await page.run("document.querySelector('#waiting ol').scrollTop") == 40
+        assert await page.run("document.querySelector('#waiting .scroll').scrollTop") == 40
         await page.run(
-            "getSelection().selectAllChildren(document.querySelector('#waiting li')); " + mark % "#waiting li"
+            "getSelection().selectAllChildren(document.querySelector('#waiting tr')); " + mark % "#waiting tr"
         )
         await page.run(mark % "#namespaces .card")
         await page.until(gone % "#namespaces")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -65,11 +67,58 @@ def glance(served: Served, query: str) -> str:
         ("-21500m", "limits.cpu", "-21.5"),
         ("1234567n", "limits.cpu", "1234567n"),
         ("what?", "pods", "what?"),
+        ("500m", "limits.cpu", "0.5"),
+        ("1500m", "limits.cpu", "1.5"),
+        ("1m", "limits.cpu", "0.001"),
     ],
 )
 def test_amounts_are_short_and_never_look_fuller_than_they_are(amount: str, resource: str, shown: str) -> None:
     """Rounded down; those that are short already stay exact."""
     assert rounded(amount, resource) == shown
+
+
+@pytest.mark.parametrize(
+    ("amount", "limit", "shown"),
+    [("800Mi", "1Gi", "0.78Gi"), ("512Mi", "512Mi", "512Mi"), ("500Gi", "1Ti", "0.48Ti"), ("1", "1Ti", "1"),
+     ("0", "1Gi", "0"), ("2Gi", "1Gi", "2Gi")],
+)  # fmt: skip
+def test_an_amount_has_the_unit_of_its_limit(amount: str, limit: str, shown: str) -> None:
+    """So that both can be compared; what would vanish in it keeps its own."""
+    assert rounded(amount, "limits.memory", limit) == shown
+
+
+def test_header_cards_and_list_never_disagree(served: Served) -> None:
+    """They are of one look, however fast creates come and go: also while the gates' counts are behind."""
+    ends = threading.Event()
+
+    def come_and_go() -> None:
+        while not ends.is_set():
+            served.gates[0].wait_with(f"quick-{time.monotonic_ns()}", namespace="team", timeout=0.05)
+
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    try:
+        counts = set()
+        for _ in range(40):
+            pieces = ask(served.url, "/pieces").json["pieces"]
+            header = int(re.search(r"<b>(\d+)</b> creates? wait", pieces["state"])[1])  # type: ignore[index]
+            badges = [int(each) for each in re.findall(r'class="badge">(\d+) waiting', pieces["namespaces"])]
+            rows = pieces["waiting"].count("<tr>") - 1
+            assert header == sum(badges) == rows
+            counts.add(rows)
+    finally:
+        ends.set()
+        thread.join()
+    assert len(counts) > 1
+
+
+def test_a_few_namespaces_leave_the_room_to_who_waits(served: Served) -> None:
+    """Up to three; each quota has a chart of its last 15 minutes, in words, too."""
+    page = text(served.url)
+    assert '<main data-namespace="" class="few">' in page
+    until(lambda: "the last 15 minutes: 1 used of 1, " in text(served.url, "/pieces/namespaces?namespace=team"))
+    assert page.count('<svg class="chart"') in {0, 3}  # the first look may be to come
+    until(lambda: re.search(r"of quota q, the last 15 minutes: 1 used of 1, (0 to )?[3-9] waiting", text(served.url)))
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,8 @@ def gate(held: str, reserved: str = "0", said: Callable[[], Any] = lambda: None)
             return 200, page({"namespace": "team", "waiting": 0, "in_flight": 0, "holding": True})
         if path == "/v1/ceilings":
             return 200, page(ceiling(held, reserved))
+        if path == "/v1/waiting":
+            return 200, page()
         if path == "/v1/explain":
             found = said()
             return (500, {}) if found is None else (200, found)

@@ -45,6 +45,12 @@ class Unwatched:
         quotas = {} if known is None else known[0].quotas
         return {key: found[key] for key in sorted(found) if key[1] not in quotas.get(key[0], ())}
 
+    def amounts(self) -> Iterator[tuple[tuple[str, str, str], int, int]]:
+        """Yield namespace, quota and resource of each such ceiling, with what is used and the limit."""
+        for name in self.names():
+            for key, (_, told) in self.of(name).items():
+                yield (name, *key), told.used, told.limited
+
     def page(
         self, items: Sequence[Ceiling], where: Mapping[str, str | None], after: Sequence[Any] | None, limit: int
     ) -> list[SeenCeiling]:

@@ -28,33 +28,41 @@ function selected(place) {
   return !selection.isCollapsed && place.contains(selection.anchorNode);
 }
 
-async function renew(place) {
+function put(place, text) {
   const name = place.dataset.piece;
+  if (shown.get(name) === text || selected(place)) return;
+  shown.set(name, text);
+  const focused = place.contains(document.activeElement) ? where(document.activeElement) : "";
+  const open = new Set([...place.querySelectorAll("details[open]")].map((each) => each.dataset.holders));
+  const kept = new Map([...place.querySelectorAll("details[open]")].map((each) => [each.dataset.holders, each]));
+  const scrolled = place.querySelector(".scroll")?.scrollTop;
+  place.innerHTML = text; // rendered by the server, which escapes
+  if (scrolled) place.querySelector(".scroll")?.scrollTo({ top: scrolled, behavior: "instant" });
+  for (const each of place.querySelectorAll("details")) {
+    if (open.has(each.dataset.holders)) each.replaceWith(kept.get(each.dataset.holders));
+  }
+  if (focused) place.querySelector(focused)?.focus({ preventScroll: true });
+}
+
+const places = [...document.querySelectorAll("[data-piece]")];
+
+// All pieces are of one look of the server: their numbers agree. An answer that another one overtook is left out.
+let asked = 0;
+async function renewAll() {
+  const number = ++asked;
   try {
-    const answer = await fetch("/pieces/" + name + query(), { headers: { Accept: "text/html" } });
+    const answer = await fetch("/pieces" + query());
     if (answer.status === 401) return location.reload();
     if (!answer.ok) throw new Error(String(answer.status));
-    const text = await answer.text();
+    const found = await answer.json();
+    if (number !== asked) return;
     document.body.classList.remove("lost");
-    if (shown.get(name) === text || selected(place)) return;
-    shown.set(name, text);
-    const focused = place.contains(document.activeElement) ? where(document.activeElement) : "";
-    const open = new Set([...place.querySelectorAll("details[open]")].map((each) => each.dataset.holders));
-    const kept = new Map([...place.querySelectorAll("details[open]")].map((each) => [each.dataset.holders, each]));
-    const scrolled = place.querySelector("ol")?.scrollTop;
-    place.innerHTML = text; // rendered by the server, which escapes
-    if (scrolled) place.querySelector("ol")?.scrollTo({ top: scrolled, behavior: "instant" });
-    for (const each of place.querySelectorAll("details")) {
-      if (open.has(each.dataset.holders)) each.replaceWith(kept.get(each.dataset.holders));
-    }
-    if (focused) place.querySelector(focused)?.focus({ preventScroll: true });
+    main.classList.toggle("few", found.few);
+    for (const place of places) put(place, found.pieces[place.dataset.piece]);
   } catch {
     document.body.classList.add("lost");
   }
 }
-
-const places = [...document.querySelectorAll("[data-piece]")];
-const renewAll = () => Promise.all(places.map(renew));
 
 async function keepGoing() {
   for (;;) {
@@ -81,7 +89,7 @@ function listen() {
   const stream = new EventSource("/v1/decisions" + (namespace ? "?namespace=" + encodeURIComponent(namespace) : ""));
   stream.addEventListener("decision", () => {
     clearTimeout(news);
-    news = setTimeout(() => places.filter((p) => /waiting|decisions/.test(p.dataset.piece)).forEach(renew), 100);
+    news = setTimeout(renewAll, 100);
   });
 }
 if (!document.querySelector("#decisions .empty b")) listen();

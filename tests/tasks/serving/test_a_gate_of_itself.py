@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -65,6 +66,9 @@ def test_its_line_is_seen_wherever_people_look(tmp_path: Path) -> None:
         for what in ("overload", "policy"):
             (only,) = listed(url, what)
             assert only["gate_url"] == url
+        page = ask(url, "/").body.decode()
+        assert re.search(r"<b>team/two</b>.*?WaitingForResources.*?q pods asks 1, left 0", page, re.DOTALL)
+        assert "<b>1</b> create waits" in page
         history = ask(url, f"/v1/requests/{waits['id']}").json
         assert (history["state"], history["waiting"]["reason"]) == ("waiting", "quota")
         told = ask(url, "/metrics").body.decode()
