@@ -32,7 +32,7 @@ def one_waits(folder: Path) -> Iterator[tuple[BackgroundSandbox, str]]:
     with running_sandbox() as sandbox:
         sandbox.create_namespace(NAMESPACE)
         sandbox.create_quota(NAMESPACE, "q", {"pods": "1"})
-        with serving("--server", sandbox.url, "--store", str(folder / "tasks.db")) as url:
+        with serving("--server", sandbox.url, "--store", str(folder / "tasks.db"), quiet=False) as url:
             assert post(url, manifest("one")).status == 201
             until(lambda: sandbox.used(NAMESPACE, "q") == {"pods": "1"})
             assert post(url, manifest("two")).status == 201
