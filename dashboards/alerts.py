@@ -22,6 +22,8 @@ STALE_AFTER: Final = 900
 """Seconds. While creates wait at a ceiling that is not watched, a probe tells something new every 20 s or so."""
 PAUSED_TOO_OFTEN: Final = 0.5
 """Of the time in which the API server wants nothing sent."""
+ENDS_WITHIN: Final = 7 * 86_400
+"""Seconds. A certificate is renewed a month before its end."""
 SEEN_WITHIN: Final = "1d"
 """How long a gate that no longer answers is still one of ours."""
 
@@ -200,6 +202,18 @@ ALERTS: Final = (
         "They were created while the injection webhook did not answer, or can't have one. They create ungated.",
         GATES,
         "Which labelled pods have no sidecar?",
+    ),
+    Alert(
+        "BackoffCtrlCertificateEnds",
+        q.by("min", q.GATE, EVERYTHING.series("backoff_ctrl_injection_certificate_expiry_timestamp_seconds"))
+        + f" - time() < {ENDS_WITHIN}",
+        "1h",
+        "warning",
+        "The certificate of the injection webhook at {{ $labels.instance }} ends in {{ $value | humanizeDuration }}",
+        "It should have been renewed long before. Once it has ended, the API server does not trust the webhook: "
+        "labelled pods are created without a sidecar, or not at all where failurePolicy is Fail.",
+        GATES,
+        "How long is the webhook's certificate good?",
     ),
     Alert(
         "BackoffCtrlTooManySeries",

@@ -10,6 +10,8 @@ from .queries import Scope
 
 ALL: Final = Scope(('cluster=~"$cluster"',))
 
+EXPIRY: Final = "backoff_ctrl_injection_certificate_expiry_timestamp_seconds"
+
 INJECTION: Final = (
     Panel(
         "What became of labelled pods?",
@@ -24,7 +26,7 @@ INJECTION: Final = (
             Query(f"sum({ALL.increase('backoff_ctrl_injection_malformed_total', over=q.RATE)})", "malformed"),
         ),
         unit="locale",
-        width=12,
+        width=8,
     ),
     Panel(
         "Which labelled pods have no sidecar?",
@@ -33,7 +35,21 @@ INJECTION: Final = (
         "lines",
         (Query(q.by("max", q.NAMESPACE, ALL.gauge("backoff_ctrl_injection_pods_without_sidecar")), "{{namespace}}"),),
         unit="locale",
-        width=12,
+        width=8,
         steps=NONE_IS_GOOD,
+    ),
+    Panel(
+        "How long is the webhook's certificate good?",
+        "Until the certificate ends that each replica serves. It is renewed a month before, or as cert-manager is "
+        "told; once it has ended, pods are created without a sidecar.",
+        "lines",
+        (
+            Query(
+                f"{q.by('min', q.GATE, ALL.gauge(EXPIRY))} - time()",
+                "{{instance}}",
+            ),
+        ),
+        unit="s",
+        width=8,
     ),
 )

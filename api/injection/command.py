@@ -82,6 +82,12 @@ _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
     help="The MutatingWebhookConfiguration that is to trust them.",
 )
 @click.option("-n", "--namespace", help="The namespace of the Service and the Secret; default: this pod's.")
+@click.option(
+    "--excluded",
+    multiple=True,
+    metavar="NAMESPACE",
+    help="A namespace that its MutatingWebhookConfiguration leaves out: pods there lack no sidecar. May be repeated.",
+)
 @cluster_options
 def command(file: str | None, server: str | None, kubeconfig: str | None, context: str | None, **given: Any) -> int:
     """Give the gate as a sidecar to pods that are labelled backoff-ctrl.dev/inject=true: the admission webhook.
@@ -149,8 +155,8 @@ def _settings(given: Mapping[str, Any], sidecar: SidecarSettings) -> InjectionSe
         raise BadInput("--tls-cert and --tls-key belong together: give both, or neither")
     if given["tls_cert"] is not None:
         files = (Path(given["tls_cert"]), Path(given["tls_key"]))
-        return InjectionSettings(listen, probes, sidecar, files=files, who=who, drain=given["drain"])
-    return InjectionSettings(listen, probes, sidecar, place=_place(given), who=who, drain=given["drain"])
+        return InjectionSettings(listen, probes, sidecar, None, files, who, given["drain"], given["excluded"])
+    return InjectionSettings(listen, probes, sidecar, _place(given), None, who, given["drain"], given["excluded"])
 
 
 def _place(given: Mapping[str, Any]) -> Place:

@@ -10,6 +10,8 @@ from backoff_ctrl.k8s.watching.objects import Kind
 from .sidecar import sidecar_in
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from backoff_ctrl.k8s.watching.source import ClusterSource
 
     from .sidecar import JSON
@@ -32,6 +34,8 @@ class Counts:
         self.malformed = 0
         self.without: dict[str, int] | None = None
         """Labelled pods without a sidecar, by namespace; None: they could not be listed."""
+        self.certificate_ends: float | None = None
+        """Unix time at which the certificate ends; None: there is none yet."""
         self._namespaces: set[str] = set()
 
     def count(self, namespace: str, outcome: str) -> None:
@@ -63,6 +67,13 @@ class Counts:
                     for namespace, count in sorted(self.without.items())
                 ),
             ]
+        if self.certificate_ends is not None:
+            name = "backoff_ctrl_injection_certificate_expiry_timestamp_seconds"
+            lines += [
+                f"# HELP {name} When the certificate that the webhook serves ends.",
+                f"# TYPE {name} gauge",
+                f"{name} {self.certificate_ends:.0f}",
+            ]
         return "\n".join([*lines, ""])
 
     def listed(self, found: Counter[str]) -> None:
@@ -74,16 +85,17 @@ class Counts:
         self.without = {**shown, **gone}
 
 
-async def pods_without_sidecar(source: ClusterSource) -> Counter[str]:
-    """List the labelled pods that live, and count those without a sidecar, by namespace.
+async def pods_without_sidecar(source: ClusterSource, excluded: Collection[str] = ()) -> Counter[str]:
+    """List the labelled pods that live, and count those without a sidecar, by namespace; ``excluded`` are left out.
 
     Raises what ``ClusterSource.pages`` raises.
     """
     found: Counter[str] = Counter()
     async for page in source.pages(LABELLED, None):
         for pod in page.get("items") or ():
-            if _lives(pod) and sidecar_in(pod["spec"]) is None:
-                found[pod["metadata"]["namespace"]] += 1
+            namespace = pod["metadata"]["namespace"]
+            if namespace not in excluded and _lives(pod) and sidecar_in(pod["spec"]) is None:
+                found[namespace] += 1
     return found
 
 

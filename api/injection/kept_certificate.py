@@ -6,9 +6,13 @@ import asyncio
 import tempfile
 from typing import TYPE_CHECKING
 
+from cryptography import x509
+
 from backoff_ctrl.k8s.proxy.certificates.contexts import listener_context
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from .keeping import Keeper
 
 
@@ -20,6 +24,8 @@ class KeptCertificate:
         self.context = listener_context()
         self._keeper = keeper
         self._loaded = b""
+        self.ends: datetime | None = None
+        """When what is served ends; None: nothing is served yet."""
 
     async def renew(self) -> None:
         """Take the keeper's turn, and load what it keeps if that has changed. Raises ``KeepingError``, ``OSError``."""
@@ -28,6 +34,7 @@ class KeptCertificate:
         if kept.leaf and pem != self._loaded:
             await asyncio.to_thread(self._load, pem)
             self._loaded = pem
+            self.ends = x509.load_pem_x509_certificate(kept.leaf).not_valid_after_utc
 
     def _load(self, pem: bytes) -> None:
         with tempfile.NamedTemporaryFile() as file:  # mode 0600; ssl reads nothing but files

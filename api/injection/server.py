@@ -10,7 +10,6 @@ import logging
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import aiohttp
@@ -60,18 +59,18 @@ class InjectionSettings:
     who: str = "backoff-ctrl"
     drain: float = 0.0
     """Seconds that it serves on at the end: its Service sends API servers to it until all nodes know better."""
+    excluded: tuple[str, ...] = ()
+    """Namespaces in which the webhook is not asked about pods: none of theirs lacks a sidecar."""
 
 
 def _certificate(
     settings: InjectionSettings, session: ClusterSession, clock: Callable[[], datetime]
-) -> tuple[ssl.SSLContext, Callable[[], Awaitable[None]]]:
-    """Return the listener's context, and what loads a certificate that has changed. Raises ``CertificatesError``."""
+) -> GivenCertificate | KeptCertificate:
+    """Return the listener's certificate. Raises ``CertificatesError``."""
     if settings.place is None:
         assert settings.files is not None, "either a place or files"
-        given = GivenCertificate(*settings.files)
-        return given.context, partial(asyncio.to_thread, given.renew)
-    kept = KeptCertificate(Keeper(session, settings.place, settings.who, clock))
-    return kept.context, kept.renew
+        return GivenCertificate(*settings.files)
+    return KeptCertificate(Keeper(session, settings.place, settings.who, clock))
 
 
 class Webhook:
@@ -88,7 +87,8 @@ class Webhook:
         self._session = session
         self.counts = Counts()
         self._bodies = Bodies()
-        self.context, self._renew = _certificate(settings, session, clock)
+        self._certificate = _certificate(settings, session, clock)
+        self.context = self._certificate.context
         self.why_not = "its certificates were not read yet"
         """Why it is not ready; empty: it is."""
         self.leaving = False
@@ -115,12 +115,17 @@ class Webhook:
         """Read the certificates once; load what has changed. What fails is said by ``why_not``, and tried again."""
         trouble = ""
         try:
-            await self._renew()
+            if isinstance(self._certificate, GivenCertificate):
+                await asyncio.to_thread(self._certificate.renew)
+            else:
+                await self._certificate.renew()
         except (KeepingError, CertificatesError, OSError) as error:  # ssl.SSLError is an OSError
             trouble = str(error)
             if trouble != self._said:
                 _logger.warning("the webhook's certificates: %s", trouble)
         self._said = trouble
+        ends = self._certificate.ends
+        self.counts.certificate_ends = None if ends is None else ends.timestamp()
         if not trouble or self.why_not:  # a certificate that was loaded serves on
             self.why_not = trouble
 
@@ -156,7 +161,7 @@ class Webhook:
     async def count(self) -> None:
         """Count the labelled pods without a sidecar."""
         try:
-            self.counts.listed(await pods_without_sidecar(ClusterSource(self._session)))
+            self.counts.listed(await pods_without_sidecar(ClusterSource(self._session), self._settings.excluded))
         except (WatchBrokenError, WatchForbiddenError, WatchAbsentError) as error:
             self.counts.without = None
             _logger.warning("labelled pods without a sidecar can't be counted: %s", error)

@@ -229,9 +229,15 @@ METRICS: Final = (
     Metric(
         "backoff_ctrl_injection_pods_without_sidecar",
         "gauge",
-        "Labelled pods that live and have no sidecar.",
+        "Labelled pods that live and have no sidecar, where the webhook is asked about pods.",
         "pods",
         ("namespace",),
+    ),
+    Metric(
+        "backoff_ctrl_injection_certificate_expiry_timestamp_seconds",
+        "gauge",
+        "When the certificate that the webhook serves ends; absent before it has one.",
+        "Unix time",
     ),
     # -- by namespace ---------
     Metric(

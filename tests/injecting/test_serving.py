@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KEPT = InjectionSettings(("127.0.0.1", 0), place=Place("gates", "hook", "hook", "hook"))
-NOW = datetime.now(UTC)
+NOW = datetime.now(UTC).replace(microsecond=0)
+EXPIRY = "backoff_ctrl_injection_certificate_expiry_timestamp_seconds"
 
 
 def pem() -> bytes:
@@ -96,16 +97,18 @@ async def test_a_step_that_fails_does_not_end_those_to_come() -> None:
 
 
 async def test_files_of_others_are_read_again_and_a_half_written_one_reaches_nobody(tmp_path: Path) -> None:
-    """The certificate before it serves on."""
+    """The certificate before it serves on; when it ends is a metric."""
     file = tmp_path / "tls.pem"
     file.write_bytes(pem())
+    ends = f"{EXPIRY} {(NOW + timedelta(days=1)).timestamp():.0f}"
     async with ClusterSession(find_place("http://127.0.0.1:1", None, None, None).configuration) as session:
         webhook = Webhook(InjectionSettings(("127.0.0.1", 0), files=(file, file)), session)
+        assert EXPIRY not in webhook.counts.metrics()
         await webhook.look()
-        assert webhook.why_not == ""
+        assert (webhook.why_not, ends in webhook.counts.metrics()) == ("", True)
         file.write_bytes(pem()[:300])
         await webhook.look()
-        assert webhook.why_not == ""
+        assert (webhook.why_not, ends in webhook.counts.metrics()) == ("", True)
         with pytest.raises(CertificatesError, match="both must be PEM"):
             Webhook(InjectionSettings(("127.0.0.1", 0), files=(file, file)), session)
 

@@ -77,20 +77,25 @@ def gate(name: str, **settings: Any) -> Iterator[Program]:
         program.kill()
 
 
-@contextmanager
-def injecting(server: str, folder: Path) -> Iterator[tuple[str, str]]:
-    """Run the injection webhook; yield where its metrics are, and where it answers itself.
+def certify(file: Path, life: timedelta = timedelta(days=90)) -> None:
+    """Write a certificate for the webhook, with its key."""
+    now = datetime.now(UTC)
+    file.write_bytes(new_authority(now).issue(["localhost"], now, life).pem)
 
-    No API server calls it: the sandbox has no webhooks.
+
+@contextmanager
+def injecting(server: str, folder: Path, *more: str) -> Iterator[tuple[str, str]]:
+    """Run the injection webhook with ``tls.pem``; yield where its metrics are, and where it answers itself.
+
+    ``more`` are arguments. No API server calls it: the sandbox has no webhooks.
     """
-    authority = new_authority(datetime.now(UTC))
-    (folder / "tls.pem").write_bytes(authority.issue(["localhost"], datetime.now(UTC), timedelta(days=1)).pem)
     with socket() as free:
         free.bind(("127.0.0.1", 0))
         probes = f"127.0.0.1:{free.getsockname()[1]}"
     command = [
         sys.executable, "-m", "backoff_ctrl", "inject", "--listen=127.0.0.1:0", f"--probe-listen={probes}",
         f"--tls-cert={folder / 'tls.pem'}", f"--tls-key={folder / 'tls.pem'}", f"--server={server}",
+        *more,
     ]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

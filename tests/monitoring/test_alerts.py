@@ -175,6 +175,14 @@ CASES = {
         {"namespace": "team"},
         {"{{ $value }}": "3"},
     ),
+    "BackoffCtrlCertificateEnds": Case(
+        {f"backoff_ctrl_injection_certificate_expiry_timestamp_seconds{{{A}}}": "606000x100 9000000x60"},
+        "78m",
+        "85m",
+        "115m",
+        GATE,
+        {"{{ $value | humanizeDuration }}": "6d 22h 55m 0s"},
+    ),
     "BackoffCtrlTooManySeries": Case(
         {f"backoff_ctrl_series_left_out{{{A}}}": "0x5 12x30 0x20", f"backoff_ctrl_series_left_out{{{B}}}": "0x60"},
         "20m",

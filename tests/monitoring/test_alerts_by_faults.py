@@ -1,14 +1,15 @@
 """Each alert fires by a real fault and resolves when that is mended: two gates on one quota, ``serve``, a Prometheus.
 
 Days do not fit into a test, so its rule files are ours with every time divided by ``FASTER``: how long an alert has to
-last, the windows of its rates, and the two thresholds that are seconds. Only how long a gate that is gone is remembered
-stays as it is. Nothing else differs: queries, labels and texts are those of ``dashboards/``.
+last, the windows of its rates, and the three thresholds that are seconds. Only how long a gate that is gone is
+remembered stays as it is. Nothing else differs: queries, labels and texts are those of ``dashboards/``.
 """
 
 from __future__ import annotations
 
 import re
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,11 @@ import pytest
 import yaml
 
 from backoff_ctrl.k8s.sandbox import running_sandbox
-from dashboards.alerts import ALERTS, SEEN_WITHIN, STALE_AFTER, WAITS_TOO_LONG
+from dashboards.alerts import ALERTS, ENDS_WITHIN, SEEN_WITHIN, STALE_AFTER, WAITS_TOO_LONG
 from tests.gated_creates import pod
 from tests.monitoring.prometheus.relay import Relay
 from tests.monitoring.prometheus.server import RULES, Prometheus, running
-from tests.monitoring.running import EVERY, Program, gate, injecting, pods_of, raise_quota, reads
+from tests.monitoring.running import EVERY, Program, certify, gate, injecting, pods_of, raise_quota, reads
 from tests.serve.serving import serving
 from tests.watch_script import until
 
@@ -36,7 +37,7 @@ LEARNING = {"base": 1, "cap": 2, "idle_ttl": 4, "waiters_max": 1}  # it forgets 
 PATIENT = {"on_never_fits": "wait"}
 AT_ONCE = {
     "WaitingTooLong", "NeverFits", "Declined", "QuotaAlmostFullWithWaiters", "StaleCeilings", "WatchLost", "Overload",
-    "FailedOpen", "PodsWithoutSidecar",
+    "FailedOpen", "PodsWithoutSidecar", "CertificateEnds",
 }  # fmt: skip
 """The alerts whose faults are made at the same time; the others are those of gates that are killed."""
 
@@ -48,8 +49,8 @@ def scaled(text: str) -> str:
         if "for" in rule:
             rule["for"] = _faster(rule["for"])
         expr = re.sub(r"(?<=\[)\w+(?=\])|(?<=offset )\w+", lambda found: _faster(found[0]), rule["expr"])
-        for seconds in (WAITS_TOO_LONG, STALE_AFTER):
-            expr = re.sub(rf"(?<=> ){seconds}\b", str(seconds / FASTER), expr)
+        for seconds in (WAITS_TOO_LONG, STALE_AFTER, ENDS_WITHIN):
+            expr = re.sub(rf"(?<=[<>] ){seconds}\b", str(seconds / FASTER), expr)
         rule["expr"] = expr
     return yaml.safe_dump(rules)
 
@@ -105,6 +106,8 @@ async def test_each_alert_fires_by_a_fault_and_resolves_when_it_is_mended(progra
         a = stack.enter_context(gate("a", server=sandbox.url, policy=LEARNING, watch=False))
         b = stack.enter_context(gate("b", server=relay.url, policy=PATIENT, watch=True))
         page = stack.enter_context(serving("--server", sandbox.url)).removeprefix("http://")
+        certificate = tmp_path / "tls.pem"
+        certify(certificate, timedelta(seconds=ENDS_WITHIN / FASTER))
         hooks, _ = stack.enter_context(injecting(sandbox.url, tmp_path))
         listed = (("a", a.address), ("b", b.address), ("page", page), ("hooks", hooks))
         targets = {name: f"{address}/metrics" for name, address in listed}
@@ -116,6 +119,7 @@ async def test_each_alert_fires_by_a_fault_and_resolves_when_it_is_mended(progra
         await _break_everything(sandbox, relay, a, b, alerts)
         await alerts.fire(AT_ONCE)
         _mend(sandbox, relay)
+        certify(certificate)
         await alerts.resolve()
 
         a.kill()

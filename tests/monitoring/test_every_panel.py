@@ -23,7 +23,7 @@ from backoff_ctrl.k8s.sandbox import running_sandbox
 from tests.gated_creates import pod
 from tests.monitoring.prometheus.relay import Relay
 from tests.monitoring.prometheus.server import RULES, Prometheus, running
-from tests.monitoring.running import EVERY, gate, injecting, pods_of, raise_quota, reads
+from tests.monitoring.running import EVERY, certify, gate, injecting, pods_of, raise_quota, reads
 from tests.serve.serving import serving
 from tests.status.asking import ask
 from tests.tasks.serving.test_tasks_over_http import post
@@ -195,7 +195,8 @@ class Work:
         await self._until_used("gangs", {"pods": "1"})
         watched.order(gang=[pod("n-0"), pod("n-1")], namespace="gangs")
         bare = {**pod("bare"), "metadata": {"name": "bare", "labels": {"backoff-ctrl.dev/inject": "true"}}}
-        self._core.create_namespaced_pod("roomy", bare)
+        for namespace in ("roomy", "excluded"):  # where the webhook is not asked, no pod lacks a sidecar
+            self._core.create_namespaced_pod(namespace, bare)
 
     async def round(self, number: int) -> None:
         """Make a bit of room, and let one of everything happen."""
@@ -290,6 +291,7 @@ async def test_every_panel_shows_what_is_so(
         for namespace, hard in QUOTAS.items():
             sandbox.create_namespace(namespace)
             sandbox.create_quota(namespace, "q", hard)
+        sandbox.create_namespace("excluded")
         relay = stack.enter_context(Relay(sandbox.url))
         file = tmp_path / "receivers.yaml"
         told = {"name": "ops", "url": stack.enter_context(receiver()), "longer-than": 0}
@@ -304,7 +306,8 @@ async def test_every_panel_shows_what_is_so(
         monkeypatch.setenv("BACKOFF_CTRL_GATE", "tasks")
         store = str(tmp_path / "tasks.db")
         tasks = stack.enter_context(serving("--server", sandbox.url, "--store", store, quiet=False))
-        probes, hooks = stack.enter_context(injecting(sandbox.url, tmp_path))
+        certify(tmp_path / "tls.pem")
+        probes, hooks = stack.enter_context(injecting(sandbox.url, tmp_path, "--excluded=excluded"))
         addresses = {name: each.address for name, each in gates.items()}
         addresses |= {"tasks": tasks.removeprefix("http://"), "hooks": probes}
         targets = {name: f"{address}/metrics" for name, address in addresses.items()}

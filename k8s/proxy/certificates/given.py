@@ -11,6 +11,7 @@ from .files import CertificatesError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from datetime import datetime
     from pathlib import Path
 
 LOOK_EVERY: Final = 10.0
@@ -26,6 +27,8 @@ class GivenCertificate:
         self._files = certificate, key
         self._read: tuple[bytes, bytes] | None = None
         self.context = listener_context()
+        self.ends: datetime | None = None
+        """When it ends; None: nobody can tell without the package cryptography."""
         self.renew()
 
     def renew(self) -> None:
@@ -47,6 +50,7 @@ class GivenCertificate:
                 f"{certificate} and {key} can't be used as certificate and key: {why}; both must be PEM"
             ) from None
         self._read = found
+        self.ends = _ends(found[0])
 
     async def keep_fresh(self, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         """Look at the files again and again, until cancelled. What can't be used is logged once, and tried again."""
@@ -61,3 +65,12 @@ class GivenCertificate:
                 said = str(error)
             else:
                 said = ""
+
+
+def _ends(pem: bytes) -> datetime | None:
+    try:
+        from cryptography import x509  # noqa: PLC0415 - optional: others make this certificate
+
+        return x509.load_pem_x509_certificate(pem).not_valid_after_utc
+    except (ImportError, ValueError):  # OpenSSL reads what is no strict DER
+        return None

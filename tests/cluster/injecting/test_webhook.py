@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from cryptography import x509
 
 from backoff_ctrl.api.injection.counting import pods_without_sidecar
 from backoff_ctrl.api.injection.keeping import Keeper, Place
@@ -167,6 +168,8 @@ async def test_certificates_change_under_an_api_server_that_calls_all_the_while(
             pod = await created(api, own, hook.pod(f"step-{step}"))
             assert containers(pod) == [NAME, "main"], step
             clock[0] += timedelta(hours=2)
+        served = x509.load_pem_x509_certificate(base64.b64decode(secret["data"]["tls.crt"]))
+        assert webhook.counts.certificate_ends == served.not_valid_after_utc.timestamp()
         assert [base64.b64decode(each).count(b"BEGIN") for each in bundles] == [0, 1, 2, 1]  # the old, both, the new
         assert len(leaves) == 3
         other = Keeper(session, place, "two", lambda: clock[0] - timedelta(hours=2) + timedelta(days=80))

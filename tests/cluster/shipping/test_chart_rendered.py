@@ -17,7 +17,19 @@ from backoff_ctrl.api.injection.command import OWN_ARGS
 from backoff_ctrl.api.injection.counting import LABEL
 from backoff_ctrl.api.injection.mutation import inject, with_account
 from backoff_ctrl.api.injection.sidecar import SidecarSettings
-from tests.cluster.shipping.rendering import CHART, DATA, JSON, MONITORING, ROOT, by_name, goldens, helm, rendered, sets
+from tests.cluster.shipping.rendering import (
+    CHART,
+    DATA,
+    JSON,
+    MONITORING,
+    NAMESPACE,
+    ROOT,
+    by_name,
+    goldens,
+    helm,
+    rendered,
+    sets,
+)
 from tools.archives import chart_archive
 
 if TYPE_CHECKING:
@@ -123,6 +135,50 @@ def test_each_sidecar_is_scraped_where_its_metrics_are_if_tenants_are_trusted(he
     assert what.pod is not None
     (port,) = what.pod["spec"]["initContainers"][0]["ports"]
     assert (endpoint["port"], endpoint["honorLabels"]) == (port["name"], True)
+
+
+def rules(values: JSON) -> dict[str, JSON]:
+    """Return the alerts of the PrometheusRule, by name."""
+    whole: JSON = {**values, "monitoring": {"enabled": True, **values.get("monitoring", {})}}
+    (found,) = (each for each in rendered(whole, MONITORING) if each["kind"] == "PrometheusRule")
+    return {rule["alert"]: rule for group in found["spec"]["groups"] for rule in group["rules"] if "alert" in rule}
+
+
+@pytest.mark.parametrize(
+    ("values", "missed"),
+    [
+        ({}, False),
+        ({"injection": {"enabled": False}, "serve": {"enabled": True}}, False),
+        ({"gateway": {"enabled": True}}, True),
+        ({"monitoring": {"sidecars": True}}, True),
+    ],
+)
+def test_a_gate_is_missed_only_where_one_is_read(helm_program: GoPrograms, values: JSON, missed: bool) -> None:
+    """The webhook and the page are no gates: without any the alert would fire for good."""
+    assert ("BackoffCtrlNoGates" in rules(values)) == missed
+    assert "BackoffCtrlGateDown" in rules(values)
+
+
+def test_the_links_of_alerts_can_be_made_absolute(helm_program: GoPrograms) -> None:
+    """To the runbooks and to Grafana, wherever they are."""
+    given = {"runbooks": "https://git.example.com/gate/blob/main/", "grafana": "https://grafana.example.com"}
+    found = rules({"monitoring": given})
+    for rule in found.values():
+        told = rule["annotations"]
+        page, _, anchor = told["runbook_url"].removeprefix("https://git.example.com/gate/blob/main/").partition("#")
+        assert ((ROOT / page).is_file(), bool(anchor)) == (True, True)
+        assert told.get("dashboard_url", given["grafana"]).startswith(given["grafana"])
+    assert len(found) > 10
+
+
+def test_the_webhook_knows_where_it_is_not_asked(helm_program: GoPrograms) -> None:
+    """Else labelled pods there would be counted as without a sidecar."""
+    found = by_name(rendered({"injection": {"excludedNamespaces": ["legacy", "kube-system"]}}))
+    args = found["Deployment gates/backoff-ctrl-inject"]["spec"]["template"]["spec"]["containers"][0]["args"]
+    told = [each.removeprefix("--excluded=") for each in args if each.startswith("--excluded=")]
+    (hook,) = (each for name, each in found.items() if name.startswith("MutatingWebhookConfiguration "))
+    (expression,) = hook["webhooks"][0]["namespaceSelector"]["matchExpressions"]
+    assert told == expression["values"] == ["kube-system", NAMESPACE, "legacy"]
 
 
 @pytest.mark.parametrize(("release", "name"), [("my.release", "my-release-backoff-ctrl-inject"), ("1st", "")])

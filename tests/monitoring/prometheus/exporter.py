@@ -109,6 +109,7 @@ AGES: Final[dict[str, tuple[Row, ...]]] = {
         ("oldest_waiting_timestamp_seconds", TEAM, 90),
         ("watch_state_timestamp_seconds", TEAM, 7200),
         ("watch_state_timestamp_seconds", OTHER, 7200),
+        ("injection_certificate_expiry_timestamp_seconds", {}, -300_000),
         ("ceiling_heard_timestamp_seconds", CPU, 20),
         ("ceiling_heard_timestamp_seconds", MEMORY, 30),
     ),
@@ -120,7 +121,7 @@ AGES: Final[dict[str, tuple[Row, ...]]] = {
         ("ceiling_heard_timestamp_seconds", MEMORY, 30),
     ),
 }
-"""Times, as seconds before the end."""
+"""Times, as seconds before the end; less than 0: after it."""
 COUNTERS: Final[tuple[Row, ...]] = (
     ("failed_open_total", {}, 0.01),
     ("late_tickets_total", {}, 0.02),
