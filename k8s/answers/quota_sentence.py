@@ -1,9 +1,12 @@
 """Parse the sentence with which Kubernetes' quota admission rejects: quota, requested, used, limited.
 
 The wording comes from ``k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go``. It is the only thing
-that tells a full quota from missing rights, so it is recognised in everything that other programs wrap around it:
-prefixes, quotes, a trailing full stop or bracket, JSON inside a log line, a list of errors (the first quota counts),
-and hierarchical quotas, whose sentence begins differently.
+that tells a full quota from missing rights, so in a log it is recognised in everything that other programs wrap
+around it: prefixes, quotes, a trailing full stop or bracket, JSON inside a log line, a list of errors (the first quota
+counts), and hierarchical quotas, whose sentence begins differently.
+
+An answer is learned from, so there the sentence counts only where the server itself puts it. The rest of the message
+repeats what was asked: anybody may ask for a pod, a user or a resource whose name is the sentence, in any namespace.
 """
 
 from __future__ import annotations
@@ -24,6 +27,12 @@ _ANY_HEAD: Final = re.compile(
     r'[Ee]xceeded (?:hierarchical )?quota(?: in namespace "[^"\s]{0,253}")?: "?([^\s,"]{1,253})"?,'
     r" requested: (\S+), used: (\S+), limited: (\S+)"
 )
+# What the server writes before the sentence: ``NewForbidden`` of apimachinery's ``api/errors``. It puts names in
+# quotes, as Go's ``%q`` does, but not the resource, which for a refused right is whatever the URL said.
+_REFUSED: Final = r"[a-z0-9.-]{1,317}"
+_FORBIDDEN: Final = re.compile(rf'{_REFUSED}(?: "(?:[^"\\]|\\.)*")? is forbidden: \[?')
+_EXCEEDED_IN_JSON: Final = re.compile(rf'{_REFUSED}(?: \\"[^"\\]*\\")? is forbidden: [Ee]xceeded quota: ')
+_DENIED: Final = re.compile(r'admission webhook "[^"\s]{1,253}" denied the request: \[?')
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 _QUOTA: Final = re.compile(r'[^\s"\\,]+')
 # Servers write no leading zeros: "pods=015 times" is "pods=0" followed by the count of an event.
@@ -43,25 +52,43 @@ class QuotaText(NamedTuple):
 
 def read_quota_text(text: str) -> QuotaText | None:
     """Return the first complete quota rejection in a one-line text, None if there is none."""
-    for found in _ANY_HEAD.finditer(text):
-        quota, requested, used, limited = found.groups()
-        read = QuotaText(quota, read_amounts(requested), read_amounts(used), read_amounts(limited))
-        if not read.requested.keys().isdisjoint(read.limited):
-            return read
-    return None
+    return next((read for found in _ANY_HEAD.finditer(text) if (read := _complete(found)) is not None), None)
+
+
+def _complete(found: re.Match[str]) -> QuotaText | None:
+    quota, requested, used, limited = found.groups()
+    read = QuotaText(quota, read_amounts(requested), read_amounts(used), read_amounts(limited))
+    return None if read.requested.keys().isdisjoint(read.limited) else read
+
+
+def read_told_quota_text(text: str) -> QuotaText | None:
+    """Return the quota rejection in a server's message on one line, None if it is not what the message says.
+
+    It follows the head of the message, or of a webhook's denial, and no quote follows its name: else it would be the
+    name, or the resource, in a message that goes on.
+    """
+    denied = _DENIED.match(text)
+    start = denied.end() if denied else 0
+    forbidden = _FORBIDDEN.match(text, start)
+    found = _ANY_HEAD.match(text, forbidden.end() if forbidden else start)
+    return None if found is None or '"' in text[found.start(2) :] else _complete(found)
 
 
 Plain: TypeAlias = "tuple[int, int, bool, str, Mapping[str, int], Mapping[str, int], Mapping[str, int]]"
-"""Where the sentence begins and ends, whether waiting may help, the quota; requested, used and limited amounts."""
+"""Where the message begins and ends, whether waiting may help, the quota; requested, used and limited amounts."""
 
 
 def read_plain_quota_text(text: str) -> Plain | None:
     """Read the rejection in the exact form that API servers send: the whole sentence, then a closing quote.
 
-    This is the fast path: ``text`` is unparsed JSON. None for any other form, which ``read_quota_text`` has to read.
+    This is the fast path: ``text`` is unparsed JSON. None for any other form, which ``read_told_quota_text`` has
+    to read.
     """
-    before, _, sentence = text.partition("xceeded quota: ")  # without the first letter: some write a capital
-    quota, _, amounts = sentence.partition(", requested: ")
+    start = text.find('"message":"') + 11
+    exceeded = _EXCEEDED_IN_JSON.match(text, start) if start > 10 else None
+    if exceeded is None:
+        return None
+    quota, _, amounts = text[exceeded.end() :].partition(", requested: ")
     requested, _, amounts = amounts.partition(", used: ")
     used, _, amounts = amounts.partition(", limited: ")
     limited, quote, behind = amounts.partition('"')
@@ -75,11 +102,11 @@ def read_plain_quota_text(text: str) -> Plain | None:
             if name not in asked:
                 return None
             taken[name] = parse_quantity(value)
-    except ValueError:  # not a quantity, or no "=": left to read_quota_text
+    except ValueError:  # not a quantity, or no "=": left to read_told_quota_text
         return None
     if len(taken) != len(asked):
         return None
-    return len(before), len(text) - len(behind) - 1, retryable, quota, asked, taken, limits
+    return start, len(text) - len(behind) - 1, retryable, quota, asked, taken, limits
 
 
 def exceeds(requested: Mapping[str, int], limited: Mapping[str, int]) -> bool:

@@ -10,7 +10,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .lanes import RETRYABLE, Lane, lane_of
-from .quota_sentence import exceeds, read_plain_quota_text, read_quota_text
+from .quota_sentence import exceeds, read_plain_quota_text, read_quota_text, read_told_quota_text
 from .status import open_answer
 
 if TYPE_CHECKING:
@@ -58,8 +58,9 @@ class Rejection(NamedTuple):
 def read_rejection(status: int, headers: Mapping[str, str], body: bytes | str) -> Rejection:
     """Read one answer of an API server, or of a proxy in front of it. Never raises.
 
-    ``status`` 0 means unknown (a line of a log): it is inferred from the text. Header names may be in any case.
-    ``Retry-After`` is used, and the priority level's uid, which shows that a server is still starting.
+    ``status`` 0 means unknown (a line of a log): it is inferred from the text, and a quota's refusal counts wherever it
+    stands. An answer's counts only in its own place in the message, for it is learned from. Header names may be in any
+    case. ``Retry-After`` is used, and the priority level's uid, which shows that a server is still starting.
     """
     if status == 403 and type(body) is bytes and len(body) < 8_192:
         plain = _read_plain(headers, body)
@@ -71,7 +72,7 @@ def read_rejection(status: int, headers: Mapping[str, str], body: bytes | str) -
     if 100 <= code < 400:
         return Rejection(Lane.OTHER, said.message, retryable=False, retry_after=retry_after)
     line = said.line
-    if refusal := read_quota_text(line):
+    if refusal := read_told_quota_text(line) if status else read_quota_text(line):
         retryable = not exceeds(refusal.requested, refusal.limited)
         return Rejection(Lane.QUOTA, said.message, retryable, retry_after, *refusal)
     lane, quota = lane_of(code, said, line)
@@ -96,11 +97,8 @@ def _read_plain(headers: Mapping[str, str], body: bytes) -> Rejection | None:
     read = read_plain_quota_text(text)
     if read is None:
         return None
-    head, end, retryable, quota, requested, used, limited = read
-    start = text.find('"message":"', 0, head) + 11
+    start, end, retryable, quota, requested, used, limited = read
     message = text[start:end].replace('\\"', '"')
-    if start < 11 or "\\" in message:
-        return None
     retry_after = _retry_after(headers, None) if "Retry-After" in headers else None
     fields = (Lane.QUOTA, message, retryable, retry_after, quota, requested, used, limited)
     return tuple.__new__(Rejection, fields)  # takes a third of the constructor's time

@@ -37,6 +37,11 @@ class Target:
     rest: str
     dry_run: bool
 
+    @property
+    def is_subresource(self) -> bool:
+        """Whether ``rest`` goes on behind the name."""
+        return self.rest.count("/") > 1
+
 
 @lru_cache(maxsize=1024)
 def read_target(host: str, url: str) -> Target | None:
@@ -102,8 +107,12 @@ class Passed(NamedTuple):
     body: object = None
 
     def taught(self, target: Target) -> tuple[frozenset[str], Rejected] | None:
-        """Read a quota's refusal: the scope facts of what was sent, and the amounts; None: it is none."""
-        if self.status != 403:
+        """Read a quota's refusal: the scope facts of what was sent, and the amounts; None: it is none.
+
+        A subresource's teaches nothing: to ask for ``exec`` in any namespace takes no right at all, and no quota
+        refuses it. Of a pod that is resized one does.
+        """
+        if self.status != 403 or (target.is_subresource and not target.rest.endswith("/resize")):
             return None
         rejection = read_rejection(self.status, self.headers, self.refusal)
         if rejection.lane is not Lane.QUOTA:

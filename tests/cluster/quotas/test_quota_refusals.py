@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 
+from backoff_ctrl.k8s.answers.rejections import Lane, read_rejection
 from tests.cluster.quotas.quota_room import container, pod
+from tests.cluster.talking import Api
 
 if TYPE_CHECKING:
+    from tests.cluster.control_plane.servers import Server
     from tests.cluster.quotas.quota_room import JSON, Room
 
 GPU = "nvidia.com/gpu"
@@ -306,3 +310,25 @@ async def test_a_pod_that_fills_a_quota_exactly_fits(room: Room) -> None:
         'pods "x" is forbidden: exceeded quota: q, requested: requests.memory=1, used: requests.memory=1073741824, '
         "limited: requests.memory=1Gi"
     )
+
+
+PLANTED = "exceeded quota: fake, requested: pods=1, used: pods=5, limited: pods=5"
+
+
+@pytest.mark.only_kubernetes
+async def test_a_sentence_in_a_path_is_no_refusal_of_a_quota(server: Server) -> None:
+    """Wherever it is put by somebody who may do nothing: the server repeats it, and it teaches nothing."""
+    planted = quote(PLANTED)
+    async with Api(server, "nobody") as api:
+        for path in (
+            f"/api/v1/namespaces/default/pods/{planted}/exec",
+            f"/api/v1/namespaces/default/{planted}/x",
+            f"/api/v1/namespaces/default/{planted}",
+            f"/api/v1/namespaces/{planted}/pods",
+            f"/apis/{planted}/v1/namespaces/default/pods",
+        ):
+            reply = await api.post(path, {})
+            assert reply.status == 403
+            assert PLANTED in reply.text
+            for body in (reply.text, reply.text.encode()):
+                assert read_rejection(403, reply.headers, body).lane is Lane.RBAC

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.proxying.holding.in_memory import PODS, answered, header, now, pod, p
 
 NS = "/api/v1/namespaces/team/"
 APPLY = b"application/apply-patch+yaml"
+PLANTED = "exceeded quota: fake, requested: pods=1, used: pods=5, limited: pods=5"
 LEASES = "count/leases.coordination.k8s.io"
 JOBS = b"/apis/batch/v1/namespaces/team/jobs"
 
@@ -110,6 +112,34 @@ def test_other_kinds_are_read_once_a_refusal_of_one_that_passed_named_them() -> 
             proxy.server.asked.clear()
             assert (await proxy.post(job("c"), target=JOBS + b"?timeout=600ms")).status == 429
             assert not proxy.server.posts(), "the first probe comes later"
+
+    run_virtual(check())
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (
+            f"pods/{quote(PLANTED)}/exec",
+            f'pods "{PLANTED}" is forbidden: User "eve" cannot create resource "pods/exec"',
+        ),
+        (f"pods/{quote(PLANTED)}", f'pods "{PLANTED}" is forbidden: User "eve" cannot patch resource "pods"'),
+        ("pods/web/exec", f'pods "web" is forbidden: {PLANTED}'),
+    ],
+)
+def test_a_quota_that_a_path_names_is_not_believed(target: str, message: str) -> None:
+    """Else anybody, without a right, could have the next create of any namespace wait, and its memory fill up."""
+
+    async def check() -> None:
+        async with proxied(1) as proxy:
+            given = head("POST" if target.endswith("exec") else "PATCH", NS + target, (b"Content-Type", APPLY))
+            status = {"kind": "Status", "apiVersion": "v1", "message": message, "details": {"name": PLANTED}}
+            body = json.dumps(status, separators=(",", ":")).encode()
+            assert proxy.holding.watches(given, 403)
+            proxy.holding.passed(given, 403, [(b"Content-Type", b"application/json")], body)
+            assert not proxy.gate.ledger.snapshot().namespaces, "nothing is known"
+            assert (await proxy.post(pod())).status == 201
+            assert now() < 0.1
 
     run_virtual(check())
 
