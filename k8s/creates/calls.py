@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import quote, unquote, unquote_plus
 
 from backoff_ctrl.engine.outcomes import Rejected
 from backoff_ctrl.k8s.answers.rejections import Lane, read_rejection
@@ -19,8 +19,9 @@ from .creation import Creation, Options
 from .treatments import rejected
 
 PATH: Final = re.compile(
-    r"/(?:api/v1|apis/(?P<group>[^/]+)/[^/]+)/namespaces/(?P<namespace>[^/]+)/(?P<resource>[^/]+)(?P<rest>(?:/[^/]+)*)"
+    r"/(?:api/v1|apis/(?P<group>[^/]+)/[^/]+)/namespaces/(?P<namespace>[^/]+)/(?P<resource>[^/]+)(?P<rest>(?:/[^/]+)*)/*"
 )
+_MALFORMED: Final = re.compile("%(?![0-9A-Fa-f]{2})")
 UNSTORED: Final = frozenset({"bindings", "localsubjectaccessreviews.authorization.k8s.io"})
 """Collections whose POST stores no object, so that there is nothing to look up or to charge."""
 NO_SCOPES: Final[frozenset[str]] = frozenset()
@@ -30,7 +31,10 @@ URGENT: Final = frozenset({"events", "events.events.k8s.io", "leases.coordinatio
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A namespaced path: ``resource`` with its group (``jobs.batch``), ``rest`` the name and subresource, if any."""
+    """A namespaced path: ``resource`` with its group (``jobs.batch``), ``rest`` the name and subresource, if any.
+
+    ``dry_run``: it stores nothing, or is refused at once for a ``dryRun`` that means nothing.
+    """
 
     namespace: str
     resource: str
@@ -45,17 +49,28 @@ class Target:
 
 @lru_cache(maxsize=1024)
 def read_target(host: str, url: str) -> Target | None:
-    """Parse a URL; None if it is not a namespaced path of that host."""
+    """Parse a URL as the API server does; None if it is not a namespaced path of that host.
+
+    It decodes the whole path before it takes it apart, once, and ignores slashes at the end.
+    """
     if not url.startswith(host):
         return None
     path, _, query = url[len(host) :].partition("?")
-    match = PATH.fullmatch(path)
-    if match is None:
+    match = PATH.fullmatch(unquote(path) if "%" in path else path)
+    if match is None or path[0] != "/" or _MALFORMED.search(path):
         return None
     group = match["group"]
     resource = match["resource"] if group is None else f"{match['resource']}.{group}"
-    dry_run = any(name == "dryRun" for name, _ in parse_qsl(query))
-    return Target(unquote(match["namespace"]), resource, match["rest"], dry_run)
+    dry_run = any(name == "dryRun" for name, _ in read_query(query))
+    return Target(match["namespace"], resource, match["rest"], dry_run)
+
+
+def read_query(query: str) -> Iterator[tuple[str, str]]:
+    """Yield the names and values of a query as Go reads it: what it can't decode, or has a semicolon, is not there."""
+    for part in query.split("&"):
+        if part and ";" not in part and not _MALFORMED.search(part):
+            name, _, value = part.partition("=")
+            yield unquote_plus(name), unquote_plus(value)
 
 
 def quotas_url(host: str, namespace: str) -> str:

@@ -6,6 +6,8 @@ import re
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from backoff_ctrl.k8s.creates.calls import read_query
+
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
@@ -13,26 +15,26 @@ CALLS_MAX: Final = 10_000
 """Calls that are remembered as noticed; beyond, those answered first are forgotten."""
 MARGIN: Final = 2.0
 """Seconds of the caller's own time-out that are left for the create itself, at most half of it."""
-_TIMEOUT: Final = re.compile(rb"[?&]timeout=([^&]*)")
-_DURATION: Final = re.compile(rb"(?:\d+(?:\.\d*)?|\.\d+)(?:h|ms|m|s|us|ns)")
-_UNITS: Final = {b"h": 3600.0, b"m": 60.0, b"s": 1.0, b"ms": 1e-3, b"us": 1e-6, b"ns": 1e-9}
+_DURATION: Final = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:h|ms|m|s|us|ns)")
+_UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
 def patience_of(target: bytes, hold: float) -> float:
     """Return the seconds that a request may be held: ``hold``, or less where its ``timeout`` says so."""
-    found = _TIMEOUT.search(target)
-    timeout = None if found is None else _seconds(found[1])
+    query = target.partition(b"?")[2].decode("latin-1")
+    found = next((value for name, value in read_query(query) if name == "timeout"), "")
+    timeout = _seconds(found)
     return hold if timeout is None else min(hold, timeout - min(MARGIN, timeout / 2))
 
 
-def _seconds(duration: bytes) -> float | None:
+def _seconds(duration: str) -> float | None:
     """Read a duration as Go writes it (``1m30s``); None: it is none, or it means that there is no limit."""
     parts = _DURATION.findall(duration)
-    if not parts or b"".join(parts) != duration:
+    if not parts or "".join(parts) != duration:
         return None
     total = 0.0
     for part in parts:
-        number = part.rstrip(b"hmsun")
+        number = part.rstrip("hmsun")
         total += float(number) * _UNITS[part[len(number) :]]
     return total or None
 

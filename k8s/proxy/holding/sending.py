@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import zlib
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -30,6 +31,7 @@ FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"expect"})
 OWN: Final = frozenset({b"authorization", b"cookie", b"host", b"user-agent"})
 """Headers of a create that go with our look-ups: who asks."""
 UNPACKED_MAX: Final = 2**23
+_SLASHES_AT_END: Final = re.compile(rb"(?:/|%2[Ff])+\Z")
 
 
 class Received(Mapping[str, str]):
@@ -94,7 +96,9 @@ class Sender:
 
     async def look_up(self, name: str) -> Answer:
         """GET the object of that name as the creator, in a form that can be read."""
-        path = self.request.head.target.partition(b"?")[0] + b"/" + quote(name, safe="").encode()
+        path = (
+            _SLASHES_AT_END.sub(b"", self.request.head.target.partition(b"?")[0]) + b"/" + quote(name, safe="").encode()
+        )
         return await self._get(path, readable(self.request.head.get(b"accept")))
 
     async def list_quotas(self) -> Answer:

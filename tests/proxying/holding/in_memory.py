@@ -7,6 +7,7 @@ import base64
 import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.charges.quotas import read_quota
@@ -69,7 +70,7 @@ class MemoryServer:
     def _answer(self, request: Request) -> Response:
         path, _, query = request.head.target.decode().partition("?")
         try:
-            target = target_of(self.sandbox._core.kinds, path)
+            target = target_of(self.sandbox._core.kinds, unquote(path).rstrip("/"))  # as a real one does
             asked = Query(query)
             method = request.head.method.decode()
             verb = verb_of(method, target, asked)

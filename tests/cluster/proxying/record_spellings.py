@@ -1,0 +1,87 @@
+"""Writes ``tests/data/spellings.jsonl``: what a real API server makes of each way to spell a create.
+
+``python -m tests.cluster.proxying.record_spellings`` starts a control plane, and rewrites the record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from tests.cluster.control_plane.bed import Bed
+from tests.cluster.control_plane.binaries import wanted
+from tests.cluster.talking import Api
+from tests.spellings import PODS, RECORD, TARGETS, Spelling
+
+if TYPE_CHECKING:
+    from tests.cluster.control_plane.servers import Server
+
+_JOBS = "/apis/batch/v1/namespaces/team/jobs"
+
+
+async def spelt(api: Api) -> list[Spelling]:
+    """Send every target as it is written, and see what is stored."""
+    for namespace in ("team", "v2"):
+        assert (await api.post("/api/v1/namespaces", {"metadata": {"name": namespace}})).status in {201, 409}
+    return [await _spelt(api, target, f"spelt-{number}") for number, target in enumerate(TARGETS)]
+
+
+async def _spelt(api: Api, target: str, name: str) -> Spelling:
+    status = await _post(api.server, target, _job(name) if "obs" in target else _pod(name))
+    if status >= 300:
+        return Spelling(target, "refused", status)
+    stored = [f"{path}/{name}" for path in (PODS, _JOBS)]
+    gone = [await api.delete(path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}) for path in stored]
+    return Spelling(target, "stored" if any(each.status == 200 for each in gone) else "tried", status)
+
+
+async def _post(server: Server, target: str, manifest: Any) -> int:
+    """Return the status of the answer. No client in between: each would write the target in its own way."""
+    at = urlsplit(server.url)
+    reader, writer = await asyncio.open_connection(at.hostname, at.port, ssl=server.ssl())
+    body = json.dumps(manifest).encode()
+    head = f"POST {target} HTTP/1.1\r\nHost: server\r\nAuthorization: Bearer {server.token('tester')}\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    writer.write(head.encode() + body)
+    async with asyncio.timeout(60):
+        answer = await reader.read()
+    writer.close()
+    return int(answer.split(b" ", 2)[1])
+
+
+def _pod(name: str) -> Any:
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def _job(name: str) -> Any:
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    metadata = {"name": name}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {"suspend": True, "template": template},
+    }
+
+
+async def record(server: Server) -> str:
+    """Return the text of the record."""
+    async with Api(server) as api:
+        found = await spelt(api)
+        version = (await api.get("/version")).json["gitVersion"]
+    head = json.dumps({"server": version, "how": "python -m tests.cluster.proxying.record_spellings"})
+    return "\n".join([head, *(each.written() for each in found), ""])
+
+
+def main() -> None:
+    """Record on a control plane of its own."""
+    with Bed(wanted(), say=print) as bed:
+        RECORD.write_text(asyncio.run(record(bed.server)))
+    print(f"{len(TARGETS)} spellings written to {RECORD}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,16 @@
+"""Ways to spell a create, on a real API server: what is on record of them is still so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.cluster.proxying.record_spellings import spelt
+from tests.spellings import recorded
+
+if TYPE_CHECKING:
+    from tests.cluster.talking import Api
+
+
+async def test_the_server_still_reads_each_spelling_as_recorded(real_api: Api) -> None:
+    """``tests/data/spellings.jsonl``, to which our own reading is held."""
+    assert await spelt(real_api) == recorded()
