@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from .tls import accepted
@@ -25,8 +26,9 @@ _RETRY_S: Final = 1.0
 class Handshakes:
     """Makes TLS connections of those that arrive at a socket.
 
-    Beyond the limit of connections the handshake that has taken longest is given up for the newest: one takes a few
-    milliseconds, so it is whoever only holds its place that goes.
+    Beyond the limit of connections the handshake that has taken longest is given up for the newest, or the connection
+    that has sent nothing since, if that is older: both take a few milliseconds, so it is whoever only holds its place
+    that goes.
     """
 
     def __init__(
@@ -38,7 +40,8 @@ class Handshakes:
         self._tls = tls
         self._make = make
         self._loop = asyncio.get_running_loop()
-        self._under_way: dict[asyncio.Task[None], socket.socket] = {}
+        self._under_way: dict[asyncio.Task[None], tuple[socket.socket, float]] = {}
+        """Their sockets, and when they began."""
         self._retry: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -57,7 +60,7 @@ class Handshakes:
             self._retry.cancel()
         if self._bound.fileno() >= 0:  # not closed yet
             self._loop.remove_reader(self._bound)
-        for near in self._under_way.values():
+        for near, _ in self._under_way.values():
             _end(near)
 
     def _listen(self) -> None:
@@ -79,15 +82,21 @@ class Handshakes:
         shared = self._shared
         if len(shared.callers) + len(self._under_way) >= shared.limits.connections:
             shared.counts.turned_away += 1
-            if not self._under_way:
+            if not self._make_room():
                 near.close()
                 return
-            longest = next(iter(self._under_way))
-            _end(self._under_way.pop(longest))
         near.setblocking(False)
         task = self._loop.create_task(self._shake(near))
-        self._under_way[task] = near
+        self._under_way[task] = near, self._loop.time()
         task.add_done_callback(lambda done: self._under_way.pop(done, None))
+
+    def _make_room(self) -> bool:
+        """End who has held a place for nothing the longest; return whether there is anybody."""
+        longest = next(iter(self._under_way), None)
+        if longest is None or next(iter(self._shared.silent.values()), inf) <= self._under_way[longest][1]:
+            return self._shared.make_room(self._loop.time())
+        _end(self._under_way.pop(longest)[0])
+        return True
 
     async def _shake(self, near: socket.socket) -> None:
         limit = self._shared.limits.head_s

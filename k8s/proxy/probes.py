@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .passing.shared import Shared
 
 CONNECTIONS_MAX: Final = 32
+"""Connections at a time. For one more the oldest goes that has sent nothing yet, else the oldest of all."""
 PATIENCE: Final = 10.0
 """Seconds that a connection may take for its one request."""
 _TEXT: Final = "text/plain; charset=utf-8"
@@ -30,8 +31,12 @@ class Probes:
         """It listens; where it speaks TLS, its files are written."""
         self.ready = False
         """The API server has answered, too."""
-        self.open = 0
+        self.silent: dict[ProbeConnection, None] = {}
+        """Connections that have sent no request yet, the oldest first."""
+        self.asking: dict[ProbeConnection, None] = {}
+        """The others, the oldest first."""
         self._shared = shared
+        self._rendering: asyncio.Future[str] | None = None
         self._more = more
         self._lacking = lacking
 
@@ -49,12 +54,18 @@ class Probes:
             if path == b"/readyz":  # no reason to turn creators away: creates are held all the same, for longer
                 text += "".join(f"{line}\n" for line in self._lacking())
         elif path == b"/metrics":
-            status, text, kind = "200 OK", metrics(self._shared) + await asyncio.to_thread(self._more), _METRICS
+            status, text, kind = "200 OK", metrics(self._shared) + await self._rendered(), _METRICS
         else:
             status, text = "404 Not Found", "there are /livez, /startupz, /readyz and /metrics\n"
         body = text.encode()
         head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         return head.encode() + (b"" if asked.head.method == b"HEAD" else body)
+
+    async def _rendered(self) -> str:
+        """Return the metrics of other rooms; one text at a time is made for all that ask meanwhile, and leave."""
+        if self._rendering is None or self._rendering.done():
+            self._rendering = asyncio.ensure_future(asyncio.to_thread(self._more))
+        return await asyncio.shield(self._rendering)
 
 
 class ProbeConnection(asyncio.Protocol):
@@ -68,18 +79,21 @@ class ProbeConnection(asyncio.Protocol):
         self._answering: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # it is one of a stream
-        """Take it, if there are few enough."""
+        """Take it; where there are too many, another one goes for it."""
         self._transport = transport
-        self._probes.open += 1
-        if self._probes.open > CONNECTIONS_MAX:
-            transport.abort()
-            return
+        probes = self._probes
+        probes.silent[self] = None
+        if len(probes.silent) + len(probes.asking) > CONNECTIONS_MAX:
+            oldest = next(iter(probes.silent if len(probes.silent) > 1 else probes.asking))
+            oldest.leave()
         self._timer = asyncio.get_running_loop().call_later(PATIENCE, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         """Answer as soon as the head is whole."""
         self._reader.feed(data)
         if self._reader.parts and self._answering is None and not self._transport.is_closing():
+            self._probes.silent.pop(self, None)
+            self._probes.asking[self] = None
             kind, value = self._reader.parts.popleft()
             if kind is Part.HEAD and isinstance(value, Asked):
                 self._answering = asyncio.ensure_future(self._answer(value))
@@ -92,9 +106,16 @@ class ProbeConnection(asyncio.Protocol):
         finally:
             self._transport.close()
 
+    def leave(self) -> None:
+        """End at once, for another one."""
+        self._probes.silent.pop(self, None)
+        self._probes.asking.pop(self, None)
+        self._transport.abort()
+
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - it is gone, however
         """Make room for another."""
-        self._probes.open -= 1
+        self._probes.silent.pop(self, None)
+        self._probes.asking.pop(self, None)
         if self._answering is not None:
             self._answering.cancel()
         if self._timer is not None:

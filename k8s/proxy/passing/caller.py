@@ -79,19 +79,22 @@ class Caller(asyncio.Protocol):
         shared = self.shared
         if len(shared.callers) >= shared.limits.connections:
             shared.counts.turned_away += 1
-            self.transport.write(
-                refusal(503, "too many connections to the proxy: try again soon", close=True, retry_after=1)
-            )
-            self.transport.close()
-            return
+            if not shared.make_room(self.loop.time()):
+                self.transport.write(
+                    refusal(503, "too many connections to the proxy: try again soon", close=True, retry_after=1)
+                )
+                self.transport.close()
+                return
         transport.set_write_buffer_limits(BUFFER)
         shared.callers.add(self)
+        shared.silent[self] = self.loop.time()
         shared.counts.connections += 1
 
     def data_received(self, data: bytes) -> None:
         """Take in what the creator sends."""
         self.heard = self.loop.time()
         self._unread = None  # it goes on: what it was told before has arrived
+        self.shared.idle.pop(self, None)
         if self._tunnel is not None:
             self._tunnel.from_caller(data)
         elif self._lingers:
@@ -119,7 +122,7 @@ class Caller(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let what was under way go."""
-        self.shared.callers.discard(self)
+        self.shared.forget(self)
         if exc is not None:
             self._was_unread()
         self._leave()
@@ -208,6 +211,8 @@ class Caller(asyncio.Protocol):
     def _begin(self, asked: Asked) -> None:
         """Start a request: it is held, or it passes."""
         shared = self.shared
+        shared.silent.pop(self, None)
+        shared.idle.pop(self, None)
         if shared.local_hosts_only and not is_loopback((asked.head.get(b"host") or b"").decode("latin-1")):
             self.refuse(RefusedError(403, "this proxy adds its own credentials: call it by a name of this machine"))
             return
@@ -283,6 +288,7 @@ class Caller(asyncio.Protocol):
             behind, self._behind = self._behind, b""
             self.reader.feed(behind)
         self.heard = self.loop.time()
+        self.shared.idle[self] = self.heard
         self._pump()
 
     def _end_if_done(self) -> None:
@@ -357,7 +363,7 @@ class Caller(asyncio.Protocol):
                     self.transport.abort()  # it reads nothing: there is no end that it would take
             elif self._amid and now - self._amid > limits.head_s:
                 self.refuse(RefusedError(408, f"the head of the request took longer than {limits.head_s:g} s"))
-            elif not self._amid and waited > limits.idle_s:
+            elif not self._amid and waited > (limits.head_s if self in self.shared.silent else limits.idle_s):
                 self.transport.close()
         elif self._taking:
             if not self._current.blocked and waited > limits.body_s:

@@ -16,11 +16,13 @@ class Limits:
     """How much is waited for, and how long."""
 
     connections: int = 2000
-    """Connections of callers; one more is told 503 at once."""
+    """Connections of callers. For one more goes who only holds a place; if nobody does, it is told 503 at once."""
     head_s: float = 10.0
-    """Seconds for a request's head, from its first byte."""
+    """Seconds for a connection's first head, and for a later one's from its first byte."""
     idle_s: float = 180.0
-    """Seconds that a connection without a request is kept."""
+    """Seconds that a connection is kept between two requests."""
+    spare_s: float = 10.0
+    """Seconds between two requests after which it goes for another one, where there is no room."""
     body_s: float = 60.0
     """Seconds that a body may pause."""
     half_closed_s: float = 30.0
@@ -66,8 +68,29 @@ class Shared:
     limits: Limits = field(default_factory=Limits)
     counts: Counts = field(default_factory=Counts)
     callers: set[Connected] = field(default_factory=set)
+    silent: dict[Connected, float] = field(default_factory=dict)
+    """Those of them that have sent no head yet, and since when, the oldest first."""
+    idle: dict[Connected, float] = field(default_factory=dict)
+    """Those between two requests, and since when, the oldest first."""
     held_bytes: int = 0
     draining: bool = False
     """Whether each connection ends with its present request."""
     local_hosts_only: bool = False
     """Whether requests must name this machine: a web page could rebind a name of its own to it."""
+
+    def make_room(self, now: float) -> bool:
+        """End the connection that has held its place for nothing the longest; return whether there is one."""
+        gone = next(iter(self.silent), None)
+        if gone is None:
+            gone, since = next(iter(self.idle.items()), (None, now))
+            if gone is None or now - since < self.limits.spare_s:
+                return False
+        self.forget(gone)
+        gone.transport.abort()
+        return True
+
+    def forget(self, caller: Connected) -> None:
+        """Let another one have its place."""
+        self.callers.discard(caller)
+        self.silent.pop(caller, None)
+        self.idle.pop(caller, None)

@@ -315,11 +315,10 @@ async def test_a_pod_that_fills_a_quota_exactly_fits(room: Room) -> None:
 PLANTED = "exceeded quota: fake, requested: pods=1, used: pods=5, limited: pods=5"
 
 
-@pytest.mark.only_kubernetes
-async def test_a_sentence_in_a_path_is_no_refusal_of_a_quota(server: Server) -> None:
+async def test_a_sentence_in_a_path_is_no_refusal_of_a_quota(kubernetes: Server) -> None:
     """Wherever it is put by somebody who may do nothing: the server repeats it, and it teaches nothing."""
     planted = quote(PLANTED)
-    async with Api(server, "nobody") as api:
+    async with Api(kubernetes, "nobody") as api:
         for path in (
             f"/api/v1/namespaces/default/pods/{planted}/exec",
             f"/api/v1/namespaces/default/{planted}/x",

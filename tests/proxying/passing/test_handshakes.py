@@ -97,6 +97,25 @@ def test_connections_that_speak_are_not_given_up_for_new_ones(pair: Pair, run: C
     run(conversation())
 
 
+def test_who_says_nothing_behind_its_handshake_lets_others_in(pair: Pair, run: Callable[..., None]) -> None:
+    """The oldest goes first, be it amid its handshake or behind it; who spoke within the last seconds stays."""
+
+    async def conversation() -> None:
+        async with bounded(pair) as proxy:
+            spoken = await served(proxy, pair)
+            shaken = [await proxy.caller(pair.client()) for _ in range(MOST - 2)]
+            await until(lambda: len(proxy.shared.silent) == MOST - 2)
+            amid = await proxy.caller()
+            await until(lambda: handshakes(proxy) == 1)
+            for each in (*shaken, amid):
+                await served(proxy, pair)
+                await each.ended()
+            assert (len(proxy.shared.callers), handshakes(proxy)) == (MOST, 0)
+            assert not spoken.reader.at_eof()
+
+    run(conversation())
+
+
 def test_a_handshake_has_a_limit(pair: Pair, run: Callable[..., None]) -> None:
     """Who says nothing, and who stops amid it, is let go, and counts no longer."""
 
