@@ -13,13 +13,14 @@ from backoff_ctrl.engine.demand import Demand
 from backoff_ctrl.k8s.answers.answer import CallerAway, GateClosed, NotSent, OutcomeUnknown, WaitedTooLong
 from backoff_ctrl.k8s.answers.rejections import Lane, rejection_of
 from backoff_ctrl.k8s.charges.footprint import FootprintError, footprint
+from backoff_ctrl.k8s.charges.remembered import remembered_footprint
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.creates.naming import Named
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT, rejected
 from backoff_ctrl.k8s.creates.wait import one_line
 from backoff_ctrl.k8s.gate.create import Create
 
-from .callers import identity, same_call
+from .callers import caller_of, identity, same_call
 from .choosing import Way
 from .forms import manifest_in, may_be_marked
 from .holds import patience_of
@@ -36,10 +37,10 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.gate.aio import AsyncGate
     from backoff_ctrl.k8s.proxy.messages import Request, Upstream
 
-    from .callers import Callers
     from .choosing import ChargedKinds, Chosen
     from .holds import Noticed
     from .kept import KeptCreates
+    from .reviews import Reviews
     from .settings import HoldSettings
 
 log = logging.getLogger(__name__)
@@ -59,9 +60,11 @@ class Shared:
     gate: AsyncGate
     settings: HoldSettings
     kinds: ChargedKinds
-    callers: Callers
+    reviews: Reviews
     put_off: PutOff
     noticed: Noticed
+    unproven: Noticed
+    """Calls that left a place before the server had said whose they are: it is their credential's."""
     kept: KeptCreates
 
     def now(self) -> float:
@@ -76,9 +79,12 @@ class CreateRequest:
         "_call",
         "_chosen",
         "_manifest",
+        "_may",
         "_refusal",
         "_resumed",
+        "_review",
         "_shared",
+        "_unproven",
         "caller",
         "create",
         "identity",
@@ -94,8 +100,12 @@ class CreateRequest:
         self._manifest = manifest_in(request, chosen.target.resource)
         self._refusal: Answer | None = None
         self._resumed: Named | None = None
-        self.caller = shared.callers.caller(request.head)
+        self._may: bool | None = None
+        """Whether the caller may create there; None: nobody has asked."""
+        self._review: asyncio.Task[None] | None = None
+        self.caller = caller_of(request.head)
         self.identity = identity(self.caller, chosen.target, self._manifest, request.body)
+        self._unproven = self.identity
         self._call = same_call(self.caller, request.head, self.identity)
         self.sender = Sender(shared.upstream, shared.own, shared.kinds, chosen.target.namespace, request)
         self.sender.names_itself = bool(self._metadata.get("name"))
@@ -218,7 +228,10 @@ class CreateRequest:
     async def _in_line(self, named: Named | None, demand: Demand | None) -> Answer:
         shared, target = self._shared, self._chosen.target
         settings = shared.settings
-        call = (target.namespace, self.identity)
+        self._may = await self._reviewed(refused=demand is not None)
+        if self._may is False and demand is None:
+            return await self._sent_once(self._send_shielded)
+        call, unproven = (target.namespace, self.identity), (target.namespace, self._unproven)
         patience = self._patience()
         creation = Creation(
             shared.server,
@@ -227,12 +240,13 @@ class CreateRequest:
             target.resource,
             self._manifest or {},
             timeout=settings.hold_total if settings.again else min(patience, settings.hold_total),
-            seat=self.identity,
+            seat=self.identity if shared.unproven.take(unproven, shared.now()) is None else self._unproven,
             retry_after=RETRY_AFTER,
             relayed=True,
             noticed_at=shared.noticed.take(call, shared.now()),
             demand=demand,
             named=named,
+            on_wait=lambda _: self._begins_to_wait(),
         )
         self.create = create = Create(shared.gate, creation)
         self.task = asyncio.get_running_loop().create_task(shared.gate.run(create, self.sender))
@@ -252,6 +266,8 @@ class CreateRequest:
         create.come_back()
         try:
             await asyncio.wait({task}, timeout=patience if settings.again else None)
+            if self._review is not None:  # it has begun to wait, and who may not hears nothing of that
+                await asyncio.wait({self._review})
             wait = create.wait() if create.waits else None
             if not task.done() and create.leave():
                 self._shared.put_off.keep(self._call, self)
@@ -259,13 +275,20 @@ class CreateRequest:
             await asyncio.wait({task})  # it is on its way
         except asyncio.CancelledError as gone:
             create.cancel(gone)
+            if create.creation.seat == self._unproven:
+                now = self._shared.now()
+                self._shared.unproven.keep((create.creation.namespace, self._unproven), now, now)
             self._keep(create)
             self._comes_again(create)
             raise
+        finally:
+            create.creation.on_wait = None  # it knows the create, which knows its creation
+        task.result()  # raises an error of ours
+        if self._tells(create) and not await self._may_wait():
+            return await self._sent_once(self._send_shielded)
         return self._ended(create, task)
 
     def _ended(self, create: Create, task: asyncio.Task[Any]) -> Answer:
-        task.result()  # raises an error of ours
         if create.answer is None or not create.answer.ok:
             self._keep(create)
         else:
@@ -273,6 +296,56 @@ class CreateRequest:
             kept.note_name(create.named)  # not the answer: it waits as long as the connection lives
             self.if_unread = partial(self._shared.kept.keep_ended, self._call, kept)
         return self._told(create)
+
+    # -- who may wait ---------
+
+    async def _reviewed(self, *, refused: bool) -> bool | None:
+        """Say whether the caller may create here, if that is known, or asked since its create would wait now.
+
+        None: it is not known, nor asked. ``refused``: a quota has refused it, so that it may, and does wait.
+        """
+        shared, target = self._shared, self._chosen.target
+        if shared.gate.mode(target.namespace) != "enforce":
+            return None
+        known = shared.reviews.known(self.caller, target)
+        if known is None and not refused and not self._would_wait():
+            return None
+        return await self._may_wait() or refused
+
+    def _would_wait(self) -> bool:
+        try:
+            demand = remembered_footprint(self._manifest or {}, self._chosen.target.resource)
+        except FootprintError:
+            return False
+        wanted = ((demand, 1),)
+        namespace = self._chosen.target.namespace
+        found = self._shared.gate.ledger.look(lambda engine, now: engine.outlook(namespace, wanted, now))
+        return found.prospect in {"wait", "never"}
+
+    async def _may_wait(self) -> bool:
+        """Return whether the caller may create here; from now on it is known by what the server says of it."""
+        verdict = await self._shared.reviews.ask(self.caller, self.sender.request.head, self._chosen.target)
+        self.identity = self.identity._replace(who=verdict.who)
+        return verdict.may
+
+    def _begins_to_wait(self) -> None:
+        """Have its place be that of a caller who is known; ask meanwhile where nobody could know that it would wait."""
+        assert self.create is not None
+        if self._may:
+            self.create.creation.seat = self.identity
+        elif self._review is None:
+            self._review = asyncio.get_running_loop().create_task(self._review_in_line(self.create))
+
+    async def _review_in_line(self, create: Create) -> None:
+        self._may = await self._may_wait() or create.sends > 0
+        create.creation.seat = self.identity if self._may else None
+        if not self._may:
+            create.cancel(PermissionError("the API server does not let this caller create here"))
+
+    def _tells(self, create: Create) -> bool:
+        """Say whether it is we who tell the caller what becomes of its create, and it may be that it may not know."""
+        ours = create.answer.made_here if create.answer is not None else not isinstance(create.error, GateClosed)
+        return ours and not self._may and not create.sends and create.mode == "enforce"
 
     def _keep(self, create: Create) -> None:
         """Keep what may be stored: the caller comes again, perhaps."""

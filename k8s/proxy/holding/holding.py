@@ -11,11 +11,11 @@ from backoff_ctrl.k8s.creates.calls import Passed, read_target
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
 from backoff_ctrl.k8s.proxy.messages import Response
 
-from .callers import Callers
 from .choosing import ChargedKinds, choose, creates
 from .create_request import CLOSING, CreateRequest, PutOff, Shared
 from .holds import Noticed
 from .kept import KeptCreates
+from .reviews import Reviews
 from .sending import Received
 from .settings import RESTART, RETRY_AFTER, HoldSettings
 from .telling import come_again, failed, response_of
@@ -48,11 +48,13 @@ class Holding:
         settings: HoldSettings | None = None,
         own: Upstream | None = None,
         at_end: Callable[[], object] | None = None,
+        *,
+        lends: bool = False,
     ) -> None:
         """Send through ``upstream`` to ``server`` (its address), in the order of ``gate``.
 
         ``own`` sends with the proxy's own credentials: it lists quotas where it may. None: only creators do.
-        ``at_end`` is called once all is closed.
+        ``at_end`` is called once all is closed. ``lends``: ``upstream`` sends what has no credentials with the proxy's.
         """
         self._settings = settings if settings is not None else HoldSettings()
         self._kinds = ChargedKinds()
@@ -67,8 +69,9 @@ class Holding:
             gate,
             self._settings,
             self._kinds,
-            Callers(),
+            Reviews(upstream, ledger.now, lends=lends),
             PutOff(ttl),
+            Noticed(ttl),
             Noticed(ttl),
             KeptCreates(ttl, ledger.now),
         )

@@ -42,4 +42,4 @@ def open_holding(server: ApiServer, settings: HoldSettings | None = None) -> Hol
     gate = AsyncGate(ledger=share.ledger, mode=environment().mode or None)
     has_account = bool(place.token or place.basic or place.certificate)
     own = AsProxy(server) if has_account else None
-    return Holding(server, gate, place.url, settings, own=own, at_end=share.release)
+    return Holding(server, gate, place.url, settings, own=own, at_end=share.release, lends=server.uses_own)

@@ -16,7 +16,7 @@ from backoff_ctrl.k8s.creates.naming import CREATE_ID
 from backoff_ctrl.k8s.gate.together import READ_PATIENCE
 from backoff_ctrl.k8s.proxy.messages import Head, Headers, Request, Response, first
 
-from .callers import impersonation
+from .callers import as_caller
 from .forms import JSON, marked_body, readable, reader_of
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"expect"})
 """Headers of a request that say how its body came: it is sent whole."""
-OWN: Final = frozenset({b"authorization", b"cookie", b"host", b"user-agent"})
-"""Headers of a create that go with our look-ups: who asks."""
 UNPACKED_MAX: Final = 2**23
 _SLASHES_AT_END: Final = re.compile(rb"(?:/|%2[Ff])+\Z")
 
@@ -120,12 +118,7 @@ class Sender:
         return marked_body(self.request, name, annotations)
 
     async def _get(self, path: bytes, accept: bytes) -> Answer:
-        given = self.request.head.headers
-        who = [*(each for each in given if each[0].lower() in OWN), *impersonation(given)]
-        return await self._ask(_get(path, who, accept))
-
-    async def _ask(self, request: Request) -> Answer:
-        return received(await self._upstream.ask(request))
+        return received(await self._upstream.ask(_get(path, as_caller(self.request.head.headers), accept)))
 
 
 def _get(path: bytes, who: Headers, accept: bytes) -> Request:

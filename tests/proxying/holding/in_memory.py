@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 PODS = b"/api/v1/namespaces/team/pods"
 PROTOBUF = b"application/vnd.kubernetes.protobuf"
+SIGNED = "c2ln"
+"""The signature of a token that the server has issued."""
 
 
 class MemoryServer:
@@ -43,6 +45,9 @@ class MemoryServer:
         self.down = False
         self.lost = 0  # so many writes are stored, and their answers lost
         self.refuse: Callable[[Request], Response | None] = lambda _: None
+        self.reviews: list[Request] = []
+        """What callers were asked about: who they are, and what they may."""
+        self.review: Callable[[Request], Response] = reviewed
 
     def posts(self) -> list[Request]:
         """Return the creates that were sent."""
@@ -58,6 +63,10 @@ class MemoryServer:
         """Answer as the API server does."""
         if self.down:
             raise NotSent("connection refused")
+        if request.head.target.startswith(b"/apis/auth"):
+            self.reviews.append(request)
+            await asyncio.sleep(self.latency)
+            return self.review(request)
         self.asked.append(request)
         await asyncio.sleep(self.latency / 2)
         response = self.refuse(request) or self._answer(request)
@@ -89,6 +98,23 @@ class MemoryServer:
 def answered(code: int, body: bytes, media_type: str) -> Response:
     """Return a response as the server sends it."""
     return Response(code, b"", [(b"Audit-Id", b"a-1"), (b"Content-Type", media_type.encode())], body)
+
+
+def reviewed(request: Request) -> Response:
+    """A review's answer: anybody may create whose token is signed, or opaque, and is who the token says."""
+    secret = (request.head.get(b"authorization") or b"").removeprefix(b"Bearer ").decode()
+    acts_as = request.head.get(b"impersonate-user")
+    user, parts = secret, secret.split(".")
+    if len(parts) == 3:
+        if parts[2] != SIGNED:
+            return answered(401, b'{"kind":"Status","code":401,"reason":"Unauthorized"}', "application/json")
+        user = json.loads(base64.urlsafe_b64decode(parts[1] + "=="))["sub"]
+    review = json.loads(request.body)
+    if review["kind"] == "SelfSubjectReview":
+        review["status"] = {"userInfo": {"username": acts_as.decode() if acts_as else user, "uid": f"u-{user}"}}
+    else:
+        review["status"] = {"allowed": not user.startswith("nobody")}
+    return answered(201, json.dumps(review).encode(), "application/json")
 
 
 class Proxied:
@@ -187,11 +213,11 @@ def pod(name: str | None = None, prefix: str = "web-") -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def token(subject: str, stamp: str = "") -> str:
-    """A token as service accounts have it, signed by nobody."""
+def token(subject: str, stamp: str = "", signature: str = SIGNED) -> str:
+    """A token as service accounts have it."""
     claims = {"iss": "https://cluster", "sub": f"system:serviceaccount:team:{subject}", "jti": stamp}
     parts = (json.dumps(part).encode() for part in ({"alg": "RS256"}, claims))
-    return ".".join([*(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts), "c2ln"])
+    return ".".join([*(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts), signature])
 
 
 def status_in(response: Response) -> dict[str, Any]:

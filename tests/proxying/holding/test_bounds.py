@@ -74,6 +74,7 @@ async def test_closing_hands_back_what_is_held_and_awaits_what_was_sent() -> Non
         proxy.server.latency = 3.0
         sent = proxy.post(pod("sent"))
         await asyncio.sleep(0.1)
+        proxy.server.latency = 0.002
         waiting = [proxy.post(pod(f"w-{number}")) for number in range(20)]
         await held(proxy, *waiting)
         await proxy.holding.close()

@@ -163,7 +163,7 @@ async def test_each_caller_is_told_its_own_place() -> None:
         held = []
         for number in range(5):
             held.append(proxy.post(pod(f"w-{number}")))
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.005)
         told = [status_in(await each)["details"]["causes"] for each in held]
         places = [cause["message"] for causes in told for cause in causes if cause["field"] == "place"]
         assert places == ["1", "2", "3", "4", "5"]
@@ -301,6 +301,7 @@ async def test_a_create_that_was_sent_and_refused_after_its_caller_left_keeps_th
         await hang_up(first)
         await asyncio.sleep(1)
         assert (len(proxy.server.posts()), seats(proxy)) == (1, 1)
+        proxy.server.latency = 0.002
         proxy.watch()
         other = proxy.post(pod("other"), token="bob")
         await asyncio.sleep(0.1)
