@@ -20,6 +20,10 @@ HOP_BY_HOP: Final = frozenset(
     }
 )
 """They are made anew for the next connection (RFC 9110, 7.6.1)."""
+FOR_ALL: Final = frozenset(
+    {b"host", b"content-length", b"content-type", b"content-encoding", b"authorization", b"cookie"}
+)
+"""What ``Connection`` must not name, nor what begins with ``impersonate-``: it says what is asked, and who asks."""
 NOT_IN_TRAILERS: Final = HOP_BY_HOP | {
     b"authorization",
     b"content-encoding",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from .fields import HOP_BY_HOP
+from .fields import HOP_BY_HOP, tokens, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from backoff_ctrl.k8s.proxy.messages import Head, Request
+    from backoff_ctrl.k8s.proxy.messages import Request
 
     from .answers import AnswerHead
     from .requests import Asked
@@ -58,8 +58,8 @@ def request_head(asked: Asked, host: bytes, prefix: bytes, own: Sequence[bytes],
 
 def whole_request(request: Request, host: bytes, prefix: bytes, own: Sequence[bytes]) -> bytes:
     """Return a request whose body is there, framed by its length."""
-    head: Head = request.head
-    dropped = _named_by_connection(head)
+    head = request.head
+    dropped = tokens(values_of(head.headers, b"connection"))
     lines = [b"%b %b%b HTTP/1.1" % (head.method, prefix, head.target), b"Host: " + host]
     for name, value in head.headers:
         low = name.lower()
@@ -68,11 +68,6 @@ def whole_request(request: Request, host: bytes, prefix: bytes, own: Sequence[by
     if request.body or head.method not in {b"GET", b"HEAD"}:
         lines.append(b"Content-Length: %d" % len(request.body))
     return b"\r\n".join([*lines, *own, b"", request.body])
-
-
-def _named_by_connection(head: Head) -> set[bytes]:
-    found = head.get(b"connection")
-    return {each.strip().lower() for each in found.split(b",")} if found else set()
 
 
 def answer_head(answer: AnswerHead, raw: bytes, *, closing: bool, note: bytes = b"") -> bytes:

@@ -11,7 +11,7 @@ import httptools
 
 from backoff_ctrl.k8s.proxy.messages import Head, Headers
 
-from .fields import NOT_IN_TRAILERS, tokens
+from .fields import FOR_ALL, NOT_IN_TRAILERS, tokens
 from .refusals import RefusedError
 
 HEAD_MAX: Final = 64 * 1024
@@ -262,7 +262,7 @@ def _read_connection(asked: Asked, found: dict[bytes, list[bytes]]) -> None:
     options = tokens(found.get(b"connection", ()))
     if not options:
         return
-    if options & {b"host", b"content-length", b"authorization"}:
+    if options & FOR_ALL or any(each.startswith(b"impersonate-") for each in options):
         raise RefusedError(400, "the Connection header names a header that concerns more than the connection")
     asked.closing = b"close" in options
     asked.dropped = frozenset(options)

@@ -28,6 +28,9 @@ UNREAD_S: Final = 5.0
 """Seconds in which a connection that breaks says that the answer to a create was not read."""
 BEHIND_MAX: Final = 64 * 1024
 """Bytes that may come behind a request which is being answered; then reading stops."""
+_OWN: Final = "this proxy adds its own credentials"
+_OF_FORMS: Final = frozenset({b"", b"text/plain", b"multipart/form-data", b"application/x-www-form-urlencoded"})
+"""Types of content that a page may send anywhere without asking leave."""
 
 
 class Caller(asyncio.Protocol):
@@ -213,11 +216,9 @@ class Caller(asyncio.Protocol):
         shared = self.shared
         shared.silent.pop(self, None)
         shared.idle.pop(self, None)
-        if shared.local_hosts_only and not is_loopback((asked.head.get(b"host") or b"").decode("latin-1")):
-            self.refuse(RefusedError(403, "this proxy adds its own credentials: call it by a name of this machine"))
-            return
-        if shared.local_hosts_only and _comes_from_elsewhere(asked.head.get(b"origin")):
-            self.refuse(RefusedError(403, "this proxy adds its own credentials: pages of other sites may not use them"))
+        refused = _refused_to_pages(asked) if shared.local_hosts_only else None
+        if refused is not None:
+            self.refuse(refused)
             return
         self._taking = True
         if self._reads(asked):
@@ -381,6 +382,20 @@ class Caller(asyncio.Protocol):
             self.transport.close()
 
 
-def _comes_from_elsewhere(origin: bytes | None) -> bool:
-    """Say whether a browser sent a request for a page of another site; programs send no ``Origin``, or this address."""
-    return origin is not None and not is_loopback(origin.partition(b"://")[2].decode("latin-1"))
+def _refused_to_pages(asked: Asked) -> RefusedError | None:
+    """Return why a request is refused that a web page may have sent; None: a program has, or our own page.
+
+    Where the proxy adds its own credentials, any page in a browser of this machine could use them. A browser names the
+    page's origin with what may change something, says in ``Sec-Fetch-Site`` how it is related to this address, and asks
+    leave for any type of content but those that forms have; programs send none of these.
+    """
+    host = asked.head.get(b"host") or b""
+    if not is_loopback(host.decode("latin-1")):
+        return RefusedError(403, f"{_OWN}: call it by a name of this machine")
+    origin, site = asked.head.get(b"origin"), asked.head.get(b"sec-fetch-site") or b"none"
+    if (origin is not None and origin.partition(b"://")[2] != host) or site not in {b"none", b"same-origin"}:
+        return RefusedError(403, f"{_OWN}: pages of other sites may not use them")
+    content = (asked.head.get(b"content-type") or b"").partition(b";")[0].strip().lower()
+    if origin is None and asked.has_body and content in _OF_FORMS:
+        return RefusedError(415, f"{_OWN}: say what the body is, as in Content-Type: application/json")
+    return None

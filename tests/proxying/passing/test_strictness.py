@@ -29,6 +29,9 @@ BAD = {
     "a method nobody knows": b"FETCH / HTTP/1.1\r\nHost: a\r\n\r\n",
     "a tunnel as of other proxies": b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n",
     "the connection names the length": POST + b"Connection: content-length\r\nContent-Length: 3\r\n\r\nabc",
+    "the connection names who acts": POST + b"Impersonate-User: u\r\nConnection: Impersonate-User\r\n\r\n",
+    "a second connection names who asks": POST + b"Cookie: c\r\nConnection: x\r\nConnection: y, cookie\r\n\r\n",
+    "the connection names the form": POST + b"Connection: content-type\r\nContent-Type: a/b\r\n\r\n",
     "a body before a switch": POST + b"Connection: Upgrade\r\nUpgrade: x\r\nContent-Length: 3\r\n\r\nabc",
     "chunks of an old caller": b"POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
 }

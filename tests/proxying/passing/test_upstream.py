@@ -10,6 +10,7 @@ import pytest
 
 from backoff_ctrl.k8s.answers.answer import NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.proxy.http.answers import WholeBody
+from backoff_ctrl.k8s.proxy.http.heads import whole_request
 from backoff_ctrl.k8s.proxy.messages import Head, Request
 from tests.proxying.passing.wire import GET, OK, Proxied, proxied, until
 
@@ -238,6 +239,19 @@ async def test_a_cancelled_request_closes_its_connection() -> None:
         asked.cancel()
         await server.gets(b"body")
         await server.ended()
+
+
+async def test_a_whole_request_leaves_out_what_any_connection_header_names() -> None:
+    """As a request that passes does; there may be several."""
+    headers = [
+        (b"Connection", b"keep-alive, X-A"),
+        (b"connection", b"X-B"),
+        (b"X-B", b"2"),
+        (b"X-C", b"3"),
+        (b"X-A", b"1"),
+    ]
+    sent = whole_request(Request(Head(b"POST", b"/pods", headers), b"{}"), b"h:1", b"", ())
+    assert sent == b"POST /pods HTTP/1.1\r\nHost: h:1\r\nX-C: 3\r\nContent-Length: 2\r\n\r\n{}"
 
 
 async def test_whole_requests_survive_a_closed_connection() -> None:
