@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote, unquote_plus
 
@@ -25,6 +25,8 @@ _MALFORMED: Final = re.compile("%(?![0-9A-Fa-f]{2})")
 UNSTORED: Final = frozenset({"bindings", "localsubjectaccessreviews.authorization.k8s.io"})
 """Collections whose POST stores no object, so that there is nothing to look up or to charge."""
 NO_SCOPES: Final[frozenset[str]] = frozenset()
+URL_MAX: Final = 1024
+"""Characters of a URL that is remembered: all of them together take a few megabytes at most."""
 URGENT: Final = frozenset({"events", "events.events.k8s.io", "leases.coordination.k8s.io"})
 """Written by controllers rather than users, and harmful when late (a lost lease): they never wait."""
 
@@ -47,7 +49,18 @@ class Target:
         return self.rest.count("/") > 1
 
 
-@lru_cache(maxsize=1024)
+def _remembered(read: Callable[[str, str], Target | None]) -> Callable[[str, str], Target | None]:
+    """Have what was read of a URL be remembered, if that is short."""
+    remembered = lru_cache(maxsize=1024)(read)
+
+    @wraps(read)
+    def reading(host: str, url: str) -> Target | None:
+        return remembered(host, url) if len(url) <= URL_MAX else read(host, url)
+
+    return reading
+
+
+@_remembered
 def read_target(host: str, url: str) -> Target | None:
     """Parse a URL as the API server does; None if it is not a namespaced path of that host.
 
@@ -77,7 +90,7 @@ def quotas_url(host: str, namespace: str) -> str:
     return f"{host}/api/v1/namespaces/{quote(namespace, safe='')}/resourcequotas"
 
 
-@lru_cache(maxsize=1024)
+@_remembered
 def read_collection(host: str, url: str) -> Target | None:
     """Parse the URL of a POST; None if it creates nothing that waits its turn: no object of a namespaced collection."""
     target = read_target(host, url)

@@ -14,6 +14,7 @@ from backoff_ctrl.engine import Policy
 from backoff_ctrl.k8s.answers.answer import GateClosed
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.proxy.holding.settings import BODY_MAX, HoldSettings
+from backoff_ctrl.k8s.proxy.messages import Head
 from backoff_ctrl.k8s.replay.virtual_time import run_virtual
 from backoff_ctrl.k8s.sandbox.verbs.requests import target_of
 from tests.proxying.holding.in_memory import (
@@ -209,3 +210,22 @@ async def test_a_create_that_has_ended_is_gone_at_once() -> None:
             assert not any(isinstance(each, Create) for each in gc.get_objects())
     finally:
         gc.enable()
+
+
+def test_what_is_remembered_of_urls_is_bounded_in_bytes() -> None:
+    """A head may have 64 KiB: a thousand of those would stay."""
+
+    async def check() -> None:
+        async with proxied() as proxy:
+            tracemalloc.start()
+            try:
+                for number in range(300):
+                    for tail in (f"?x={number}{'x' * 60_000}", f"/{number}{'x' * 60_000}/exec"):
+                        target = f"/api/v1/namespaces/team/pods{tail}".encode()
+                        proxy.holding.reads(Head(b"POST", target, []))
+                        proxy.holding.passed(Head(b"POST", target, []), 403, [], b"{}")
+                assert tracemalloc.get_traced_memory()[0] < 2_000_000
+            finally:
+                tracemalloc.stop()
+
+    run_virtual(check())
