@@ -35,6 +35,10 @@ class ExistsError(StoreError):
         self.field = field
 
 
+class FullError(StoreError):
+    """A namespace has as many tasks as it may."""
+
+
 class AbsentError(StoreError):
     """There is no such task."""
 
@@ -110,7 +114,8 @@ class Store(Protocol):
     async def create(self, wishes: Sequence[Wish]) -> list[tuple[Stored, bool]]:
         """Keep all of these tasks, or none; say of each whether it is new. An equal one that is there is returned.
 
-        Raises ``ExistsError`` for a name that is in use with another spec, ``NeedsError`` for a circle.
+        Raises ``ExistsError`` for a name that is in use with another spec, ``NeedsError`` for a circle, ``FullError``
+        for more tasks than a namespace may have.
         """
 
     async def get(self, namespace: str, name: str) -> Stored:

@@ -28,7 +28,15 @@ from backoff_ctrl.k8s.status.explaining.bodies import checked_name, read_manifes
 from backoff_ctrl.k8s.tasks.documents import document, item
 from backoff_ctrl.k8s.tasks.logs import LogError
 from backoff_ctrl.k8s.tasks.reading import metadata_json, read_task, spec_json
-from backoff_ctrl.k8s.tasks.store import AbsentError, ConflictError, ExistsError, NeedsError, StoreError, Wish
+from backoff_ctrl.k8s.tasks.store import (
+    AbsentError,
+    ConflictError,
+    ExistsError,
+    FullError,
+    NeedsError,
+    StoreError,
+    Wish,
+)
 from backoff_ctrl.k8s.tasks.times import shown
 
 if TYPE_CHECKING:
@@ -48,6 +56,9 @@ LOGS: Final = "get", "pods/log"
 FOLLOWED_MAX: Final = 50
 """Logs that are read at a time: each holds a connection to the API server."""
 _LOCAL: Final = "send the token of this server: Authorization: Bearer TOKEN, found in {}"
+_TAKEN: Final = (
+    "task {0}/{1} exists: choose another name (whether its spec is this one is told to who may get such objects there)"
+)
 
 
 class TaskEndpoints:
@@ -81,7 +92,10 @@ class TaskEndpoints:
         return await self._document(request, await self._one(namespace, name))
 
     async def create(self, request: Request) -> Response:
-        """Create the task in the body: 201 if it is new, 200 if an equal one is there already."""
+        """Create the task in the body: 201 if it is new, 200 if an equal one is there already.
+
+        Whoever may not see what that one runs is told 409 in either case: else they could guess it, value by value.
+        """
         asked_of(request)
         tasks = self._there
         self._check_local(request)
@@ -102,16 +116,20 @@ class TaskEndpoints:
             await self._permit(request, wish.namespace, AHEAD)
         if wish.abort:  # an equal task that is there already, perhaps of somebody else, would end
             await self._permit(request, wish.namespace, ("delete", resource))
+        await self._check_name(request, wish)
         try:
             ((made, new),) = await tasks.store.create([wish])
         except ExistsError as error:
-            there = await self._one(wish.namespace, wish.name)
-            said = str(error) if await self._may_read_object(request, there) else _without_values(wish, error)
-            raise ProblemError(409, said, "#/body/metadata/name") from None
+            await self._check_name(request, wish)
+            raise ProblemError(409, str(error), "#/body/metadata/name") from None
         except NeedsError as error:
             raise ProblemError(422, str(error), "#/body/spec/needs") from None
+        except FullError as error:
+            raise ProblemError(403, str(error), "#/body/metadata/namespace") from None
         except StoreError as error:
             raise ProblemError(503, str(error)) from None
+        if not new:  # it may have come meanwhile
+            await self._check_name(request, wish)
         await self._note(request, "created" if new else "asked for again", made)
         response = await self._document(request, made)
         response.status_code = 201 if new else 200
@@ -203,6 +221,17 @@ class TaskEndpoints:
             raise ProblemError(503, self._tasks.trouble)
         return self._tasks
 
+    async def _check_name(self, request: Request, wish: Wish) -> None:
+        """Raise ``ProblemError`` if the task is there already, and the caller may not see what it runs."""
+        try:
+            there = await self._there.store.get(wish.namespace, wish.name)
+        except AbsentError:
+            return
+        except StoreError as error:
+            raise ProblemError(503, str(error)) from None
+        if not await self._may_read_object(request, there):
+            raise ProblemError(409, _TAKEN.format(wish.namespace, wish.name), "#/body/metadata/name")
+
     async def _one(self, namespace: str, name: str) -> Stored:
         try:
             return await self._there.store.get(namespace, name)
@@ -259,10 +288,6 @@ def _named(request: Request) -> tuple[str, str]:
     namespace, name = str(request.path_params["namespace"]), str(request.path_params["name"])
     checked_name(namespace, "#/path/namespace")
     return namespace, name
-
-
-def _without_values(wish: Wish, error: ExistsError) -> str:
-    return f"task {wish.namespace}/{wish.name} exists with another spec ({error.field} differs): choose another name"
 
 
 def _pointer(path: str) -> str:

@@ -22,6 +22,7 @@ from backoff_ctrl.k8s.tasks.store import (
     Change,
     ConflictError,
     ExistsError,
+    FullError,
     LeaseLostError,
     NeedsError,
     Stored,
@@ -39,6 +40,8 @@ CHANGES_MAX: Final = 1000
 """Changes told at a time."""
 GONE_KEPT: Final = 10_000
 """Deleted tasks remembered, for those who watch."""
+TASKS_MAX: Final = 20_000
+"""Tasks of a namespace, those that have ended included: one that fills the disk would stop all others."""
 _COLUMNS: Final = (
     "uid, number, namespace, name, metadata, spec, abort, status, version, open, created_at, changed, wished"
 )
@@ -56,9 +59,15 @@ class Write(NamedTuple):
 class Tables:
     """The store's tables. One operation at a time; its methods may be called from any thread."""
 
-    def __init__(self, file: Path, *, create: bool = True, clock: Callable[[], float] = time.time) -> None:
-        """Open the file. ``clock`` returns Unix time. Raises ``StoreError``."""
+    def __init__(
+        self, file: Path, *, create: bool = True, clock: Callable[[], float] = time.time, most: int = TASKS_MAX
+    ) -> None:
+        """Open the file. ``clock`` returns Unix time, ``most`` is how many tasks a namespace may have.
+
+        Raises ``StoreError``.
+        """
         self.file = file
+        self.most = most
         self._clock = clock
         self._lock = threading.Lock()
         self._connection = open_file(file, create=create)
@@ -88,11 +97,21 @@ class Tables:
                 (name, value))  # fmt: skip
 
     def create(self, wishes: Sequence[Wish]) -> list[tuple[Stored, bool]]:
-        """Keep all of these, or none. Raises ``ExistsError``, ``NeedsError``."""
+        """Keep all of these, or none. Raises ``ExistsError``, ``NeedsError``, ``FullError``."""
         with self.writing(through=True) as run:
             found = [self._create(run, wish) for wish in wishes]
+            self._refuse_too_many(run, {task.namespace for task, new in found if new})
             _refuse_circles(run, {wish.namespace for wish in wishes if wish.spec.get("needs")})
         return found
+
+    def _refuse_too_many(self, run: Run, namespaces: set[str]) -> None:
+        for namespace in namespaces:
+            (count,) = run("SELECT count(*) FROM tasks WHERE namespace = ?", (namespace,)).fetchone()
+            if count > self.most:
+                raise FullError(
+                    f"namespace {namespace} may have {self.most} tasks in {self.file}, also those that have ended: "
+                    f"delete some (backoff-ctrl task delete NAME -n {namespace})"
+                )
 
     def _create(self, run: Run, wish: Wish) -> tuple[Stored, bool]:
         there = _one(run, wish.namespace, wish.name)

@@ -117,6 +117,9 @@ async def test_a_caller_needs_the_rights_that_the_manager_uses_for_them(
         assert (status, "may not delete jobs.batch" in said["detail"]) == (403, True)
         assert not (await server.served.store.get(NAMESPACE, "j")).abort
         server.may("delete", "jobs.batch")
+        assert (await server.ask("POST", "/v1/tasks", ended))[0] == 409
+        assert not (await server.served.store.get(NAMESPACE, "j")).abort
+        server.may("get", "jobs.batch")
         assert (await server.ask("POST", "/v1/tasks", ended))[0] == 200
         assert (await server.served.store.get(NAMESPACE, "j")).abort
 
@@ -157,10 +160,37 @@ async def test_what_a_task_runs_is_shown_to_who_may_read_such_objects(
         assert [status for status, _ in asked] == [201, 200, 409, 200]
         assert "s3cret" not in json.dumps(asked)
         assert asked[1][1]["hidden"] == ["env", "template"]
-        assert "(spec.container differs)" in asked[2][1]["detail"]
         server.may("get", "jobs.batch")
         found = (await server.ask("GET", path))[1]
         assert (found["hidden"], found["spec"]["env"][0]["value"]) == ([], "s3cret")
+
+
+async def test_a_hidden_spec_can_not_be_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A right guess is answered as a wrong one is, word for word, until one may see what such objects run."""
+    guesses = [manifest("p", env=[{"name": "KEY", "value": value}]) for value in ("s3cret", "guess")]
+    guesses.append(manifest("p"))
+    async with serving(tmp_path / "t.db", monkeypatch) as server:
+        server.may("create", "pods")
+        assert (await server.ask("POST", "/v1/tasks", guesses[0]))[0] == 201
+        said = [await server.ask("POST", "/v1/tasks", guess) for guess in guesses]
+        assert [status for status, _ in said] == [409] * 3
+        assert len({json.dumps(each) for _, each in said}) == 1
+        assert said[0][1]["errors"][0]["pointer"] == "#/body/metadata/name"
+        server.may("get", "pods")
+        said = [await server.ask("POST", "/v1/tasks", guess) for guess in guesses]
+        assert [status for status, _ in said] == [200, 409, 409]
+        assert "spec.env" in said[1][1]["detail"]
+
+
+async def test_a_namespace_full_of_tasks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """403 with what to do, as a full quota is: to ask again does not help."""
+    async with serving(tmp_path / "t.db", monkeypatch) as server:
+        server.may("create", "pods")
+        server.served.store.tables.most = 1
+        assert (await server.ask("POST", "/v1/tasks", manifest("a")))[0] == 201
+        status, said = await server.ask("POST", "/v1/tasks", manifest("b"))
+        assert (status, said["errors"][0]["pointer"]) == (403, "#/body/metadata/namespace")
+        assert "task delete NAME" in said["detail"]
 
 
 async def test_nobody_unknown_has_a_body_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

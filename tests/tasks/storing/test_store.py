@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,7 @@ from backoff_ctrl.k8s.tasks.store import (
     BrokenStoreError,
     ConflictError,
     ExistsError,
+    FullError,
     NeedsError,
     StoreError,
 )
@@ -88,6 +90,26 @@ def test_circles_are_refused_whole(tmp_path: Path) -> None:
     with pytest.raises(NeedsError, match="for ever"):
         tables.create([wish("c", needs=["a"])])
     assert stored(tables) == ["a", "b"]
+    tables.close()
+
+
+def test_a_namespace_has_a_limit_of_its_own(tmp_path: Path) -> None:
+    """What would be beyond is not created, and says what to do; an equal task and other namespaces are none of it."""
+    tables = Tables(tmp_path / "t.db", most=3)
+    tables.create([wish("a"), wish("b")])
+    with pytest.raises(
+        FullError, match=r"namespace team may have 3 tasks in .* delete some .*task delete NAME -n team"
+    ):
+        tables.create([wish("c"), wish("d")])
+    assert stored(tables) == ["a", "b"]
+    ((task, _),) = tables.create([wish("c")])
+    tables.create([wish("a"), wish("c"), replace(wish("d"), namespace="other")])
+    tables.set_statuses([Write(task.uid, 0, TaskStatus(phase="Success"), False)])
+    with pytest.raises(FullError):
+        tables.create([wish("d")])
+    tables.delete(NAMESPACE, "c")
+    tables.create([wish("d")])
+    assert stored(tables) == ["a", "b", "d", "d"]
     tables.close()
 
 
