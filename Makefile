@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/bytecode
 
 .PHONY: help install demo run test test-quick test-oldest test-clients test-programs cluster fix check hooks dashboards bench calls throughput proxy proxied held processes tasks wake looking faults soak storm figures clean
-.PHONY: chart installer audit archives image-tree
+.PHONY: chart installer audit pins archives image-tree
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -82,6 +82,19 @@ image-tree: $(STAMP) ## what the image contains, as a folder: build/image
 	rm -rf build/image
 	sh tools/image_tree.sh build/image
 	@du -sm build/image
+
+pins: $(STAMP) ## write anew the hashes of what the image ships and is built with: tools/pins
+	$(BIN)/python -m tools.shipped --check --pins build/image.txt
+	echo hatchling > build/build.txt
+	$(PYTHON) -m venv build/pip-tools
+	build/pip-tools/bin/pip install --quiet --disable-pip-version-check pip-tools==7.6.2
+	mkdir -p tools/pins
+	for each in image build; do \
+		echo "# Made by \`make pins\` of constraints.txt: the hashes of all wheels of these versions." > build/$$each.pins; \
+		build/pip-tools/bin/pip-compile --quiet --generate-hashes --allow-unsafe --no-header --no-annotate --strip-extras \
+			--no-emit-find-links --no-emit-index-url -c constraints.txt -o - build/$$each.txt >> build/$$each.pins; \
+		mv build/$$each.pins tools/pins/$$each.txt; \
+	done
 
 audit: $(STAMP) ## ask a public database for known vulnerabilities of what is shipped; fails where it can't be asked
 	$(BIN)/python -m tools.shipped --check --pins build/shipped.txt

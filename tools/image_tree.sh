@@ -10,13 +10,16 @@ trap 'rm -rf "$made"' EXIT
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PYTHONDONTWRITEBYTECODE=1
 export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-315532800}"
 
-# Wheels only: whatever would have to be compiled, or would run code of its own to be built, is an error.
+# Wheels only: whatever would have to be compiled, or would run code of its own to be built, is an error. Each has one of
+# the hashes in tools/pins, whatever an index, or a proxy before it, gives under its name.
 "$python" -m venv "$made/builder"
-"$made/builder/bin/pip" install --quiet --only-binary=:all: -c constraints.txt hatchling
+"$made/builder/bin/pip" install --quiet --only-binary=:all: --require-hashes -r tools/pins/build.txt
 "$made/builder/bin/pip" wheel --quiet --no-deps --no-build-isolation --wheel-dir "$made" .
 "$python" -m venv "$target"
 wheel=$(ls "$made"/backoff_ctrl-*.whl)
-"$target/bin/pip" install --quiet --no-compile --only-binary=:all: -c constraints.txt "$wheel[proxy,serve,tasks]"
+"$target/bin/pip" install --quiet --no-compile --only-binary=:all: --require-hashes -r tools/pins/image.txt
+"$target/bin/pip" install --quiet --no-compile --no-deps "$wheel[proxy,serve,tasks]"
+"$target/bin/pip" check >&2
 
 # Bytecode that is trusted without a look at dates: the tree is read-only, and starts 0.3 s sooner with it.
 "$target/bin/python" -m compileall -q -j 0 --invalidation-mode unchecked-hash "$target/lib"

@@ -27,12 +27,7 @@ class BrokenStoreError(StoreError):
 
 
 class ExistsError(StoreError):
-    """There is a task of that name with another spec. ``field`` is the path of the first one that differs."""
-
-    def __init__(self, message: str, field: str) -> None:
-        """``message`` has both values of the field."""
-        super().__init__(message)
-        self.field = field
+    """There is a task of that name with another spec. The message has both values of the first field that differs."""
 
 
 class FullError(StoreError):

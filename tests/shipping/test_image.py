@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT: Final = Path(__file__).parents[2]
+PINS: Final = ROOT / "tools" / "pins"
 USER: Final = 65532
 TARGET: Final = "/opt/backoff-ctrl"
 
@@ -60,7 +61,7 @@ def interpreter() -> str:
 
 def wheels(python: str) -> Path:
     """Return a folder with all wheels of the image: fetched once per machine, and again when what is wanted changes."""
-    inputs = [(ROOT / name).read_bytes() for name in ("pyproject.toml", "constraints.txt")]
+    inputs = [path.read_bytes() for path in (ROOT / "pyproject.toml", *sorted(PINS.iterdir()))]
     said = subprocess.run([python, "--version"], capture_output=True, check=True).stdout
     key = hashlib.sha256(b"\0".join([*inputs, said, platform.machine().encode()])).hexdigest()[:12]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "backoff-ctrl" / f"wheels-{key}"
@@ -70,8 +71,9 @@ def wheels(python: str) -> Path:
     with tempfile.TemporaryDirectory(dir=cache.parent) as made:
         subprocess.run([python, "-m", "venv", f"{made}/venv"], check=True)
         command = [f"{made}/venv/bin/pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary=:all:",
-                   "-c", str(ROOT / "constraints.txt"), "-d", f"{made}/wheels"]  # fmt: skip
-        subprocess.run([*command, "hatchling", f"{ROOT}[proxy,serve,tasks]"], check=True)
+                   "--require-hashes", "-d", f"{made}/wheels"]  # fmt: skip
+        for each in PINS.iterdir():
+            subprocess.run([*command, "-r", str(each)], check=True)
         try:
             Path(made, "wheels").rename(cache)
         except OSError:  # another run was quicker
@@ -142,13 +144,13 @@ def test_the_dockerfile_promises_what_a_platform_wants() -> None:
     """A pinned base, no root, no compiler, nothing run in the last stage, labels; every file that it copies exists."""
     first, last = stages()
     for stage in (first, last):
-        assert re.match(r"docker\.io/library/python:3\.\d+\.\d+-slim-\w+\b", stage[0][1])
+        assert re.match(r"docker\.io/library/python:3\.\d+\.\d+-slim-\w+@sha256:[0-9a-f]{64}\b", stage[0][1])
     words = [word for word, _ in last]
     assert "RUN" not in words
     assert dict(last)["USER"] == f"{USER}:{USER}"
     assert dict(last)["ENTRYPOINT"] == '["backoff-ctrl"]'
     labels = " ".join(value for word, value in last if word == "LABEL")
-    for name in ("title", "description", "licenses", "version", "revision", "base.name"):
+    for name in ("title", "description", "licenses", "version", "revision", "base.name", "base.digest"):
         assert f"org.opencontainers.image.{name}=" in labels
     assert not re.search(r"apt|gcc|build-essential|:latest", str(stages()))
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
@@ -157,6 +159,31 @@ def test_the_dockerfile_promises_what_a_platform_wants() -> None:
             for name in value.split()[:-1]:
                 assert (ROOT / name).exists()
                 assert f"!{name}" in ignored
+
+
+def pinned(name: str) -> dict[str, tuple[str, int]]:
+    """The distributions of a file of hashes: their versions, and how many hashes each has."""
+    lines = (PINS / name).read_text().replace("\\\n", " ").splitlines()[1:]
+    found = (line.partition(" ") for line in lines)
+    return {
+        pin.partition("==")[0]: (pin.partition("==")[2], hashes.count("--hash=sha256:")) for pin, _, hashes in found
+    }
+
+
+def test_the_hashes_are_of_what_is_shipped_in_the_versions_that_are_tested(tmp_path: Path) -> None:
+    """`make pins` writes them anew; pip installs nothing without one into the image."""
+    subprocess.run([sys.executable, "-m", "tools.shipped", "--pins", tmp_path / "shipped.txt"], cwd=ROOT, check=True)
+    shipped = dict(line.split("==") for line in (tmp_path / "shipped.txt").read_text().split())
+    assert {name: version for name, (version, _) in pinned("image.txt").items()} == shipped
+    constraints = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    assert "hatchling" in pinned("build.txt")
+    for name in ("image.txt", "build.txt"):
+        for distribution, (version, hashes) in pinned(name).items():
+            assert constraints[distribution] == version
+            assert hashes > 0
+    installs = [line for line in (ROOT / "tools" / "image_tree.sh").read_text().splitlines() if 'pip" install' in line]
+    assert len(installs) == 3
+    assert all("--require-hashes" in line or '--no-deps "$wheel' in line for line in installs)
 
 
 def test_the_chart_runs_the_user_and_programs_of_the_image() -> None:

@@ -119,8 +119,7 @@ class Tables:
             if differs := difference(there.spec, wish.spec):
                 raise ExistsError(
                     f"task {wish.namespace}/{wish.name} exists with another spec ({differs}): choose another name, or "
-                    f"delete that task first (backoff-ctrl task delete {wish.name} -n {wish.namespace})",
-                    differs.partition(" ")[0],
+                    f"delete that task first (backoff-ctrl task delete {wish.name} -n {wish.namespace})"
                 )
             return (self._abort(run, there), False) if wish.abort else (there, False)
         revision = _next(run)
