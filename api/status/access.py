@@ -56,8 +56,8 @@ class Loopback:
 
     asks_for_token = False
 
-    def check_origin(self, method: str, headers: Mapping[str, str]) -> None:  # noqa: ARG002 - part of the interface
-        """Only for a loopback host, and for no page of another."""
+    def check_origin(self, method: str, headers: Mapping[str, str]) -> None:
+        """Only for a loopback host, and for no page of another; a page of another port may read, but not post."""
         host = headers.get("host", "")
         if not is_loopback(host):
             raise ProblemError(
@@ -66,8 +66,9 @@ class Loopback:
                 "#/headers/Host",
             )
         origin = headers.get("origin")
-        if origin is not None and not is_loopback(_host_of(origin)):
-            raise ProblemError(403, f"this server answers no page of {origin[:200]!r}", "#/headers/Origin")
+        its = origin is None or _host_of(origin) == host
+        if not its and (method not in ("GET", "HEAD") or not is_loopback(_host_of(origin or ""))):
+            raise ProblemError(403, f"this server answers no page of {(origin or '')[:200]!r}", "#/headers/Origin")
 
     def name(self, token: str) -> str:  # noqa: ARG002 - part of the interface
         """Nobody is known: every user of this machine comes from the same address."""

@@ -32,6 +32,15 @@ def test_a_foreign_page_is_refused(alone: str, origin: str) -> None:
     assert "access-control-allow-origin" not in {name.lower() for name in found.headers}
 
 
+def test_a_page_of_another_port_posts_nothing(alone: str) -> None:
+    """It may read what any user of this machine may; its own page posts."""
+    other, own = "http://127.0.0.1:1", alone
+    assert ask(alone, "/v1/ceilings", Origin=other).status == 200
+    for origin, status in ((other, 403), (own, 400)):
+        found = ask(alone, "/v1/explain", method="POST", body=b"{}", Content_Type="application/json", Origin=origin)
+        assert (found.status, "headers/Origin" in found.body.decode()) == (status, status == 403)
+
+
 def test_every_answer_tells_browsers_what_is_allowed(alone: str) -> None:
     """Nothing of another host, no frames, no guessing of types."""
     for path in ("/", "/v1/ceilings", "/nowhere", "/files/page.js"):
