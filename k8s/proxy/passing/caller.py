@@ -29,8 +29,9 @@ UNREAD_S: Final = 5.0
 BEHIND_MAX: Final = 64 * 1024
 """Bytes that may come behind a request which is being answered; then reading stops."""
 _OWN: Final = "this proxy adds its own credentials"
-_OF_FORMS: Final = frozenset({b"", b"text/plain", b"multipart/form-data", b"application/x-www-form-urlencoded"})
-"""Types of content that a page may send anywhere without asking leave."""
+_OF_FORMS: Final = frozenset({b"text/plain", b"multipart/form-data", b"application/x-www-form-urlencoded"})
+"""Types of content that a page may send anywhere without asking leave. Without any only a script can send a body, with
+its origin; and so do client-go's raw requests, without one."""
 
 
 class Caller(asyncio.Protocol):
@@ -397,5 +398,5 @@ def _refused_to_pages(asked: Asked) -> RefusedError | None:
         return RefusedError(403, f"{_OWN}: pages of other sites may not use them")
     content = (asked.head.get(b"content-type") or b"").partition(b";")[0].strip().lower()
     if origin is None and asked.has_body and content in _OF_FORMS:
-        return RefusedError(415, f"{_OWN}: say what the body is, as in Content-Type: application/json")
+        return RefusedError(415, f"{_OWN}: a body of that type may be a page's; say Content-Type: application/json")
     return None
