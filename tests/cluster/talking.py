@@ -69,7 +69,10 @@ class Api:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close all connections."""
+        """Close all connections, at once: a test's loop may end before the server has answered a farewell over TLS."""
+        connector = self._session.connector
+        assert connector is not None
+        await connector.close(abort_ssl=True)
         await self._session.close()
 
     @property
