@@ -263,7 +263,8 @@ class CreateRequest:
         create, task, settings = self.create, self.task, self._shared.settings
         assert create is not None
         assert task is not None
-        create.come_back()
+        if create.away:
+            create.come_back()
         try:
             await asyncio.wait({task}, timeout=patience if settings.again else None)
             if self._review is not None:  # it has begun to wait, and who may not hears nothing of that
