@@ -6,10 +6,12 @@ It never refuses a pod, and is quick to answer: nothing is asked of the cluster 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import aiohttp
@@ -42,6 +44,10 @@ COUNT_EVERY: Final = 15.0
 """Seconds between counts of labelled pods."""
 RIGHTS_EVERY: Final = 60.0
 """Seconds between questions about the rights of its account."""
+CONNECTIONS_MAX: Final = 256
+"""Connections that are kept open. Beyond, those go first on which no pod was ever asked about, the oldest first, then
+those that were asked on the longest ago: an API server needs a few, and keeps them."""
+SHED_EVERY: Final = 1.0
 VERSION_EVERY: Final = 600.0
 """Seconds between looks at the API server's version: it is upgraded under the webhook."""
 _logger = logging.getLogger("backoff_ctrl")
@@ -96,10 +102,16 @@ class Webhook:
         self.lacks: list[str] = []
         """What its account may not do, and what that means. It is ready all the same."""
         self._said = ""
+        self._asked: dict[
+            object, int
+        ] = {}  # connections on which pods were asked about, and which question was the last
+        self._questions = itertools.count(1)
         self._version: tuple[int, int] | None = None
 
     async def review(self, request: web.Request) -> web.Response:
         """Answer an AdmissionReview."""
+        if request.protocol is not None:
+            self._asked[request.protocol] = next(self._questions)
         try:
             document, namespace, what = answer(await self._bodies.read(request), self._settings.sidecar, self._version)
         except ReviewError as error:
@@ -110,6 +122,15 @@ class Webhook:
         if self.leaving:
             response.force_close()
         return response
+
+    async def shed(self, server: web.Server) -> None:
+        """Close connections that are too many, at once: one that answers just now was asked on last of all."""
+        opened = server.connections  # the oldest first
+        still = set(opened)
+        self._asked = {each: at for each, at in self._asked.items() if each in still}
+        opened.sort(key=lambda each: self._asked.get(each, 0))
+        for each in opened[: max(0, len(opened) - CONNECTIONS_MAX)]:
+            each.force_close()
 
     async def look(self) -> None:
         """Read the certificates once; load what has changed. What fails is said by ``why_not``, and tried again."""
@@ -182,7 +203,8 @@ async def serve(webhook: Webhook, settings: InjectionSettings, over: asyncio.Eve
         app.add_routes([web.post("/inject", webhook.review)])
         if settings.probe_listen is None:  # else not here: this port is open to all, and metrics name namespaces
             app.add_routes(_probes(webhook))
-        url = await _bound(app, settings.listen, webhook.context, ends)
+        url, server = await _bound(app, settings.listen, webhook.context, ends)
+        ends.callback(asyncio.create_task(_again(partial(webhook.shed, server), SHED_EVERY)).cancel)
         if settings.probe_listen is not None:
             probes = web.Application()
             probes.add_routes(_probes(webhook))
@@ -203,7 +225,7 @@ async def _again(step: Callable[[], Awaitable[None]], pause: float) -> None:
 
 async def _bound(
     app: web.Application, address: tuple[str, int], context: ssl.SSLContext | None, ends: AsyncExitStack
-) -> str:
+) -> tuple[str, web.Server]:
     # Not unpacked: no API server packs its questions, and 0.2 MB may become 200.
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=5, auto_decompress=False)
     await runner.setup()
@@ -211,7 +233,8 @@ async def _bound(
     await web.TCPSite(runner, *address, ssl_context=context).start()
     host, port = runner.addresses[0][:2]
     shown = f"[{host}]" if ":" in host else host
-    return f"{'https' if context else 'http'}://{shown}:{port}"
+    assert runner.server is not None
+    return f"{'https' if context else 'http'}://{shown}:{port}", runner.server
 
 
 def _probes(webhook: Webhook) -> list[web.RouteDef]:

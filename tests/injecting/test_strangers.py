@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from backoff_ctrl.api.injection.bodies import ALL_MAX, BODY_MAX, Bodies
-from backoff_ctrl.api.injection.server import InjectionSettings, Webhook, serve
+from backoff_ctrl.api.injection.server import CONNECTIONS_MAX, InjectionSettings, Webhook, serve
 from backoff_ctrl.k8s.cluster.finding import find_place
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.proxy.certificates.issuing import new_authority
@@ -47,6 +47,10 @@ class Port:
         writer.write(said.encode() + body)
         await writer.drain()
         return reader, writer
+
+    async def connected(self) -> Connection:
+        """Connect, and send nothing yet."""
+        return await asyncio.open_connection("127.0.0.1", self._number, ssl=self._tls)
 
     async def status(self, connection: Connection) -> int:
         """Return the status of the answer."""
@@ -155,3 +159,23 @@ async def test_a_fault_that_anybody_can_cause_fills_no_log(tmp_path: Path, caplo
         assert webhook.webhook.counts.reviews["team", "failed"] == 3
     assert caplog.text.count("could not be given its sidecar") == 3
     assert caplog.text.count("Traceback") <= 1
+
+
+@pytest.mark.long
+async def test_idle_connections_are_limited_and_an_api_server_keeps_its_own(tmp_path: Path) -> None:
+    """Those on which nobody ever asks about a pod go first, the oldest first; who asks before and after is answered."""
+    keeps = b"POST /inject HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(review())
+    async with port(tmp_path) as webhook:
+        server = await webhook.connected()
+        idle = [await webhook.connected() for _ in range(CONNECTIONS_MAX + 4)]
+        for _ in range(2):
+            server[1].write(keeps + review())
+            assert await server[0].readline() == b"HTTP/1.1 200 OK\r\n"
+            head = await server[0].readuntil(b"\r\n\r\n")
+            length = next(line for line in head.splitlines() if line.lower().startswith(b"content-length"))
+            await server[0].readexactly(int(length.partition(b":")[2]))
+            async with asyncio.timeout(60):
+                assert [await reader.read() for reader, _ in idle[:5]] == [b""] * 5, "they were closed"
+        assert not any(reader.at_eof() for reader, _ in idle[5:])
+        for _, writer in (server, *idle):
+            writer.close()
