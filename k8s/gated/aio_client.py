@@ -122,14 +122,18 @@ class _AioAdapter(_Client):  # type: ignore[misc]
         headers: Any,
         queries: Any,
         auth_settings: Any,
-        resource_path: Any,
-        method: Any,
-        body: Any,
+        resource_path: Any = None,
+        method: Any = None,
+        body: Any = None,
         request_auth: Any = None,
     ) -> Any:
         """Do as ``ApiClient`` does (a coroutine since 33), but mark a header that came from the configuration."""
         updated = super().update_params_for_auth(
-            headers, queries, auth_settings, resource_path, method, body, request_auth
+            headers,
+            queries,
+            auth_settings,
+            *((resource_path, method, body) if resource_path is not None else ()),  # 31 knows fewer
+            **({} if request_auth is None else {"request_auth": request_auth}),
         )
         if inspect.isawaitable(updated):
             return self._marked_after(updated, headers, request_auth)

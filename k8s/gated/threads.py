@@ -169,9 +169,9 @@ class ThreadAdapter(ApiClient):
         headers: Any,
         queries: Any,
         auth_settings: Any,
-        resource_path: Any,
-        method: Any,
-        body: Any,
+        resource_path: Any = None,
+        method: Any = None,
+        body: Any = None,
         request_auth: Any = None,
     ) -> None:
         """Mark the configuration's header, and ask for that at most once a second."""
@@ -181,7 +181,10 @@ class ThreadAdapter(ApiClient):
         if isinstance(known, ConfiguredToken):
             headers["authorization"] = known
             return
-        super().update_params_for_auth(headers, queries, auth_settings, resource_path, method, body, request_auth)
+        given = (resource_path, method, body) if resource_path is not None else ()  # 31 knows fewer
+        super().update_params_for_auth(
+            headers, queries, auth_settings, *given, **({} if request_auth is None else {"request_auth": request_auth})
+        )
         if configured and "authorization" in headers:
             headers["authorization"] = header = ConfiguredToken(headers["authorization"])
             self._gating.attempt(token.note, self.configuration, header)

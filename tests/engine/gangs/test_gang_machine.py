@@ -268,7 +268,7 @@ class GangMachine(ControllerMachine):
 
     @invariant()
     def what_is_reserved_is_what_gangs_may_still_draw(self) -> None:
-        """And it is backed by room: no more than the limit leaves beside what is used and held."""
+        """Beside what is held for callers who are due back; and it is backed by room."""
         seen = self.engine.controller.snapshot(self.engine.now)
         for name, namespace in seen.namespaces.items():
             here = {gang.id: gang for gang, _ in self.gangs.values() if gang.namespace == name and gang.end is None}
@@ -282,7 +282,9 @@ class GangMachine(ControllerMachine):
                         for c, need in gang.needs.items()
                         if (c.quota, c.resource) == (quota, resource)
                     )
-                    assert ceiling.reserved == needs - lacks >= 0
+                    away = [self.waiting[each] for each in self.away & self.waiting.keys()]
+                    most = sum(each.demand.amounts.get(resource, 0) for each in away if each.namespace == name)
+                    assert 0 <= needs - lacks <= ceiling.reserved <= needs - lacks + most
 
     def place(self, request: Request) -> tuple[float, int]:
         """A draw stands at its gang's place."""
@@ -295,6 +297,8 @@ class GangMachine(ControllerMachine):
         if self.broken:
             return
         self.make_room()
+        for number in sorted(self.away & self.waiting.keys()):
+            self.present(number)
         if self.server.quotas:
             self.watched = True
             self.set_watch(True)
