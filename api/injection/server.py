@@ -102,9 +102,8 @@ class Webhook:
         self.lacks: list[str] = []
         """What its account may not do, and what that means. It is ready all the same."""
         self._said = ""
-        self._asked: dict[
-            object, int
-        ] = {}  # connections on which pods were asked about, and which question was the last
+        self._asked: dict[object, int] = {}
+        """Connections on which pods were asked about, each with the number of its last question."""
         self._questions = itertools.count(1)
         self._version: tuple[int, int] | None = None
 
