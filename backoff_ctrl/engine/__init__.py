@@ -66,8 +66,7 @@ from .outcomes import Abandoned, Created, Expired, Failed, Overloaded, Rejected,
 from .parts import Parts
 from .policy import Policy
 from .quotas import ObservedQuota
-from .requests import Request
-from .seats import Identity
+from .requests import Identity, Request
 from .tickets import Refusal, Ticket
 
 __all__ = [

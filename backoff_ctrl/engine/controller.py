@@ -27,9 +27,8 @@ from .overload import WindowSnapshot, Woken
 from .pages import Changes, Cursor, MemoryPage, NamespacePage, Register, WaitingPage
 from .policy import Policy
 from .quotas import ObservedQuota
-from .requests import Request
+from .requests import Identity, Request
 from .roll import place_of
-from .seats import Identity
 from .shared import Shared
 from .tickets import Ticket
 

@@ -22,9 +22,9 @@ from .line import rank_of
 from .outcomes import Abandoned, Created, Expired, Outcome, Overloaded, Rejected, Uncounted
 from .overload import Window
 from .quotas import ObservedQuota
-from .requests import REQUESTS, Request
+from .requests import REQUESTS, Identity, Request
 from .roll import Place
-from .seats import Away, Identity, Seat, Seats
+from .seats import Away
 from .shapes import Row, Shape
 from .shared import Shared
 from .tickets import Ticket
@@ -37,7 +37,7 @@ _UNHURRIED: Final = 1.0  # seconds: while no request waits, answered holds are e
 class ComputeResourceAwareBackOffHandler:
     """One namespace: learns its ceilings from rejections and observations and gates its creates.
 
-    ``gangs`` and ``seats`` are made with the first of them: a namespace without pays for neither. ``changed`` is the
+    ``gangs`` and ``away`` are made with the first of them: a namespace without pays for neither. ``changed`` is the
     number of its last change that somebody may have missed; ``seen``: somebody has looked at it since.
     """
 
@@ -54,7 +54,6 @@ class ComputeResourceAwareBackOffHandler:
         "pace",
         "policy",
         "probing",
-        "seats",
         "seen",
         "settling",
         "wake_at",
@@ -73,7 +72,6 @@ class ComputeResourceAwareBackOffHandler:
         self.settling = admission.settling
         self.pace = admission.pace
         self.gangs: GangAdmission | None = None
-        self.seats: Seats | None = None
         self.away: Away | None = None
         self.wake_at = FOREVER
         self.changed = 0
@@ -114,13 +112,14 @@ class ComputeResourceAwareBackOffHandler:
 
     def reclaim_seat(self, request: Request, identity: Identity, now: float) -> bool:
         """Submit a new request at the place that its caller left; False: it left none, or the line is full."""
-        if self.seats is None or request.state != "new" or self.line.size >= self.policy.waiters_max:
+        away = self.away
+        if away is None or request.state != "new" or self.line.size >= self.policy.waiters_max:
             return False
-        seat = self.seats.take(identity, request.demand.key, now)
+        seat = away.seats.take(identity, request.demand.key, now)
         if seat is None:
             return False
         if seat.request is not None and seat.request.state == "waiting":
-            self._end_away(seat.request)
+            away.end(seat.request)
             self._admission.refuse(seat.request, "place-taken", "its caller came again with another create")
         seat.give(request, self.policy.age_step)
         self._join_row(request, self.knowledge.shape_of(request.demand), now)
@@ -154,66 +153,38 @@ class ComputeResourceAwareBackOffHandler:
         Gangs and draws leave none: a gang keeps what it has itself.
         """
         of_gang = self.gangs is not None and self.gangs.leaves_line(request)
-        self._end_away(request)
+        if self.away is not None:
+            self.away.end(request)
         request.happens("withdraw")
         self.line.dequeue(request)
         if seat is not None and not of_gang:
-            self.keep_seat(request, seat, retry_after, now)
+            self._away().keep_seat(request, seat, retry_after, now)
         self._admission.rescan(now)  # room may have been kept for it
 
-    def keep_seat(self, request: Request, identity: Identity, retry_after: float, now: float) -> Seat:
-        """Keep the place of a request for the caller who may come again."""
-        if self.seats is None:
-            self.seats = Seats(self.policy.seats_max)
-        until = now + min(self.policy.wait_max, max(self.policy.seat_ttl, 2 * retry_after))
-        seat = Seat.of(request, identity, until)
-        self.seats.keep(seat, now)
-        return seat
+    def _away(self) -> Away:
+        """Return the namespace's callers that went away; make them with the first."""
+        if self.away is None:
+            self.away = self.knowledge.away = Away(self.line, self.policy)
+        return self.away
 
     def leave(self, request: Request, identity: Identity, retry_after: float, now: float) -> bool:
         """Keep a waiting request in line, but send it only once its caller has come back; False: it can't be away."""
-        row = request.row
-        if not isinstance(row, Row) or type(request) is not Request or self.is_away(request):
+        if type(request) is not Request or self.is_away(request):
             return False
-        away = self.away = self.knowledge.away = self.away or Away()
-        seat = self.keep_seat(request, identity, retry_after, now)
-        self.line.dequeue(request)
-        away.leave(request, seat, retry_after, now)
-        self._enqueue(request, row.shape)
+        self._away().leave(request, identity, retry_after, now)
         self._admission.rescan(now)
         return True
 
     def come_back(self, request: Request, now: float) -> bool:
         """Let a request wait like any other again; False: it was not away."""
-        row, seat = request.row, None if self.away is None else self.away.come_back(request, now)
-        if seat is None or not isinstance(row, Row):
+        if self.away is None or not self.away.come_back(request, now):
             return False
-        assert self.seats is not None
-        self.seats.give_up(seat)
-        self.line.dequeue(request)
-        self._enqueue(request, row.shape)
         self._admission.rescan(now)
         return True
-
-    def _enqueue(self, request: Request, shape: Shape) -> None:
-        """Put a request at its place; one that is away in a row of its own, since only heads of rows are looked at."""
-        self.line.enqueue(request, shape, f"away {request.seq}" if self.is_away(request) else "")
 
     def is_away(self, request: Request) -> bool:
         """Say whether a request waits whose caller is away."""
         return self.away is not None and request in self.away
-
-    def _end_away(self, request: Request) -> None:
-        seat = None if self.away is None else self.away.end(request)
-        if seat is not None and self.seats is not None:
-            self.seats.give_up(seat)
-
-    def empty_seats(self, now: float) -> int:
-        """Count the places that are kept for callers that went away."""
-        if self.seats is None:
-            return 0
-        self.seats.expire(now)
-        return len(self.seats)
 
     def prioritize(self, request: Request, priority: int, now: float) -> None:
         """Move a waiting request to the place that it would have had with this priority from the beginning."""
@@ -222,7 +193,7 @@ class ComputeResourceAwareBackOffHandler:
         self.line.dequeue(request)
         request.priority = priority
         request.rank = request.joined - priority * self.policy.age_step
-        self._enqueue(request, row.shape)
+        self.line.enqueue(request, row.shape, "" if self.away is None else self.away.row_of(request))
         self._admission.rescan(now)
 
     def halt(self, now: float, *, halted: bool) -> None:
@@ -553,7 +524,7 @@ class ComputeResourceAwareBackOffHandler:
         else:
             self.probing.ended(ticket, now, passed=False)
             if isinstance(outcome, Abandoned) and outcome.seat is not None and not isinstance(request, Draw):
-                self.keep_seat(request, outcome.seat, outcome.retry_after, now)
+                self._away().keep_seat(request, outcome.seat, outcome.retry_after, now)
             if isinstance(outcome, Overloaded) and outcome.scope == "flow":
                 ticket.window.bad(ticket.sent, now, outcome.retry_after, self.policy.base, cut=self.policy.overload_cut)
             elif isinstance(outcome, Overloaded):
@@ -671,14 +642,13 @@ class ComputeResourceAwareBackOffHandler:
     def forget_idle(self, limit: float, now: float) -> bool:
         """Drop shapes and learned ceilings unused since ``limit``; say whether nothing at all is left."""
         self.probing.drop_rested(now)
-        if self.seats is not None:
-            self.seats.expire(now)
+        seats = 0 if self.away is None else self.away.empty_seats(now)
         self.knowledge.forget_shapes(limit, {row.shape for row in self.line.rows.values()})
         if self.line.rows or self.knowledge.outstanding or self.knowledge.gangs:
             return False
         if self.knowledge.forget_idle(limit):
             self._retain_ceilings()
-        return not (self.knowledge.quotas or self.knowledge.shapes or self.seats)
+        return not (self.knowledge.quotas or self.knowledge.shapes or seats)
 
     def _retain_ceilings(self) -> None:
         """Drop what is stored by ceiling for ceilings that no longer exist."""

@@ -92,6 +92,13 @@ class Line:
             self._place(row)
         return row
 
+    def requeue(self, request: Request, apart: str = "") -> None:
+        """Put a waiting request at its place once more: it belongs to another row now."""
+        row = request.row
+        assert isinstance(row, Row)
+        self.dequeue(request)
+        self.enqueue(request, row.shape, apart)
+
     def _row(self, shape: Shape, priority: int, mark: str) -> Row:
         """Return the row of these equal requests; the first time, make it."""
         key = (shape.demand.key, priority, mark)

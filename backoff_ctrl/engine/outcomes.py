@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from .demand import Demand
-from .requests import RequestEvent
-from .seats import Identity
+from .requests import Identity, RequestEvent
 
 Scope = Literal["flow", "namespace", "quota"]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from collections.abc import Hashable
+from typing import Final, Literal, NamedTuple
 
 from .demand import Demand
 from .errors import TicketError
@@ -32,6 +33,13 @@ REQUESTS: Final[dict[RequestState, dict[RequestEvent, RequestState]]] = {
     "over": {},
 }
 """The state that each event leads to. The six events of ``sent`` end the request's ticket, exactly once."""
+
+
+class Identity(NamedTuple):
+    """By what a caller is recognised when it comes again: who asks, and for what. Both are opaque."""
+
+    who: Hashable
+    what: Hashable
 
 
 class Request:

@@ -16,10 +16,12 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 from .ceilings import Ceiling, Charges
-from .requests import Request
+from .line import Line
+from .policy import Policy
+from .requests import Identity, Request
 from .roll import Place, place_of
 
 LATE_MAX: Final = 1.0
@@ -29,13 +31,6 @@ LATENESSES: Final = 100
 LOOKED_AT: Final = 64
 """Seats of a caller that are looked at for one create."""
 _FEW: Final = 8
-
-
-class Identity(NamedTuple):
-    """By what a caller is recognised when it comes again: who asks, and for what. Both are opaque."""
-
-    who: Hashable
-    what: Hashable
 
 
 @dataclass(slots=True, eq=False)
@@ -159,47 +154,69 @@ class Leave:
 
 
 class Away:
-    """The waiting requests of one namespace whose callers are away.
+    """The callers of one namespace that went away: the seats they left, and their requests that stand in line yet.
 
     What a request holds is found anew in each scan of the line, when its turn comes there: all that fits, or nothing.
     """
 
-    __slots__ = ("_late", "_leaves")
+    __slots__ = ("_late", "_leaves", "_line", "_policy", "seats")
 
-    def __init__(self) -> None:
+    def __init__(self, line: Line, policy: Policy) -> None:
+        self._line = line
+        self._policy = policy
+        self.seats = Seats(policy.seats_max)
         self._leaves: dict[Request, Leave] = {}
         self._late: deque[float] = deque(maxlen=LATENESSES)  # how long after they were due callers came back
 
     def __contains__(self, request: Request) -> bool:
         return request in self._leaves
 
-    def leave(self, request: Request, seat: Seat, retry_after: float, now: float) -> None:
-        """Note that a request is away; its caller was told to come again after ``retry_after`` seconds."""
+    def keep_seat(self, request: Request, identity: Identity, retry_after: float, now: float) -> Seat:
+        """Keep the place of a request for the caller who may come again."""
+        policy = self._policy
+        seat = Seat.of(request, identity, now + min(policy.wait_max, max(policy.seat_ttl, 2 * retry_after)))
+        self.seats.keep(seat, now)
+        return seat
+
+    def leave(self, request: Request, identity: Identity, retry_after: float, now: float) -> None:
+        """Keep a waiting request in line, away: its caller was told to come again after ``retry_after`` seconds."""
         late = LATE_MAX if len(self._late) < _FEW else min(LATE_MAX, max(self._late))
+        seat = self.keep_seat(request, identity, retry_after, now)
         seat.request, seat.due_until = request, now + retry_after + late
         self._leaves[request] = Leave(seat, now + retry_after)
+        self._line.requeue(request, self.row_of(request))
 
-    def come_back(self, request: Request, now: float) -> Seat | None:
-        """Note that a request is away no longer, since its caller came again: learn how long callers take."""
-        leave = self._leaves.get(request)
-        if leave is not None:
-            self._late.append(max(0.0, now - leave.due))
-        return self.end(request)
+    def come_back(self, request: Request, now: float) -> bool:
+        """Let a request wait like any other again, and learn how long callers take; False: it was not away."""
+        if request not in self._leaves:
+            return False
+        self._late.append(max(0.0, now - self._leaves[request].due))
+        self.end(request)
+        self._line.requeue(request)
+        return True
 
-    def end(self, request: Request) -> Seat | None:
-        """Note that a request is away no longer, or is over; return its seat. No effect on others."""
+    def end(self, request: Request) -> None:
+        """Note that a request is away no longer, or is over. No effect on others."""
         leave = self._leaves.pop(request, None)
-        if leave is None:
-            return None
-        leave.give_back()
-        return leave.seat
+        if leave is not None:
+            leave.give_back()
+            self.seats.give_up(leave.seat)
+
+    def row_of(self, request: Request) -> str:
+        """Name the row of its own in which a request that is away stands: only heads of rows are looked at."""
+        return f"away {request.seq}" if request in self._leaves else ""
+
+    def empty_seats(self, now: float) -> int:
+        """Count the places that are kept for callers that went away."""
+        self.seats.expire(now)
+        return len(self.seats)
 
     def begin_scan(self) -> None:
-        """Hold nothing: each request is asked anew when its turn comes. Those that are over are forgotten."""
-        for request in [each for each in self._leaves if each.state != "waiting"]:
-            self.end(request)
+        """Hold nothing: each request is asked anew when its turn comes. One that was refused leaves an empty seat."""
         for leave in self._leaves.values():
             leave.give_back()
+        if self._leaves:
+            self._leaves = {request: leave for request, leave in self._leaves.items() if request.state == "waiting"}
 
     def recount(self) -> None:
         """Note that what is set apart is counted afresh; nothing of it is held before the next scan."""
@@ -214,6 +231,7 @@ class Away:
         ``probes``: where it lacks room, those behind could test for it. ``kept`` then keeps them from it.
         """
         leave = self._leaves[request]
+        leave.give_back()  # a window's turn may have begun this scan in the midst of the line
         if now >= leave.seat.due_until:
             return None
         lacking = [ceiling for ceiling, amount in meets if amount > ceiling.room]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from backoff_ctrl.engine.demand import Demand
-from backoff_ctrl.engine.seats import Identity
+from backoff_ctrl.engine.requests import Identity
 
 from .naming import Named, Signature, name_create
 from .wait import Wait, one_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from backoff_ctrl.engine.seats import Identity
+from backoff_ctrl.engine.requests import Identity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backoff_ctrl.engine import Abandoned, Identity, ObservedQuota, Policy, Rejected, Request
+from backoff_ctrl.engine import Abandoned, Identity, ObservedQuota, Overloaded, Policy, Rejected, Request
 from backoff_ctrl.engine.seats import Seat, Seats
 from tests.examples import examples
 from tests.timeline import NS, ONE, QUOTA, Timeline, refusals, state_of, tickets
@@ -514,6 +514,7 @@ def test_only_who_waits_goes_away_and_only_who_is_away_comes_back() -> None:
     assert not line.controller.come_back(waits, line.now)
     go_away(line, waits)
     assert not line.controller.leave(waits, line.now, ANN, 1.0)
+    assert not line.controller.come_back(line.submit(1), line.now)
 
 
 @pytest.mark.parametrize("change", ["limit", "quota", "deleted", "prioritized", "halted", "never fits"])
@@ -544,3 +545,32 @@ def test_what_is_held_is_given_back_whole_whatever_changes(change: str) -> None:
 
     quotas = line.controller.snapshot(line.now).namespaces[NS].quotas
     assert all(each.reserved == 0 for resources in quotas.values() for each in resources.values())
+
+
+def test_the_turn_of_an_overloaded_flow_holds_no_room_twice() -> None:
+    """The flow's window opens in the midst of the line; what is held there already is counted once."""
+    line = full()
+    line.observe(0, 4)
+    line.later(1)
+    first = line.submit(1)
+    line.settle(line.ticket_of(first), Overloaded())
+    go_away(line, first, retry_after=9.0)
+    line.later(5)
+
+    assert line.reserved() == 1
+
+
+def test_who_is_refused_while_away_keeps_the_seat() -> None:
+    """The quota was too small for a moment: the place is still there when it has grown again, and holds nothing."""
+    line = full()
+    large = line.submit(3)
+    go_away(line, large, retry_after=4.0)
+    line.observe(2, 2)
+    assert state_of(large) == "over"
+    line.submit(2)
+    line.observe(1, 4)
+    line.submit(2)
+    line.later(1)
+
+    assert line.reserved() == 0
+    assert come_again(line, cpu=3).joined == large.joined
