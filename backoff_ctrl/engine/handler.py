@@ -14,8 +14,7 @@ from bisect import bisect_left
 from typing import Final
 
 from .admission import Admission
-from .backoff import FOREVER, probe_delay
-from .ceilings import Drain
+from .backoff import FOREVER
 from .gang_admission import GangAdmission, expect_new
 from .gangs import Draw, Reservation
 from .line import rank_of
@@ -380,7 +379,11 @@ class ComputeResourceAwareBackOffHandler:
 
     def _refuse_row(self, row: Row, now: float) -> bool:
         """Refuse creates that never fit; say whether they were."""
-        if self.policy.on_never_fits != "fail" or not self._is_confirmed(row.shape, now):
+        if self.policy.on_never_fits != "fail":
+            return False
+        confirmed_at = row.shape.never_confirmed_at(now, self.policy)
+        if now < confirmed_at:
+            self.probing.suspect_at = min(self.probing.suspect_at, confirmed_at)
             return False
         for request in [request for request in row.waiting if request.row is row]:
             self._refuse_never(request, row.shape)
@@ -392,15 +395,6 @@ class ComputeResourceAwareBackOffHandler:
         until = self.away.take_turn(request, shape.meets, keeping.kept, now, probes=not self.knowledge.observing)
         if until is not None:
             keeping.next_change = min(keeping.next_change, until)
-
-    def _is_confirmed(self, shape: Shape, now: float) -> bool:
-        """Say whether a gang that waits has not fitted for long enough: a quota may be edited for a moment only."""
-        if not shape.parts:
-            return True
-        if shape.suspected is None:
-            shape.suspected, shape.suspected_next = now, now + self.policy.never_confirm
-        self.probing.suspect_at = min(self.probing.suspect_at, shape.suspected_next)
-        return now >= shape.suspected_next
 
     def _begin_scan(self) -> None:
         """Begin at the head of the line: who is next for which ceiling is found anew."""
@@ -435,7 +429,8 @@ class ComputeResourceAwareBackOffHandler:
         if ticket.unproven or self.pace.brake is not None:
             self._note_pace(ticket, outcome, now)
         if shape.resend_at:
-            self._counted(shape, now)
+            shape.note_counted()
+            self._admission.rescan(now)
         knowledge.undated_at = now
         charged = outcome.charged
         if charged is not None and charged.key != shape.charged_key:
@@ -454,7 +449,7 @@ class ComputeResourceAwareBackOffHandler:
                 if self.wake_at > now + _UNHURRIED:
                     self._shared.wake(self, now + _UNHURRIED)
                 return
-            self._note_drain(shape, now)
+            shape.note_drain(self.line.head_joined, now)
             if knowledge.observing:
                 self._shared.settle_shorter(now - ticket.sent, now)
             else:
@@ -470,29 +465,6 @@ class ComputeResourceAwareBackOffHandler:
         if self.line.rows:
             self._admission.rescan(now)
 
-    def _uncounted(self, ticket: Ticket, now: float) -> None:
-        """Let creates of a shape that a quota does not count yet be sent one at a time, ever more rarely."""
-        shape = ticket.shape
-        if ticket.sent > shape.uncounted_at or not shape.resend_at:  # else it was one of the same round
-            shape.uncounted_at = now
-            shape.uncounted += 1
-            pause = probe_delay(shape.uncounted - 1, self.policy.base, self.policy.cap, self._shared.rng)
-            shape.resend_at = now + pause
-
-    def _counted(self, shape: Shape, now: float) -> None:
-        """Let creates of a shape be sent as others are: a quota counts it by now."""
-        shape.uncounted = 0
-        shape.resend_at = 0.0
-        self._admission.rescan(now)
-
-    def _note_drain(self, shape: Shape, now: float) -> None:
-        """Learn how fast creates get in while others wait."""
-        since = self.line.head_joined
-        for ceiling, amount in shape.meets:
-            if ceiling.drain is None:
-                ceiling.drain = Drain()
-            ceiling.drain.add(amount, since, now)
-
     def _not_created(  # noqa: C901, PLR0912 - written out: every refusal passes here
         self, ticket: Ticket, outcome: Outcome, now: float
     ) -> None:
@@ -506,9 +478,9 @@ class ComputeResourceAwareBackOffHandler:
         if ticket.unproven or self.pace.brake is not None:
             self._note_pace(ticket, outcome, now)
         if isinstance(outcome, Uncounted):
-            self._uncounted(ticket, now)
+            shape.note_uncounted(ticket.sent, now, self.policy, self._shared.rng)
         elif shape.resend_at:
-            self._counted(shape, now)
+            shape.note_counted()
         for ceiling, amount in shape.meets:
             ceiling.held -= amount
             ceiling.room += amount

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from random import Random
 from typing import TypeAlias
 
-from .ceilings import Ceiling, Charges
+from .backoff import probe_delay
+from .ceilings import Ceiling, Charges, Drain
 from .demand import Demand
 from .outcomes import Rejected
 from .policy import Policy
@@ -104,6 +106,36 @@ class Shape:
                     self.suspected_next = now + policy.never_probe
                 return
         self.suspected = None
+
+    def never_confirmed_at(self, now: float, policy: Policy) -> float:
+        """Return when it is sure that a waiting create never fits.
+
+        Later for a gang: a quota may be edited below its size for a moment only.
+        """
+        if not self.parts:
+            return now
+        if self.suspected is None:
+            self.suspected, self.suspected_next = now, now + policy.never_confirm
+        return self.suspected_next
+
+    def note_uncounted(self, sent: float, now: float, policy: Policy, rng: Random) -> None:
+        """Let creates of a shape that a quota does not count yet be sent one at a time, ever more rarely."""
+        if sent > self.uncounted_at or not self.resend_at:  # else it was one of the same round
+            self.uncounted_at = now
+            self.uncounted += 1
+            self.resend_at = now + probe_delay(self.uncounted - 1, policy.base, policy.cap, rng)
+
+    def note_counted(self) -> None:
+        """Let creates of this shape be sent as others are: a quota counts it by now."""
+        self.uncounted = 0
+        self.resend_at = 0.0
+
+    def note_drain(self, since: float, now: float) -> None:
+        """Learn how fast creates get in while others wait; the first of those joined ``since``."""
+        for ceiling, amount in self.meets:
+            if ceiling.drain is None:
+                ceiling.drain = Drain()
+            ceiling.drain.add(amount, since, now)
 
     def never_fact(self) -> NeverFits:
         """Return why a create of this shape never fits."""
