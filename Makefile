@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/bytecode
 
 .PHONY: help install demo run test test-quick test-oldest test-clients test-programs cluster fix check hooks dashboards bench calls throughput proxy proxied held processes tasks wake looking faults soak storm figures clean
-.PHONY: chart installer audit pins archives image-tree
+.PHONY: chart pages installer audit pins archives image-tree
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -63,12 +63,14 @@ check: $(STAMP) ## formatting, lint, types, import rules, generated pages; licen
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python docs/chart_page.py --check
+	$(BIN)/python -m tools.pages --check
 	$(BIN)/python -m tools.shipped --check --pins build/shipped.txt
 	@$(BIN)/python -m tools.audit --if-reachable build/shipped.txt
 
-chart: dashboards ## bring the chart in line: its copies of dashboards and rules, the table of values in its README
-	$(BIN)/python docs/chart_page.py
+chart: dashboards pages ## bring the chart in line: its copies of dashboards and rules, the table of values in its README
+
+pages: $(STAMP) ## write anew what is generated of the pages: tables, diagrams, what the sandbox promises
+	$(BIN)/python -m tools.pages
 
 installer: $(STAMP) ## render the chart as one file, build/install.yaml, with the helm that the tests build
 	$(BIN)/python -m tests.cluster.shipping.helm build/bin
@@ -142,7 +144,7 @@ storm: $(STAMP) ## 64 threads and 64 tasks create pods while all that can go wro
 
 faults: $(STAMP) ## break a real Kubernetes in every way that is tested; writes docs/reliability.md
 	$(BIN)/python -m pytest tests/cluster -k test_faults_of $(ARGS)
-	$(BIN)/python docs/reliability_page.py
+	$(BIN)/python -m tools.pages --faults
 
 figures: $(STAMP) ## the numbers of the README, in virtual time; writes build/figures.json
 	$(BIN)/python -m backoff_ctrl.k8s.replay.figures $(ARGS)

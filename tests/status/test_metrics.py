@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -156,13 +154,6 @@ def test_beyond_the_limit_whole_namespaces_are_left_out_and_counted(crowd: Crowd
     assert names == {"team"}
     assert few.left_out == every.series - few.series
     assert few.by_name["series_left_out"][()] == few.left_out
-
-
-@pytest.mark.parametrize("page", ["docs/metrics_page.py"])
-def test_the_page_of_metrics_is_that_of_the_catalogue(page: str) -> None:
-    """Written by the script beside it."""
-    done = subprocess.run([sys.executable, page, "--check"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_what_a_gang_may_still_draw_is_reserved() -> None:

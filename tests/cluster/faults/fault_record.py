@@ -1,4 +1,4 @@
-"""The figures of the fault tests, kept for docs/reliability_page.py: one file per test, from its newest run."""
+"""The figures of the fault tests, kept for docs/reliability.md: one file per test, from its newest run."""
 
 from __future__ import annotations
 

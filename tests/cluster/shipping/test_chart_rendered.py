@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -306,13 +304,6 @@ def test_each_rule_of_a_role_says_why() -> None:
         assert rules
         assert [f"{path.name}:{number}" for number in rules if not lines[number - 1].strip().startswith("#")] == []
         assert "*" not in path.read_text().replace("/*", "").replace("*/", "")
-
-
-def test_the_table_of_values_is_current() -> None:
-    """The chart's README describes every value, as values.yaml does."""
-    command = [sys.executable, "docs/chart_page.py", "--check"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_chart_has_the_version_of_the_package() -> None:

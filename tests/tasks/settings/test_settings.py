@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -332,10 +330,6 @@ def test_any_duration_is_read_as_it_was_written(duration: timedelta) -> None:
     assert parse_duration(format_duration(duration)) == duration
 
 
-def test_the_page_of_settings_is_written_from_them() -> None:
-    """By the script beside it."""
-    command = [sys.executable, "docs/settings_page.py", "--check"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-    assert (done.returncode, done.stderr) == (0, "")
+def test_each_setting_is_described() -> None:
+    """Their page shows it."""
     assert all(field.description for field in K8sPluginConfig.model_fields.values())

@@ -1,4 +1,4 @@
-"""Writes docs/sandbox.md from the conformance suite in tests/cluster: ``python docs/sandbox_page.py [--check]``.
+"""docs/sandbox.md, from the conformance suite in tests/cluster.
 
 A case that runs on the sandbox and on a real Kubernetes is a promise, stated by its name and its docstring. A case
 marked ``only_kubernetes`` is not; its marker says why. The sources are parsed, not imported.
@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-ROOT: Final = Path(__file__).parent.parent
-SUITE: Final = ROOT / "tests" / "cluster"
-PAGE: Final = ROOT / "docs" / "sandbox.md"
+SUITE: Final = Path(__file__).parents[2] / "tests" / "cluster"
+PAGE: Final = "docs/sandbox.md"
 MARKER: Final = "only_kubernetes"
 ACRONYMS: Final = re.compile(r"\b(api|json|yaml)\b")
 
 HEAD: Final = """\
-<!-- Written by docs/sandbox_page.py from the tests in tests/cluster: change those, then run it again. -->
+<!-- Written by `make pages` from the tests in tests/cluster: change those, then run it again. -->
 # The sandbox
 
 `backoff-ctrl sandbox` is an API server for trying out and testing clients that wait for quota. It speaks the Kubernetes
@@ -78,33 +74,10 @@ class Case:
         return f"- {words[0].upper()}{words[1:]}. *{self.claim}*"
 
 
-def main() -> int:
-    """Write the page, or with --check test whether it is up to date. Returns the exit code."""
-    page = written(themes())
-    if "--check" in sys.argv[1:]:
-        if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page:
-            sys.stderr.write("docs/sandbox.md does not match tests/cluster: run python docs/sandbox_page.py\n")
-            return 1
-        return 0
-    PAGE.write_text(page, encoding="utf-8")
-    return 0
-
-
-def themes() -> dict[str, list[Case]]:
-    """All cases that concern the sandbox, by the first line of the docstring of their module."""
-    shared = _fixtures(_parsed(SUITE / "conftest.py"))
-    found = {}
-    for path in sorted(SUITE.rglob("test_*.py")):
-        module = _parsed(path)
-        cases = list(_cases(module, {**shared, **_fixtures(module)}))
-        if cases:
-            title = _line(ast.get_docstring(module) or path.stem).rstrip(".")
-            found[title] = cases
-    return found
-
-
-def written(found: Mapping[str, list[Case]]) -> str:
-    """The text of the page."""
+def page(present: str = "") -> str:
+    """Return the text of the page, whatever it was."""
+    del present
+    found = themes()
     promised = {title: [case for case in cases if not case.reason] for title, cases in found.items()}
     promised = {title: cases for title, cases in promised.items() if cases}
     parts = [HEAD.format(promises=sum(map(len, promised.values())), themes=len(promised))]
@@ -118,6 +91,19 @@ def written(found: Mapping[str, list[Case]]) -> str:
         intro = "These cases run only on the real server:"
         parts.append("\n".join(["### On Kubernetes, but not in the sandbox", "", intro, "", *excluded, ""]))
     return "\n".join(parts)
+
+
+def themes() -> dict[str, list[Case]]:
+    """All cases that concern the sandbox, by the first line of the docstring of their module."""
+    shared = _fixtures(_parsed(SUITE / "conftest.py"))
+    found = {}
+    for path in sorted(SUITE.rglob("test_*.py")):
+        module = _parsed(path)
+        cases = list(_cases(module, {**shared, **_fixtures(module)}))
+        if cases:
+            title = _line(ast.get_docstring(module) or path.stem).rstrip(".")
+            found[title] = cases
+    return found
 
 
 def _parsed(path: Path) -> ast.Module:
@@ -182,7 +168,3 @@ def _reason(marks: ast.expr) -> str:
 def _line(text: str) -> str:
     """The first paragraph as one line, with code marked up as in Markdown."""
     return " ".join(text.partition("\n\n")[0].split()).replace("``", "`")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,7 @@
-"""Writes docs/reliability.md from the records of the fault tests: ``python docs/reliability_page.py [--check]``.
+"""docs/reliability.md, from the records of the fault tests.
 
-``make faults`` runs these tests on a real Kubernetes; each writes its figures to build/reliability. ``--check`` only
-compares the page with the tests: there must be a row for each test, with the words of its name and docstring, and no
+``make faults`` runs these tests on a real Kubernetes; each writes its figures to build/reliability. Without a run the
+page is compared with the tests: there must be a row for each test, with the words of its name and docstring, and no
 row may show a create that was made twice or left waiting.
 """
 
@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import ast
 import json
-import sys
 from pathlib import Path
 from typing import Any, Final
 
-ROOT: Final = Path(__file__).parent.parent
+ROOT: Final = Path(__file__).parents[2]
 SUITE: Final = ROOT / "tests" / "cluster"
 RECORDS: Final = ROOT / "build" / "reliability"
-PAGE: Final = ROOT / "docs" / "reliability.md"
+PAGE: Final = "docs/reliability.md"
 
 HEAD: Final = """\
-<!-- Written by docs/reliability_page.py from the records of `make faults`: run both again, do not edit. -->
+<!-- Written by `make faults` from the records of its tests: run it again, do not edit. -->
 # What happens when something breaks
 
 A storm of 300 creates is sent through the gated client with its default wiring, into a namespace of a real Kubernetes
@@ -48,21 +47,12 @@ either exists or does not, and is not sent again. With a key ({key}) the platfor
 KEY: Final = "`with waiting(key=...)`"
 
 
-def main() -> int:
-    """Write the page, or check it with ``--check``. Returns the exit code."""
-    claims = faults()
-    if "--check" in sys.argv[1:]:
-        problems = wrong(claims, PAGE.read_text(encoding="utf-8") if PAGE.exists() else "")
-        for problem in problems:
-            sys.stderr.write(f"docs/reliability.md: {problem}\n")
-        return bool(problems)
-    missing = [name for name in claims if not (RECORDS / f"{name}.json").exists()]
+def records() -> dict[str, dict[str, Any]]:
+    """Return what the tests wrote, by fault. Ends the program where one was not run."""
+    missing = [name for name in faults() if not (RECORDS / f"{name}.json").exists()]
     if missing:
-        sys.stderr.write(f"no record of {', '.join(missing)}: run `make faults` first\n")
-        return 1
-    records = {name: json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8")) for name in claims}
-    PAGE.write_text(written(claims, records), encoding="utf-8")
-    return 0
+        raise SystemExit(f"no record of {', '.join(missing)}: run `make faults` first")
+    return {name: json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8")) for name in faults()}
 
 
 def faults() -> dict[str, str]:
@@ -92,8 +82,9 @@ def words(name: str) -> str:
     return said[0].upper() + said[1:]
 
 
-def written(claims: dict[str, str], records: dict[str, dict[str, Any]]) -> str:
+def page(records: dict[str, dict[str, Any]]) -> str:
     """Return the text of the page."""
+    claims = faults()
     machines = ", ".join(sorted({str(each["machine"]) for each in records.values()}))
     dates = sorted({str(each["date"]) for each in records.values()})
     rows = "\n".join(_row(name, records[name]) for name in claims)
@@ -119,23 +110,20 @@ def _row(name: str, record: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def wrong(claims: dict[str, str], page: str) -> list[str]:
+def wrong(page: str) -> list[str]:
     """Return what is wrong with a page, a line each; its figures are not checked."""
+    claims = faults()
     problems = []
     rows = {cells[0]: cells for line in page.splitlines() if (cells := line.strip("| ").split(" | "))[1:]}
     for name, claim in claims.items():
-        cells = rows.get(words(name))
-        if cells is None or len(cells) != 9:
-            problems.append(f"no row for {words(name)!r}: run `make faults`, then python docs/reliability_page.py")
+        cells = rows.get(words(name), [])
+        if len(cells) != 9:
+            problems.append(f"no row for {words(name)!r}: run `make faults`")
             continue
         if f"- **{words(name)}.** {claim}" not in page:
-            problems.append(f"the promise of {words(name)!r} is outdated: run python docs/reliability_page.py")
+            problems.append(f"the promise of {words(name)!r} is outdated: run `make faults`")
         if cells[2] != "0" or cells[4] != "0":
             problems.append(f"{words(name)!r}: {cells[2]} twice, {cells[4]} left waiting")
     known = {words(name) for name in claims} | {"fault"}
     problems += [f"a row for {row!r}, for which there is no test" for row in rows if row not in known]
     return problems
-
-
-if __name__ == "__main__":
-    sys.exit(main())
