@@ -1,0 +1,402 @@
+"""What the pages tell one to type is right: no block and no command is there that nothing checks.
+
+What can run here is run by the tests that `RUN` names. Everything, also what needs a registry or somebody's cluster, is
+read as its program reads it: command lines by our own parser, manifests, tasks and settings by their readers.
+"""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import itertools
+import re
+import shlex
+import tomllib
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import pytest
+import yaml
+
+from backoff_ctrl.api.main import cli, run
+from backoff_ctrl.k8s.notifying.webhooks import read_receivers
+from backoff_ctrl.k8s.plugins.config.loading import settings_from, without_effect
+from backoff_ctrl.k8s.plugins.generic.config import OperatorConfig, read_config
+from backoff_ctrl.k8s.sandbox.kinds.kinds import BUILT_IN
+from backoff_ctrl.k8s.status.shapes.urls import URLS
+from backoff_ctrl.k8s.tasks.model import Task
+from tests.pages import PAGES, ROOT, TRACKED, Block, Typed, blocks, spans, text_of, typed_in
+from tools.pages import tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+RUN: Final = {
+    "ARCHITECTURE.md": {"python": (1, "tests/shipping/test_readme_examples.py")},
+    "README.md": {"python": (1, "tests/shipping/test_readme_examples.py")},
+    "docs/clients.md": {"python": (3, "tests/programs/examples.py")},
+    "docs/gangs.md": {"python": (3, "tests/shipping/test_readme_examples.py")},
+    "docs/how-to/describe-an-operator.md": {"": (2, "tests/tasks/test_operator_page.py")},
+    "docs/how-to/embed-the-manager.md": {"python": (1, "tests/tasks/managing/test_embedding_page.py")},
+    "docs/how-to/run-a-task.md": {"prints": (3, "tests/tasks/commanding/test_how_to_page.py")},
+    "docs/how-to/write-a-plugin.md": {"python": (4, "tests/shipping/test_wheel.py")},
+    "docs/metrics.md": {"python": (1, "tests/shipping/test_readme_examples.py")},
+    "docs/quick-start.md": {"prints": (5, "tests/cluster/kubectl/test_typed_pages.py")},
+    "docs/sidecar.md": {"prints": (1, "tests/cluster/kubectl/test_typed_pages.py")},
+    "docs/status-api.md": {
+        "python": (1, "tests/shipping/test_readme_examples.py"),
+        "prints": (4, "tests/shipping/test_readme_examples.py"),
+    },
+}
+"""What is run, and what is printed: how many programs, commands that print and texts without a kind a page has, and
+what follows them. One more of them is a failure here, until something follows that as well."""
+DRAWN: Final = ("README.md", "ARCHITECTURE.md")
+"""Pages with one picture made of letters."""
+CREATORS: Final = tuple(
+    f"docs/how-to/{name}.md"
+    for name in ("airflow", "dask", "gitlab-runner", "inject-the-sidecar", "jenkins", "jupyterhub")
+)
+"""Values of other programs' charts: what is ours in them is read by test_how_to_pages.py."""
+THEIRS: Final = frozenset({"my_platform.py"})
+"""Files that stand for what readers have themselves."""
+PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+TARGETS: Final = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+VARIABLES: Final = {
+    name
+    for path in TRACKED
+    if path.endswith((".py", "Makefile")) and path != Path(__file__).relative_to(ROOT).as_posix()
+    for name in re.findall(r"BACKOFF_CTRL_[A-Z_]+", (ROOT / path).read_text(encoding="utf-8"))
+}
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader's folder, with the files that commands name."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_block_is_there_that_nothing_checks(page: str) -> None:
+    """Each is of a kind that is known, can be read, and is run where it is a program or shows what is printed."""
+    found = blocks(page)
+    assert len(re.findall(r"^ *(```|~~~)", text_of(page), re.MULTILINE)) == 2 * len(found), "a fence is not closed"
+    for block in found:
+        assert block.kind in CHECKS, f"{block}: nothing knows how to check a block of {block.kind!r}"
+        CHECKS[block.kind](block)
+    prints = sum(bool(each.printed) for block in found if block.kind == "console" for each in typed_in(block))
+    counts = {"python": len(blocks(page, "python")), "": len(blocks(page, "")) - (page in DRAWN), "prints": prints}
+    assert {kind: number for kind, number in counts.items() if number} == {
+        kind: number for kind, (number, _) in RUN.get(page, {}).items()
+    }
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_what_follows_a_page_names_it(page: str) -> None:
+    """So that it is found from there."""
+    for _, test in RUN[page].values():
+        assert Path(page).name in (ROOT / test).read_text(encoding="utf-8"), test
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_in_the_text_are_as_they_are_typed(page: str) -> None:
+    """Options exist, and so do variables. What is left out there, and FILE or NAME, need not be."""
+    for said in spans(page):
+        if re.match(r"(BACKOFF_CTRL_\S+ )*(backoff-ctrl|kubectl backoff|make|pip|python|helm|docker|curl) [^ ]", said):
+            assert_command(Typed(page, re.sub(r" \.\.\.", "", said)), whole=False)
+    for name in re.findall(r"\bBACKOFF_CTRL_[A-Z_]+\b(?!\*)", text_of(page)):
+        assert "__" in name or name in VARIABLES, f"{page}: nothing reads {name}"
+
+
+# -- commands --------------------------------------------------------------------------------------------------------
+
+
+def assert_command(typed: Typed, *, whole: bool = True) -> None:
+    """Fail unless each program of a line takes its words. In running text a command need not be whole."""
+    words = [word.split("|") if re.fullmatch(r"\w+(\|\w+)+", word) else [word] for word in shlex.split(typed.command)]
+    for line in itertools.product(*words):
+        for is_pipe, group in itertools.groupby(line, "|".__eq__):
+            if not is_pipe:
+                assert_program(typed, list(group), whole=whole)
+
+
+def assert_program(typed: Typed, line: list[str], *, whole: bool) -> None:
+    """Fail unless a program takes its words."""
+    while re.match(r"[A-Z_]+=", line[0]):
+        assert line[0].partition("=")[0] in VARIABLES, typed
+        line = line[1:]
+    for number, word in enumerate(line):
+        if word in {"<", ">"}:
+            line = line[:number]
+            break
+    name, *words = line
+    assert name in PROGRAMS, f"{typed}: nothing checks what {name} is told"
+    PROGRAMS[name](typed, words, whole)
+
+
+def ours(typed: Typed, words: list[str], whole: bool) -> None:
+    """Parse the words with the parser of the command line itself."""
+    for word in words:
+        if re.fullmatch(r"[\w-]+\.(yaml|db)|FILE", word):
+            Path(word).touch()
+    context, command, name = None, cli, "backoff-ctrl"
+    try:
+        while isinstance(command, click.Group):
+            if not whole and (not words or words[0].isupper()):
+                return
+            context = command.make_context(name, words, parent=context)
+            words = [*context._protected_args, *context.args]
+            found, resolved, words = command.resolve_command(context, words)
+            assert resolved is not None, typed
+            command, name = resolved, str(found)
+        command.make_context(name, words if whole else ["--help", *words], parent=context)
+    except click.exceptions.Exit:
+        pass
+    except click.ClickException as error:
+        if whole or not isinstance(error, click.BadOptionUsage):
+            pytest.fail(f"{typed}: {error.format_message()}")
+
+
+def kubectl(typed: Typed, words: list[str], whole: bool) -> None:
+    """The plugin is ours; all else is read by kubectl itself, in tests/cluster/kubectl/test_typed_pages.py."""
+    if words[0] == "backoff" and words[1:]:
+        ours(typed, words[1:], whole)
+
+
+def make(typed: Typed, words: list[str], _whole: bool) -> None:
+    """Targets exist."""
+    assert {word for word in words if "=" not in word} <= TARGETS, typed
+
+
+def pip(typed: Typed, words: list[str], _whole: bool) -> None:
+    """Extras exist, and so do folders."""
+    action, place = words[0], words[-1]
+    assert action in {"install", "wheel"}, typed
+    found = re.fullmatch(r"(\.|backoff-ctrl)(?:\[(.*)\])?", place)
+    if found:
+        assert set(filter(None, (found[2] or "").split(","))) <= set(PROJECT["optional-dependencies"]), typed
+    else:
+        assert place.startswith("dist/") or (ROOT / place / "pyproject.toml").is_file(), typed
+
+
+def python(typed: Typed, words: list[str], _whole: bool) -> None:
+    """Its program exists."""
+    if words[0] == "-m":
+        module = ROOT / words[1].replace(".", "/")
+        assert module.with_suffix(".py").is_file() or (module / "__main__.py").is_file(), typed
+    else:
+        assert words[0] in THEIRS or (ROOT / words[0]).is_file(), typed
+
+
+def helm(typed: Typed, words: list[str], _whole: bool) -> None:
+    """The chart exists and has the values: helm reads the rest in tests/cluster/shipping/test_chart_rendered.py."""
+    known = {name for name, _, _ in tables.described(tables.VALUES.read_text(encoding="utf-8"))}
+    for before, word in itertools.pairwise(words):
+        if before == "--set":
+            assert word.partition("=")[0] in known, typed
+        if word.startswith("./"):
+            assert (ROOT / word / "Chart.yaml").is_file(), typed
+
+
+def docker(typed: Typed, words: list[str], _whole: bool) -> None:
+    """Arguments of the build exist."""
+    known = re.findall(r"^ARG (\w+)", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    for before, word in itertools.pairwise(words):
+        assert before != "--build-arg" or word.partition("=")[0] in known, typed
+
+
+def curl(typed: Typed, words: list[str], _whole: bool) -> None:
+    """The path is one of the status API."""
+    (path,) = (found[1] for word in words if (found := re.fullmatch(r"(?:https?://)?[\w.:]+(/[^?]*)(\?.*)?", word)))
+    assert path in {*URLS, "/metrics"}, typed
+
+
+def source(typed: Typed, words: list[str], _whole: bool) -> None:
+    """What `make install` has made."""
+    assert words == [".venv/bin/activate"], typed
+
+
+def export(typed: Typed, words: list[str], _whole: bool) -> None:
+    """A variable that is read."""
+    assert words[0].partition("=")[0] in {"KUBECONFIG", *VARIABLES}, typed
+
+
+def cat(typed: Typed, _words: list[str], _whole: bool) -> None:
+    """A file that the reader writes: what is shown is what is in it."""
+    yaml_block(Block(typed.where, 0, "yaml", typed.printed))
+
+
+def jq(_typed: Typed, _words: list[str], _whole: bool) -> None:
+    """Of other people: it reads the JSON before it."""
+
+
+PROGRAMS: Final[dict[str, Callable[[Typed, list[str], bool], None]]] = {
+    "backoff-ctrl": ours,
+    "cat": cat,
+    "curl": curl,
+    "docker": docker,
+    "export": export,
+    "helm": helm,
+    "jq": jq,
+    "kubectl": kubectl,
+    "make": make,
+    "pip": pip,
+    "python": python,
+    "source": source,
+}
+
+
+def commands(block: Block) -> None:
+    """Check each line."""
+    for each in typed_in(block):
+        assert_command(each)
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def yaml_block(block: Block) -> None:
+    """Have each document read by whoever reads it in the end."""
+    for document in yaml.safe_load_all(block.text):
+        assert isinstance(document, dict), block
+        for reader in readers(block.page, document):
+            reader()
+
+
+def readers(page: str, found: dict[str, Any]) -> Iterator[Callable[[], object]]:
+    """Give what reads a document. Raises ``AssertionError`` for one that nothing here knows."""
+    text = yaml.safe_dump(found)
+    keys = set(found)
+    if found.get("apiVersion") == "backoff-ctrl.dev/v1alpha1":
+        yield lambda: Task.model_validate(found)
+    elif found.get("kind") in {kind.kind for kind in BUILT_IN}:
+        pass  # a server reads it, in tests/cluster/kubectl/test_yaml_of_the_docs.py
+    elif "apiVersion" in found and "status" in found:
+        assert page == "docs/how-to/describe-an-operator.md"  # its own test follows it
+    elif "apiVersion" in found:
+        yield lambda: accepted_by_footprint(text)
+    elif keys == {"receivers"}:
+        yield lambda: accepted_receivers(text)
+    elif keys <= {"plugins", "tasks"}:
+        yield lambda: accepted_settings(text)
+    elif page == "docs/how-to/describe-an-operator.md":
+        yield lambda: accepted_description(found)
+    elif keys == {"spec"}:
+        pass  # of a pod: as a manifest
+    elif keys <= {"scrape_configs", "rule_files"}:
+        pass  # promtool reads it, in tests/monitoring/test_alerts.py
+    else:
+        assert page in CREATORS, f"{page}: nothing checks {text}"
+
+
+def accepted_by_footprint(text: str) -> None:
+    """An object of an operator that we know."""
+    Path("object.yaml").write_text(text, encoding="utf-8")
+    assert run(["footprint", "-f", "object.yaml"]) == 0
+
+
+def accepted_receivers(text: str) -> None:
+    """The file of a gate's notifications, with secrets where it looks for them."""
+    Path("receivers.yaml").write_text(text, encoding="utf-8")
+    secrets = dict.fromkeys(re.findall(r"secret-env: (\w+)", text), "a secret of enough characters")
+    assert read_receivers(Path("receivers.yaml"), secrets)
+
+
+def accepted_settings(text: str) -> None:
+    """The platform's settings: each key is known, and has an effect."""
+    settings_from(text, "settings.yaml", ())
+    assert without_effect(text, "settings.yaml", ()) == []
+
+
+def accepted_description(found: dict[str, Any]) -> None:
+    """The description of an operator, or the part of one that is put into the page's own."""
+    whole = next(
+        each
+        for block in blocks("docs/how-to/describe-an-operator.md", "yaml")
+        if "task-types" in (each := yaml.safe_load(block.text))
+    )
+    known = {str(field.alias) for field in OperatorConfig.model_fields.values()}
+    if not set(found) <= known:
+        found = {"states": {**whole["states"], **found}}
+    read_config({**whole, **found}, "page")
+
+
+def python_block(block: Block) -> None:
+    """It parses, and what it imports of us is there."""
+    tree = compile(block.text, str(block), "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("backoff_ctrl"):
+            module = import_module(str(node.module))
+            assert [each.name for each in node.names if not hasattr(module, each.name)] == [], block
+
+
+def properties(block: Block) -> None:
+    """Keys and values."""
+    configparser.ConfigParser(delimiters=("=",)).read_string(f"[all]\n{block.text}")
+
+
+def anything(_block: Block) -> None:
+    """What is drawn or printed: it is counted."""
+
+
+CHECKS: Final[dict[str, Callable[[Block], None]]] = {
+    "": anything,
+    "bash": commands,
+    "console": commands,
+    "mermaid": anything,
+    "properties": properties,
+    "python": python_block,
+    "toml": lambda block: tomllib.loads(block.text) and None,
+    "yaml": yaml_block,
+}
+
+
+# -- that the checks themselves notice ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "backoff-ctrl proxy --listen 127.0.0.1:8001 --hold-al 3",
+        "backoff-ctrl proxy --hold soon",
+        "backoff-ctrl tasks run",
+        "backoff-ctrl task runs -f tasks.yaml",
+        "backoff-ctrl waiting all of them",
+        "BACKOFF_CTRL_STATE=1 python my_platform.py",
+        "make everything",
+        "pip install '.[proxies]'",
+        "helm install backoff-ctrl ./helm/backoff-ctrl --set image.repo=R",
+        "helm install backoff-ctrl ./helm/backoff",
+        "curl -s localhost:9095/v1/waiters",
+        "python my_program.py",
+        "terraform apply",
+    ],
+)
+def test_a_wrong_command_is_noticed(command: str) -> None:
+    """Each has a mistake that a reader would meet."""
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        assert_command(Typed("a page", command))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (
+            "yaml",
+            "apiVersion: backoff-ctrl.dev/v1alpha1\nkind: Task\nmetadata: {name: a}\nspec: {type: pod, retry: 1}\n",
+        ),
+        ("yaml", "plugins: {k8s: {default-cpu: 1}}\n"),
+        ("yaml", "receivers: [{name: a, url: 'https://a.example', secret: b}]\n"),
+        ("yaml", "somebody: else's\n"),
+        ("yaml", "a: [\n"),
+        ("python", "from backoff_ctrl import GatedClient\n"),
+        ("python", "with gate\n"),
+        ("toml", "a = \n"),
+        ("console", "a line that nobody typed\n"),
+    ],
+)
+def test_a_wrong_block_is_noticed(kind: str, text: str) -> None:
+    """On whatever page it stands."""
+    with pytest.raises(Exception, match=r"."):
+        CHECKS[kind](Block("docs/a-page.md", 1, kind, text))
