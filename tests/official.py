@@ -25,6 +25,7 @@ for _required in os.environ.get("BACKOFF_CTRL_TEST_CLIENTS", "").split():  # of 
     assert version(_name) == _wanted, f"{_name} {version(_name)} is tested instead of {_wanted}"
 
 aio: Final[Any] = import_module(f"{AIO}.client")
+aio_config: Final[Any] = import_module(f"{AIO}.config")
 AioDynamicClient: Final[Any] = import_module(f"{AIO}.dynamic").DynamicClient if find_spec(f"{AIO}.dynamic") else None
 """None: ``kubernetes.aio`` of 36 has none."""
 

@@ -22,6 +22,8 @@ PAGES: Final = [
     path for path in TRACKED if path.endswith(".md") and not path.startswith((".github/", "tests/", "k8s/"))
 ]
 """All that people read, by paths in the checkout."""
+KUBERNETES: Final = re.compile(r"v1|(apps|batch)/v1|[a-z.]+\.k8s\.io/v1")
+"""The ``apiVersion`` of what every API server knows."""
 _FENCED: Final = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _SPAN: Final = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 

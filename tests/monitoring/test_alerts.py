@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ import yaml
 from dashboards.alerts import ALERTS
 from dashboards.files import BOARDS, files
 from dashboards.recording import RECORDS
+from tests.pages import blocks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -272,6 +274,20 @@ def test_promtool_finds_nothing_to_mend(programs: GoPrograms) -> None:
         check=False,
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_promtool_takes_the_configuration_of_the_page(programs: GoPrograms, tmp_path: Path) -> None:
+    """That of docs/operations.md, beside the files of rules that it names."""
+    for name in FILES:
+        shutil.copy(name, tmp_path)
+    (text,) = (block.text for block in blocks("docs/operations.md", "yaml") if block.text.startswith("scrape_configs"))
+    (tmp_path / "prometheus.yml").write_text(text, encoding="utf-8")
+    checked = subprocess.run(
+        [programs.path("promtool"), "check", "config", "prometheus.yml"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert checked.returncode == 0, checked.stderr
+    assert "2 rule files found" in checked.stdout
 
 
 def test_each_alert_is_tried_and_has_a_runbook() -> None:

@@ -20,34 +20,33 @@ import click
 import pytest
 import yaml
 
-from backoff_ctrl.api.main import cli, run
+from backoff_ctrl.api.main import cli
 from backoff_ctrl.k8s.notifying.webhooks import read_receivers
 from backoff_ctrl.k8s.plugins.config.loading import settings_from, without_effect
 from backoff_ctrl.k8s.plugins.generic.config import OperatorConfig, read_config
-from backoff_ctrl.k8s.sandbox.kinds.kinds import BUILT_IN
 from backoff_ctrl.k8s.status.shapes.urls import URLS
 from backoff_ctrl.k8s.tasks.model import Task
-from tests.pages import PAGES, ROOT, TRACKED, Block, Typed, blocks, spans, text_of, typed_in
+from tests.pages import KUBERNETES, PAGES, ROOT, TRACKED, Block, Typed, blocks, spans, text_of, typed_in
 from tools.pages import tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 RUN: Final = {
-    "ARCHITECTURE.md": {"python": (1, "tests/shipping/test_readme_examples.py")},
-    "README.md": {"python": (1, "tests/shipping/test_readme_examples.py")},
+    "ARCHITECTURE.md": {"python": (1, "tests/shipping/test_examples_of_pages.py")},
+    "README.md": {"python": (1, "tests/shipping/test_examples_of_pages.py")},
     "docs/clients.md": {"python": (3, "tests/programs/examples.py")},
-    "docs/gangs.md": {"python": (3, "tests/shipping/test_readme_examples.py")},
+    "docs/gangs.md": {"python": (3, "tests/shipping/test_examples_of_pages.py")},
     "docs/how-to/describe-an-operator.md": {"": (2, "tests/tasks/test_operator_page.py")},
     "docs/how-to/embed-the-manager.md": {"python": (1, "tests/tasks/managing/test_embedding_page.py")},
     "docs/how-to/run-a-task.md": {"prints": (3, "tests/tasks/commanding/test_how_to_page.py")},
     "docs/how-to/write-a-plugin.md": {"python": (4, "tests/shipping/test_wheel.py")},
-    "docs/metrics.md": {"python": (1, "tests/shipping/test_readme_examples.py")},
-    "docs/quick-start.md": {"prints": (5, "tests/cluster/kubectl/test_typed_pages.py")},
-    "docs/sidecar.md": {"prints": (1, "tests/cluster/kubectl/test_typed_pages.py")},
+    "docs/metrics.md": {"python": (1, "tests/shipping/test_examples_of_pages.py")},
+    "docs/quick-start.md": {"prints": (5, "tests/cluster/kubectl/test_pages_typed.py")},
+    "docs/sidecar.md": {"prints": (1, "tests/cluster/kubectl/test_pages_typed.py")},
     "docs/status-api.md": {
-        "python": (1, "tests/shipping/test_readme_examples.py"),
-        "prints": (4, "tests/shipping/test_readme_examples.py"),
+        "python": (1, "tests/status/test_page_of_the_status.py"),
+        "prints": (4, "tests/status/test_page_of_the_status.py"),
     },
 }
 """What is run, and what is printed: how many programs, commands that print and texts without a kind a page has, and
@@ -56,9 +55,9 @@ DRAWN: Final = ("README.md", "ARCHITECTURE.md")
 """Pages with one picture made of letters."""
 CREATORS: Final = tuple(
     f"docs/how-to/{name}.md"
-    for name in ("airflow", "dask", "gitlab-runner", "inject-the-sidecar", "jenkins", "jupyterhub")
+    for name in ("airflow", "dask", "gitlab-runner", "inject-the-sidecar", "jenkins", "jupyterhub", "spark")
 )
-"""Values of other programs' charts: what is ours in them is read by test_how_to_pages.py."""
+"""Values of other programs' charts, and objects of their operators: test_how_to_pages.py reads what is ours in them."""
 THEIRS: Final = frozenset({"my_platform.py"})
 """Files that stand for what readers have themselves."""
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -140,7 +139,9 @@ def ours(typed: Typed, words: list[str], whole: bool) -> None:
     for word in words:
         if re.fullmatch(r"[\w-]+\.(yaml|db)|FILE", word):
             Path(word).touch()
-    context, command, name = None, cli, "backoff-ctrl"
+    context: click.Context | None = None
+    command: click.Command = cli
+    name = "backoff-ctrl"
     try:
         while isinstance(command, click.Group):
             if not whole and (not words or words[0].isupper()):
@@ -159,7 +160,7 @@ def ours(typed: Typed, words: list[str], whole: bool) -> None:
 
 
 def kubectl(typed: Typed, words: list[str], whole: bool) -> None:
-    """The plugin is ours; all else is read by kubectl itself, in tests/cluster/kubectl/test_typed_pages.py."""
+    """The plugin is ours; all else is read by kubectl itself, in tests/cluster/kubectl/test_pages_typed.py."""
     if words[0] == "backoff" and words[1:]:
         ours(typed, words[1:], whole)
 
@@ -270,12 +271,10 @@ def readers(page: str, found: dict[str, Any]) -> Iterator[Callable[[], object]]:
     keys = set(found)
     if found.get("apiVersion") == "backoff-ctrl.dev/v1alpha1":
         yield lambda: Task.model_validate(found)
-    elif found.get("kind") in {kind.kind for kind in BUILT_IN}:
+    elif KUBERNETES.fullmatch(found.get("apiVersion", "")):
         pass  # a server reads it, in tests/cluster/kubectl/test_yaml_of_the_docs.py
     elif "apiVersion" in found and "status" in found:
         assert page == "docs/how-to/describe-an-operator.md"  # its own test follows it
-    elif "apiVersion" in found:
-        yield lambda: accepted_by_footprint(text)
     elif keys == {"receivers"}:
         yield lambda: accepted_receivers(text)
     elif keys <= {"plugins", "tasks"}:
@@ -288,12 +287,6 @@ def readers(page: str, found: dict[str, Any]) -> Iterator[Callable[[], object]]:
         pass  # promtool reads it, in tests/monitoring/test_alerts.py
     else:
         assert page in CREATORS, f"{page}: nothing checks {text}"
-
-
-def accepted_by_footprint(text: str) -> None:
-    """An object of an operator that we know."""
-    Path("object.yaml").write_text(text, encoding="utf-8")
-    assert run(["footprint", "-f", "object.yaml"]) == 0
 
 
 def accepted_receivers(text: str) -> None:
@@ -336,6 +329,11 @@ def properties(block: Block) -> None:
     configparser.ConfigParser(delimiters=("=",)).read_string(f"[all]\n{block.text}")
 
 
+def toml(block: Block) -> None:
+    """It parses."""
+    tomllib.loads(block.text)
+
+
 def anything(_block: Block) -> None:
     """What is drawn or printed: it is counted."""
 
@@ -347,7 +345,7 @@ CHECKS: Final[dict[str, Callable[[Block], None]]] = {
     "mermaid": anything,
     "properties": properties,
     "python": python_block,
-    "toml": lambda block: tomllib.loads(block.text) and None,
+    "toml": toml,
     "yaml": yaml_block,
 }
 

@@ -1,4 +1,4 @@
-"""The manifests of docs/operations.md for gates in pods: Kubernetes takes them, and they fit the code."""
+"""The manifests of the pages: Kubernetes takes them; those of docs/operations.md for gates in pods fit the code."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import yaml
 
+from backoff_ctrl.api.commands.proxy import command as proxy
 from backoff_ctrl.api.status.command import command
 from backoff_ctrl.api.status.connected.finding import LABEL, gates_of
 from backoff_ctrl.k8s.status.shapes.urls import URLS
+from tests.pages import KUBERNETES, PAGES, blocks, typed
 
 if TYPE_CHECKING:
     from tests.cluster.control_plane.servers import Server
@@ -35,17 +38,65 @@ def found(kind: str, name: str) -> Any:
     return one
 
 
-async def test_kubernetes_takes_every_manifest(kubernetes: Server, real_namespace: str) -> None:
+def manifests(page: str, namespace: str) -> list[Any]:
+    """What a page shows of Kubernetes' own kinds, and of pods' specs, put into this namespace."""
+    texts = [each.text for each in blocks(page, "yaml")]
+    texts += [each.printed for each in typed(page) if each.command.startswith("cat ")]
+    found: list[Any] = []
+    for each in (each for text in texts for each in yaml.safe_load_all(text)):
+        if set(each) == {"spec"}:
+            containers = [*each["spec"].get("initContainers", ()), *each["spec"]["containers"]]
+            for container in containers:
+                container.setdefault("image", "busybox")
+            spec = {"serviceAccountName": "default", **each["spec"]}  # as the server's own plugin sets it
+            shown: Any = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "shown"}, "spec": spec}
+            found.append(shown)
+        elif KUBERNETES.fullmatch(each.get("apiVersion", "")):
+            found.append(each)
+    for each in found:
+        if "namespace" in each["metadata"]:
+            each["metadata"]["namespace"] = namespace
+        for subject in each.get("subjects", ()):
+            subject["namespace"] = namespace
+        each.pop("status", None)
+    return found
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if manifests(page, "")])
+async def test_kubernetes_takes_every_manifest(kubernetes: Server, real_namespace: str, page: str) -> None:
     """By a dry run that refuses unknown fields."""
-    text = text_of_the_page().replace("namespace: platform", f"namespace: {real_namespace}")
-    words = ["create", "--dry-run=server", "--validate=strict", "-f", "-"]
+    text = yaml.safe_dump_all(manifests(page, real_namespace))
+    words = ["create", "--dry-run=server", "--validate=strict", "-n", real_namespace, "-f", "-"]
     kubectl = [str(kubernetes.binaries.kubectl), f"--kubeconfig={kubernetes.kubeconfig('admin')}"]
     done = await asyncio.to_thread(
         subprocess.run, [*kubectl, *words], input=text, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == len(list(yaml.safe_load_all(text))) == 8
+    assert len(done.stdout.splitlines()) == len(manifests(page, real_namespace))
     assert not done.stderr
+
+
+def test_the_pages_with_manifests_are_these() -> None:
+    """Eight objects in operations.md."""
+    numbers = {page: len(found) for page in PAGES if (found := manifests(page, ""))}
+    assert numbers == {
+        "docs/how-to/go-operator.md": 1,
+        "docs/how-to/run-a-task.md": 1,
+        "docs/how-to/write-a-plugin.md": 1,
+        "docs/operations.md": 8,
+        "docs/sidecar.md": 1,
+        "helm/backoff-ctrl/README.md": 1,
+    }
+
+
+def test_the_sidecar_of_the_page_is_started_with_options_that_there_are() -> None:
+    """Of docs/sidecar.md, in TLS mode."""
+    (pod,) = manifests("docs/sidecar.md", "")
+    (sidecar,) = pod["spec"]["initContainers"]
+    name, *words = sidecar["args"]
+    assert name == "proxy"
+    given = proxy.make_context(name, words).params
+    assert (given["tls_authority"], given["tls_account"]) == (Path("/authority"), Path("/account"))
 
 
 def test_serve_finds_the_gate_and_knows_its_options() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ from tests.cluster.shipping.rendering import (
     rendered,
     sets,
 )
+from tests.pages import typed
 from tools.archives import chart_archive
 
 if TYPE_CHECKING:
@@ -55,6 +57,20 @@ def test_helm_lint_finds_nothing(helm_program: GoPrograms) -> None:
     """Strictly, and with everything that it can make."""
     done = helm("lint", "--strict", str(CHART), "--values=-", stdin=yaml.safe_dump(EVERYTHING))
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("page", ["README.md", "helm/backoff-ctrl/README.md"])
+def test_the_chart_installs_as_its_pages_say(
+    helm_program: GoPrograms, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Helm takes the words, and installs an image of that repository; it asks no cluster for that."""
+    (line,) = (each.command for each in typed(page) if each.command.startswith("helm "))
+    line = line.replace("REGISTRY", "registry.example.com")
+    monkeypatch.chdir(ROOT)
+    done = helm(*line.split()[1:], "--dry-run=client")
+    assert done.returncode == 0, done.stderr
+    asked = re.search(r"image\.repository=(\S+)", line)
+    assert f"{asked[1] if asked else 'backoff-ctrl'}:" in done.stdout
 
 
 @pytest.mark.parametrize(
