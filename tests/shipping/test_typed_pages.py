@@ -397,4 +397,4 @@ def test_a_wrong_command_is_noticed(command: str) -> None:
 def test_a_wrong_block_is_noticed(kind: str, text: str) -> None:
     """On whatever page it stands."""
     with pytest.raises(Exception, match=r"."):
-        CHECKS[kind](Block("docs/a-page.md", 1, kind, text))
+        CHECKS[kind](Block("a page", 1, kind, text))
