@@ -24,6 +24,7 @@ from backoff_ctrl.api.main import cli
 from backoff_ctrl.k8s.notifying.webhooks import read_receivers
 from backoff_ctrl.k8s.plugins.config.loading import settings_from, without_effect
 from backoff_ctrl.k8s.plugins.generic.config import OperatorConfig, read_config
+from backoff_ctrl.k8s.status.catalogue import METRICS
 from backoff_ctrl.k8s.status.shapes.urls import URLS
 from backoff_ctrl.k8s.tasks.model import Task
 from tests.pages import KUBERNETES, PAGES, ROOT, TRACKED, Block, Typed, blocks, spans, text_of, typed_in
@@ -60,6 +61,8 @@ CREATORS: Final = tuple(
 """Values of other programs' charts, and objects of their operators: test_how_to_pages.py reads what is ours in them."""
 THEIRS: Final = frozenset({"my_platform.py"})
 """Files that stand for what readers have themselves."""
+OTHERS: Final = frozenset({"--auth-token-audiences", "--controllers", "--force-conflicts", "--recursive", "--token"})
+"""Options of kubectl, kube-rbac-proxy and kube-controller-manager that pages name without their program."""
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 TARGETS: Final = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 VARIABLES: Final = {
@@ -86,9 +89,10 @@ def test_no_block_is_there_that_nothing_checks(page: str) -> None:
         CHECKS[block.kind](block)
     prints = sum(bool(each.printed) for block in found if block.kind == "console" for each in typed_in(block))
     counts = {"python": len(blocks(page, "python")), "": len(blocks(page, "")) - (page in DRAWN), "prints": prints}
-    assert {kind: number for kind, number in counts.items() if number} == {
-        kind: number for kind, (number, _) in RUN.get(page, {}).items()
-    }
+    followed = {kind: number for kind, (number, _) in RUN.get(page, {}).items()}
+    assert {kind: number for kind, number in counts.items() if number} == followed, (
+        f"{page}: have a test follow it (RUN)"
+    )
 
 
 @pytest.mark.parametrize("page", RUN)
@@ -100,12 +104,29 @@ def test_what_follows_a_page_names_it(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_in_the_text_are_as_they_are_typed(page: str) -> None:
-    """Options exist, and so do variables. What is left out there, and FILE or NAME, need not be."""
+    """Options exist, and so do variables and metrics. What is left out there, and FILE or NAME, need not be."""
     for said in spans(page):
         if re.match(r"(BACKOFF_CTRL_\S+ )*(backoff-ctrl|kubectl backoff|make|pip|python|helm|docker|curl) [^ ]", said):
             assert_command(Typed(page, re.sub(r" \.\.\.", "", said)), whole=False)
     for name in re.findall(r"\bBACKOFF_CTRL_[A-Z_]+\b(?!\*)", text_of(page)):
         assert "__" in name or name in VARIABLES, f"{page}: nothing reads {name}"
+    options = {said.split()[0].partition("=")[0] for said in spans(page) if re.match("--[a-z]", said)}
+    assert options - OTHERS <= set(options_of(cli)), page
+    if page != "CHANGELOG.md":  # it tells of names that are gone
+        metrics = set(re.findall(r"\bbackoff_ctrl_(?!rollout\b)[a-z_]+(?!\*|\.\.\.|[a-z_])", text_of(page)))
+        assert metrics <= {metric.name for metric in METRICS}, page
+
+
+def options_of(command: click.Command) -> Iterator[str]:
+    """All options of a command and of those below it."""
+    for each in command.params:
+        yield from [*each.opts, *each.secondary_opts]
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from options_of(below)
 
 
 # -- commands --------------------------------------------------------------------------------------------------------
@@ -146,8 +167,7 @@ def ours(typed: Typed, words: list[str], whole: bool) -> None:
         while isinstance(command, click.Group):
             if not whole and (not words or words[0].isupper()):
                 return
-            context = command.make_context(name, words, parent=context)
-            words = [*context._protected_args, *context.args]
+            context = click.Context(command, parent=context, info_name=name)
             found, resolved, words = command.resolve_command(context, words)
             assert resolved is not None, typed
             command, name = resolved, str(found)
