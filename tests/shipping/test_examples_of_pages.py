@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from kubernetes import client, config
@@ -16,16 +18,10 @@ from kubernetes.client import Configuration
 from prometheus_client import REGISTRY, generate_latest
 
 from backoff_ctrl import GatedApiClient
-from backoff_ctrl.k8s.sandbox import running_sandbox
+from backoff_ctrl.k8s.sandbox import BackgroundSandbox, running_sandbox
 from tests.kubeconfigs import write_kubeconfig
 from tests.official import AIO, aio_config
 from tests.pages import blocks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
 
 async def run_program(page: str, word: str, **given: Any) -> dict[str, Any]:

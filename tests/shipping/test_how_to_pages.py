@@ -5,7 +5,10 @@ from __future__ import annotations
 import configparser
 import json
 import re
+import subprocess
+import sys
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +17,7 @@ import yaml
 from backoff_ctrl.api.injection.counting import LABEL
 from backoff_ctrl.api.injection.mutation import OPTIONS, inject, with_account
 from backoff_ctrl.api.injection.sidecar import NAME, PORT, SidecarSettings
-from tests.pages import ROOT, blocks
+from tests.pages import ROOT, blocks, spans
 
 PAGES = ROOT / "docs" / "how-to"
 CREATORS = ("airflow", "spark", "dask", "jupyterhub", "jenkins", "go-operator", "gitlab-runner")
@@ -73,6 +76,22 @@ def test_the_label_of_dask_s_operator_is_patched_as_its_chart_can_not_set_it() -
     (patch,) = re.findall(r"-p '(.+)'", console)
     assert json.loads(patch) == {"spec": {"template": {"metadata": {"labels": {LABEL: "true"}}}}}
     assert "podLabels" not in (PAGES / "dask.md").read_text()
+
+
+def test_what_a_sidecar_costs_is_shown_as_the_page_says(tmp_path: Path) -> None:
+    """The two commands of inject-the-sidecar.md, one behind the other; 20m cpu and 96Mi beside the pod's own."""
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {LABEL: "true"}}}
+    (tmp_path / "pod.yaml").write_text(json.dumps({**pod, "spec": {"containers": [container]}}), encoding="utf-8")
+    (line,) = (each for each in spans("docs/how-to/inject-the-sidecar.md") if " | backoff-ctrl footprint" in each)
+    shown = ""
+    for part in line.split(" | "):
+        command = [sys.executable, "-m", "backoff_ctrl", *part.split()[1:]]
+        done = subprocess.run(command, cwd=tmp_path, input=shown, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done
+        shown = done.stdout
+    assert "1020m" in shown
+    assert "1120Mi" in shown
 
 
 def labelled(annotation: str, value: str) -> dict[str, Any]:

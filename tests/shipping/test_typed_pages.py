@@ -12,9 +12,10 @@ import itertools
 import re
 import shlex
 import tomllib
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 import pytest
@@ -29,9 +30,6 @@ from backoff_ctrl.k8s.status.shapes.urls import URLS
 from backoff_ctrl.k8s.tasks.model import Task
 from tests.pages import KUBERNETES, PAGES, ROOT, TRACKED, Block, Typed, blocks, spans, text_of, typed_in
 from tools.pages import tables
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 RUN: Final = {
     "ARCHITECTURE.md": {"python": (1, "tests/shipping/test_examples_of_pages.py")},

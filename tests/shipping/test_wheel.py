@@ -23,6 +23,7 @@ from backoff_ctrl.__main__ import main
 from backoff_ctrl.k8s.plugins.protocol import PluginError
 from backoff_ctrl.k8s.plugins.registry import installed_entries
 from backoff_ctrl.k8s.sandbox import running_sandbox
+from tests.pages import blocks, text_of, typed
 
 ROOT = Path(__file__).parents[2]
 ANSWER = b'pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2'
@@ -221,16 +222,15 @@ def test_a_plugin_of_another_package_is_found_in_a_fresh_environment_and_runs_a_
     wheel: Path, tmp_path: Path
 ) -> None:
     """As docs/how-to/write-a-plugin.md says, word for word: built, installed beside the wheel, asked, run."""
-    page = (ROOT / "docs" / "how-to" / "write-a-plugin.md").read_text(encoding="utf-8")
-    files = re.findall(r"as `(\w+\.yaml)`:\n\n```yaml\n(.*?)```", page, re.DOTALL)
+    page = "docs/how-to/write-a-plugin.md"
+    files = re.findall(r"as `(\w+\.yaml)`:\n\n```yaml\n(.*?)```", text_of(page), re.DOTALL)
     assert [name for name, _ in files] == ["web.yaml", "task.yaml"]
     for name, text in files:
         (tmp_path / name).write_text(text, encoding="utf-8")
-    shown = "\n".join(re.findall(r"```bash\n(.*?)```", page, re.DOTALL))
-    build, install, phase, run_task = (line.split() for line in shown.splitlines() if line)
+    build, install, phase, run_task = (each.command.split() for each in typed(page))
     code = (ROOT / build[-1] / "backoff_ctrl_rollout" / "__init__.py").read_text(encoding="utf-8")
-    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
-        assert block in code or textwrap.indent(block, "    ") in code
+    for block in blocks(page, "python"):
+        assert block.text in code or textwrap.indent(block.text, "    ") in code
     offline = ["--no-index", "--no-deps", "--quiet", "--disable-pip-version-check"]
     libraries = {**os.environ, "PYTHONPATH": sysconfig.get_path("purelib"), "XDG_STATE_HOME": str(tmp_path)}
 

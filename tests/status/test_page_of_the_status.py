@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -15,11 +15,8 @@ from backoff_ctrl.engine import ObservedQuota
 from tests.gated_creates import pod
 from tests.kubeconfigs import write_kubeconfig
 from tests.pages import blocks, typed
-from tests.status.asking import ask
+from tests.status.asking import Crowd, ask
 from tests.tasks.sandbox_process import sandbox_process
-
-if TYPE_CHECKING:
-    from tests.status.asking import Crowd
 
 PAGE = "docs/status-api.md"
 

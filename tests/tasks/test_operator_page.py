@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,15 +19,18 @@ from backoff_ctrl.k8s.plugins.generic.config import (
     StateMeaning,
     read_config,
 )
+from tests.pages import blocks, text_of, typed
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pydantic import BaseModel
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "describe-an-operator.md").read_text()
-BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, re.DOTALL)
-YAML = [text for kind, text in BLOCKS if kind == "yaml"]
-COMMANDS = [shlex.split(text)[1:] for kind, text in BLOCKS if kind == "bash"]
-PRINTED = [text for kind, text in BLOCKS if not kind]
+NAME = "docs/how-to/describe-an-operator.md"
+PAGE = text_of(NAME)
+YAML = [block.text for block in blocks(NAME, "yaml")]
+COMMANDS = [shlex.split(each.command)[1:] for each in typed(NAME)]
+PRINTED = [block.text for block in blocks(NAME, "")]
 
 
 @pytest.fixture

@@ -6,19 +6,21 @@ import asyncio
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import yaml
 
 from backoff_ctrl.k8s.plugins.manager import outcomes
 from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet, Server
+from tests.kubeconfigs import write_kubeconfig
+from tests.pages import blocks, text_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from backoff_ctrl.k8s.sandbox import BackgroundSandbox
 
-PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "embed-the-manager.md").read_text(encoding="utf-8")
+PAGE = "docs/how-to/embed-the-manager.md"
 
 
 @pytest.mark.long
@@ -28,14 +30,9 @@ async def test_the_program_waits_for_quota_runs_and_cleans_up(
     """Word for word; a second start finds that all is done."""
     sandbox.create_namespace("team-a")
     sandbox.create_quota("team-a", "compute", {"requests.cpu": "1"})
-    cluster = {"name": "here", "cluster": {"server": sandbox.url}}
-    context = {"name": "here", "context": {"cluster": "here", "user": "me"}}
-    users = [{"name": "me", "user": {"token": "t"}}]
-    document = {"apiVersion": "v1", "kind": "Config", "current-context": "here", "users": users}
-    (tmp_path / "config").write_text(yaml.safe_dump({**document, "contexts": [context], "clusters": [cluster]}))
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
-    (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    (tmp_path / "program.py").write_text(program)
+    monkeypatch.setenv("KUBECONFIG", write_kubeconfig(tmp_path / "config", sandbox.url))
+    (program,) = blocks(PAGE, "python")
+    (tmp_path / "program.py").write_text(program.text)
 
     async def run() -> str:
         done = await asyncio.to_thread(
@@ -53,7 +50,7 @@ async def test_the_program_waits_for_quota_runs_and_cleans_up(
 
 def test_the_table_of_failures_has_every_code_of_the_manager() -> None:
     """And no other."""
-    table = PAGE.split("## Failures")[1]
+    table = text_of(PAGE).split("## Failures")[1]
     told = {code for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for code in re.findall(r"`(\w+)`", row)}
     known = {meaning.code for meaning in outcomes._BY_LANE.values()}
     constants = {name: value for name, value in vars(outcomes).items() if name.isupper()}
