@@ -13,6 +13,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -63,12 +64,6 @@ OTHERS: Final = frozenset({"--auth-token-audiences", "--controllers", "--force-c
 """Options of kubectl, kube-rbac-proxy and kube-controller-manager that pages name without their program."""
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 TARGETS: Final = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-VARIABLES: Final = {
-    name
-    for path in TRACKED
-    if path.endswith((".py", "Makefile")) and path != Path(__file__).relative_to(ROOT).as_posix()
-    for name in re.findall(r"BACKOFF_CTRL_[A-Z_]+", (ROOT / path).read_text(encoding="utf-8"))
-}
 
 
 @pytest.fixture(autouse=True)
@@ -107,12 +102,19 @@ def test_commands_in_the_text_are_as_they_are_typed(page: str) -> None:
         if re.match(r"(BACKOFF_CTRL_\S+ )*(backoff-ctrl|kubectl backoff|make|pip|python|helm|docker|curl) [^ ]", said):
             assert_command(Typed(page, re.sub(r" \.\.\.", "", said)), whole=False)
     for name in re.findall(r"\bBACKOFF_CTRL_[A-Z_]+\b(?!\*)", text_of(page)):
-        assert "__" in name or name in VARIABLES, f"{page}: nothing reads {name}"
+        assert "__" in name or name in variables(), f"{page}: nothing reads {name}"
     options = {said.split()[0].partition("=")[0] for said in spans(page) if re.match("--[a-z]", said)}
     assert options - OTHERS <= set(options_of(cli)), page
     if page != "CHANGELOG.md":  # it tells of names that are gone
         metrics = set(re.findall(r"\bbackoff_ctrl_(?!rollout\b)[a-z_]+(?!\*|\.\.\.|[a-z_])", text_of(page)))
         assert metrics <= {metric.name for metric in METRICS}, page
+
+
+@cache
+def variables() -> set[str]:
+    """All variables that the code names."""
+    found = [path for path in TRACKED if path.endswith((".py", "Makefile")) and not Path(__file__).match(path)]
+    return {name for path in found for name in re.findall(r"BACKOFF_CTRL_[A-Z_]+", text_of(path))}
 
 
 def options_of(command: click.Command) -> Iterator[str]:
@@ -142,7 +144,7 @@ def assert_command(typed: Typed, *, whole: bool = True) -> None:
 def assert_program(typed: Typed, line: list[str], *, whole: bool) -> None:
     """Fail unless a program takes its words."""
     while re.match(r"[A-Z_]+=", line[0]):
-        assert line[0].partition("=")[0] in VARIABLES, typed
+        assert line[0].partition("=")[0] in variables(), typed
         line = line[1:]
     for number, word in enumerate(line):
         if word in {"<", ">"}:
@@ -238,7 +240,7 @@ def source(typed: Typed, words: list[str], _whole: bool) -> None:
 
 def export(typed: Typed, words: list[str], _whole: bool) -> None:
     """A variable that is read."""
-    assert words[0].partition("=")[0] in {"KUBECONFIG", *VARIABLES}, typed
+    assert words[0].partition("=")[0] in {"KUBECONFIG", *variables()}, typed
 
 
 def cat(typed: Typed, _words: list[str], _whole: bool) -> None:
