@@ -1,6 +1,6 @@
 # Everything runs in .venv, which the first target makes by itself: git, make and Python >= 3.11 are enough.
-# The first `make test` of a machine builds a Kubernetes control plane and a Prometheus as well:
-# tests/cluster/control_plane/binaries.py, tests/cluster/control_plane/go_programs.py.
+# The first `make test` of a machine builds a Kubernetes control plane as well, and the first `make test-go` Helm,
+# Prometheus, Kubernetes' own suite and programs on client-go: tests/building.py.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -17,7 +17,7 @@ SIDE_BY_SIDE := -n $(shell echo $$(( 2 * $$(nproc 2>/dev/null || getconf _NPROCE
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/bytecode
 
-.PHONY: help install demo run test test-quick test-oldest test-clients test-programs cluster fix check hooks dashboards bench calls throughput proxy proxied held processes tasks wake looking faults soak storm figures clean
+.PHONY: help install demo run test test-quick test-go test-oldest test-clients test-programs cluster fix check hooks dashboards bench calls throughput proxy proxied held processes tasks wake looking faults soak storm figures clean
 .PHONY: chart pages installer audit pins archives image-tree
 
 help: ## show the targets
@@ -31,13 +31,16 @@ demo: $(STAMP) ## compare plain retries with the gate over real HTTP; writes bui
 run: $(STAMP) ## keep a workload going through the gate, with a table that refreshes and a live page; Ctrl-C ends it
 	$(BIN)/backoff-ctrl demo --keep-going $(ARGS)
 
-test: $(STAMP) ## run the whole suite, on the sandbox and a real Kubernetes, with branch coverage of the engine by its own tests, two processes a core
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --cache-clear --cov --cov-report= --cov-fail-under=0 $(ARGS) || { test $$? -eq 1 && $(BIN)/python -m tools.flaky; }
+test: $(STAMP) ## run the suite, on the sandbox and a real Kubernetes, with branch coverage of the engine by its own tests, two processes a core
+	$(BIN)/python -m pytest -m 'not go' $(SIDE_BY_SIDE) --cache-clear --cov --cov-report= --cov-fail-under=0 $(ARGS) || { test $$? -eq 1 && $(BIN)/python -m tools.flaky; }
 	$(BIN)/coverage report
 	@echo "pragmas that exempt lines of the engine: $$(grep -rc 'pragma: no' backoff_ctrl/engine --include='*.py' | awk -F: '{n += $$2} END {print n}')"
 
 test-quick: $(STAMP) ## run what needs neither a real Kubernetes nor a second: sandbox only, fewer drawn examples, no coverage
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(BIN)/python -m pytest -m 'not real and not long' $(SIDE_BY_SIDE) $(ARGS)
+
+test-go: $(STAMP) ## run the rest of the suite: what needs Helm, Prometheus, Kubernetes' own suite or programs on client-go
+	$(BIN)/python -m pytest -m go $(SIDE_BY_SIDE) --cache-clear $(ARGS) || { test $$? -eq 1 && $(BIN)/python -m tools.flaky; }
 
 test-oldest: $(STAMP) ## run the tests of the cluster against the oldest Kubernetes that is supported
 	BACKOFF_CTRL_BED=oldest $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/cluster $(ARGS)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.building import Building
 from tests.engine.measuring import EngineCoverage
 
 if TYPE_CHECKING:
@@ -29,33 +30,46 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let `--cov` measure the engine's own tests."""
+    """Let `--cov` measure the engine's own tests, and build what the others run."""
     config.pluginmanager.register(EngineCoverage())
+    config.pluginmanager.register(Building(config), "building")
 
 
 gc.disable()  # until all is collected: to look for garbage then costs a third as much as collecting
 
 
 @pytest.hookimpl(tryfirst=True, wrapper=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
     """Where several processes share the tests: one of them runs all that share a fixture of their module.
 
-    What is `long` is spread over the first half, groups first: begun last, each would run on alone, and side by side
-    they would all wait at the same time.
+    What needs no program that is not built yet goes first, and the rest in the order in which programs are built.
     """
+    building = config.pluginmanager.get_plugin("building")
+    assert isinstance(building, Building)
     for item in items:
         if isinstance(item, pytest.Function) and "module" in _scopes(item):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+            after = building.after(item)
+            item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{after}" if after else item.path.stem))
     yield
+    turns: dict[int, list[pytest.Item]] = {}
+    for item in items:
+        turns.setdefault(building.after(item), []).append(item)
+    items[:] = [item for _, some in sorted(turns.items()) for item in _spread(some)]
+
+
+def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Spread what is `long` over the first half, groups first.
+
+    Begun last, each would run on alone, and side by side they would all wait at the same time.
+    """
     long = [item for item in items if item.get_closest_marker("long")]
     short = [item for item in items if not item.get_closest_marker("long")]
     long.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
     apart = len(short) // (2 * len(long)) if long else 0
-    items.clear()
-    for item in long:
-        items += [item, *short[:apart]]
-        del short[:apart]
-    items += short
+    spread: list[pytest.Item] = []
+    for number, item in enumerate(long):
+        spread += [item, *short[number * apart : (number + 1) * apart]]
+    return spread + short[len(long) * apart :]
 
 
 def _scopes(item: pytest.Function) -> set[str]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from backoff_ctrl.k8s.sandbox import running_sandbox
+from tests.building import Building
 from tests.cluster.control_plane.bed import Bed
-from tests.cluster.control_plane.binaries import Binaries, BinariesError, build, wanted
+from tests.cluster.control_plane.binaries import Binaries, wanted
 from tests.cluster.control_plane.servers import USERS, Server
 from tests.cluster.faults.storm import hung_up
 from tests.cluster.kubectl.terminals import Terminal, Terminals
@@ -27,13 +27,6 @@ if TYPE_CHECKING:
 
 LOGS = Path(__file__).parents[2] / "build" / "cluster-logs"
 KINDS = ("sandbox", "kubernetes")
-NEEDS_BINARIES = {"kubernetes", "binaries"}
-"""Fixtures that need what only Go builds: a test that asks for one is `real`."""
-
-WHY_NOT = pytest.StashKey[str]()
-"""Why there are no binaries."""
-REAL_TIMEOUT = 900
-"""Seconds until a test that is `real` hangs: it may start a server, or break one, on a machine ten times as slow."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -45,57 +38,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("server", kinds, indirect=True, scope="session")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as `real` whatever needs more than Python, before `-m` looks at the marks."""
-    for item in items:
-        asked = getattr(item, "callspec", None)
-        if (asked and asked.params.get("server") == "kubernetes") or NEEDS_BINARIES & set(_fixtures_of(item)):
-            item.add_marker("real")
-            if not item.get_closest_marker("timeout"):
-                item.add_marker(pytest.mark.timeout(REAL_TIMEOUT))
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build what the selected tests need, here where no test's time limit runs; end the run where that fails."""
-    chosen = any(item.get_closest_marker("real") for item in session.items)
-    if not chosen or session.config.option.collectonly:
-        return
-    try:
-        build(wanted(), _teller(session.config))
-    except BinariesError as error:
-        reason = f"{error}\n(nothing was tested; `make test-quick` runs what needs no Kubernetes server)"
-        if not hasattr(session.config, "workerinput"):
-            pytest.exit(reason, returncode=pytest.ExitCode.INTERNAL_ERROR)
-        session.config.stash[WHY_NOT] = reason  # a worker of xdist that exits here is a riddle
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Let a worker of xdist that can't have its programs run nothing: it says why, and ends the whole run."""
-    session.shouldstop = session.config.stash.get(WHY_NOT, False)
-    return True if session.shouldstop else None
-
-
-def _fixtures_of(item: pytest.Item) -> list[str]:
-    return item.fixturenames if isinstance(item, pytest.Function) else []
-
-
-def _teller(config: pytest.Config) -> Say:
-    """Print lines to the person at the terminal, past pytest's capture."""
-    capture = config.pluginmanager.get_plugin("capturemanager")  # absent with -p no:capture
-
-    def say(line: str) -> None:
-        with capture.global_and_fixture_disabled() if capture else nullcontext():
-            print(f"\n{line}", end="", file=sys.stderr, flush=True)  # noqa: T201
-
-    return say
-
-
 @pytest.fixture(scope="session")
 def say(request: pytest.FixtureRequest) -> Say:
     """Print a line to the person at the terminal."""
-    return _teller(request.config)
+    building = request.config.pluginmanager.get_plugin("building")
+    assert isinstance(building, Building)
+    return building.say
 
 
 @pytest.fixture(scope="session")

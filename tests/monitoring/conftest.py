@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.control_plane.go_programs import GoPrograms, ProgramsPlugin
+from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.monitoring.prometheus.programs import PROMETHEUS
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Mark what runs these programs as `real`, and build before the first test."""
-    config.pluginmanager.register(ProgramsPlugin(PROMETHEUS, "programs"))
 
 
 @pytest.fixture(scope="session")

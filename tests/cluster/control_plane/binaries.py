@@ -129,6 +129,11 @@ def wanted() -> Binaries:
     return Binaries(recipe, programs)
 
 
+def is_ready_made() -> bool:
+    """Say whether the environment names a folder with the programs."""
+    return bool(os.environ.get("BACKOFF_CTRL_BINARIES"))
+
+
 def _wanted_recipe() -> Recipe:
     """Return what BACKOFF_CTRL_BED names: a misspelt word must not pass for the newest version."""
     name = os.environ.get("BACKOFF_CTRL_BED", "")

@@ -33,7 +33,7 @@ def compiled(command: list[str], folder: Path, what: str, takes: str, say: Say, 
     started = time.monotonic()
     with tempfile.TemporaryFile("w+") as words:
         process = subprocess.Popen(
-            command,
+            ["nice", *command],  # tests run beside it
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,

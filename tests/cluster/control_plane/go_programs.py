@@ -10,15 +10,11 @@ from __future__ import annotations
 import os
 import platform
 import re
-import sys
 import tempfile
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import pytest
 
 from tests.cluster.control_plane.compiling import compiled, one_at_a_time
 from tests.cluster.control_plane.guardian import Guardian
@@ -75,6 +71,11 @@ class GoPrograms:
         return found
 
     @property
+    def is_ready_made(self) -> bool:
+        """Say whether the environment names the folder."""
+        return bool(os.environ.get(self.variable))
+
+    @property
     def missing(self) -> list[str]:
         """Those that are not there yet."""
         return [name for name in self.packages if not (self.folder / name).is_file()]
@@ -111,52 +112,3 @@ class GoPrograms:
         found = re.search(pattern, (self.source / "go.mod").read_text(), re.MULTILINE)
         assert found, f"{self.source}/go.mod has no line like {pattern}"
         return found[1]
-
-
-class ProgramsPlugin:
-    """What a folder does about its programs: `real` is what asks for them, and they are built first.
-
-    Its conftest registers one, in its own ``pytest_configure``.
-    """
-
-    def __init__(self, programs: GoPrograms, fixture: str) -> None:
-        """``fixture`` is the name of the fixture by which a test asks for them."""
-        self.programs = programs
-        self._fixture = fixture
-        self._why_not = ""
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Mark what runs these programs as `real`, before `-m` looks at the marks."""
-        for item in items:
-            if self._needs(item):
-                item.add_marker("real")
-
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Build what the selected tests need, where no test's time limit runs; end the run where that fails."""
-        if session.config.option.collectonly or not any(map(self._needs, session.items)):
-            return
-        capture = session.config.pluginmanager.get_plugin("capturemanager")
-
-        def say(line: str) -> None:
-            with capture.global_and_fixture_disabled() if capture else nullcontext():
-                print(f"\n{line}", end="", file=sys.stderr, flush=True)  # noqa: T201
-
-        try:
-            self.programs.build(say)
-        except ProgramsError as error:
-            reason = f"{error}\n(nothing was tested; `make test-quick` runs what needs no {self.programs.title})"
-            if not hasattr(session.config, "workerinput"):
-                pytest.exit(reason, returncode=pytest.ExitCode.INTERNAL_ERROR)
-            self._why_not = reason  # a worker of xdist that exits here is a riddle
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        """Let a worker of xdist that can't have its programs run nothing: it says why, and ends the whole run."""
-        if self._why_not:
-            session.shouldstop = self._why_not
-            return True
-        return None
-
-    def _needs(self, item: pytest.Item) -> bool:
-        return isinstance(item, pytest.Function) and self._fixture in item.fixturenames

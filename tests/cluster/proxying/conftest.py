@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.control_plane.go_programs import GoPrograms, ProgramsPlugin
+from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.proxying.conformance.suite import SUITE
 from tests.cluster.proxying.programs.creators import CREATORS
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Mark what runs these programs as `real`, and build before the first test."""
-    config.pluginmanager.register(ProgramsPlugin(CREATORS, "creators"))
-    config.pluginmanager.register(ProgramsPlugin(SUITE, "conformance"))
 
 
 @pytest.fixture(scope="session")

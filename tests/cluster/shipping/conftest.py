@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.cluster.control_plane.go_programs import GoPrograms, ProgramsPlugin
+from tests.cluster.control_plane.go_programs import GoPrograms
 from tests.cluster.shipping.helm.programs import HELM
 from tests.cluster.shipping.installed import chart
 from tests.cluster.shipping.rendering import CHART, DATA, JSON
@@ -17,11 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from tests.cluster.control_plane.bed import Bed
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Mark what runs helm as `real`, and build before the first test."""
-    config.pluginmanager.register(ProgramsPlugin(HELM, "helm_program"))
 
 
 @pytest.fixture(scope="session")
