@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import itertools
 import logging
 import os
 import queue
@@ -32,26 +33,34 @@ FOREVER: Final = float("inf")
 Cancel = Callable[[], object]
 _LEFT_BEHIND: Final[list[asyncio.AbstractEventLoop]] = []
 """A forked child keeps its parent's loops: a finalizer would close them, and take the parent's files from its epoll."""
-_RENEWALS: Final[list[Callable[[], Callable[[], object] | None]]] = []
+_RENEWALS: Final[dict[int, tuple[weakref.ref[Any] | None, Callable[..., object]]]] = {}
+_NUMBERS: Final = itertools.count()
 
 
 LOADING: Final = threading.RLock()
-"""Hold it to import something late. Python keeps a module locked while a thread loads it; a child that is forked
-meanwhile has no such thread, and would wait for the module for ever."""
+"""Hold it to import something late, or to begin what begins once. Python keeps a module locked while a thread loads it;
+a child that is forked meanwhile has no such thread, and would wait for the module for ever."""
 
 
 def after_fork(renew: Callable[[], object]) -> None:
     """Call ``renew`` in each forked child, in the order of these calls. Its object is not kept alive by that."""
-    bound: Any = getattr(renew, "__self__", None)
-    _RENEWALS[:] = [each for each in _RENEWALS if each() is not None]
-    _RENEWALS.append((lambda: renew) if bound is None else weakref.WeakMethod(renew))
+    number, owner = next(_NUMBERS), getattr(renew, "__self__", None)
+    if owner is None:
+        _RENEWALS[number] = None, renew
+    else:
+        forget = partial(_RENEWALS.pop, number)
+        _RENEWALS[number] = weakref.ref(owner, forget), renew.__func__  # type: ignore[attr-defined]
 
 
 def _renew() -> None:
-    for each in _RENEWALS:
-        renew = each()
-        if renew is not None:
-            renew()
+    for owner, renew in list(_RENEWALS.values()):
+        of = () if owner is None else (owner(),)
+        if of == (None,):
+            continue
+        try:
+            renew(*of)
+        except Exception:  # the others must not keep their parent's locks and threads for that
+            log.exception("an internal error in a forked child")
 
 
 if hasattr(os, "register_at_fork"):
@@ -218,7 +227,7 @@ class Runtime:
         loop = getattr(self, "_loop", None)
         if loop is not None:
             _LEFT_BEHIND.append(loop)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer or a signal handler may need the loop while its thread starts it
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._ident = 0  # of the thread that runs the loop
@@ -257,7 +266,8 @@ class Runtime:
         with self._lock:
             lends = not self._runs()
             if lends:
-                self._loop, self._ident = asyncio.get_running_loop(), threading.get_ident()
+                self._ident, self._thread = threading.get_ident(), None
+                self._loop = asyncio.get_running_loop()
         try:
             yield
         finally:
@@ -308,12 +318,15 @@ class Runtime:
         except RuntimeError:  # the system allows no more threads; the next work tries again
             loop.close()
             raise
-        self._loop, self._thread = loop, thread
+        if self._runs():  # begun within this very call, see ``_lock``: one is enough
+            loop.call_soon_threadsafe(loop.stop)
+            return
+        self._ident, self._thread = thread.ident or 0, thread  # before the loop: whoever sees that goes by these
+        self._loop = loop
         atexit.unregister(self._at_exit)
         atexit.register(self._at_exit)
 
     def _host(self, loop: asyncio.AbstractEventLoop, blocking: _Blocking) -> None:
-        self._ident = threading.get_ident()
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()
@@ -404,6 +417,11 @@ class Alarms(ABC):
     def call_later(self, seconds: float, call: Callable[[], object]) -> Cancel:
         """Call after so many real seconds, in any thread; ``call`` must not block. Return what cancels that."""
 
+    @property
+    def ring(self) -> bool:
+        """Whether anybody is there to call back: not on a loop that is closed, before another one is used."""
+        return True
+
     def renew(self) -> None:  # noqa: B027 - the runtime renews itself
         """Forget all alarms, in a forked child."""
 
@@ -434,6 +452,10 @@ class LoopAlarms(Alarms):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
 
+    @property
+    def ring(self) -> bool:
+        return not self._bound().is_closed()
+
     def _loop_time(self) -> float:
         loop = self._loop
         return loop.time() if loop is not None and not loop.is_closed() else self._bound().time()
@@ -442,6 +464,14 @@ class LoopAlarms(Alarms):
         return _call_later(self._bound(), self._thread, seconds, call)
 
     def _bound(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None or self._loop.is_closed():
-            self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            return loop
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:
+            if loop is None:
+                raise
+            return loop  # a finalizer ends what waited on a loop that is closed: it can still tell the time
+        self._thread = threading.get_ident()
         return self._loop
