@@ -16,12 +16,13 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from backoff_ctrl.engine.explaining import Explanation
 from backoff_ctrl.engine.quantities import format_quantity
 from backoff_ctrl.engine.requests import Request
 from backoff_ctrl.engine.tickets import Refusal
+from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.creates.creation import owner_of
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
@@ -29,9 +30,6 @@ from backoff_ctrl.k8s.gate.unfinished import Unfinished
 from backoff_ctrl.k8s.runtime.host import LOADING, RUNTIME, Task, after_fork
 
 from .correlator import Ended, EventCorrelator, EventCounts, Limits, Reason, Report, Write, instance_name
-
-if TYPE_CHECKING:  # aiohttp is loaded by those who write events alone
-    from backoff_ctrl.k8s.cluster.session import ClusterSession
 
 log = logging.getLogger(__name__)
 
@@ -204,9 +202,9 @@ class EventSender:
         if self._stopped:
             return
         if self._task is None:
-            with LOADING:
-                from backoff_ctrl.k8s.cluster import session  # noqa: F401, PLC0415 - not in the runtime's own thread
-            self._task = RUNTIME.spawn(self._run, LAST)
+            with LOADING:  # the first of several threads
+                if self._task is None:
+                    self._task = RUNTIME.spawn(self._run, LAST)
         self._task.post(self._take, report)
         self._task.wake()
 
@@ -228,8 +226,6 @@ class EventSender:
         self._events.report(report, time.monotonic())
 
     async def _run(self, task: Task) -> None:
-        from backoff_ctrl.k8s.cluster.session import ClusterSession  # noqa: PLC0415 - see ``report``
-
         try:
             async with ClusterSession(self._configuration, hooks_block=True) as session:
                 while (write := await self._next(task)) is not None:
@@ -313,16 +309,19 @@ def send_events(ledger: Ledger, configuration: Any) -> Callable[[], None]:
 
     Callers with the same ledger share a sender, with the first caller's credentials, until the last one ends it.
     """
-    shared = _SHARED.get(ledger)
-    if shared is None:
-        shared = _SHARED[ledger] = _Shared(ledger, configuration)
-    shared.users += 1
+    with LOADING:  # the first of several threads
+        shared = _SHARED.get(ledger)
+        if shared is None:
+            shared = _SHARED[ledger] = _Shared(ledger, configuration)
+        shared.users += 1
 
     def end() -> None:
-        shared.users -= 1
-        if not shared.users:
+        with LOADING:
+            shared.users -= 1
+            if shared.users:
+                return
             _SHARED.pop(ledger, None)
-            shared.unsubscribe()
-            shared.sender.stop()
+        shared.unsubscribe()
+        shared.sender.stop()
 
     return end

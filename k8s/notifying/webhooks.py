@@ -22,11 +22,12 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import tenacity
 import yaml
+from aiohttp import ClientSession, ClientTimeout
 
 from backoff_ctrl.engine.tickets import Refusal
 from backoff_ctrl.k8s.answers.answer import GateClosed, WaitedTooLong
@@ -34,9 +35,6 @@ from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.gate.unfinished import Unfinished
 from backoff_ctrl.k8s.runtime.host import LOADING, RUNTIME, Task, after_fork
-
-if TYPE_CHECKING:  # loaded by those who notify alone
-    from aiohttp import ClientSession
 
 log = logging.getLogger(__name__)
 
@@ -195,9 +193,9 @@ class Delivery:
             return
         self._queue.append(event)
         if self._task is None:
-            with LOADING:  # by those who notify alone, and not in the runtime's own thread
-                import aiohttp  # noqa: F401, PLC0415
-            self._task = RUNTIME.spawn(self._run, LAST)
+            with LOADING:  # the first of several threads
+                if self._task is None:
+                    self._task = RUNTIME.spawn(self._run, LAST)
         self._task.wake()
 
     def close(self, seconds: float) -> None:
@@ -210,8 +208,6 @@ class Delivery:
     # -- on the runtime ---------
 
     async def _run(self, task: Task) -> None:
-        from aiohttp import ClientSession, ClientTimeout  # noqa: PLC0415 - see ``put``
-
         try:
             async with ClientSession(trust_env=True, timeout=ClientTimeout(total=PATIENCE)) as session:
                 while self._queue or not task.ending:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from backoff_ctrl.engine.policy import Policy
-from backoff_ctrl.k8s.events.sender import send_events
 from backoff_ctrl.k8s.gate.any_gate import AnyGate
 from backoff_ctrl.k8s.gate.ledger import Ledger
-from backoff_ctrl.k8s.runtime.host import RuntimeAlarms, after_fork
+from backoff_ctrl.k8s.runtime.host import LOADING, RuntimeAlarms, after_fork
 from backoff_ctrl.k8s.watching.status import WatchRecord
 from backoff_ctrl.k8s.watching.watch import HostedWatch
 
@@ -23,8 +23,6 @@ from .environment import Environment, environment
 from .memory import MemoryKeeper, memory_file_of
 
 if TYPE_CHECKING:  # status is loaded by those who show it alone
-    from collections.abc import Mapping
-
     from backoff_ctrl.k8s.status.documents.pages import Documents
     from backoff_ctrl.k8s.status.server import StatusServer
 
@@ -141,7 +139,7 @@ class Share:
             if gate is not None:
                 gate.join(shared.ledger)
         wanted = environment().events if events is None else events
-        self._end_events = send_events(self.ledger, configuration) if wanted else None
+        self._end_events = _send_events(self.ledger, configuration) if wanted else None
 
     @property
     def watch_record(self) -> WatchRecord | None:
@@ -166,13 +164,23 @@ def forget_unused() -> None:
         _PROCESS.shared = {server: shared for server, shared in _PROCESS.shared.items() if shared.users}
 
 
+# -- what few ask for, which is loaded by those alone ---------
+
+
+def _send_events(ledger: Ledger, configuration: Any) -> Callable[[], None]:
+    with LOADING:
+        from backoff_ctrl.k8s.events.sender import send_events  # noqa: PLC0415
+    return send_events(ledger, configuration)
+
+
 def notify(ledger: Ledger, settings: Environment) -> None:
     """Tell the receivers of the file in ``BACKOFF_CTRL_NOTIFY`` of a ledger's creates, if it is set. Never raises."""
     if not settings.notify:
         return
     try:
-        from backoff_ctrl.k8s.notifying.webhooks import Notifier, read_receivers  # noqa: PLC0415 - as above
-        from backoff_ctrl.k8s.status.sources import gate_name  # noqa: PLC0415
+        with LOADING:
+            from backoff_ctrl.k8s.notifying.webhooks import Notifier, read_receivers  # noqa: PLC0415
+            from backoff_ctrl.k8s.status.sources import gate_name  # noqa: PLC0415
 
         ledger.subscribe(Notifier(ledger, read_receivers(Path(settings.notify)), gate_name()))
     except Exception as error:  # noqa: BLE001 - law 18: notifications only help
@@ -184,7 +192,8 @@ def trace(ledger: Ledger, settings: Environment) -> None:
     if not settings.traces:
         return
     try:
-        from backoff_ctrl.k8s.tracing.spans import Spans  # noqa: PLC0415 - as above
+        with LOADING:
+            from backoff_ctrl.k8s.tracing.spans import Spans  # noqa: PLC0415
 
         ledger.subscribe(Spans())
     except ImportError:

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ import pytest
 import tenacity
 
 from backoff_ctrl.k8s.notifying.webhooks import EVENTS, Delivery, Notifier, Receiver
+from backoff_ctrl.k8s.runtime.host import LOADING
 from tests.scripted_server import Seen, scripted_server
 from tests.status.asking import ask
 
@@ -61,6 +63,28 @@ def hook() -> Iterator[Hook]:
     with scripted_server(made) as script:
         made.url = script.url + "/hook"
         yield made
+
+
+def test_each_event_is_sent_once_whichever_threads_come_first() -> None:
+    """Several began to send at once: one event came often, others never, and an error of ours ended it for good."""
+    with hook() as seen, ThreadPoolExecutor(8) as pool:
+        delivery = Delivery(Receiver("hook", seen.url))
+        with LOADING:  # all of them have looked, and none has begun
+            begun = [threading.Event() for _ in range(8)]
+
+            def put(number: int) -> None:
+                begun[number].set()
+                delivery.put({"id": str(number)})
+
+            puts = [pool.submit(put, number) for number in range(8)]
+            assert all(each.wait(30) for each in begun)
+        for each in puts:
+            each.result(30)
+        seen.told(8)
+        delivery.put({"id": "last"})
+        assert sorted(each["id"] for each in seen.told(9)) == [*map(str, range(8)), "last"]
+        delivery.close(5)
+        assert delivery.counts == {"sent": 9, "failed": 0, "dropped": 0}
 
 
 @contextmanager
