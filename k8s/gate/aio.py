@@ -98,8 +98,9 @@ class AsyncGate(AnyGate):
 
     async def drain(self) -> None:
         """Wait until what was sent through this gate is answered, at most 40 s: then the server has ended it, too."""
-        while self._in_flight:
-            _, unanswered = await asyncio.wait(self._in_flight, timeout=SERVER_LIMIT)
+        loop = asyncio.get_running_loop()  # another one, that was closed, answers nothing any more
+        while here := [each for each in self._in_flight if each.get_loop() is loop]:
+            _, unanswered = await asyncio.wait(here, timeout=SERVER_LIMIT)
             if unanswered:
                 return
 
@@ -128,6 +129,8 @@ class AsyncGate(AnyGate):
                     else:
                         call = call or self._begin(need, create, transport)
                         await asyncio.wait((call,))
+                        if call.cancelled():  # by what it awaits: its caller's own cancellation never reaches it
+                            raise OutcomeUnknown("the call was cancelled by what it waited for")  # noqa: TRY301
                         answer = call.result()
                 except asyncio.CancelledError as stop:
                     goes_on = call is not None and self._goes_on(living, create, transport, call, stop)

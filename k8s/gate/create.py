@@ -25,7 +25,7 @@ class Create(Unfinished):
     """
 
     __slots__ = (
-        "awaiting", "away", "digits", "ending", "failures", "follows", "in_doubt", "ledger", "machine", "mode",
+        "awaiting", "digits", "ending", "failures", "follows", "in_doubt", "ledger", "machine", "mode",
         "timed", "waited",
     )  # fmt: skip
 
@@ -37,7 +37,6 @@ class Create(Unfinished):
         self.machine: Conversation | Ungated | None = None
         self.awaiting: Call | None = None  # handed to the transport, and not answered yet
         self.ending: Return | Raise | None = None  # how it ends, as far as its life is concerned
-        self.away = False  # its caller was told to come again, and has not come yet
         self.in_doubt = False
         self.timed = False  # it has waited, so that its time limit counts
         self.waited = False  # it has stood in line
@@ -117,12 +116,10 @@ class Create(Unfinished):
 
     def leave(self) -> bool:
         """Let it wait on unsent: its caller was told to come again. False: it does not wait in line."""
-        self.away = self.ledger.line.leave(self)
-        return self.away
+        return self.ledger.line.leave(self)
 
     def come_back(self) -> None:
         """Let it be sent when its turn comes: its caller is there again."""
-        self.away = False
         self.ledger.line.come_back(self)
 
     def cancel(self, error: BaseException) -> None:

@@ -147,8 +147,8 @@ class Expected:
         return self._engine.act(lambda used, now: used is engine and engine.appeared(gang, uid, charged, now)) is True
 
     def give_back(self, gang: Gang, engine: Controller) -> None:
-        """End a gang: what is undrawn is no longer reserved."""
-        self._engine.act(lambda used, now: engine.give_back(gang, now) if used is engine else None)
+        """End a gang: what is undrawn is no longer reserved. A finalizer may end its block."""
+        self._engine.soon(lambda used, now: engine.give_back(gang, now) if used is engine else None)
 
 
 def _before(created: object) -> str:

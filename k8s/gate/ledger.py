@@ -77,7 +77,7 @@ class Ledger:
         self.attempt = self.engine.attempt
         self.failed_open = self.engine.failed_open
         self.call_at = self.engine.call_at
-        self.subscribe = self.engine.subscribers.add
+        self.subscribe = self.engine.subscribe
         self.tell = self.engine.subscribers.tell
         self.listeners = self.engine.subscribers.of
         self.block = self.line.block

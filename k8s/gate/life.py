@@ -229,6 +229,8 @@ def _list_quotas(create: Create) -> Generator[Call, Any, None]:
 
 
 def _start(create: Create) -> Action:
+    if create.stopped is not None:  # before it began
+        return Raise(create.stopped)
     if create.mode != "enforce":
         create.ledger.counts.passed += 1
     if create.mode == "shadow":
@@ -447,8 +449,6 @@ def _end(create: Create, action: Return | Raise) -> None:
         if action.learned is not None and create.request is not None:
             sent = action.learned.sent or create.began
             ledger.learn(creation.namespace, create.request.demand.scopes, action.learned, sent)
-    if ledger.listeners["ended"]:
-        ledger.tell("ended", create)
     if create.noticed:
         ledger.attempt(ledger.notices.over, create)
 

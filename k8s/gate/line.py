@@ -106,8 +106,7 @@ class Line:
     def _submit(self, engine: Controller, now: float, request: Request, create: Unfinished, turn: Turn) -> bool:
         if create.word is not None:
             self._engine.attempt(self._count, create)
-        if create.stopped is not None:
-            turn.value = Stopped(create.stopped)
+        if self._wait_for(create, turn):
             return True
         self._waiting[request] = create  # before the engine is asked: if that fails, it goes on ungated
         self.counts.waiting = len(self._waiting)
@@ -155,9 +154,11 @@ class Line:
 
     def reserve(self, gang: Unfinished, request: Reservation, turn: Turn, *, standing: bool) -> None:
         """Put a gang in line; its turn comes with a grant, a refusal, or ``Signal.READ``."""
-        gang.request, gang.turn = request, turn
 
         def reserve(engine: Controller, now: float) -> bool:
+            gang.request = request
+            if self._wait_for(gang, turn):
+                return True
             self._waiting[request] = gang
             self.counts.waiting = len(self._waiting)
             engine.reserve(request, now, standing=standing)
@@ -165,6 +166,14 @@ class Line:
 
         if self._engine.act(reserve) is None:
             gang.turn, turn.value = turn, turn.value or Signal.OPENED
+
+    @staticmethod
+    def _wait_for(create: Unfinished, turn: Turn) -> bool:
+        """Have it wait for this turn. True: it was stopped before, which nobody would tell it any more."""
+        create.turn = turn
+        if create.stopped is not None:
+            turn.value = Stopped(create.stopped)
+        return create.stopped is not None
 
     def _remove(self, request: Request) -> Unfinished | None:
         create = self._waiting.pop(request, None)
@@ -210,20 +219,18 @@ class Line:
     # -- leaving ---------
 
     def end(self, create: Unfinished, outcome: Outcome | None, *, at_once: bool = True) -> None:
-        """End a create: settle its ticket, or leave the line; let those go on that follow it.
+        """End a create: settle its ticket, or leave the line; let those go on that follow it. Twice is no error.
 
-        ``at_once``: False where nobody may wait for the lock; then ``ended`` is told later, too.
+        ``at_once``: False where nobody may wait for the lock.
         """
         if at_once:
             self._engine.act(self._end, create, outcome)
         else:
-            self._engine.soon(self._end, create, outcome, True)
+            self._engine.soon(self._end, create, outcome)
 
-    def _end(
-        self, engine: Controller, now: float, create: Unfinished, outcome: Outcome | None, tells: bool = False
-    ) -> None:
-        self._under_way.pop(create, None)
-        if tells:
+    def _end(self, engine: Controller, now: float, create: Unfinished, outcome: Outcome | None) -> None:
+        if create in self._under_way:
+            del self._under_way[create]
             self._engine.tell_later("ended", create)
         if create.creation.key is not None:
             made = create.answer if create.answer is not None and create.answer.ok else None
@@ -276,11 +283,12 @@ class Line:
         creation, request, turn = create.creation, create.request, create.turn
         if request is None or creation.seat is None or turn is None or turn.value is not None:
             return False
-        return engine.leave(request, now, creation.seat, creation.retry_after)
+        create.away = engine.leave(request, now, creation.seat, creation.retry_after)
+        return create.away
 
     def come_back(self, create: Unfinished) -> None:
         """Let a create be sent again whose caller is there again."""
-        request = create.request
+        request, create.away = create.request, False
         if request is not None:
             self._engine.act(lambda engine, now: engine.come_back(request, now))
 
@@ -411,8 +419,14 @@ class Line:
         Raises ``KeyReusedError`` if it asks for another body than the create ahead of it.
         """
         turn = Turn(until)
-        leads = self._engine.ask(lambda *_: self._same_key.enter(create, body_hash, turn))
-        return None if leads else turn
+
+        def follow(*_: object) -> bool:
+            leads = self._same_key.enter(create, body_hash)
+            if not leads:
+                self._wait_for(create, turn)
+            return leads
+
+        return None if self._engine.ask(follow) else turn
 
     def following(self, namespace: str) -> list[Unfinished]:
         return self._engine.ask(lambda *_: self._same_key.following(namespace))
@@ -431,7 +445,7 @@ class Line:
             turn = Turn(limit if create.until is None else min(limit, create.until))
             first = lists.ask(namespace, turn, now, watched=engine.is_watched(namespace))
             if first == "wait":
-                create.turn = turn
+                self._wait_for(create, turn)
             return first
 
         return self._engine.ask(ask)

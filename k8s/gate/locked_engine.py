@@ -31,7 +31,7 @@ from backoff_ctrl.engine.gangs import Effect
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.runtime.host import Alarms, weakly
 
-from .subscribers import Subscribers
+from .subscribers import Subscriber, Subscribers
 from .unfinished import Turn, Value
 
 log = logging.getLogger(__name__)
@@ -198,6 +198,16 @@ class LockedEngine:
 
     # -- delivering ---------
 
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Tell it what happens from now on; return what ends that."""
+        with self.lock:
+            self.subscribers.add(subscriber)
+        return partial(self._unsubscribe, subscriber)
+
+    def _unsubscribe(self, subscriber: Subscriber) -> None:
+        with self.lock:
+            self.subscribers.remove(subscriber)
+
     def resolve(self, turn: Turn, value: Value) -> None:
         """End a wait, with the lock held; whoever waits is woken once it is free."""
         if turn.value is None:
@@ -206,7 +216,8 @@ class LockedEngine:
             self._resolved[turn] = turn
 
     def tell_later(self, event: str, *given: Any) -> None:
-        self._to_tell.append((event, *given))
+        if self.subscribers.of[event]:
+            self._to_tell.append((event, *given))
 
     def _deliver(self) -> None:
         """Wake and tell all that there are. Whoever is woken in this thread may decide something himself."""
@@ -276,7 +287,7 @@ class LockedEngine:
         before, self._alarm = self._alarm, None  # none, if the next cannot be set
         if before is not None:
             self.attempt(before[1])
-        for _ in range(2):  # without it, whoever waits could wait for ever
+        for _ in range(2 if self.alarms.ring else 0):  # without it, whoever waits could wait for ever
             cancel = self.attempt(self.alarms.call_at, deadline, weakly(self._advance))
             if not isinstance(cancel, Failure):
                 self._alarm = deadline, cancel

@@ -70,7 +70,7 @@ Attempt = Callable[..., Any]
 
 
 class Subscribers:
-    """The subscribers of one ledger, and for each event those who want to know of it."""
+    """The subscribers of one ledger, and for each event those who want to know of it. The ledger's lock guards them."""
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
@@ -82,9 +82,11 @@ class Subscribers:
         for event, default in _EVENTS.items():
             self.of[event] = tuple(getattr(each, event) for each in every if getattr(type(each), event) is not default)
 
-    def add(self, subscriber: Subscriber) -> Callable[[], None]:
+    def add(self, subscriber: Subscriber) -> None:
         self._set((*self.every, subscriber))
-        return lambda: self._set(tuple(each for each in self.every if each is not subscriber))
+
+    def remove(self, subscriber: Subscriber) -> None:
+        self._set(tuple(each for each in self.every if each is not subscriber))
 
     def tell(self, event: str, *given: Any, **more: Any) -> None:
         for listener in self.of[event]:

@@ -59,6 +59,7 @@ class Gate(AnyGate):
         posted = Posted(
             life(create, self, lists_quotas=hasattr(transport, "list_quotas")), create, transport, post, done
         )
+        create.ledger.line.track(create)  # not only once it has begun: who closes its client or gate cancels it, too
         post(posted.step)
         return posted
 
@@ -132,7 +133,8 @@ class Posted:
             if self._alarm is not None:
                 self._alarm()
                 self._alarm = None
-            ended = self._context.run(drive, self._life, self._transport, self._wait)
+            # A copy: as soon as it listens, another thread may take the next step, and enters no context twice.
+            ended = self._context.copy().run(drive, self._life, self._transport, self._wait)
         finally:
             if ended:
                 self._life.close()

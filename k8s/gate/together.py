@@ -34,8 +34,8 @@ class SameKey:
         self._lines: dict[_Key, dict[Unfinished, str]] = {}  # in order, with the hashes of their bodies
         self._following: dict[str, dict[Unfinished, None]] = {}  # by namespace
 
-    def enter(self, create: Unfinished, body_hash: str, turn: Turn) -> bool:
-        """Say whether it leads; if not, ``turn`` is its wait for the create ahead.
+    def enter(self, create: Unfinished, body_hash: str) -> bool:
+        """Say whether it leads; if not, its ``turn`` is from now on its wait for the create ahead.
 
         Raises ``KeyReusedError`` if it asks for another body than the create ahead of it.
         """
@@ -50,7 +50,6 @@ class SameKey:
             self._follows_no_more(create)
             return True
         self._following.setdefault(create.creation.namespace, {})[create] = None
-        create.turn = turn
         return False
 
     def following(self, namespace: str) -> list[Unfinished]:

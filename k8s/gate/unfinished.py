@@ -75,12 +75,13 @@ class Unfinished(ABC):
     ``gate`` is the gate whose caller waits for it, None once the caller has gone; ``thread`` the thread (its ident)
     that waits or runs the loop that does, None if nothing blocks. ``began``, and ``until``, when its time limit ends
     (None: it has none), are on the ledger's clock. ``noticed``: a log line has said that it waits. ``noted`` is a
-    subscriber's own. ``follows``: it waits for another create with its key.
+    subscriber's own. ``follows``: it waits for another create with its key. ``away``: its caller was told to come
+    again, and has not come yet.
     """
 
     __slots__ = (
-        "answer", "began", "creation", "error", "gate", "held", "noted", "noticed", "request", "stopped", "thread",
-        "turn", "until", "word",
+        "answer", "away", "began", "creation", "error", "gate", "held", "noted", "noticed", "request", "stopped",
+        "thread", "turn", "until", "word",
     )  # fmt: skip
 
     follows: bool
@@ -101,6 +102,7 @@ class Unfinished(ABC):
         self.word: Answer | None = None  # the server's answer to it, until it is counted
         self.noticed = creation.noticed_at is not None
         self.noted: Any = None
+        self.away = False
 
     @property
     def over(self) -> bool:

@@ -292,6 +292,8 @@ class HostedWatch(Subscriber):
 
         from .source import ClusterSource  # noqa: PLC0415
 
+        if self._stopped:  # in the moment in which it began: ``stop`` found no task
+            return
         try:
             async with ClusterSession(self._configuration, hooks_block=True) as session:
                 await self._watch.run(ClusterSource(session, calm=lambda: not self._ledger.counts.waiting))
