@@ -19,7 +19,8 @@ class Subscriber:
     """Override what you want to know, and give it to ``Ledger.subscribe``.
 
     Methods are called from any thread, without the ledger's lock, so they may ask the ledger back; they must not block.
-    An error of theirs is counted and logged once, and harms no create.
+    ``ended`` may come from a finalizer, in a thread that is in one of these methods already: a lock of theirs is an
+    ``RLock``. An error of theirs is counted and logged once, and harms no create.
     """
 
     def begun(self, create: Unfinished) -> None:

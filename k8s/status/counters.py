@@ -130,7 +130,7 @@ class Counters(Subscriber):
         self.wakes = Histogram(WAKE_BUCKETS)
         self.namespaces: dict[str, NamespaceCounts] = {}
         self._gate = gate
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a create may end in a finalizer, in a thread that counts just now
         self._kinds: set[str] = set()
         self._room: dict[str, float] = {}  # namespaces with news of room that admitted none yet, and when it came
         self._seen: dict[tuple[str, str], ObservedQuota] = {}

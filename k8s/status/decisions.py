@@ -53,7 +53,7 @@ class Ring:
 
     def __init__(self, kept: int = KEPT) -> None:
         """Start empty; the first decision gets number 1."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a create may end in a finalizer, in a thread that is in here
         self._kept: deque[Told] = deque(maxlen=kept)
         self._newest = 0
         self.on_news: Callable[[], object] | None = None

@@ -20,10 +20,12 @@ from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.gangs.asked import GangAsked, gang_of
 from backoff_ctrl.k8s.gate.ledger import Ledger
+from backoff_ctrl.k8s.gate.life import life
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gated.client import GatedApiClient
 from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
+from backoff_ctrl.k8s.status.counters import Counters, NamespaceCounts
 from tests.gated_creates import fill, pod
 
 if TYPE_CHECKING:
@@ -301,6 +303,35 @@ def test_a_create_whose_loop_was_closed_is_told_of_once(collecting: None) -> Non
     gc.collect()
 
     assert told.errors == ["GateClosed"]
+
+
+def test_a_create_may_end_in_a_finalizer_while_its_thread_looks_at_the_counters(collecting: None) -> None:
+    """The thread waited for itself, and all others for it."""
+    gate = Gate()
+    counters = Counters(gate.ledger.now, gate.ledger.explain)
+    gate.ledger.subscribe(counters)
+
+    class Collecting(NamespaceCounts):
+        __slots__ = ()
+
+        def copy(self) -> NamespaceCounts:
+            gc.collect()
+            return super().copy()
+
+    counters.namespaces["team"] = Collecting()
+
+    def look() -> None:
+        left: list[Any] = [life(Create(gate, creation()), gate, lists_quotas=False)]
+        left.append(left)
+        next(left[0])  # it is being sent
+        del left
+        counters.of("team")
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(LONG)
+
+    assert not thread.is_alive()
 
 
 class Ended(Subscriber):
