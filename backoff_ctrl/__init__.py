@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from backoff_ctrl.k8s.gated.client import GatedApiClient
     from backoff_ctrl.k8s.gated.gangs import GangFailed, create_gang, gang
     from backoff_ctrl.k8s.gated.gating import waiting
-    from backoff_ctrl.k8s.sharing.process import serve_status, status_collector
+    from backoff_ctrl.k8s.sharing.showing import serve_status, status_collector
 
 if not (Path(__file__).parent / "k8s" / "__init__.py").is_file():  # a clone without links, or an sdist
     raise ImportError("backoff_ctrl/k8s and backoff_ctrl/api are missing: see CONTRIBUTING.md, Set up", name=__name__)
@@ -65,8 +65,8 @@ _HOMES: Final = {
     "WaitedTooLong": "k8s.answers.answer",
     "create_gang": "k8s.gated.gangs",
     "gang": "k8s.gated.gangs",
-    "serve_status": "k8s.sharing.process",
-    "status_collector": "k8s.sharing.process",
+    "serve_status": "k8s.sharing.showing",
+    "status_collector": "k8s.sharing.showing",
     "waiting": "k8s.gated.gating",
     "waiting_now": "k8s.gate.ledger",
 }

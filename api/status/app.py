@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from backoff_ctrl.k8s.runtime.host import RUNTIME
-from backoff_ctrl.k8s.sharing.process import shown
+from backoff_ctrl.k8s.sharing.showing import shown
 from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.documents.pages import Documents
 from backoff_ctrl.k8s.status.explaining.bodies import JSON_TYPES, YAML_TYPES

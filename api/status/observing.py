@@ -19,8 +19,8 @@ from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
 from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.explaining.limit_ranges import items_of
 from backoff_ctrl.k8s.status.serving import Service
+from backoff_ctrl.k8s.watching.hosted import HostedWatch
 from backoff_ctrl.k8s.watching.status import EVERYWHERE, WatchState
-from backoff_ctrl.k8s.watching.watch import HostedWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backoff_ctrl.k8s.sharing.process import serve_status, shown
+from backoff_ctrl.k8s.sharing.showing import serve_status, shown
 
 from .binding import BindError
 from .holding.opening import open_holding

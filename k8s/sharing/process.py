@@ -10,21 +10,17 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.any_gate import AnyGate
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.runtime.host import LOADING, RuntimeAlarms, after_fork
+from backoff_ctrl.k8s.watching.hosted import HostedWatch
 from backoff_ctrl.k8s.watching.status import WatchRecord
-from backoff_ctrl.k8s.watching.watch import HostedWatch
 
 from .environment import Environment, environment
 from .memory import MemoryKeeper, memory_file_of
-
-if TYPE_CHECKING:  # status is loaded by those who show it alone
-    from backoff_ctrl.k8s.status.documents.pages import Documents
-    from backoff_ctrl.k8s.status.server import StatusServer
 
 log = logging.getLogger(__name__)
 
@@ -164,6 +160,14 @@ def forget_unused() -> None:
         _PROCESS.shared = {server: shared for server, shared in _PROCESS.shared.items() if shared.users}
 
 
+def show_shared() -> None:
+    """Count for the status what happens in whatever is shared, now and later."""
+    with _PROCESS.lock:
+        _PROCESS.shown = True
+        for shared in _PROCESS.shared.values():
+            shared.show()
+
+
 # -- what few ask for, which is loaded by those alone ---------
 
 
@@ -200,53 +204,3 @@ def trace(ledger: Ledger, settings: Environment) -> None:
         log.error("creates are not traced: pip install 'backoff-ctrl[otel]'")  # noqa: TRY400
     except Exception as error:  # noqa: BLE001 - law 18: traces only help
         log.error("creates are not traced: %s", error)  # noqa: TRY400
-
-
-# -- the status, for programs that ask for it ---------
-
-
-def serve_status(*gates: AnyGate, listen: str = "127.0.0.1:9095", exact: bool = False) -> StatusServer:
-    """Serve the status of these gates over HTTP; without any, of whatever the gated clients of this process share.
-
-    Returns the server: ``url`` is where it is, ``close()`` ends it, and so does the end of the process. If the port is
-    in use, the next free one is taken; with ``exact`` that raises ``OSError``. Raises ``ValueError`` for an address
-    that other machines could reach.
-    """
-    from backoff_ctrl.k8s.status.address import read_address  # noqa: PLC0415
-    from backoff_ctrl.k8s.status.serving import SERVICE  # noqa: PLC0415
-
-    read_address(listen)
-    _add(gates)
-    return SERVICE.serve(listen, exact=exact)
-
-
-def shown() -> Documents:
-    """Begin to count what is shared, and return its documents: for a program that serves them itself."""
-    from backoff_ctrl.k8s.status.serving import SERVICE  # noqa: PLC0415
-
-    _add(())
-    return SERVICE.documents
-
-
-def status_collector(*gates: AnyGate, series_max: int = 50_000) -> Any:
-    """Return a collector for a registry of prometheus-client: ``REGISTRY.register(status_collector())``.
-
-    It has the metrics of these gates; without any, of whatever the gated clients of this process share.
-    """
-    from backoff_ctrl.k8s.status.metrics import collector  # noqa: PLC0415
-    from backoff_ctrl.k8s.status.serving import SERVICE  # noqa: PLC0415
-
-    _add(gates)
-    return collector(SERVICE.documents, series_max)
-
-
-def _add(gates: tuple[AnyGate, ...]) -> None:
-    from backoff_ctrl.k8s.status.serving import SERVICE  # noqa: PLC0415
-
-    for gate in gates:
-        SERVICE.add(gate.ledger)
-    if not gates:
-        with _PROCESS.lock:
-            _PROCESS.shown = True
-            for shared in _PROCESS.shared.values():
-                shared.show()

@@ -1,7 +1,8 @@
 """Watching: how the ledger learns of room that comes free, without asking.
 
-Nothing is watched before a create has to wait for a quota. Then ``HostedWatch`` (``watch``) starts a ``QuotaWatch`` on
-the runtime; it ends with the last client. ``serve`` starts one for all namespaces at once.
+Nothing is watched before a create has to wait for a quota. Then ``HostedWatch`` (``hosted``) loads the rest of this
+room, and starts a ``QuotaWatch`` (``watch``) on the runtime; it ends with the last client. ``serve`` starts one for all
+namespaces at once.
 
 What is watched, and where. In each namespace in use: its ResourceQuotas, and the ends of its pods, as metadata only.
 Together for all namespaces where that is asked for and allowed, else one by one (256 at most; the least recently used

@@ -14,7 +14,7 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from backoff_ctrl.engine.backoff import delay
 from backoff_ctrl.k8s.charges.resource_names import plural_of
@@ -25,10 +25,8 @@ from backoff_ctrl.k8s.gate.ledger import Ledger
 
 from .informer import Observer, Refusal
 from .objects import GANG_PODS, OWNED_PODS, Kind, Object, WatchAbsentError, WatchBrokenError, WatchForbiddenError
+from .source import ClusterSource
 from .status import WatchRecord
-
-if TYPE_CHECKING:  # it loads aiohttp, which takes 0.2 s: only who runs a watch does
-    from .source import ClusterSource
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 from backoff_ctrl.engine.backoff import after, delay, full_jitter
 from backoff_ctrl.k8s.answers.paging import is_list
@@ -28,10 +28,8 @@ from .objects import (
     read_event,
     read_object,
 )
+from .source import ClusterSource
 from .status import WatchRecord
-
-if TYPE_CHECKING:  # it loads aiohttp, which takes 0.2 s: only who runs a watch does
-    from .source import ClusterSource
 
 FIRST_PAUSE: Final = 0.1
 """Seconds: upper bound of the first random pause after a failure; each consecutive one doubles it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Container
 from itertools import islice
 from typing import Final
@@ -62,7 +63,7 @@ class KnownQuotas:
         return {key for key, by in self._kinds.items() if by is kind and namespace in (None, key[0])}
 
 
-class _AnyQuotaObserver(Observer):
+class _AnyQuotaObserver(Observer, ABC):
     """What both kinds of quotas have in common: late and repeated events are ignored, what a list lacks is dropped."""
 
     def __init__(self, known: KnownQuotas, record: WatchRecord, kind: Kind, namespace: str | None, most: int) -> None:
@@ -106,11 +107,11 @@ class _AnyQuotaObserver(Observer):
     def _passed_on(self) -> set[Key]:
         return self._quotas.of(self.kind, self.namespace)
 
-    def _pass_on(self, found: Object) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _pass_on(self, found: Object) -> None: ...
 
-    def _forget(self, key: Key) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _forget(self, key: Key) -> None: ...
 
 
 class QuotaObserver(_AnyQuotaObserver):

@@ -1,5 +1,5 @@
 """Watches what shows free room in namespaces: ResourceQuotas, the ends of pods, and OpenShift's ClusterResourceQuotas
-where the server has them. ``QuotaWatch`` decides what is watched where; ``HostedWatch`` runs it beside the creates.
+where the server has them. ``QuotaWatch`` decides what is watched where.
 """
 
 from __future__ import annotations
@@ -7,23 +7,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.gate.ledger import Ledger
-from backoff_ctrl.k8s.gate.subscribers import Subscriber
-from backoff_ctrl.k8s.runtime.host import LOADING, RUNTIME, Task
 
 from .gangs import MARGIN, GangWatch
 from .informer import Informer, Observer, pause_after_refusal
 from .objects import CLUSTER_QUOTAS, WatchBrokenError, WatchForbiddenError
 from .observers import ClusterQuotaObserver, KnownQuotas, PodObserver, QuotaObserver
+from .source import ClusterSource
 from .status import EVERYWHERE, WatchRecord
-
-if TYPE_CHECKING:  # it loads aiohttp, which takes 0.2 s: only who runs a watch does
-    from .source import ClusterSource
 
 log = logging.getLogger(__name__)
 
@@ -32,10 +28,6 @@ NAMESPACES_MAX: Final = 256
 limits are learned from refusals.
 """
 ONE_BY_ONE: Final = "watching each namespace in use instead"
-FOLLOWED_MAX: Final = 4096  # namespaces that ``HostedWatch`` remembers as in use; the watch itself follows fewer
-GOODBYE: Final = 0.1
-"""Seconds for connections to close after the watch was stopped: TLS sends a closing message on each."""
-TOUCH: Final = 30.0  # seconds in which further ``follow`` calls for a namespace do nothing: every create makes one
 
 
 class QuotaWatch:
@@ -44,6 +36,7 @@ class QuotaWatch:
     If watching all namespaces is forbidden, those in use (``add``) are watched separately. ``longest_pause`` is the
     maximum of the jittered exponential back-off after failures, ``ask_again`` the maximum pause after 403s, both in
     seconds. ``gang_margin``: seconds for which the pods of gangs are watched after the last gang of a namespace.
+    ``record`` goes on with the status of an earlier watch.
     """
 
     def __init__(
@@ -54,8 +47,9 @@ class QuotaWatch:
         longest_pause: float = 30.0,
         ask_again: float = 300.0,
         rng: random.Random | None = None,
+        record: WatchRecord | None = None,
     ) -> None:
-        self.record = WatchRecord()
+        self.record = record if record is not None else WatchRecord()
         self.gang_margin = MARGIN
         self._ledger = ledger
         self._everywhere = namespaces is None
@@ -72,6 +66,11 @@ class QuotaWatch:
         self._pods: dict[str, tuple[asyncio.Task[None], PodObserver]] = {}
         self._gangs: dict[str, tuple[GangWatch, asyncio.Task[None]] | None] = {}  # None: to be started with ``run``
         self._group: asyncio.TaskGroup | None = None
+
+    async def run_with(self, configuration: Any) -> None:
+        """Watch with a client's configuration, until cancelled."""
+        async with ClusterSession(configuration, hooks_block=True) as session:
+            await self.run(ClusterSource(session, calm=lambda: not self._ledger.counts.waiting))
 
     async def run(self, source: ClusterSource) -> None:
         """Watch what ``source`` yields, until cancelled."""
@@ -218,86 +217,3 @@ class QuotaWatch:
                 tries += 1
                 await asyncio.sleep(pause_after_refusal(tries, self._longest_pause, self._rng))
         self.record.close(CLUSTER_QUOTAS.plural)
-
-
-class HostedWatch(Subscriber):
-    """Watches on the runtime the quotas of the namespaces passed to ``follow``, with a client's configuration.
-
-    ``everywhere``: watch all namespaces, and those passed to ``follow`` only if that is forbidden. Subscribed to its
-    ledger, it follows the namespaces where a quota holds creates up, and the pods that others make for gangs. Nothing
-    runs before the first namespace: loading aiohttp alone takes 0.2 s. Thread-safe.
-    """
-
-    def __init__(self, ledger: Ledger, configuration: Any, *, everywhere: bool = False) -> None:
-        self._ledger = ledger
-        self._configuration = configuration
-        self._everywhere = everywhere
-        self.forked()
-
-    def forked(self) -> None:
-        """Begin anew in a forked child, where nothing of it runs."""
-        self._watch = QuotaWatch(self._ledger, None if self._everywhere else ())
-        self._followed: dict[str, float] = {}  # namespaces, and when they were passed to ``follow``
-        self._task: Task | None = None
-        self._stopped = False
-
-    @property
-    def record(self) -> WatchRecord:
-        return self._watch.record
-
-    def blocked(self, namespace: str) -> None:
-        self.follow(namespace)
-
-    def gang_made(self, namespace: str) -> None:
-        self.follow(namespace)
-        self._post(partial(self._watch.add_gang, namespace))
-
-    def follow(self, namespace: str) -> None:
-        """Watch this namespace too. Returns at once."""
-        if time.monotonic() - self._followed.get(namespace, -TOUCH) >= TOUCH:  # most calls end here
-            self._post(partial(self._follow, namespace))
-
-    def start(self) -> None:
-        """Begin, without any namespace in particular: for a watch of all of them."""
-        self._post(self._begin)
-
-    def stop(self) -> None:
-        """End the watch. Returns at once, since an event loop may call it."""
-        self._stopped = True
-        if self._task is not None:
-            self._task.stop()
-
-    def _post(self, call: Callable[[], object]) -> None:
-        if not self._stopped:
-            with LOADING:
-                from . import source  # noqa: F401, PLC0415 - loads aiohttp, and not in the runtime's own thread
-            RUNTIME.post(call)
-
-    # -- on the runtime ---------
-
-    def _begin(self) -> None:
-        if self._task is None and not self._stopped:
-            self._task = RUNTIME.spawn(self._run)
-
-    def _follow(self, namespace: str) -> None:
-        self._begin()
-        self._followed.pop(namespace, None)
-        self._followed[namespace] = time.monotonic()
-        if len(self._followed) > FOLLOWED_MAX:
-            del self._followed[next(iter(self._followed))]
-        self._watch.add(namespace)
-
-    async def _run(self, _: Task) -> None:
-        from backoff_ctrl.k8s.cluster.session import ClusterSession  # noqa: PLC0415 - see ``_post``
-
-        from .source import ClusterSource  # noqa: PLC0415
-
-        if self._stopped:  # in the moment in which it began: ``stop`` found no task
-            return
-        try:
-            async with ClusterSession(self._configuration, hooks_block=True) as session:
-                await self._watch.run(ClusterSource(session, calm=lambda: not self._ledger.counts.waiting))
-        except Exception:  # the gate works without a watch
-            log.exception("an internal error ended the watch of quotas; learning from refusals instead")
-        finally:
-            await asyncio.sleep(GOODBYE)

@@ -23,7 +23,7 @@ from backoff_ctrl.k8s.gated.gangs import gang
 from backoff_ctrl.k8s.sharing.environment import environment
 from backoff_ctrl.k8s.sharing.process import notify
 from backoff_ctrl.k8s.status.serving import SERVICE
-from backoff_ctrl.k8s.watching.watch import HostedWatch
+from backoff_ctrl.k8s.watching.hosted import HostedWatch
 
 
 class InjectedError(Exception):

@@ -426,7 +426,7 @@ def _serve(admin: str | None) -> None:
     """Serve the status of the gate, if that is wanted. Raises ``BadInput``."""
     if admin is None:
         return
-    from backoff_ctrl.k8s.sharing.process import serve_status  # noqa: PLC0415 - costs nothing where it is not wanted
+    from backoff_ctrl.k8s.sharing.showing import serve_status  # noqa: PLC0415 - costs nothing where it is not wanted
 
     try:
         serve_status(listen=admin, exact=True)

@@ -28,7 +28,7 @@ from backoff_ctrl.k8s.replay.trace import PACKAGED, read_trace
 from backoff_ctrl.k8s.replay.workload import POD_LABEL, Workload, make_workload
 from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Kubelet
 from backoff_ctrl.k8s.sandbox.kubelet.kubelet import Server as KubeletServer
-from backoff_ctrl.k8s.watching.watch import HostedWatch
+from backoff_ctrl.k8s.watching.hosted import HostedWatch
 from tests.aio_configuration import aio_configuration
 from tests.cluster.talking import Api
 from tests.official import aio

@@ -17,7 +17,7 @@ from backoff_ctrl.k8s.events.sender import EventSender
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.runtime.host import RUNTIME, THREAD, RuntimeAlarms
 from backoff_ctrl.k8s.sharing.memory import MemoryFile, MemoryKeeper
-from backoff_ctrl.k8s.watching.watch import HostedWatch
+from backoff_ctrl.k8s.watching.hosted import HostedWatch
 from tests.scripted_server import Seen, failure, scripted_server
 
 if TYPE_CHECKING:

@@ -1,0 +1,48 @@
+"""The status of what this process gates, for programs that ask for it: served over HTTP, as documents, as metrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backoff_ctrl.k8s.gate.any_gate import AnyGate
+from backoff_ctrl.k8s.status.address import read_address
+from backoff_ctrl.k8s.status.documents.pages import Documents
+from backoff_ctrl.k8s.status.metrics import collector
+from backoff_ctrl.k8s.status.server import StatusServer
+from backoff_ctrl.k8s.status.serving import SERVICE
+
+from .process import show_shared
+
+
+def serve_status(*gates: AnyGate, listen: str = "127.0.0.1:9095", exact: bool = False) -> StatusServer:
+    """Serve the status of these gates over HTTP; without any, of whatever the gated clients of this process share.
+
+    Returns the server: ``url`` is where it is, ``close()`` ends it, and so does the end of the process. If the port is
+    in use, the next free one is taken; with ``exact`` that raises ``OSError``. Raises ``ValueError`` for an address
+    that other machines could reach.
+    """
+    read_address(listen)
+    _add(gates)
+    return SERVICE.serve(listen, exact=exact)
+
+
+def shown() -> Documents:
+    """Begin to count what is shared, and return its documents: for a program that serves them itself."""
+    _add(())
+    return SERVICE.documents
+
+
+def status_collector(*gates: AnyGate, series_max: int = 50_000) -> Any:
+    """Return a collector for a registry of prometheus-client: ``REGISTRY.register(status_collector())``.
+
+    It has the metrics of these gates; without any, of whatever the gated clients of this process share.
+    """
+    _add(gates)
+    return collector(SERVICE.documents, series_max)
+
+
+def _add(gates: tuple[AnyGate, ...]) -> None:
+    for gate in gates:
+        SERVICE.add(gate.ledger)
+    if not gates:
+        show_shared()
