@@ -26,7 +26,7 @@ from backoff_ctrl.k8s.gate.create import Create
 from .errors import AsyncWaitTimeout, annotate, async_wait_timeout, callers_error, with_bytes
 from .gating import GatedClient, Gating, waiting
 from .generations import asyncio_package, is_since_37
-from .transport import ClientTransport, headers_to_send, mark_configured
+from .transport import ClientTransport, headers_to_send
 
 __all__ = ["AsyncGatedApiClient", "AsyncWaitTimeout", "waiting"]
 
@@ -116,33 +116,6 @@ class _AioAdapter(_Client):  # type: ignore[misc]
     _gating: Gating[AsyncGate]
     _package: ClassVar[ModuleType]
     """The ``client`` module of the package."""
-
-    def update_params_for_auth(
-        self,
-        headers: Any,
-        queries: Any,
-        auth_settings: Any,
-        resource_path: Any = None,
-        method: Any = None,
-        body: Any = None,
-        request_auth: Any = None,
-    ) -> Any:
-        """Do as ``ApiClient`` does (a coroutine since 33), but mark a header that came from the configuration."""
-        updated = super().update_params_for_auth(
-            headers,
-            queries,
-            auth_settings,
-            *((resource_path, method, body) if resource_path is not None else ()),  # 31 knows fewer
-            **({} if request_auth is None else {"request_auth": request_auth}),
-        )
-        if inspect.isawaitable(updated):
-            return self._marked_after(updated, headers, request_auth)
-        self._gating.attempt(mark_configured, headers, request_auth)
-        return None
-
-    async def _marked_after(self, updated: Any, headers: Any, request_auth: Any) -> None:
-        await updated
-        self._gating.attempt(mark_configured, headers, request_auth)
 
     def _error(self, create: Create) -> BaseException:
         return callers_error(create, async_wait_timeout(self._package.ApiException))

@@ -155,7 +155,7 @@ class gang:  # noqa: N801 - a context manager, as ``waiting``
         """Return the gate's own block, with a way to read the quotas by the client's credentials."""
         client, host = self._client, self._client.configuration.host
         headers = headers_to_send({**client.default_headers, "Accept": JSON}, settings)
-        mark_configured(headers, None)
+        mark_configured(headers)
         url = f"{host}/api/v1/namespaces/{self.namespace}/{PODS}"
         return client.gate.gang(self._asked, client.transport(client, self.namespace, url, headers, None))
 

@@ -11,8 +11,9 @@ Tasks of asyncio inherit them. Threads of a pool do not: set them inside the tas
 
 from __future__ import annotations
 
+import inspect
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -32,7 +33,7 @@ from backoff_ctrl.k8s.sharing.environment import environment
 from backoff_ctrl.k8s.sharing.process import Share
 from backoff_ctrl.k8s.watching.status import WatchRecord
 
-from .transport import LastToken
+from .transport import ConfiguredToken, LastToken, mark_configured
 
 R = TypeVar("R")
 G = TypeVar("G", bound=AnyGate)
@@ -218,6 +219,32 @@ class GatedClient(Generic[G]):
 
     def renew(self) -> None:
         """Begin anew in a forked child. (The ledger does so by itself.)"""
+
+    def update_params_for_auth(self, headers: Any, queries: Any, auth_settings: Any, *rest: Any, **more: Any) -> Any:
+        """Do as ``ApiClient`` does (a coroutine on asyncio since 33), but mark a header of the configuration.
+
+        A client that need not await it asks the configuration at most once a second. ``rest`` and ``more`` are what
+        its generation adds.
+        """
+        gating: Gating[G] = self._gating
+        configured = auth_settings == ["BearerToken"] and more.get("request_auth") is None
+        known = gating.attempt(gating.token.of, self.configuration) if configured else None
+        if isinstance(known, ConfiguredToken):
+            headers["authorization"] = known
+            return None
+        adapter: Any = super()
+        updated = adapter.update_params_for_auth(headers, queries, auth_settings, *rest, **more)
+        if inspect.isawaitable(updated):
+            return self._marked_after(updated, headers) if configured else updated
+        if configured:
+            gating.attempt(mark_configured, headers)
+            if isinstance(header := headers.get("authorization"), ConfiguredToken):
+                gating.attempt(gating.token.note, self.configuration, header)
+        return None
+
+    async def _marked_after(self, updated: Awaitable[None], headers: dict[str, Any]) -> None:
+        await updated
+        self._gating.attempt(mark_configured, headers)
 
     @property
     def gate(self) -> G:

@@ -36,7 +36,7 @@ from backoff_ctrl.k8s.gate.together import READ_PATIENCE
 
 from .errors import LastAnswerShown, annotate, callers_error, with_bytes
 from .gating import Gating
-from .transport import ClientTransport, ConfiguredToken, headers_to_send
+from .transport import ClientTransport, headers_to_send
 
 _NEVER_MADE = (
     urllib3.exceptions.NewConnectionError,
@@ -163,31 +163,6 @@ class ThreadAdapter(ApiClient):
     """
 
     _gating: Gating[Gate]
-
-    def update_params_for_auth(
-        self,
-        headers: Any,
-        queries: Any,
-        auth_settings: Any,
-        resource_path: Any = None,
-        method: Any = None,
-        body: Any = None,
-        request_auth: Any = None,
-    ) -> None:
-        """Mark the configuration's header, and ask for that at most once a second."""
-        token = self._gating.token
-        configured = request_auth is None and auth_settings == ["BearerToken"]
-        known = self._gating.attempt(token.of, self.configuration) if configured else None
-        if isinstance(known, ConfiguredToken):
-            headers["authorization"] = known
-            return
-        given = (resource_path, method, body) if resource_path is not None else ()  # 31 knows fewer
-        super().update_params_for_auth(
-            headers, queries, auth_settings, *given, **({} if request_auth is None else {"request_auth": request_auth})
-        )
-        if configured and "authorization" in headers:
-            headers["authorization"] = header = ConfiguredToken(headers["authorization"])
-            self._gating.attempt(token.note, self.configuration, header)
 
     def _later(
         self, call: tuple[Any, ...], conclude: Callable[..., Any], outer: tuple[Any, ...]

@@ -88,9 +88,9 @@ class ConfiguredToken(str):
     __slots__ = ()
 
 
-def mark_configured(headers: dict[str, Any], request_auth: Any) -> None:
-    """Mark the header that ``update_params_for_auth`` has set, unless its caller brought credentials of its own."""
-    if request_auth is None and "authorization" in headers:
+def mark_configured(headers: dict[str, Any]) -> None:
+    """Mark the header that came from the configuration, if there is one."""
+    if "authorization" in headers:
         headers["authorization"] = ConfiguredToken(headers["authorization"])
 
 
