@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import queue
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,11 +11,12 @@ from kubernetes import client
 
 from backoff_ctrl.k8s.gate.aio import Gate
 from backoff_ctrl.k8s.gated.client import GatedApiClient
+from backoff_ctrl.k8s.runtime.host import RUNTIME
 from backoff_ctrl.k8s.sandbox import running_sandbox
 from tests.conversing import conversation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from backoff_ctrl.k8s.creates.conversation import Conversation
     from backoff_ctrl.k8s.sandbox import BackgroundSandbox
@@ -32,6 +35,18 @@ def core(sandbox: BackgroundSandbox) -> Iterator[Any]:
     """A ``CoreV1Api`` on a gated client with its own gate, which learns from refusals and watches nothing."""
     with GatedApiClient(client.Configuration(host=sandbox.url), gate=Gate()) as api:
         yield client.CoreV1Api(api)
+
+
+@pytest.fixture
+def at_work() -> Callable[[], int]:
+    """Count what runs beside the creates."""
+
+    def count() -> int:
+        counted: queue.SimpleQueue[int] = queue.SimpleQueue()
+        RUNTIME.post(lambda: counted.put(len(asyncio.all_tasks())))
+        return counted.get(timeout=45)
+
+    return count
 
 
 @pytest.fixture

@@ -24,8 +24,9 @@ from backoff_ctrl.k8s.gate.life import life
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gated.client import GatedApiClient
-from backoff_ctrl.k8s.runtime.host import RuntimeAlarms
+from backoff_ctrl.k8s.runtime.host import RUNTIME, RuntimeAlarms
 from backoff_ctrl.k8s.status.counters import Counters, NamespaceCounts
+from backoff_ctrl.k8s.watching.hosted import HostedWatch
 from tests.gated_creates import fill, pod
 
 if TYPE_CHECKING:
@@ -162,6 +163,24 @@ def test_a_create_without_a_line_is_cancelled_before_it_is_sent_too() -> None:
 
     with pytest.raises(GateClosed, match="operator"):
         gate.create(creation(), Transport())
+
+
+def test_a_watch_that_is_stopped_in_the_moment_in_which_it_begins_ends(at_work: Callable[[], int]) -> None:
+    """The client that started it was closed at once: it went on as long as the program."""
+    before, stopped = at_work(), threading.Event()
+    watch = HostedWatch(Gate().ledger, client.Configuration(host="http://127.0.0.1:1"))
+
+    def stop(frame: FrameType, event: str, _: Any) -> None:
+        if event == "return" and frame.f_code.co_name == "spawn":
+            sys.setprofile(None)
+            watch.stop()
+            stopped.set()
+
+    RUNTIME.post(sys.setprofile, stop)
+    watch.follow("team")
+    assert stopped.wait(LONG)
+
+    assert min(at_work() for _ in range(20)) <= before
 
 
 # -- the next step begins before the last one has ended ---------

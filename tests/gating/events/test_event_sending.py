@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import queue
 import subprocess
 import sys
 import textwrap
@@ -21,7 +20,7 @@ from backoff_ctrl.k8s.events.correlator import Limits, Reason, Report
 from backoff_ctrl.k8s.events.sender import EventSender, Reporter, send_events
 from backoff_ctrl.k8s.gate.aio import Gate
 from backoff_ctrl.k8s.gated.client import GatedApiClient
-from backoff_ctrl.k8s.runtime.host import LOADING, RUNTIME
+from backoff_ctrl.k8s.runtime.host import LOADING
 from tests.official import aio, token
 from tests.scripted_server import Seen, failure, scripted_server
 
@@ -86,7 +85,7 @@ def test_ten_thousand_stories_are_counted_at_the_server_as_a_few_requests() -> N
     assert at.sender.counts.left_out == 10_000 - len(posts)
 
 
-def test_one_writes_whichever_threads_report_first() -> None:
+def test_one_writes_whichever_threads_report_first(at_work: Callable[[], int]) -> None:
     """Those that began besides were never ended."""
     before = at_work()
     with scene(taken) as at, ThreadPoolExecutor(8) as pool:
@@ -103,13 +102,6 @@ def test_one_writes_whichever_threads_report_first() -> None:
             each.result(45)
         assert all(at.was_asked() for _ in range(8))
     assert at_work() <= before
-
-
-def at_work() -> int:
-    """Count what runs beside the creates."""
-    counted: queue.SimpleQueue[int] = queue.SimpleQueue()
-    RUNTIME.post(lambda: counted.put(len(asyncio.all_tasks())))
-    return counted.get(timeout=45)
 
 
 def test_a_403_is_logged_once_and_tried_once_per_namespace(caplog: pytest.LogCaptureFixture) -> None:
