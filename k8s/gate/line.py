@@ -233,10 +233,14 @@ class Line:
             del self._under_way[create]
             self._engine.tell_later("ended", create)
         if create.creation.key is not None:
-            made = create.answer if create.answer is not None and create.answer.ok else None
-            for turn in self._same_key.leave(create):
-                self._engine.resolve(turn, made or Signal.GO)
+            self._lead_no_more(create)
         self._leave(engine, now, create, outcome)
+
+    def _lead_no_more(self, create: Unfinished) -> None:
+        """Let those go on that follow a create which has ended: with what it made, if it made something."""
+        made = create.answer if create.answer is not None and create.answer.ok else None
+        for turn in self._same_key.leave(create):
+            self._engine.resolve(turn, made or Signal.GO)
 
     def settle(self, create: Unfinished, outcome: Outcome) -> None:
         self._engine.act(self._leave, create, outcome)
@@ -421,6 +425,8 @@ class Line:
         turn = Turn(until)
 
         def follow(*_: object) -> bool:
+            while (ahead := self._same_key.ended_ahead(create)) is not None:
+                self._lead_no_more(ahead)
             leads = self._same_key.enter(create, body_hash)
             if not leads:
                 self._wait_for(create, turn)

@@ -40,8 +40,6 @@ class SameKey:
         Raises ``KeyReusedError`` if it asks for another body than the create ahead of it.
         """
         line = self._lines.setdefault(_key_of(create), {})
-        while line and (ahead := next(iter(line))).over:  # its end could not be noted: a bug of ours
-            del line[ahead]
         leader = next(iter(line), create)
         if line and line[leader] != body_hash:
             raise KeyReusedError(create.creation.key, leader.creation.label)
@@ -51,6 +49,11 @@ class SameKey:
             return True
         self._following.setdefault(create.creation.namespace, {})[create] = None
         return False
+
+    def ended_ahead(self, create: Unfinished) -> Unfinished | None:
+        """Return the create that leads, if it has ended: that is noted in a moment, or a bug of ours prevents it."""
+        ahead = next(iter(self._lines.get(_key_of(create), {})), None)
+        return ahead if ahead is not None and ahead.over else None
 
     def following(self, namespace: str) -> list[Unfinished]:
         return list(self._following.get(namespace, ()))

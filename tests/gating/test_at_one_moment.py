@@ -183,6 +183,39 @@ def test_a_watch_that_is_stopped_in_the_moment_in_which_it_begins_ends(at_work: 
     assert min(at_work() for _ in range(20)) <= before
 
 
+def test_a_create_that_follows_another_one_just_as_that_ends_hangs_nobody() -> None:
+    """It passed the one that had ended over, and so did that one those who followed: they waited for ever."""
+    gate, first_sends, follows, late_follows = Gate(), threading.Event(), threading.Event(), threading.Event()
+
+    class Slow(Transport):
+        def send(self, body: dict[str, Any]) -> Answer:
+            first_sends.set()
+            assert follows.wait(LONG)
+            sys.setprofile(hold_up)
+            return super().send(body)
+
+    def hold_up(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_qualname == "Line.end":  # it has its answer, and nobody was told yet
+            sys.setprofile(None)
+            late = pool.submit(gate.create, creation(key="k", on_wait=lambda _: late_follows.set()), Transport())
+            answers.append(late)
+            while not late_follows.wait(0.01) and not late.done():
+                pass
+
+    answers: list[Any] = []
+    with ThreadPoolExecutor(3) as pool:
+        try:
+            answers.append(pool.submit(gate.create, creation(key="k"), Slow()))
+            assert first_sends.wait(LONG)
+            on_wait = lambda _: follows.set()  # noqa: E731
+            answers.append(pool.submit(gate.create, creation(key="k", on_wait=on_wait), Transport()))
+            assert follows.wait(LONG)
+            assert [answers[number].result(LONG).status for number in range(2)] == [201, 201]
+            assert answers[2].result(LONG).status == 201
+        finally:
+            gate.close()
+
+
 # -- the next step begins before the last one has ended ---------
 
 
