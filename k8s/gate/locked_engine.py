@@ -21,6 +21,7 @@ import random
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
@@ -229,9 +230,10 @@ class LockedEngine:
             while self._resolved or self._to_tell:
                 for turn in list(self._resolved):
                     self._wake(turn)
-                while self._to_tell:
-                    event, *given = self._to_tell.popleft()
-                    self.subscribers.tell(event, *given)
+                with suppress(IndexError):  # nothing is left: another thread tells it, perhaps
+                    while True:
+                        event, *given = self._to_tell.popleft()
+                        self.subscribers.tell(event, *given)
         finally:
             self._delivering.discard(thread)
             if self._resolved:  # a Ctrl-C came in between

@@ -441,6 +441,37 @@ def test_no_subscriber_is_lost_among_many(quick_switches: None) -> None:
     assert ledger.subscribers == ()
 
 
+def test_two_threads_tell_what_was_decided() -> None:
+    """The one found nothing left to tell: an error of ours, for whoever had brought news."""
+    told, ledger = Decided(), Gate().ledger
+    ledger.subscribe(told)
+
+    def hold_up(frame: FrameType, event: str, called: Any) -> None:
+        if event == "c_call" and called.__name__ == "popleft" and frame.f_code.co_name == "_deliver":
+            sys.setprofile(None)
+            pool.submit(ledger.hint_release, "team").result(LONG)  # it tells both
+
+    with ThreadPoolExecutor(1) as pool:
+        sys.setprofile(hold_up)
+        try:
+            ledger.hint_release("team")
+        finally:
+            sys.setprofile(None)
+    assert len(told.times) == 2
+
+
+class Decided(Subscriber):
+    """Collects how long decisions took."""
+
+    def __init__(self) -> None:
+        """None was told."""
+        self.times: list[float] = []
+
+    def decided(self, seconds: float) -> None:
+        """Note it."""
+        self.times.append(seconds)
+
+
 @pytest.fixture
 def quick_switches() -> Iterator[None]:
     """Switch between threads as often as Python can."""
