@@ -19,11 +19,11 @@ from functools import partial
 from typing import Any, Final
 
 from backoff_ctrl.engine.explaining import Explanation
-from backoff_ctrl.engine.quantities import format_quantity
 from backoff_ctrl.engine.requests import Request
 from backoff_ctrl.engine.tickets import Refusal
 from backoff_ctrl.k8s.cluster.session import ClusterSession
 from backoff_ctrl.k8s.creates.creation import owner_of
+from backoff_ctrl.k8s.creates.wait import wait_of
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.gate.unfinished import Unfinished
@@ -162,11 +162,9 @@ class Reporter(Subscriber):
 
 def waiting_note(label: str, why: Explanation) -> str:
     """Return an event's note: what a create waits for, how much it requests and how much is left, what happens next."""
-    binary = "memory" in why.resource or "storage" in why.resource
-    amounts = (why.asked, max(0, why.left), why.limited)  # a probe in flight makes ``left`` negative
-    asked, left, limited = (format_quantity(amount, binary=binary) for amount in amounts)
-    cause = _WAITS.get(why.reason, _NO_ROOM).format(quota=why.quota, left=left, limited=limited)
-    return f"{label} is waiting: it requests {why.resource}={asked}, {cause} (place {why.place} in line)."
+    shown = wait_of(("", "", ""), why)
+    cause = _WAITS.get(why.reason, _NO_ROOM).format(quota=why.quota, left=shown.left, limited=shown.limited)
+    return f"{label} is waiting: it requests {why.resource}={shown.asked}, {cause} (place {why.place} in line)."
 
 
 def _label(create: Unfinished) -> str:

@@ -99,7 +99,7 @@ class AsyncGate(AnyGate):
     async def drain(self) -> None:
         """Wait until what was sent through this gate is answered, at most 40 s: then the server has ended it, too."""
         loop = asyncio.get_running_loop()  # another one, that was closed, answers nothing any more
-        while here := [each for each in self._in_flight if each.get_loop() is loop]:
+        while here := [each for each in list(self._in_flight) if each.get_loop() is loop]:
             _, unanswered = await asyncio.wait(here, timeout=SERVER_LIMIT)
             if unanswered:
                 return

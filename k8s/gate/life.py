@@ -316,9 +316,7 @@ def _taken(create: Create) -> Event | None:  # noqa: PLR0911 - a table
 
 
 def _timed_out(create: Create, wait: Wait | None) -> TimedOut:
-    why = "" if wait is None else f" ({wait.why})"
-    limit = f"{create.creation.timeout:g} s, the timeout it was given"
-    return TimedOut(f"gave up waiting for {create.label} after {limit}{why}", wait)
+    return TimedOut(create.gave_up(wait), wait)
 
 
 # -- calls and their answers ---------

@@ -140,6 +140,11 @@ class Unfinished(ABC):
     @abstractmethod
     def wait(self) -> Wait: ...
 
+    def gave_up(self, wait: Wait | None) -> str:
+        """Say that its time limit has passed, and what it waited for then, if it did."""
+        why = "" if wait is None else f" ({wait.why})"
+        return f"gave up waiting for {self.label} after {self.creation.timeout:g} s, the timeout it was given{why}"
+
     @abstractmethod
     def describe(self) -> str:
         """Return one line: what it is, its state, since when, and what it waits for."""

@@ -172,6 +172,4 @@ def _take(wait: GangWait, gate: AnyGate) -> None:
     elif value is Signal.OPENED:
         wait.gang = AdmittedGang(gate, ledger, wait.asked, None, None)
     else:
-        limit = f"{wait.creation.timeout:g} s, the timeout it was given"
-        detail = f"gave up waiting for {wait.label} after {limit}" + ("" if why is None else f" ({why.why})")
-        wait.error = WaitedTooLong(detail, None, why)
+        wait.error = WaitedTooLong(wait.gave_up(why), None, why)
