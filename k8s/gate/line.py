@@ -63,6 +63,7 @@ class Line:
         self.counts = self._engine.counts
         self._ids = itertools.count(1)
         self._waiting: dict[Request, Unfinished] = {}
+        self._gangs: dict[Request, Unfinished] = {}  # those among them: few among a crowd of creates
         self._under_way: dict[Unfinished, None] = {}
         self._levels: dict[tuple[str, str, str], str] = {}
         self._same_key = SameKey()
@@ -159,7 +160,7 @@ class Line:
             gang.request = request
             if self._wait_for(gang, turn):
                 return True
-            self._waiting[request] = gang
+            self._waiting[request] = self._gangs[request] = gang
             self.counts.waiting = len(self._waiting)
             engine.reserve(request, now, standing=standing)
             return True
@@ -177,6 +178,7 @@ class Line:
 
     def _remove(self, request: Request) -> Unfinished | None:
         create = self._waiting.pop(request, None)
+        self._gangs.pop(request, None)
         self.counts.waiting = len(self._waiting)
         return create
 
@@ -387,11 +389,7 @@ class Line:
 
     def _find_reader(self, engine: Controller, now: float, namespace: str) -> bool:
         """Let a gang that waits read the quotas of its namespace; the engine hears how that ended."""
-        gangs = [
-            gang
-            for request, gang in self._waiting.items()
-            if isinstance(request, Reservation) and request.namespace == namespace
-        ]
+        gangs = [gang for request, gang in self._gangs.items() if request.namespace == namespace]
         reader = next((gang for gang in gangs if gang.turn is not None and gang.turn.may_read), None)
         if reader is None or reader.turn is None:
             engine.looked(namespace, now, readable=False if gangs else None)  # None: all have left meanwhile
@@ -407,7 +405,7 @@ class Line:
                 self._engine.resolve(create.turn, Signal.OPENED)
         for turn in self._same_key.waits():
             self._engine.resolve(turn, Signal.GO)
-        self._waiting = {}
+        self._waiting, self._gangs = {}, {}
         self.counts.waiting = 0
 
     # -- creates that wait for each other ---------

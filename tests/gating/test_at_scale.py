@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.creates.naming import CREATE_ID
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.create import Create
+from backoff_ctrl.k8s.gate.gangs.asked import gang_of
+from backoff_ctrl.k8s.gate.gangs.waiting import GangWait, gang_life
 from backoff_ctrl.k8s.gate.line import LEVEL_HEADER, LEVELS_MAX
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.gated.aio_client import AsyncGatedApiClient, waiting
@@ -199,6 +202,21 @@ def test_closing_takes_all_out_of_the_line_in_one_step() -> None:
     assert gate.counts.sent == 0
     assert gate.waiting() == []
     assert (steps["Line._stop"], sum(number for step, number in steps.items() if step.endswith(".scan"))) == (1, 0)
+
+
+def test_a_gang_finds_who_reads_the_quotas_however_many_creates_wait() -> None:
+    """All who wait were gone through, with the lock held."""
+
+    def joined(number: int) -> Counter[str]:
+        gate = crowd(number)
+        wait = GangWait(gate, gang_of("other", [({"spec": {"containers": [{"name": "c"}]}}, 2)]))
+        with closing(gang_life(wait, gate, may_read=True)) as living:
+            return steps_of(lambda: next(living))
+
+    few, many = joined(20), joined(2000)
+
+    assert few["Line._find_reader"] == 1
+    assert many.total() < 1.1 * few.total()
 
 
 def test_priority_levels_are_learned_however_many_credentials_came_before() -> None:
