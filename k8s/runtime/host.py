@@ -440,7 +440,11 @@ class RuntimeAlarms(Alarms):
 
 
 class LoopAlarms(Alarms):
-    """Alarms on the event loop that uses it first (on the next one, once that is closed), by its time or a clock."""
+    """Alarms on the event loop that uses it first, by its time or a clock.
+
+    Once that loop runs no more, they move to the next one that asks for the time: a program may call ``asyncio.run``
+    again and again, and what is still to ring then must ring.
+    """
 
     of_threads = False
 
@@ -451,27 +455,46 @@ class LoopAlarms(Alarms):
     def renew(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
+        self._due: dict[Alarm, float] = {}
 
     @property
     def ring(self) -> bool:
         return not self._bound().is_closed()
 
     def _loop_time(self) -> float:
-        loop = self._loop
-        return loop.time() if loop is not None and not loop.is_closed() else self._bound().time()
+        return self._bound().time()
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> Cancel:
-        return _call_later(self._bound(), self._thread, seconds, call)
+        alarm = Alarm(call)
+        self._due[alarm] = due = self._bound().time() + max(0.0, seconds)
+        self._begin(alarm, due)
+        return partial(self._cancel, alarm)
+
+    def _begin(self, alarm: Alarm, due: float) -> None:
+        loop = self._loop
+        assert loop is not None
+        with contextlib.suppress(RuntimeError):  # it is closed: the alarm begins on the next one
+            alarm.handle = _call_later(loop, self._thread, due - loop.time(), partial(self._ring, alarm))
+
+    def _ring(self, alarm: Alarm) -> None:
+        if self._due.pop(alarm, None) is not None:
+            alarm.ring()
+
+    def _cancel(self, alarm: Alarm) -> None:
+        self._due.pop(alarm, None)
+        alarm.cancel()
 
     def _bound(self) -> asyncio.AbstractEventLoop:
         loop = self._loop
-        if loop is not None and not loop.is_closed():
-            return loop
-        try:
-            self._loop = asyncio.get_running_loop()
-        except RuntimeError:
-            if loop is None:
-                raise
-            return loop  # a finalizer ends what waited on a loop that is closed: it can still tell the time
-        self._thread = threading.get_ident()
-        return self._loop
+        if loop is None or not loop.is_running():
+            try:
+                running = asyncio.get_running_loop()
+            except RuntimeError:
+                if loop is None:
+                    raise
+                return loop  # between two runs, or in a finalizer after the last: it can still tell the time
+            self._loop = loop = running
+            self._thread = threading.get_ident()
+            for alarm, due in list(self._due.items()):
+                self._begin(alarm, due)
+        return loop

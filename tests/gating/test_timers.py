@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import queue
 import threading
 import time
 import weakref
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +17,7 @@ import pytest
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.answers.answer import Answer, WaitedTooLong, status_answer
 from backoff_ctrl.k8s.creates.creation import Creation
+from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.runtime import exits as exiting
@@ -78,6 +81,37 @@ async def test_a_clock_that_goes_back_does_not_stop_time() -> None:
     assert 0.0 < alarms.now() - before < time.monotonic() - started + 0.01
 
 
+@pytest.mark.parametrize("closes", [True, False], ids=["closed", "left behind"])
+def test_alarms_outlast_the_loop_that_they_were_set_on(closes: bool) -> None:
+    """A program calls ``asyncio.run`` again and again: what the second create waits for was set in the first run."""
+    server, gate = Full(), AsyncGate(policy=Policy(base=0.4, cap=0.4))
+
+    async def create(limit: float) -> Answer:
+        async with asyncio.timeout(limit):
+            return await gate.create(replace(CREATION, timeout=None), AsyncServer(server))
+
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+    try:
+        with pytest.raises(TimeoutError):
+            first.run_until_complete(create(0.1))  # refused; the next may be sent some 0.3 s later
+        if closes:
+            first.close()
+        server.room = True
+        assert second.run_until_complete(create(45)).ok
+    finally:
+        first.close()
+        second.close()
+
+
+def test_the_time_is_known_after_the_loop_has_ended() -> None:
+    """Whoever looks at a gate between two runs gets an answer."""
+    gate = AsyncGate()
+    server = Full()
+    server.room = True
+    assert asyncio.run(gate.create(CREATION, AsyncServer(server))).ok
+    assert "team" in gate.ledger.snapshot().namespaces
+
+
 def test_threads_see_a_clock_that_went_back_go_on() -> None:
     """The same holds for the clock that threads share."""
     offset = 0.0
@@ -128,14 +162,31 @@ CREATION = Creation("here", "me", "team", "pods", {"kind": "Pod", "metadata": {"
 
 
 class Full:
-    """A transport whose server has a full quota."""
+    """A transport whose server has a full quota, until there is ``room``."""
+
+    room = False
 
     def send(self, body: dict[str, Any]) -> Answer:
+        if self.room:
+            return Answer(201, {}, json.dumps(body).encode())
         message = 'pods "a" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
         return status_answer(403, "Forbidden", message, {})
 
     def look_up(self, name: str) -> Answer:
         return status_answer(404, "NotFound", "not found", {})
+
+
+class AsyncServer:
+    """The same server for asyncio."""
+
+    def __init__(self, server: Full) -> None:
+        self._server = server
+
+    async def send(self, body: dict[str, Any]) -> Answer:
+        return self._server.send(body)
+
+    async def look_up(self, name: str) -> Answer:
+        return self._server.look_up(name)
 
 
 def test_creates_that_begin_to_wait_during_a_look_at_the_threads_start_no_other(
