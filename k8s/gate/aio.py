@@ -13,7 +13,7 @@ from backoff_ctrl.k8s.answers.answer import Answer, GateClosed, NotSent, Outcome
 from backoff_ctrl.k8s.creates.actions import Call, ListQuotas
 from backoff_ctrl.k8s.creates.creation import Creation
 from backoff_ctrl.k8s.creates.treatments import SERVER_LIMIT
-from backoff_ctrl.k8s.runtime.host import LoopAlarms
+from backoff_ctrl.k8s.runtime.host import LOOK_AGAIN, Alarms, LoopAlarms
 
 from .any_gate import AnyGate
 from .create import Create
@@ -191,13 +191,14 @@ async def _made(transport: Any, call: Call, patience: float) -> Any:
 class _Waker(asyncio.Future[None]):
     """The wait of a task for a turn, which any thread may end; if its loop was closed, the turn is given back."""
 
-    __slots__ = ("_alarm", "_create", "_line")
+    __slots__ = ("_alarm", "_create", "_line", "_look")
 
     def __init__(self, create: Unfinished, line: Line) -> None:
         super().__init__()
         self._create = create
         self._line = line
         self._alarm: Callable[[], object] | None = None
+        self._look: asyncio.TimerHandle | None = None
 
     def listens(self, turn: Turn, ledger: Ledger) -> bool:
         """Have it end when the turn comes, or its time is over; False: it has come."""
@@ -205,7 +206,13 @@ class _Waker(asyncio.Future[None]):
             return False
         if turn.until is not None:
             self._alarm = ledger.call_at(turn.until, self)
+        self._look_after(ledger.engine.alarms)
         return True
+
+    def _look_after(self, alarms: Alarms) -> None:
+        """Have the engine's alarms ring here once the loop has ended on which they ring."""
+        loop = self.get_loop()
+        self._look = None if alarms.ring_beside(loop) else loop.call_later(LOOK_AGAIN, self._look_after, alarms)
 
     def __call__(self, turn: Turn | None = None) -> None:  # noqa: ARG002 - as the ledger calls it
         """Wake the task. An alarm gives no turn."""
@@ -222,5 +229,7 @@ class _Waker(asyncio.Future[None]):
             self.set_result(None)
 
     def unset(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
         if self._alarm is not None:
             self._alarm()

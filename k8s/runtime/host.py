@@ -422,6 +422,10 @@ class Alarms(ABC):
         """Whether anybody is there to call back: not on a loop that is closed, before another one is used."""
         return True
 
+    def ring_beside(self, loop: asyncio.AbstractEventLoop) -> bool:  # noqa: ARG002 - the runtime outlasts every loop
+        """Say, to who waits on this running loop, whether they ring as long as that runs; False: to be asked again."""
+        return True
+
     def renew(self) -> None:  # noqa: B027 - the runtime renews itself
         """Forget all alarms, in a forked child."""
 
@@ -460,6 +464,9 @@ class LoopAlarms(Alarms):
     @property
     def ring(self) -> bool:
         return not self._bound().is_closed()
+
+    def ring_beside(self, loop: asyncio.AbstractEventLoop) -> bool:
+        return self._bound() is loop
 
     def _loop_time(self) -> float:
         return self._bound().time()

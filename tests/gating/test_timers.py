@@ -103,6 +103,30 @@ def test_alarms_outlast_the_loop_that_they_were_set_on(closes: bool) -> None:
         second.close()
 
 
+def test_alarms_outlast_the_loop_of_another_thread() -> None:
+    """A create waits on its own loop, and what it waits for was set on one that ends meanwhile."""
+    server, gate = Full(), AsyncGate(policy=Policy(base=1.0, cap=1.0))
+    waits, ended = threading.Event(), threading.Event()
+
+    async def create(**options: Any) -> Answer:
+        return await gate.create(replace(CREATION, timeout=None, **options), AsyncServer(server))
+
+    def other() -> None:
+        asyncio.run(create(on_wait=lambda _: asyncio.get_running_loop().call_soon(waits.set)))
+        ended.set()
+
+    async def first() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await create()  # it is refused, and the next one is sent in a second
+        threading.Thread(target=other, daemon=True).start()
+        await asyncio.to_thread(waits.wait, 45)
+
+    asyncio.run(first())
+    server.room = True
+    assert ended.wait(45)
+
+
 def test_the_time_is_known_after_the_loop_has_ended() -> None:
     """Whoever looks at a gate between two runs gets an answer."""
     gate = AsyncGate()
