@@ -1,7 +1,7 @@
 """The gate: how a create waits for its turn, is sent, and ends.
 
 *The line.* Creates ask one ``Ledger`` for their turns: there is one per process and API server, and two would promise
-the same room twice. It is the engine behind one plain lock (``locked_engine``), the line of those who wait (``line``),
+the same room twice. It is the engine behind one lock (``locked_engine``), the line of those who wait (``line``),
 and what others report and ask (``ledger``). Whatever the engine decides is decided under the lock, in microseconds, by
 whichever thread had something to tell it. A wait is a ``Turn``: it gets its value under the lock, once, and whoever
 waits is woken when the lock is free. No code of a caller, and nothing that may block, runs under the lock.

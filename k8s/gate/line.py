@@ -170,7 +170,12 @@ class Line:
 
     @staticmethod
     def _wait_for(create: Unfinished, turn: Turn) -> bool:
-        """Have it wait for this turn. True: it was stopped before, which nobody would tell it any more."""
+        """Have it wait for this turn. True: it was stopped before, which nobody would tell it any more.
+
+        Or it has gone on already: it asked in the midst of a decision of its own thread.
+        """
+        if turn.value is not None:
+            return True
         create.turn = turn
         if create.stopped is not None:
             turn.value = Stopped(create.stopped)

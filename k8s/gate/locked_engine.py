@@ -5,9 +5,10 @@ follows; each effect is handed to ``on_effect``. *Delivering.* Once the lock is 
 and subscribers are told: so they may ask back. What was decided but not delivered (a Ctrl-C came in between) stays
 here, and the next one who decides, or an alarm soon after, delivers it.
 
-*Leaving.* A create may end where nobody may wait for the lock: in a finalizer that the garbage collector runs, or in a
-signal handler, in a thread that perhaps holds the lock itself. ``soon`` only appends to a queue, which it empties if
-the lock is free, and which the holder of the lock empties else.
+*Interrupting.* A signal handler, or a finalizer that the garbage collector runs, may ask in a thread that is deciding
+something itself. So the lock is reentrant, and whoever finds it ``_deciding`` decides nothing: what he tells the engine
+goes on a queue, which is emptied once that is done; what he asks is an error, so that a create of his goes on without
+the engine. ``soon`` puts on the same queue what nobody waits for, such as the end of a create.
 
 *Failing open* (law 18). An engine that raises is replaced here, and here alone: ``on_replace`` lets all who wait go on
 without it, what the watch has reported is reported to the new one, and the error is counted, and logged once. What
@@ -91,7 +92,8 @@ class LockedEngine:
 
     def reset(self) -> None:
         self.alarms.renew()
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
+        self._deciding = False
         self.counts = GateCounts()
         self._logged: set[str] = set()
         self._news: dict[Subject, News] = {}  # the latest of each subject in order of arrival, for a new engine
@@ -109,9 +111,19 @@ class LockedEngine:
     # -- deciding: one thing at a time ---------
 
     def act(self, do: Callable[..., T], *given: Any) -> T | None:
-        """Have the engine do something, ``do(engine, now, *given)``, then deliver what follows; None: it failed."""
+        """Have the engine do something, ``do(engine, now, *given)``, then deliver what follows.
+
+        None: it failed; or it is done as soon as this thread has done what it was interrupted at.
+        """
         with self.lock:
-            value = self._decide(do, *given)
+            if self._deciding:
+                self._queue.append(partial(self._decide, do, *given))
+                return None
+            try:
+                self._deciding = True
+                value = self._decide(do, *given)
+            finally:
+                self._deciding = False
         if self._resolved or self._to_tell or self._queue:
             self._deliver()
         return value
@@ -125,20 +137,30 @@ class LockedEngine:
         """Ask the engine something, ``question(engine, now, *given)``, that takes less than a millisecond."""
         try:
             with self.lock:
-                return question(self.controller, self.now(), *given)
+                if self._deciding:
+                    raise RuntimeError("a signal handler, or a finalizer, asks the gate while its own thread decides")
+                try:
+                    self._deciding = True
+                    return question(self.controller, self.now(), *given)
+                finally:
+                    self._deciding = False
         finally:
             if self._queue:
                 self._empty_queue()
 
     def _empty_queue(self) -> None:
-        # Whoever holds the lock empties the queue; that may be this thread, in which a finalizer runs. The lock is
+        # Whoever decides empties the queue; that may be this thread, in which a finalizer runs. The lock is
         # never taken by ``acquire(blocking=False)``: a Ctrl-C just after that would leave it locked for ever.
         while self._queue:
-            if self.lock.locked():
-                return  # whoever holds it delivers, too: a subscriber that asks back must find it free
+            if self._deciding:
+                return  # whoever decides delivers, too: a subscriber that asks back must find the lock free
             with self.lock:
-                while self._queue:
-                    self._queue.popleft()()
+                try:
+                    self._deciding = True
+                    while self._queue:
+                        self._queue.popleft()()
+                finally:
+                    self._deciding = False
         self._deliver()
 
     def _decide(self, do: Callable[..., T], *given: Any) -> T | None:

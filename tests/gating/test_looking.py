@@ -37,9 +37,6 @@ class Interrupting:
         self._busy = False
         self.released = 0
 
-    def locked(self) -> bool:
-        return self._lock.locked()
-
     def __enter__(self) -> None:
         self._lock.acquire()
 

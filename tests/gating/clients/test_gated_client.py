@@ -179,15 +179,24 @@ def test_clients_of_one_server_share_one_ledger(sandbox: BackgroundSandbox) -> N
 def test_a_forked_child_has_a_ledger_of_its_own(sandbox: BackgroundSandbox) -> None:
     """The parent's lock may be held at the time of the fork, and the child has none of its waiters."""
     gate = Gate()
-    lock, gate.counts.passed = gate.ledger.engine.lock, 1
-    lock.acquire()
+    gate.counts.passed = 1
+    held, forked = threading.Event(), threading.Event()
+
+    def decide(*_: object) -> None:
+        held.set()
+        forked.wait(45)
+
+    thread = threading.Thread(target=gate.ledger.look, args=(decide,))
+    thread.start()
+    held.wait(45)
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        free = not gate.ledger.engine.lock.locked() and not gate.counts.passed
-        os.write(writing, b"free" if free else b"held")
+        free = gate.ledger.engine.lock.acquire(timeout=20) and not gate.ledger.is_watched("team")
+        os.write(writing, b"free" if free and not gate.counts.passed else b"held")
         os._exit(0)
-    lock.release()
+    forked.set()
+    thread.join(45)
     os.waitpid(child, 0)
 
     assert os.read(reading, 4) == b"free"
