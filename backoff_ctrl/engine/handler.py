@@ -252,14 +252,19 @@ class ComputeResourceAwareBackOffHandler:
             request, "too-many-waiting", f"{self.line.size} requests wait in {self.namespace} already"
         )
 
-    def _refuse_never(self, request: Request, shape: Shape) -> None:
+    def _leaves_for_good(self, request: Request) -> None:
+        """Note that a request is about to be refused."""
+        if self.away is not None:
+            self.away.refused(request)
         if self.gangs is not None:
             self.gangs.leaves_line(request)
+
+    def _refuse_never(self, request: Request, shape: Shape) -> None:
+        self._leaves_for_good(request)
         self._admission.refuse(request, "never-fits", shape.never_sentence(), shape.never_fact())
 
     def _refuse_overdue(self, request: Request) -> None:
-        if self.gangs is not None:
-            self.gangs.leaves_line(request)
+        self._leaves_for_good(request)
         self._admission.refuse(request, "waited-too-long", f"waited {self.policy.wait_max:g} s in {self.namespace}")
 
     # -- time ---------

@@ -159,13 +159,14 @@ class Away:
     What a request holds is found anew in each scan of the line, when its turn comes there: all that fits, or nothing.
     """
 
-    __slots__ = ("_late", "_leaves", "_line", "_policy", "seats")
+    __slots__ = ("_holding", "_late", "_leaves", "_line", "_policy", "seats")
 
     def __init__(self, line: Line, policy: Policy) -> None:
         self._line = line
         self._policy = policy
         self.seats = Seats(policy.seats_max)
         self._leaves: dict[Request, Leave] = {}
+        self._holding: dict[Leave, None] = {}  # those that hold something since the last scan, or have held it
         self._late: deque[float] = deque(maxlen=LATENESSES)  # how long after they were due callers came back
 
     def __contains__(self, request: Request) -> bool:
@@ -202,6 +203,12 @@ class Away:
             leave.give_back()
             self.seats.give_up(leave.seat)
 
+    def refused(self, request: Request) -> None:
+        """Note that a request is over, and leaves an empty seat. No effect on others."""
+        leave = self._leaves.pop(request, None)
+        if leave is not None:
+            leave.give_back()
+
     def row_of(self, request: Request) -> str:
         """Name the row of its own in which a request that is away stands: only heads of rows are looked at."""
         return f"away {request.seq}" if request in self._leaves else ""
@@ -212,16 +219,16 @@ class Away:
         return len(self.seats)
 
     def begin_scan(self) -> None:
-        """Hold nothing: each request is asked anew when its turn comes. One that was refused leaves an empty seat."""
-        for leave in self._leaves.values():
+        """Hold nothing: each request is asked anew when its turn comes."""
+        for leave in self._holding:
             leave.give_back()
-        if self._leaves:
-            self._leaves = {request: leave for request, leave in self._leaves.items() if request.state == "waiting"}
+        self._holding.clear()
 
     def recount(self) -> None:
         """Note that what is set apart is counted afresh; nothing of it is held before the next scan."""
-        for leave in self._leaves.values():
+        for leave in self._holding:
             leave.held = ()
+        self._holding.clear()
 
     def take_turn(
         self, request: Request, meets: Charges, kept: dict[Ceiling, Place], now: float, *, probes: bool
@@ -237,6 +244,7 @@ class Away:
         lacking = [ceiling for ceiling, amount in meets if amount > ceiling.room]
         if not lacking:
             leave.held = meets
+            self._holding[leave] = None
             for ceiling, amount in meets:
                 ceiling.set_apart(amount)
         elif probes:

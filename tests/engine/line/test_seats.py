@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,7 @@ from tests.timeline import NS, ONE, QUOTA, Timeline, refusals, state_of, tickets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     from backoff_ctrl.engine import Effect
 
@@ -574,3 +576,32 @@ def test_who_is_refused_while_away_keeps_the_seat() -> None:
 
     assert line.reserved() == 0
     assert come_again(line, cpu=3).joined == large.joined
+
+
+def test_thousands_who_are_away_cost_the_others_nothing() -> None:
+    """Law 13: who is told to come again, and never does, is not looked at in each decision about somebody else."""
+    few, many = (steps_beside(away) for away in (200, 2000))
+    assert many <= few * 1.5
+
+
+def steps_beside(away: int) -> int:
+    """Return how many lines run for a create that comes and goes beside so many whose callers are overdue."""
+    line = full()
+    for number in range(away):
+        go_away(line, line.submit(1), Identity("ann", number))
+    line.later(3)
+    steps = 0
+
+    def count(_: FrameType, event: str, __: object) -> Callable[..., object]:
+        nonlocal steps
+        steps += event == "line"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        line.controller.withdraw(line.submit(1), line.now)
+        line.advance()
+    finally:
+        sys.settrace(before)
+    return steps
