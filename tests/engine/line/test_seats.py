@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -592,7 +592,7 @@ def steps_beside(away: int) -> int:
     line.later(3)
     steps = 0
 
-    def count(_: FrameType, event: str, __: object) -> Callable[..., object]:
+    def count(_: FrameType, event: str, __: object) -> Any:
         nonlocal steps
         steps += event == "line"
         return count
