@@ -8,7 +8,10 @@ import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 from backoff_ctrl.k8s.status.address import is_loopback
 
@@ -113,6 +116,24 @@ def _bind_path(path: Path, option: str, *, private: bool) -> socket.socket:
         bound.close()
         raise BindError(f"{option}: can't listen on unix:{path} ({error.strerror or error}): choose another") from None
     return bound
+
+
+def leave_path(path: Path) -> Callable[[], None]:
+    """Return what removes the socket that was bound there, unless the next process has bound its own since."""
+    ours = _made(path)
+
+    def leave() -> None:
+        with suppress(OSError):
+            if _made(path) == ours:
+                path.unlink()
+
+    return leave
+
+
+def _made(path: Path) -> tuple[int, int, int]:
+    """Return what tells a file from a later one of its path: that may get the same inode."""
+    found = path.lstat()
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def _answers(path: Path) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from backoff_ctrl.k8s.runtime.host import RUNTIME
 
-from .binding import BindError, bind, handed_over, url_of
+from .binding import BindError, bind, handed_over, leave_path, url_of
 from .listener import Listener, descriptors_for
 from .own_rights import OwnRights
 from .passing.shared import Limits, Shared
@@ -117,11 +117,14 @@ class _Life:
     async def _serve(self, ends: AsyncExitStack) -> None:
         settings = self._settings
         connections = descriptors_for(settings.connections, IDLE_CONNECTIONS_MAX)
-        bound = handed_over("listen") or bind(settings.listen, private=settings.use_own, shared=settings.reuse_port)
+        bound = handed_over("listen")
+        if bound is None:
+            bound = bind(settings.listen, private=settings.use_own, shared=settings.reuse_port)
+            if settings.listen.path is not None:
+                ends.callback(leave_path(settings.listen.path))
         ends.callback(bound.close)
-        for file in (settings.ready_file, settings.listen.path):
-            if file is not None:
-                ends.callback(file.unlink, missing_ok=True)
+        if settings.ready_file is not None:
+            ends.callback(settings.ready_file.unlink, missing_ok=True)
         server = ApiServer(settings.place, use_own=settings.use_own)
         ends.callback(server.close)
         creates = self._wiring.creates(server)

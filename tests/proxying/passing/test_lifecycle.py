@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager
-from socket import socket
+from socket import AF_UNIX, socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -66,6 +66,28 @@ async def test_sigterm_lets_requests_end_and_exits_zero(tmp_path: Path) -> None:
         await caller.close()
         assert await asyncio.to_thread(process.wait, 10) == 0
         assert not ready.exists()
+
+
+@pytest.mark.long
+def test_a_socket_at_a_path_outlives_a_process_that_it_was_handed_to(tmp_path: Path) -> None:
+    """As systemd does: its socket serves the next process, too, so the file of it stays."""
+    path = tmp_path / "s"
+    command = 'export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@" 3<&"$GIVEN"'
+    with scripted_server(lambda _: (200, {})) as script, socket(AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        os.set_inheritable(listening.fileno(), True)
+        given = listening.fileno()
+        for _ in range(2):
+            process = subprocess.Popen(
+                ["bash", "-c", command, "bash", *PROGRAM, "--listen", f"unix:{path}", "--upstream", script.url],
+                env={**os.environ, "GIVEN": str(given)}, pass_fds=[given], stdout=subprocess.PIPE, text=True,
+            )  # fmt: skip
+            assert process.stdout is not None
+            assert process.stdout.readline() == f"listening on unix:{path}\n"
+            process.terminate()
+            process.communicate(timeout=60)
+            assert (process.returncode, path.exists()) == (0, True)
 
 
 async def _is_last(port: int, upstream: Upstream) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import os
+from socket import AF_UNIX, socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
-from backoff_ctrl.k8s.proxy.binding import BindError, bind, read_address
+from backoff_ctrl.k8s.proxy.binding import BindError, bind, leave_path, read_address
 from backoff_ctrl.k8s.proxy.listener import descriptors_for
 from backoff_ctrl.k8s.proxy.upstream import place as places
 from backoff_ctrl.k8s.proxy.upstream.asking import ApiServer
@@ -132,6 +133,24 @@ def test_a_socket_that_was_left_behind_is_replaced(tmp_path: Path) -> None:
         bind(read_address(f"unix:{tmp_path}/f"))
     with bind(read_address("127.0.0.1:0")) as bound, pytest.raises(BindError, match="Address already in use"):
         bind(read_address(f"127.0.0.1:{bound.getsockname()[1]}"))
+
+
+def test_a_path_is_left_to_the_process_that_bound_it_last(tmp_path: Path) -> None:
+    """Who ends removes its own socket, not that of the process that follows; nor what is gone already."""
+    path = tmp_path / "s"
+    address = read_address(f"unix:{path}")
+    with bind(address):
+        leave = leave_path(path)
+    with bind(address) as following:
+        leave()
+        assert path.exists()
+        with socket(AF_UNIX) as caller:
+            caller.connect(str(path))
+        leave_following = leave_path(path)
+        following.close()
+    leave_following()
+    assert not path.exists()
+    leave_following()
 
 
 def test_a_socket_with_our_credentials_is_for_this_user_alone(tmp_path: Path) -> None:
