@@ -68,9 +68,10 @@ class TaskLog:
         task = await self._read()
         made = task.status.object
         if made is None:
-            raise LogError(
-                f"task {task.namespace}/{task.name} has no object yet, it is {task.status.phase}: wait for it with -f"
-            )
+            what = f"task {task.namespace}/{task.name}"
+            if not task.open:
+                raise LogError(f"{what} ended as {task.status.phase} without an object, and so without a log")
+            raise LogError(f"{what} has no object yet, it is {task.status.phase}: wait for it with -f")
         pods = await self._pods(task)
         if not pods:
             raise LogError(

@@ -10,6 +10,7 @@ loopback. A log needs the right to get ``pods/log``.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
@@ -55,6 +56,8 @@ AHEAD: Final = "update", "resourcequotas"
 LOGS: Final = "get", "pods/log"
 FOLLOWED_MAX: Final = 50
 """Logs that are read at a time: each holds a connection to the API server."""
+GONE_EVERY: Final = 1.0
+"""Seconds between two looks whether who follows a log that is still empty has left."""
 _LOCAL: Final = "send the token of this server: Authorization: Bearer TOKEN, found in {}"
 _TAKEN: Final = (
     "task {0}/{1} exists: choose another name (whether its spec is this one is told to who may get such objects there)"
@@ -182,10 +185,7 @@ class TaskEndpoints:
         if self._followed >= FOLLOWED_MAX:
             raise ProblemError(503, "too many read logs already; try again later")
         lines = self._lines(task, container, follow=follow == "true")
-        try:
-            first = [await anext(lines)]
-        except StopAsyncIteration:
-            first = []
+        first = await _first(request, lines)
         heard = while_permitted(lines, lambda: self._permit(request, namespace, LOGS), time.monotonic)
 
         async def body() -> AsyncIterator[bytes]:
@@ -282,6 +282,21 @@ class TaskEndpoints:
     async def _note(self, request: Request, what: str, task: Stored) -> None:
         who = await self._who(request)
         audit.info("task %s/%s (%s) was %s by %s", task.namespace, task.name, task.uid, what, who or "this machine")
+
+
+async def _first(request: Request, lines: AsyncGenerator[bytes]) -> list[bytes]:
+    """Return the first line of a log, if there is one before its caller leaves: a silent log may wait for ever."""
+    coming = asyncio.ensure_future(anext(lines, b""))
+    try:
+        while not coming.done():
+            await asyncio.wait({coming}, timeout=GONE_EVERY)
+            if not coming.done() and await request.is_disconnected():
+                return []
+        return [line for line in (coming.result(),) if line]
+    finally:
+        if not coming.done():
+            coming.cancel()
+            await asyncio.wait({coming})
 
 
 def _named(request: Request) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 import subprocess
@@ -11,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from backoff_ctrl.api.status.tasks.endpoints import FOLLOWED_MAX
 from backoff_ctrl.k8s.acting.token import read_token
 from backoff_ctrl.k8s.sandbox import running_sandbox
 from tests.serve.serving import serving, until
@@ -188,3 +190,34 @@ def test_a_tasks_log_is_read_and_the_task_forgotten_over_http(served: str) -> No
     assert command("delete", "logged").stdout == f"task {NAMESPACE}/logged is forgotten\n"
     assert ask(served, path).status == 404
     assert command("delete", "logged").returncode == 1
+
+
+def test_who_leaves_a_log_that_is_still_empty_makes_room(served: str) -> None:
+    """As many as may follow, of a task that waits: nothing of theirs is left once they have hung up."""
+    assert post(served, manifest("silent", needs=["nobody-ends"])).status == 201
+    assert post(served, manifest("speaks")).status == 201
+    until(lambda: not ask(served, f"/v1/tasks/{NAMESPACE}/speaks").json["unfinished"])
+    key = f"Bearer {token(served)}"
+    path = f"/v1/tasks/{NAMESPACE}/{{}}/log"
+    where = urlsplit(served)
+    followers = []
+    for _ in range(FOLLOWED_MAX):
+        follower = http.client.HTTPConnection(where.hostname or "", where.port, timeout=60)
+        follower.request("GET", path.format("silent") + "?follow=true", headers={"Authorization": key})
+        followers.append(follower)
+    until(lambda: ask(served, path.format("speaks"), Authorization=key).status == 503)
+    for follower in followers:
+        follower.close()
+    until(lambda: ask(served, path.format("speaks"), Authorization=key).status == 200)
+
+
+def test_a_task_that_ended_without_an_object_has_no_log_to_wait_for(served: str) -> None:
+    """Its log is not yet to come."""
+    assert post(served, manifest("never-made", needs=["nobody-ends"])).status == 201
+    path, key = f"/v1/tasks/{NAMESPACE}/never-made", f"Bearer {token(served)}"
+    waiting = ask(served, f"{path}/log", Authorization=key)
+    assert (waiting.status, waiting.json["detail"].endswith("wait for it with -f")) == (409, True)
+    assert ask(served, f"{path}/abort", method="POST", Authorization=key).status == 200
+    until(lambda: not ask(served, path).json["unfinished"])
+    ended = ask(served, f"{path}/log", Authorization=key)
+    assert (ended.status, "ended as Aborted without an object" in ended.json["detail"]) == (409, True), ended
