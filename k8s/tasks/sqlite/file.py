@@ -139,6 +139,15 @@ def _make(connection: sqlite3.Connection, file: Path) -> None:
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
+def which(file: Path) -> tuple[int, int] | None:
+    """Return what tells a file from another one at its path; None: there is none."""
+    try:
+        found = file.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 @contextmanager
 def told(file: Path) -> Iterator[None]:
     """Tell errors of SQLite and of the disk as ``StoreError``: the file, what is wrong and what to do."""

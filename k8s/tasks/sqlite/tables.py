@@ -30,7 +30,7 @@ from backoff_ctrl.k8s.tasks.store import (
 )
 from backoff_ctrl.k8s.tasks.times import shown
 
-from .file import damaged, open_file, told
+from .file import damaged, open_file, told, which
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -71,6 +71,7 @@ class Tables:
         self._clock = clock
         self._lock = threading.Lock()
         self._connection = open_file(file, create=create)
+        self._opened = which(file)
 
     def close(self) -> None:
         """Close the file; what was written stays. A second call does nothing."""
@@ -236,6 +237,11 @@ class Tables:
         the last statuses back, which the reconciler finds out again.
         """
         with self._lock, told(self.file):
+            if which(self.file) != self._opened:  # SQLite would write on, to a file that nobody can open again
+                raise BrokenStoreError(
+                    f"{self.file} was deleted or replaced while it was in use, so nothing more is written to it: "
+                    "restart this command, and use what is there now"
+                )
             run = self._connection.execute
             if through:
                 run("PRAGMA synchronous = FULL")

@@ -11,6 +11,7 @@ import pytest
 
 from backoff_ctrl.k8s.tasks.model import TaskStatus
 from backoff_ctrl.k8s.tasks.sqlite.file import VERSION, default_file, expanded
+from backoff_ctrl.k8s.tasks.sqlite.lease import Lease
 from backoff_ctrl.k8s.tasks.sqlite.store import SqliteStore
 from backoff_ctrl.k8s.tasks.sqlite.tables import Tables, Write
 from backoff_ctrl.k8s.tasks.store import (
@@ -250,6 +251,25 @@ def test_so_is_the_file_of_another_program(tmp_path: Path) -> None:
         Tables(tmp_path)
     with pytest.raises(BrokenStoreError, match=r"there is no store at .*none\.db: run a task first"):
         Tables(tmp_path / "none.db", create=False)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_nothing_is_written_to_a_file_that_is_gone(tmp_path: Path, *, replaced: bool) -> None:
+    """Deleted, or replaced by a copy: what SQLite still has open would take tasks that nobody finds again."""
+    file = tmp_path / "t.db"
+    tables = Tables(file)
+    tables.create([wish("first")])
+    if replaced:
+        file.rename(tmp_path / "old.db")
+        Tables(file).close()
+    else:
+        file.unlink()
+    with pytest.raises(BrokenStoreError, match=r"t\.db was deleted or replaced while it was in use"):
+        tables.create([wish("lost")])
+    lease = Lease(tables)
+    with pytest.raises(BrokenStoreError, match="was deleted or replaced"):
+        lease.acquire()
+    tables.close()
 
 
 def test_damage_is_told_and_nothing_is_touched(tmp_path: Path) -> None:
