@@ -15,7 +15,6 @@ from backoff_ctrl.k8s.creates.creation import OptionError
 from .policy import POLICY, set_policy
 
 if TYPE_CHECKING:
-    from backoff_ctrl.k8s.proxy.binding import Address
     from backoff_ctrl.k8s.proxy.holding.settings import HoldSettings
     from backoff_ctrl.k8s.proxy.serving import Certificates
 
@@ -160,7 +159,7 @@ def command(listen: str, upstream: str | None, kubeconfig: str | None, context: 
     Exit codes: 0 ended by Ctrl-C or SIGTERM; 2 wrong use, or an API server, address or certificate that can't be used.
     """
     try:
-        from backoff_ctrl.k8s.proxy.binding import BindError, read_address  # noqa: PLC0415
+        from backoff_ctrl.k8s.proxy.binding import BindError, check_reach, read_address  # noqa: PLC0415
         from backoff_ctrl.k8s.proxy.serving import Settings, run  # noqa: PLC0415 - loads the parser and the loop
         from backoff_ctrl.k8s.proxy.upstream.place import PlaceError, find_place  # noqa: PLC0415
         from backoff_ctrl.k8s.proxy.wiring import Wiring  # noqa: PLC0415
@@ -173,7 +172,7 @@ def command(listen: str, upstream: str | None, kubeconfig: str | None, context: 
     try:
         address = read_address(listen)
         tls = _tls(given)
-        _check_reach(address, given["use_own_credentials"], tls=tls is not None)
+        check_reach(address, f"--listen {address}", use_own=given["use_own_credentials"], tls=tls is not None)
         settings = Settings(
             address,
             find_place(upstream, kubeconfig, context),
@@ -243,19 +242,3 @@ def _given_certificate(given: dict[str, Any]) -> Certificates:
         return GivenCertificate(given["tls_cert"], given["tls_key"])
     except CertificatesError as error:
         raise BadInput(str(error)) from None
-
-
-def _check_reach(address: Address, use_own: bool, *, tls: bool) -> None:
-    """Raise ``BadInput`` for a listener that others can reach though they must not."""
-    if address.of_this_machine:
-        return
-    if use_own:
-        raise BadInput(
-            f"--use-own-credentials would let everybody who reaches {address} act as the proxy: listen on 127.0.0.1"
-        )
-    if tls:
-        return
-    raise BadInput(
-        f"--listen {address} can be reached from other machines, and without TLS they would read its tokens: "
-        "listen on 127.0.0.1 or unix:/path, or in TLS mode, or give --tls-cert and --tls-key"
-    )

@@ -65,7 +65,10 @@ def handed_over(name: str) -> socket.socket | None:
     """
     if os.environ.get("LISTEN_PID") != str(os.getpid()):
         return None
-    count = int(os.environ.get("LISTEN_FDS", "0"))
+    given = os.environ.get("LISTEN_FDS", "0")
+    if not (given.isascii() and given.isdecimal()):
+        raise BindError(f"LISTEN_FDS must be a number of sockets, not {given!r}")
+    count = int(given)
     names = os.environ.get("LISTEN_FDNAMES", "").split(":") if "LISTEN_FDNAMES" in os.environ else ["listen"]
     number = next((at for at, each in enumerate(names[:count]) if each == name), None)
     if number is None:
@@ -78,6 +81,34 @@ def handed_over(name: str) -> socket.socket | None:
         raise BindError(f"the socket {name!r} that was handed over can't be used: {error.strerror or error}") from None
     os.set_inheritable(found.fileno(), False)
     return found
+
+
+def check_reach(address: Address, what: str, *, use_own: bool, tls: bool) -> None:
+    """Raise ``BindError`` for an address that others can reach though they must not. ``what``: what of ours it is."""
+    if address.of_this_machine:
+        return
+    if use_own:
+        raise BindError(
+            f"--use-own-credentials would let everybody who reaches {address} act as the proxy: listen on 127.0.0.1"
+        )
+    if not tls:
+        raise BindError(
+            f"{what} can be reached from other machines, and without TLS they would read its tokens: "
+            "listen on 127.0.0.1 or unix:/path, or in TLS mode, or give --tls-cert and --tls-key"
+        )
+
+
+def check_given(bound: socket.socket, *, use_own: bool, tls: bool) -> None:
+    """Raise ``BindError`` for a socket that was handed over, and that others can reach though they must not."""
+    name = bound.getsockname()
+    if bound.family != socket.AF_UNIX:
+        address = Address(*name[:2])
+        check_reach(address, f"the socket {address} that was handed over", use_own=use_own, tls=tls)
+    elif use_own and (not name or Path(os.fsdecode(name)).stat().st_mode & 0o077):
+        raise BindError(
+            f"--use-own-credentials would let others who reach the socket {os.fsdecode(name)!r} act as the proxy: set "
+            "SocketMode=0600 where it is made"
+        )
 
 
 def bind(address: Address, option: str = "--listen", *, private: bool = False, shared: bool = False) -> socket.socket:

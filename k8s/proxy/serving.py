@@ -7,6 +7,7 @@ import ctypes
 import gc
 import logging
 import signal
+import socket
 import sys
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from backoff_ctrl.k8s.runtime.host import RUNTIME
 
-from .binding import BindError, bind, handed_over, leave_path, url_of
+from .binding import BindError, bind, check_given, handed_over, leave_path, url_of
 from .listener import Listener, descriptors_for
 from .own_rights import OwnRights
 from .passing.shared import Limits, Shared
@@ -122,13 +123,15 @@ class _Life:
             bound = bind(settings.listen, private=settings.use_own, shared=settings.reuse_port)
             if settings.listen.path is not None:
                 ends.callback(leave_path(settings.listen.path))
+        else:
+            check_given(bound, use_own=settings.use_own, tls=settings.tls is not None)
         ends.callback(bound.close)
         if settings.ready_file is not None:
             ends.callback(settings.ready_file.unlink, missing_ok=True)
         server = ApiServer(settings.place, use_own=settings.use_own)
         ends.callback(server.close)
         creates = self._wiring.creates(server)
-        own_only = settings.use_own and settings.listen.path is None
+        own_only = settings.use_own and bound.family != socket.AF_UNIX
         shared = Shared(server, creates, Limits(connections=connections), local_hosts_only=own_only)
         listener = Listener(shared, bound, None if settings.tls is None else settings.tls.context)
         rights = OwnRights(server, settings.check_rights)

@@ -68,26 +68,70 @@ async def test_sigterm_lets_requests_end_and_exits_zero(tmp_path: Path) -> None:
         assert not ready.exists()
 
 
+def given_a_socket(listening: socket, *arguments: str) -> subprocess.Popen[str]:
+    """Start the proxy with a socket that is handed over as systemd does."""
+    command = 'export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@" 3<&"$GIVEN"'
+    os.set_inheritable(listening.fileno(), True)
+    return subprocess.Popen(
+        ["bash", "-c", command, "bash", *PROGRAM, *arguments],
+        env={**os.environ, "GIVEN": str(listening.fileno())}, pass_fds=[listening.fileno()],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
 @pytest.mark.long
 def test_a_socket_at_a_path_outlives_a_process_that_it_was_handed_to(tmp_path: Path) -> None:
     """As systemd does: its socket serves the next process, too, so the file of it stays."""
     path = tmp_path / "s"
-    command = 'export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@" 3<&"$GIVEN"'
     with scripted_server(lambda _: (200, {})) as script, socket(AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen()
-        os.set_inheritable(listening.fileno(), True)
-        given = listening.fileno()
         for _ in range(2):
-            process = subprocess.Popen(
-                ["bash", "-c", command, "bash", *PROGRAM, "--listen", f"unix:{path}", "--upstream", script.url],
-                env={**os.environ, "GIVEN": str(given)}, pass_fds=[given], stdout=subprocess.PIPE, text=True,
-            )  # fmt: skip
+            process = given_a_socket(listening, "--listen", f"unix:{path}", "--upstream", script.url)
             assert process.stdout is not None
             assert process.stdout.readline() == f"listening on unix:{path}\n"
             process.terminate()
             process.communicate(timeout=60)
             assert (process.returncode, path.exists()) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ((), "the socket 0.0.0.0:{} that was handed over can be reached from other machines"),
+        (("--use-own-credentials",), "everybody who reaches 0.0.0.0:{} act as the proxy: listen on 127.0.0.1"),
+    ],
+)
+def test_a_socket_that_others_reach_is_refused_though_handed_over(
+    tmp_path: Path, options: tuple[str, ...], reason: str
+) -> None:
+    """As ``--listen`` would be: systemd's ``ListenStream=8001`` means all addresses."""
+    kubeconfig = write_kubeconfig(tmp_path / "config", "http://127.0.0.1:9")
+    with socket() as listening:
+        listening.bind(("0.0.0.0", 0))
+        listening.listen()
+        _refused(listening, reason.format(listening.getsockname()[1]), kubeconfig, *options)
+
+
+def test_a_path_that_others_may_use_is_refused_with_our_credentials(tmp_path: Path) -> None:
+    """Whatever process has made it: systemd's own default lets everybody of the machine connect."""
+    kubeconfig = write_kubeconfig(tmp_path / "config", "http://127.0.0.1:9")
+    with socket(AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "s"))
+        (tmp_path / "s").chmod(0o660)
+        listening.listen()
+        _refused(
+            listening, "the proxy: set SocketMode=0600", kubeconfig, "--use-own-credentials"
+        )
+        (tmp_path / "s").chmod(0o600)
+        _refused(listening, "the API server at http://127.0.0.1:9 can't be used", kubeconfig, "--use-own-credentials")
+
+
+def _refused(listening: socket, reason: str, kubeconfig: str, *options: str) -> None:
+    """The proxy ends with 2 and a sentence for this socket, in place of which it would have one of its own."""
+    given = given_a_socket(listening, "--listen", "127.0.0.1:0", "--kubeconfig", kubeconfig, *options)
+    _, said = given.communicate(timeout=60)
+    assert (given.returncode, reason in said, "Traceback" in said) == (2, True, False), said
 
 
 async def _is_last(port: int, upstream: Upstream) -> bool:
