@@ -120,9 +120,7 @@ def test_a_path_that_others_may_use_is_refused_with_our_credentials(tmp_path: Pa
         listening.bind(str(tmp_path / "s"))
         (tmp_path / "s").chmod(0o660)
         listening.listen()
-        _refused(
-            listening, "the proxy: set SocketMode=0600", kubeconfig, "--use-own-credentials"
-        )
+        _refused(listening, "the proxy: set SocketMode=0600", kubeconfig, "--use-own-credentials")
         (tmp_path / "s").chmod(0o600)
         _refused(listening, "the API server at http://127.0.0.1:9 can't be used", kubeconfig, "--use-own-credentials")
 
