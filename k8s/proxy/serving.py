@@ -27,7 +27,7 @@ from .upstream.pool import IDLE_CONNECTIONS_MAX
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
     from pathlib import Path
 
     from .binding import Address
@@ -39,6 +39,13 @@ PATIENCE: Final = 5.0
 _RETRY: Final = 0.25
 _KEPT_MEMORY: Final = 16 * 2**20
 _logger = logging.getLogger("backoff_ctrl")
+
+
+def _ending() -> Iterator[signal.Signals]:
+    """Yield the signals that end it in peace: that of a terminal which closes, too, unless it is to outlive that."""
+    yield from (signal.SIGINT, signal.SIGTERM)
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
+        yield signal.SIGHUP
 
 
 class Certificates(Protocol):
@@ -71,7 +78,7 @@ class Settings:
 
 
 def run(settings: Settings, wiring: Wiring, say: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT. ``say`` gets the line that tells where.
+    """Serve until SIGTERM, SIGINT or SIGHUP. ``say`` gets the line that tells where.
 
     Raises ``BindError`` and ``PlaceError``.
     """
@@ -110,7 +117,7 @@ class _Life:
 
     async def serve(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _ending():
             loop.add_signal_handler(number, self._over.set)
         async with RUNTIME.lent(), AsyncExitStack() as ends:  # in reverse order, whatever fails
             await self._serve(ends)

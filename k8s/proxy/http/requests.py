@@ -253,7 +253,7 @@ def _read_framing(asked: Asked, found: dict[bytes, list[bytes]]) -> None:
     for expected in found.get(b"expect", ()):
         if expected.lower() != b"100-continue":
             raise RefusedError(417, "only 100-continue can be expected")
-        asked.expects = True
+        asked.expects = not asked.old  # HTTP/1.0 knows no 100 (RFC 9110, 10.1.1)
 
 
 def _read_connection(asked: Asked, found: dict[bytes, list[bytes]]) -> None:

@@ -51,6 +51,19 @@ async def test_continue_is_answered_here() -> None:
         await caller.gets(CREATED)
 
 
+async def test_an_old_caller_is_not_asked_to_continue() -> None:
+    """HTTP/1.0 knows no 100: its caller would take it for the answer."""
+    creates = Chosen()
+    async with proxied(creates) as proxy:
+        old = HEAD.replace(b"HTTP/1.1", b"HTTP/1.0") + b"Expect: 100-continue\r\nContent-Length: 4\r\n\r\n"
+        caller = await proxy.caller(sent=old)
+        while not proxy.shared.counts.held:  # noqa: ASYNC110 - it has read the head
+            await asyncio.sleep(0)
+        caller.send(b"body")
+        (await creates.asked.get())[1].set_result(MADE)
+        assert (await caller.head()).startswith(b"HTTP/1.1 201 ")
+
+
 @pytest.mark.parametrize("half", [True, False])
 async def test_a_caller_that_hangs_up_is_not_waited_for(half: bool) -> None:
     """To close one's half counts as hanging up."""

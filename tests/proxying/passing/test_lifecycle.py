@@ -132,6 +132,27 @@ def _refused(listening: socket, reason: str, kubeconfig: str, *options: str) -> 
     assert (given.returncode, reason in said, "Traceback" in said) == (2, True, False), said
 
 
+@pytest.mark.long
+async def test_a_terminal_that_closes_ends_it_in_peace(tmp_path: Path) -> None:
+    """Unless it was started to outlive that, as nohup does."""
+    upstream, ready = Upstream(), tmp_path / "ready"
+    await upstream.listen()
+    async with _running(upstream, "--ready-file", str(ready)) as (process, _):
+        process.send_signal(signal.SIGHUP)
+        assert (await asyncio.to_thread(process.wait, 10), ready.exists()) == (0, False)
+    upstream = Upstream()
+    await upstream.listen()
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a process that is started now inherits it
+    try:
+        async with _running(upstream) as (process, port):
+            process.send_signal(signal.SIGHUP)
+            assert not await _is_last(port, upstream)
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(process.wait, 10) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 async def _is_last(port: int, upstream: Upstream) -> bool:
     """Say whether a request on a new connection is answered as its last one."""
     caller = Side(*await asyncio.open_connection("127.0.0.1", port))
