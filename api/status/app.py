@@ -90,13 +90,19 @@ def make_app(cluster: Cluster, connecting: Connecting, access: Access, tasks: Se
         docs_url=None,  # its page loads scripts from another host
         redoc_url=None,
     )
-    app.state.end_streams = merged.close
+    about_tasks = TaskEndpoints(tasks, access, time.time)
+
+    def end_streams() -> None:
+        merged.close()
+        about_tasks.close()
+
+    app.state.end_streams = end_streams
     handle_problems(app)
     app.add_middleware(_Guard, access=access)
     overview = Overview(cluster.source, gates, unwatched, history)
     answers = Endpoints(cluster, gates, merged, overview, access)
     _add_documents(app, answers, Acting(cluster, gates, merged, overview, access))
-    add_tasks(app, TaskEndpoints(tasks, access, time.time))
+    add_tasks(app, about_tasks)
     lacking = partial(cluster.lacking, connecting.namespaces, asks_who=not isinstance(access, Loopback))
     _add_probes(app, cluster, answers, lacking, tasks)
     add_page(app, Page(cluster, gates, merged, overview, access, finder=finder, tasks=tasks), access)

@@ -56,8 +56,8 @@ AHEAD: Final = "update", "resourcequotas"
 LOGS: Final = "get", "pods/log"
 FOLLOWED_MAX: Final = 50
 """Logs that are read at a time: each holds a connection to the API server."""
-GONE_EVERY: Final = 1.0
-"""Seconds between two looks whether who follows a log that is still empty has left."""
+GONE_EVERY: Final = 0.5
+"""Seconds between two looks whether who follows a log that is still empty has left, or the server ends."""
 _LOCAL: Final = "send the token of this server: Authorization: Bearer TOKEN, found in {}"
 _TAKEN: Final = (
     "task {0}/{1} exists: choose another name (whether its spec is this one is told to who may get such objects there)"
@@ -73,6 +73,11 @@ class TaskEndpoints:
         self._access = access
         self._clock = clock
         self._followed = 0
+        self._ending = False
+
+    def close(self) -> None:
+        """End what waits for the first line of a log: the server ends."""
+        self._ending = True
 
     async def list(self, request: Request) -> Response:
         """A page of tasks, in the order of their creation."""
@@ -185,7 +190,7 @@ class TaskEndpoints:
         if self._followed >= FOLLOWED_MAX:
             raise ProblemError(503, "too many read logs already; try again later")
         lines = self._lines(task, container, follow=follow == "true")
-        first = await _first(request, lines)
+        first = await self._first(request, lines)
         heard = while_permitted(lines, lambda: self._permit(request, namespace, LOGS), time.monotonic)
 
         async def body() -> AsyncIterator[bytes]:
@@ -195,6 +200,27 @@ class TaskEndpoints:
                 yield line
 
         return StreamingResponse(body(), media_type="text/plain; charset=utf-8")
+
+    async def _first(self, request: Request, lines: AsyncGenerator[bytes]) -> list[bytes]:
+        """Return the first line of a log, if there is one before its caller leaves: a silent log may wait for ever.
+
+        Raises ``ProblemError`` at the end of the server, too.
+        """
+        coming = asyncio.ensure_future(anext(lines, b""))
+        try:
+            while not coming.done():
+                await asyncio.wait({coming}, timeout=GONE_EVERY)
+                if coming.done():
+                    break
+                if self._ending:
+                    raise ProblemError(503, "this server ends; follow the log again once it runs")
+                if await request.is_disconnected():
+                    return []
+            return [line for line in (coming.result(),) if line]
+        finally:
+            if not coming.done():
+                coming.cancel()
+                await asyncio.wait({coming})
 
     async def _lines(self, task: Stored, container: str, *, follow: bool) -> AsyncGenerator[bytes]:
         """Yield the lines of a log. Raises ``ProblemError`` where there is none."""
@@ -282,21 +308,6 @@ class TaskEndpoints:
     async def _note(self, request: Request, what: str, task: Stored) -> None:
         who = await self._who(request)
         audit.info("task %s/%s (%s) was %s by %s", task.namespace, task.name, task.uid, what, who or "this machine")
-
-
-async def _first(request: Request, lines: AsyncGenerator[bytes]) -> list[bytes]:
-    """Return the first line of a log, if there is one before its caller leaves: a silent log may wait for ever."""
-    coming = asyncio.ensure_future(anext(lines, b""))
-    try:
-        while not coming.done():
-            await asyncio.wait({coming}, timeout=GONE_EVERY)
-            if not coming.done() and await request.is_disconnected():
-                return []
-        return [line for line in (coming.result(),) if line]
-    finally:
-        if not coming.done():
-            coming.cancel()
-            await asyncio.wait({coming})
 
 
 def _named(request: Request) -> tuple[str, str]:

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -221,3 +222,19 @@ def test_a_task_that_ended_without_an_object_has_no_log_to_wait_for(served: str)
     until(lambda: not ask(served, path).json["unfinished"])
     ended = ask(served, f"{path}/log", Authorization=key)
     assert (ended.status, "ended as Aborted without an object" in ended.json["detail"]) == (409, True), ended
+
+
+def test_who_follows_a_log_is_told_that_the_server_ends(tmp_path: Path) -> None:
+    """Before the first line there is a sentence to give, and nothing to be logged."""
+    with running_sandbox() as sandbox, ThreadPoolExecutor() as others:
+        sandbox.create_namespace(NAMESPACE)
+        with serving("--server", sandbox.url, "--store", str(tmp_path / "tasks.db")) as url:
+            assert post(url, manifest("waits", needs=["nobody-ends"])).status == 201
+            path, key = f"/v1/tasks/{NAMESPACE}/waits/log", f"Bearer {token(url)}"
+            follower = http.client.HTTPConnection(urlsplit(url).hostname or "", urlsplit(url).port, timeout=60)
+            follower.request("GET", f"{path}?follow=true", headers={"Authorization": key})
+            assert ask(url, path, Authorization=key).status == 409  # so its request, which came before, is under way
+            said = others.submit(follower.getresponse)
+        assert said.result().status == 503
+        assert "this server ends" in json.loads(said.result().read())["detail"]
+        follower.close()
