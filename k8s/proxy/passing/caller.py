@@ -257,6 +257,11 @@ class Caller(asyncio.Protocol):
         return self._taking
 
     @property
+    def owes(self) -> bool:
+        """Whether its body has not come whole, though nothing of ours keeps it from coming."""
+        return self._taking and self._current is not None and not self._current.blocked
+
+    @property
     def closes(self) -> bool:
         """Whether the present request is the last of this connection."""
         return self._taking or self.shared.draining
@@ -368,7 +373,7 @@ class Caller(asyncio.Protocol):
             elif not self._amid and waited > (limits.head_s if self in self.shared.silent else limits.idle_s):
                 self.transport.close()
         elif self._taking:
-            if not self._current.blocked and waited > limits.body_s:
+            if self.owes and waited > limits.body_s:
                 self._leave()
                 self.refuse(RefusedError(408, f"the body of the request paused for more than {limits.body_s:g} s"))
         elif self.sends_no_more and waited > limits.half_closed_s:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -22,7 +24,8 @@ class Limits:
     idle_s: float = 180.0
     """Seconds that a connection is kept between two requests."""
     spare_s: float = 10.0
-    """Seconds between two requests after which it goes for another one, where there is no room."""
+    """Seconds between two requests, or for which a body pauses, after which it goes for another one, where there is no
+    room."""
     body_s: float = 60.0
     """Seconds that a body may pause."""
     half_closed_s: float = 30.0
@@ -39,6 +42,12 @@ class Connected(Protocol):
     """A connection, as its listener sees it."""
 
     transport: Gathering
+    heard: float
+    """When it last sent something."""
+
+    @property
+    def owes(self) -> bool:
+        """Whether it has begun a request whose body has not come whole, though it could."""
 
     def look(self, now: float) -> None:
         """End what takes too long; called every now and then."""
@@ -82,7 +91,9 @@ class Shared:
         """End the connection that has held its place for nothing the longest; return whether there is one."""
         gone = next(iter(self.silent), None)
         if gone is None:
-            gone, since = next(iter(self.idle.items()), (None, now))
+            owing = ((each, each.heard) for each in self.callers if each.owes)
+            quiet = [*islice(self.idle.items(), 1), *owing]
+            gone, since = min(quiet, key=itemgetter(1), default=(None, now))
             if gone is None or now - since < self.limits.spare_s:
                 return False
         self.forget(gone)

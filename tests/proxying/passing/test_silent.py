@@ -76,6 +76,25 @@ async def test_a_connection_that_has_asked_goes_where_it_asks_no_more() -> None:
         assert proxy.shared.counts.turned_away == 2
 
 
+async def test_a_body_that_pauses_keeps_nobody_out() -> None:
+    """Nobody has to be known to begin one; whose body came whole stays."""
+    begun = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab"
+    async with proxied(limits=Limits(connections=FEW, spare_s=0.2)) as proxy:
+        pausing = await proxy.caller(sent=begun)
+        others = [await proxy.caller(sent=begun) for _ in range(FEW - 1)]
+        servers = [await proxy.upstream.connection() for _ in range(FEW)]
+        early = await proxy.caller(sent=GET)
+        assert (await early.rest()).startswith(b"HTTP/1.1 503 ")
+        others[0].send(b"cd")
+        heard = asyncio.get_running_loop().time()
+        await until(lambda: asyncio.get_running_loop().time() > heard + 0.2)
+        await until(lambda: sum(each.owes for each in proxy.shared.callers) == FEW - 1)
+        come = await answered(proxy)
+        await pausing.ended()
+        assert not any(gone(each) for each in (*others, come))
+        assert len(servers) == FEW
+
+
 async def test_a_connection_that_sends_no_head_goes_by_itself() -> None:
     """Sooner than one that has asked."""
     async with proxied(limits=Limits(head_s=0.1)) as proxy:
