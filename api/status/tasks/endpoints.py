@@ -41,7 +41,7 @@ from backoff_ctrl.k8s.tasks.store import (
 from backoff_ctrl.k8s.tasks.times import shown
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 
     from backoff_ctrl.api.status.access import Access
     from backoff_ctrl.k8s.plugins.protocol import PluginEntry
@@ -201,7 +201,7 @@ class TaskEndpoints:
 
         return StreamingResponse(body(), media_type="text/plain; charset=utf-8")
 
-    async def _first(self, request: Request, lines: AsyncGenerator[bytes]) -> list[bytes]:
+    async def _first(self, request: Request, lines: AsyncGenerator[bytes]) -> Sequence[bytes]:
         """Return the first line of a log, if there is one before its caller leaves: a silent log may wait for ever.
 
         Raises ``ProblemError`` at the end of the server, too.
