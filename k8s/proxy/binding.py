@@ -150,7 +150,7 @@ def _bind_path(path: Path, option: str, *, private: bool) -> socket.socket:
 
 
 def leave_path(path: Path) -> Callable[[], None]:
-    """Return what removes the socket that was bound there, unless the next process has bound its own since."""
+    """Return what removes the socket or file that was made there, unless the next process has made its own since."""
     ours = _made(path)
 
     def leave() -> None:

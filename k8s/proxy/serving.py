@@ -133,8 +133,6 @@ class _Life:
         else:
             check_given(bound, use_own=settings.use_own, tls=settings.tls is not None)
         ends.callback(bound.close)
-        if settings.ready_file is not None:
-            ends.callback(settings.ready_file.unlink, missing_ok=True)
         server = ApiServer(settings.place, use_own=settings.use_own)
         ends.callback(server.close)
         creates = self._wiring.creates(server)
@@ -154,7 +152,7 @@ class _Life:
         if await self._answers(server):
             if not settings.listen_first:
                 await self._open(listener, probes)
-            self._note_ready()
+            self._note_ready(ends)
             probes.ready = True
             if settings.check_rights:
                 ends.callback(asyncio.create_task(rights.keep_asking()).cancel)
@@ -196,13 +194,14 @@ class _Life:
                 await asyncio.wait_for(self._over.wait(), _RETRY)
         return False
 
-    def _note_ready(self) -> None:
+    def _note_ready(self, ends: AsyncExitStack) -> None:
         file = self._settings.ready_file
         if file is not None:
             try:
                 file.write_text("ready\n", encoding="utf-8")
             except OSError as error:
                 raise BindError(f"--ready-file {file} can't be written: {error.strerror}") from None
+            ends.callback(leave_path(file))
 
     async def _end(self, shared: Shared, listener: Listener) -> None:
         """Hand held creates back, and those that come now, and let the rest drain, all within the limit."""

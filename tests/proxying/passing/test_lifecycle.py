@@ -133,6 +133,17 @@ def _refused(listening: socket, reason: str, kubeconfig: str, *options: str) -> 
 
 
 @pytest.mark.long
+async def test_a_ready_file_is_left_to_the_process_that_wrote_it_last(tmp_path: Path) -> None:
+    """With ``--reuse-port`` the next one is ready before this one ends."""
+    upstream, ready = Upstream(), tmp_path / "ready"
+    await upstream.listen()
+    async with _running(upstream, "--ready-file", str(ready)) as (process, _):
+        ready.write_text("ready\n")
+        process.terminate()
+        assert (await asyncio.to_thread(process.wait, 10), ready.exists()) == (0, True)
+
+
+@pytest.mark.long
 async def test_a_terminal_that_closes_ends_it_in_peace(tmp_path: Path) -> None:
     """Unless it was started to outlive that, as nohup does."""
     upstream, ready = Upstream(), tmp_path / "ready"
