@@ -186,7 +186,7 @@ def command(listen: str, upstream: str | None, kubeconfig: str | None, context: 
             reuse_port=given["reuse_port"],
             check_rights=given["check_rights"],
         )
-        run(settings, Wiring(_holds(given), given["admin"]), click.echo)
+        run(settings, Wiring(_holds(given), given["admin"], reuse_port=given["reuse_port"]), click.echo)
     except (BindError, PlaceError, OptionError) as error:
         raise BadInput(str(error)) from None
     return DONE

@@ -54,10 +54,11 @@ class Token:
         return f"the variable {TOKEN} of the gate's program" if self.file is None else f"the file {self.file}"
 
     def close(self) -> None:
-        """Remove the file."""
+        """Remove the file, unless another process has the port now, and its own token there."""
         if self.file is not None:
             with contextlib.suppress(OSError):
-                self.file.unlink()
+                if self.file.read_text(encoding="ascii").strip() == self._text:
+                    self.file.unlink()
             self.file = None
 
 

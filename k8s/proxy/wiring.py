@@ -18,10 +18,14 @@ if TYPE_CHECKING:
 class Wiring:
     """The rooms behind the data path, as the command line asked for them."""
 
-    def __init__(self, holds: HoldSettings, admin: str | None = None) -> None:
-        """``admin``: where the status API of the gate is served, ``127.0.0.1:9095``; None: nowhere."""
+    def __init__(self, holds: HoldSettings, admin: str | None = None, *, reuse_port: bool = False) -> None:
+        """``admin``: where the status API of the gate is served, ``127.0.0.1:9095``; None: nowhere.
+
+        ``reuse_port``: the process that follows may serve there before this one has ended.
+        """
         self._holds = holds
         self._admin = admin
+        self._reuse_port = reuse_port
 
     def creates(self, server: ApiServer) -> Creates:
         """Return the room that answers the creates which go to ``server``, and serve its status.
@@ -33,7 +37,7 @@ class Wiring:
             shown()
             return holding
         try:
-            serve_status(listen=self._admin, exact=True)
+            serve_status(listen=self._admin, exact=True, shared=self._reuse_port)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             raise BindError(f"--admin: can't listen on {self._admin} ({why}): choose another") from None

@@ -14,16 +14,18 @@ from backoff_ctrl.k8s.status.serving import SERVICE
 from .process import show_shared
 
 
-def serve_status(*gates: AnyGate, listen: str = "127.0.0.1:9095", exact: bool = False) -> StatusServer:
+def serve_status(
+    *gates: AnyGate, listen: str = "127.0.0.1:9095", exact: bool = False, shared: bool = False
+) -> StatusServer:
     """Serve the status of these gates over HTTP; without any, of whatever the gated clients of this process share.
 
     Returns the server: ``url`` is where it is, ``close()`` ends it, and so does the end of the process. If the port is
-    in use, the next free one is taken; with ``exact`` that raises ``OSError``. Raises ``ValueError`` for an address
-    that other machines could reach.
+    in use, the next free one is taken; with ``exact`` that raises ``OSError``, unless both processes say ``shared``.
+    Raises ``ValueError`` for an address that other machines could reach.
     """
     read_address(listen)
     _add(gates)
-    return SERVICE.serve(listen, exact=exact)
+    return SERVICE.serve(listen, exact=exact, shared=shared)
 
 
 def shown() -> Documents:

@@ -46,8 +46,12 @@ class StatusServer(ThreadingMixIn, TCPServer):
     allow_reuse_address = True
     request_queue_size = 64
 
-    def __init__(self, address: tuple[str, int], routes: Routes) -> None:
-        """Listen. Raises ``OSError`` if the address can't be used."""
+    def __init__(self, address: tuple[str, int], routes: Routes, *, shared: bool = False) -> None:
+        """Listen. ``shared``: other processes of this user may listen there, too (SO_REUSEPORT).
+
+        Raises ``OSError`` if the address can't be used.
+        """
+        self.allow_reuse_port = shared
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.routes = routes
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)

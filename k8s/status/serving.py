@@ -75,17 +75,18 @@ class Service:
             ledger.subscribe(counters)
             return source
 
-    def serve(self, listen: str, *, exact: bool = False) -> StatusServer:
+    def serve(self, listen: str, *, exact: bool = False, shared: bool = False) -> StatusServer:
         """Serve at ``host:port``, or at the next port that is free. A second call returns the running server.
 
-        Raises ``ValueError`` for an address that is none or not of this machine alone, ``OSError`` if no port is free,
-        or, with ``exact``, this one is not.
+        ``shared``: with ``exact``, other processes of this user may serve there, too. Raises ``ValueError`` for an
+        address that is none or not of this machine alone, ``OSError`` if no port is free, or, with ``exact``, this one
+        is not.
         """
         address = read_address(listen)
         with self._lock:
             if self.server is None:
                 self._address = address
-                self._start(address, exact=exact)
+                self._start(address, exact=exact, shared=shared)
             assert self.server is not None
             return self.server
 
@@ -113,9 +114,11 @@ class Service:
             with contextlib.suppress(OSError):  # the child works without
                 self._start((self._address[0], server.port + 1 if self._address[1] else 0), expected=True)
 
-    def _start(self, address: tuple[str, int], *, expected: bool = False, exact: bool = False) -> None:
+    def _start(
+        self, address: tuple[str, int], *, expected: bool = False, exact: bool = False, shared: bool = False
+    ) -> None:
         routes = Routes(self.documents, self.ring, series_max=series_max())
-        server = StatusServer(address, routes) if exact else _bind(address, routes)
+        server = StatusServer(address, routes, shared=shared) if exact else _bind(address, routes)
         self.server = server
         routes.token = self.token = Token(server.port)
         server.start()

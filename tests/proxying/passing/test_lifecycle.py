@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backoff_ctrl.api.main import run
+from backoff_ctrl.k8s.acting.token import read_token
 from tests.kubeconfigs import write_kubeconfig
 from tests.proxying.passing.wire import GET, OK, Side, Upstream
 from tests.scripted_server import scripted_server
+from tests.status.asking import ask
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -141,6 +143,27 @@ async def test_a_ready_file_is_left_to_the_process_that_wrote_it_last(tmp_path: 
         ready.write_text("ready\n")
         process.terminate()
         assert (await asyncio.to_thread(process.wait, 10), ready.exists()) == (0, True)
+
+
+@pytest.mark.long
+async def test_the_status_of_a_proxy_that_follows_is_served_where_it_was() -> None:
+    """With ``--reuse-port`` it starts before the first one ends, and its token stays."""
+    with socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = ("--reuse-port", "--admin", f"127.0.0.1:{port}")
+    before, after = Upstream(), Upstream()
+    await before.listen()
+    await after.listen()
+    async with _running(before, *options) as (first, _):
+        drawn = read_token(port)
+        async with _running(after, *options) as (second, _):
+            first.terminate()
+            assert await asyncio.to_thread(first.wait, 10) == 0
+            gates = await asyncio.to_thread(ask, f"http://127.0.0.1:{port}", "/v1/gates")
+            assert (gates.status, read_token(port) not in {"", drawn}) == (200, True)
+            second.terminate()
+            assert (await asyncio.to_thread(second.wait, 10), read_token(port)) == (0, "")
 
 
 @pytest.mark.long
