@@ -77,22 +77,24 @@ async def test_a_connection_that_has_asked_goes_where_it_asks_no_more() -> None:
 
 
 async def test_a_body_that_pauses_keeps_nobody_out() -> None:
-    """Nobody has to be known to begin one; whose body came whole stays."""
+    """Nobody has to be known to begin one. One goes for who comes; whose body came whole stays."""
     begun = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab"
-    async with proxied(limits=Limits(connections=FEW, spare_s=0.2)) as proxy:
-        pausing = await proxy.caller(sent=begun)
-        others = [await proxy.caller(sent=begun) for _ in range(FEW - 1)]
-        servers = [await proxy.upstream.connection() for _ in range(FEW)]
-        early = await proxy.caller(sent=GET)
-        assert (await early.rest()).startswith(b"HTTP/1.1 503 ")
-        others[0].send(b"cd")
-        heard = asyncio.get_running_loop().time()
-        await until(lambda: asyncio.get_running_loop().time() > heard + 0.2)
-        await until(lambda: sum(each.owes for each in proxy.shared.callers) == FEW - 1)
-        come = await answered(proxy)
-        await pausing.ended()
-        assert not any(gone(each) for each in (*others, come))
-        assert len(servers) == FEW
+    for spare_s in (60.0, 0.0):
+        async with proxied(limits=Limits(connections=FEW, spare_s=spare_s)) as proxy:
+            inside = []
+            for number in range(FEW):
+                inside.append(await proxy.caller(sent=begun))
+                await proxy.upstream.connection()
+                await until(lambda: sum(each.owes for each in proxy.shared.callers) > number)  # noqa: B023 - at once
+            inside[0].send(b"cd")
+            await until(lambda: sum(each.owes for each in proxy.shared.callers) == FEW - 1)
+            if spare_s:
+                late = await proxy.caller(sent=GET)
+                assert (await late.rest()).startswith(b"HTTP/1.1 503 ")
+                continue
+            await answered(proxy)
+            await until(lambda: sum(gone(each) for each in inside[1:]) == 1)  # noqa: B023 - at once
+            assert not gone(inside[0])
 
 
 async def test_a_connection_that_sends_no_head_goes_by_itself() -> None:
