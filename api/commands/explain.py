@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     "--server", metavar="URL", help="The instance to ask; default: $BACKOFF_CTRL_STATUS, else http://127.0.0.1:9095."
 )
 @click.option("--kubeconfig", metavar="FILE", help="Read the cluster's quotas instead of asking an instance.")
-@click.option("--context", help="The context in the kubeconfig; asks the cluster, too.")
+@click.option("--context", help="The context in the kubeconfig; also asks the cluster.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True, max=3600),
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="Wait so long for each answer of an instance.",
+    help="How long to wait for each answer of an instance.",
 )
 @click.option("--confirm", is_flag=True, help="Ask the API server as well, by a dry run with your own rights.")
 @click.option(

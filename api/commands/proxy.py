@@ -43,7 +43,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option(
     "--use-own-credentials",
     is_flag=True,
-    help="Add the proxy's own credentials to requests that bring none. Everybody who can connect acts as the proxy.",
+    help="Add the proxy's own credentials to requests that bring none. Anyone who can connect acts as the proxy.",
 )
 @click.option(
     "--hold",
@@ -59,17 +59,17 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long all requests of one create are held together, as a client repeats it.",
+    help="How long all requests of one create may be held in total, while its client retries.",
 )
 @click.option(
     "--answer",
     type=click.Choice(["wait", "error", "quota"]),
     default="wait",
     show_default=True,
-    help="What a create is told then: 429 with Retry-After, 429 without it, or the 403 of the quota.",
+    help="The answer when a hold ends: 429 with Retry-After, 429 without it, or the quota's 403.",
 )
 @POLICY
-@click.option("--no-mark", is_flag=True, help="Send creates byte for byte: no name is drawn, no create-id is added.")
+@click.option("--no-mark", is_flag=True, help="Send creates byte for byte: add neither a name nor a create-id.")
 @click.option(
     "--admin",
     metavar="HOST:PORT",
@@ -98,7 +98,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     "--tls-leaf-life",
     type=click.FloatRange(min=2),
     metavar="SECONDS",
-    help="TLS mode: how long its certificate is good, by default a day. It is replaced at half of that.",
+    help="TLS mode: how long its certificate is valid, a day by default. It is replaced after half of that.",
 )
 @click.option("--tls-cert", type=_FILE, metavar="FILE", help="A certificate that others issue and renew, as PEM.")
 @click.option("--tls-key", type=_FILE, metavar="FILE", help="Its private key, as PEM.")
@@ -111,17 +111,17 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     "--check-rights",
     multiple=True,
     metavar="NAMESPACE",
-    help="Let /readyz name a right that the proxy's own account lacks to watch quotas and pods there; * is everywhere.",
+    help="Let /readyz name rights that the proxy's account lacks to watch quotas and pods there; * means all namespaces.",
 )
 @click.option(
     "--listen-first",
     is_flag=True,
-    help="Listen before the API server answers, and wait for it without end: a sidecar must not keep its pod waiting.",
+    help="Listen before the API server answers, and wait for it indefinitely: a sidecar must not keep its pod waiting.",
 )
 @click.option(
     "--reuse-port",
     is_flag=True,
-    help="Let a second proxy of this user listen on the port, too: start the new one, then end this one by SIGTERM.",
+    help="Let a second proxy of this user share the port: start the new one, then stop this one with SIGTERM.",
 )
 @click.option(
     "--ready-file",
@@ -135,14 +135,14 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long requests under way may take at the end.",
+    help="How long requests in flight may take at shutdown.",
 )
 @click.option(
     "--max-connections",
     type=click.IntRange(1, 100_000),
     default=2000,
     show_default=True,
-    help="Connections of creators at a time, fewer where the limit of descriptors says so. More are told 503.",
+    help="Creators' connections at a time; fewer if the file descriptor limit is lower. Further ones get 503.",
 )
 def command(listen: str, upstream: str | None, kubeconfig: str | None, context: str | None, **given: Any) -> int:
     """Stand between a creator in any language and the API server, until Ctrl-C or SIGTERM.

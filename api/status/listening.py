@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
+PORT_MAX: Final = 65535
 GOODBYE: Final = 2
 """Seconds for answers under way to end: streams never do by themselves."""
 CONNECTIONS_MAX: Final = 1000
@@ -44,9 +46,21 @@ def bind(host: str, port: int, stalled: float = STALLED) -> socket.socket:
     except OSError as error:
         bound.close()
         raise BadInput(
-            f"--listen: can't listen on {host} port {port} ({error.strerror or error}): choose another address"
+            f"--listen: can't listen on {host} port {port} ({error.strerror or error}): {_instead(host, port, error)}"
         ) from None
     return bound
+
+
+def _instead(host: str, port: int, error: OSError) -> str:
+    """Return what to do when an address can't be used; a gate usually has the default port."""
+    if error.errno != errno.EADDRINUSE:
+        return "choose another address"
+    shown = f"[{host}]" if ":" in host else host
+    other = port + 1 if port < PORT_MAX else port - 1
+    return (
+        f"if a gate is there, type backoff-ctrl serve --listen {shown}:{other} --gate http://{shown}:{port}, "
+        "else choose another address"
+    )
 
 
 def url_of(bound: socket.socket, *, tls: bool) -> str:

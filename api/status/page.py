@@ -46,7 +46,11 @@ TASKS: Final = 200
 DECISIONS: Final = 40
 FORM_MAX: Final = TOKEN_MAX * 3 + 64
 """Bytes of the token form: each character of a token may take three."""
-SCRIPTS: Final = {"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
+SCRIPTS: Final = {
+    "page.css": "text/css; charset=utf-8",
+    "page.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
 FILTERS: Final = ("search", "namespace")
 PIECES: Final = ("state", "namespaces", "waiting", "tasks", "decisions")
 FEW: Final = 3

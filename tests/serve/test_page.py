@@ -163,12 +163,14 @@ def test_the_page_loads_nothing_from_elsewhere(served: Served) -> None:
     """Neither scripts nor styles, and none inline: the policy would refuse them."""
     page = text(served.url)
     loaded = re.findall(r'(?:src|href|action)="([^"]+)"', page)
-    assert {"/files/page.css", "/files/page.js"} <= set(loaded)
+    assert {"/files/page.css", "/files/page.js", "/files/icon.svg"} <= set(loaded)
     assert [each for each in loaded if not each.startswith(("/", "#"))] == []
     assert not re.search(r"<script>|<style|\sstyle=|\son\w+=", page)
     for name in ("page.css", "page.js"):
         file = ask(served.url, f"/files/{name}")
         assert file.status == 200
         assert b"http://" not in file.body
+    icon = ask(served.url, "/files/icon.svg")  # its only URL is the name of the XML namespace
+    assert (icon.status, icon.body.count(b"http")) == (200, 1)
     assert ask(served.url, "/files/page.html").status == 404
     assert ask(served.url, "/files/..%2fapp.py").status == 404

@@ -39,7 +39,7 @@ def command() -> None:
 
 def _options(command: F) -> F:
     token_file = click.option("--token-file", metavar="FILE", help="The file with the gate's token.")
-    why = click.option("--why", default="", metavar="TEXT", help="Why, for the log; who waits is told, too.")
+    why = click.option("--why", default="", metavar="TEXT", help="Why, for the log and for those who wait.")
     return SERVER(why(token_file(TIMEOUT(AS_JSON(command)))))
 
 

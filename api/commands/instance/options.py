@@ -27,7 +27,7 @@ TIMEOUT: Final = click.option(
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="Wait so long for each answer.",
+    help="How long to wait for each answer.",
 )
 SERVER: Final = click.option(
     "--server",
@@ -38,7 +38,7 @@ _LIMIT: Final = click.option(
     "--limit",
     type=click.IntRange(min=1),
     metavar="N",
-    help=f"Show N at most; default: {ROWS} in the table, all with --json.",
+    help=f"Show at most N; default: {ROWS} in the table, all with --json.",
 )
 
 

@@ -160,9 +160,7 @@ def show(name: str, namespace: str | None, as_json: bool, **given: Any) -> int:
 @command.command("logs")
 @click.argument("name")
 @NAMESPACE
-@click.option(
-    "-f", "--follow", is_flag=True, help="Go on as it is written, from attempt to attempt, until the task has ended."
-)
+@click.option("-f", "--follow", is_flag=True, help="Follow the log, across attempts, until the task has ended.")
 @click.option("-c", "--container", default="", metavar="NAME", help="Whose log; default: the task's main container.")
 @place_options
 @cluster_options
@@ -221,7 +219,7 @@ def logs(name: str, namespace: str | None, follow: bool, container: str, **given
     default=ABORT_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="Wait so long for its end.",
+    help="How long to wait for its end.",
 )
 @POLICY
 @AS_JSON

@@ -21,7 +21,7 @@ from backoff_ctrl.api.exits import DONE, BadInput
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="Look so often.",
+    help="How often to refresh.",
 )
 @instance_options
 def command(

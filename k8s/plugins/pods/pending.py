@@ -30,6 +30,9 @@ _STARTING: Final = frozenset({"", "ErrImagePull", "ContainerCreating", "PodIniti
 """Reasons of containers that are on their way. A pull that failed once is tried again: then it is backing off."""
 
 
+UNSTATED: Final = "the pod is pending, and none of its conditions says why yet"
+
+
 def demystify_pending(pod: Mapping[str, Any], context: PluginContext) -> PhaseInfo:
     """Say what a pod in the phase Pending is at, and end one that has been pending for longer than is allowed."""
     status = mapping(pod.get("status"))
@@ -41,7 +44,7 @@ def demystify_pending(pod: Mapping[str, Any], context: PluginContext) -> PhaseIn
         if info is not None:
             return _in_time(info, since, context)
     visited = (condition.since for condition in reversed(conditions) if condition.since)
-    return _in_time(queued("Demistify Pending"), created or next(visited, None), context)
+    return _in_time(queued(UNSTATED), created or next(visited, None), context)
 
 
 def _by_condition(

@@ -83,7 +83,11 @@ async def test_what_is_built_is_created(room: Room, kind: str, entry: PluginEntr
     made = reply.json
     assert _contains(made, _canonical(body)), made
     queued = entry.plugin.get_task_phase(PluginContext(K8sPluginConfig(), NOW), made)
-    lowered = "limits.cpu lowered from 64 to 2, the platform's limit" if config else "Demistify Pending"
+    lowered = (
+        "limits.cpu lowered from 64 to 2, the platform's limit"
+        if config
+        else "the pod is pending, and none of its conditions says why yet"
+    )
     assert queued.phase.title == "Queued"
     assert lowered in queued.reason
 
