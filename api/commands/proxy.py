@@ -111,7 +111,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     "--check-rights",
     multiple=True,
     metavar="NAMESPACE",
-    help="Let /readyz name rights that the proxy's account lacks to watch quotas and pods there; * means all namespaces.",
+    help="Let /readyz name rights that the proxy lacks to watch quotas and pods there; * means all namespaces.",
 )
 @click.option(
     "--listen-first",
