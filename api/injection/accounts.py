@@ -133,14 +133,15 @@ def _referred(chosen: list[JSON], beside: Mapping[str, JSON]) -> list[JSON]:
 
 
 def with_account(pod: JSON) -> JSON:
-    """Return a manifest with the token that the ServiceAccount admission mounts before any webhook is asked.
+    """Return a manifest with the account and the token that the ServiceAccount admission sets before webhooks are called.
 
-    As ``plugin/pkg/admission/serviceaccount`` in Kubernetes does for an account that says nothing of it.
+    As ``plugin/pkg/admission/serviceaccount`` in Kubernetes does for an account with default settings.
     """
     spec = pod.get("spec")
     if not isinstance(spec, dict) or not is_readable(spec) or spec.get("automountServiceAccountToken") is False:
         return pod
     changed = copy.deepcopy(pod)
+    changed["spec"].setdefault("serviceAccountName", "default")  # a volume with its token is invalid without
     missing = [each for each in containers(changed["spec"]) if not any(True for _ in at_account_path(each))]
     for each in missing:
         mount = {"name": _TOKEN_VOLUME, "mountPath": ACCOUNT_PATH, "readOnly": True}

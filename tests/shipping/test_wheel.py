@@ -232,7 +232,8 @@ def test_a_plugin_of_another_package_is_found_in_a_fresh_environment_and_runs_a_
     for block in blocks(page, "python"):
         assert block.text in code or textwrap.indent(block.text, "    ") in code
     offline = ["--no-index", "--no-deps", "--quiet", "--disable-pip-version-check"]
-    libraries = {**os.environ, "PYTHONPATH": sysconfig.get_path("purelib"), "XDG_STATE_HOME": str(tmp_path)}
+    isolated = {"PIP_NO_BUILD_ISOLATION": "0"}  # means no isolation: the build needs no network, its backend is here
+    libraries = {**os.environ, **isolated, "PYTHONPATH": sysconfig.get_path("purelib"), "XDG_STATE_HOME": str(tmp_path)}
 
     def do(*command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, env=libraries, cwd=tmp_path, capture_output=True, text=True, check=False)

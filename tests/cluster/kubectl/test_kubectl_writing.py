@@ -6,7 +6,9 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 
+from backoff_ctrl.api.main import cli
 from tests.cluster.kubectl.terminals import manifest, pod
 
 if TYPE_CHECKING:
@@ -164,3 +166,12 @@ def test_a_namespace_is_deleted_with_everything_in_it(kubectl: Terminals) -> Non
     assert "deleted" in kubectl("delete", "namespace", kubectl.namespace)
     assert "No resources found" in kubectl("get", "pods")
     assert "not found" in kubectl("create", "-f", "-", stdin=pod("late"), code=1)
+
+
+def test_what_inject_prints_can_be_applied(kubectl: Terminals) -> None:
+    """A volume with a token is invalid in a pod that names no account."""
+    asked = {**pod("a"), "metadata": {"name": "a", "labels": {"backoff-ctrl.dev/inject": "true"}}}
+    printed = CliRunner().invoke(cli, ["inject", "-f", "-"], input=json.dumps(asked))
+    assert printed.exit_code == 0, printed.stderr
+    assert kubectl("apply", "-f", "-", stdin=printed.stdout) == "pod/a created\n"
+    assert kubectl("get", "pod", "a", "-o", "jsonpath={.spec.initContainers[*].name}") == "backoff-ctrl"
