@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _FILE = click.Path(path_type=Path, dir_okay=False)
+_logger = logging.getLogger(__name__)
+_GO_DROPS_TOKENS = (
+    "kubectl and Go programs send no token to an http:// address: for them, use TLS mode or --use-own-credentials"
+)
 
 
 @click.command("proxy")
@@ -186,6 +190,8 @@ def command(listen: str, upstream: str | None, kubeconfig: str | None, context: 
             reuse_port=given["reuse_port"],
             check_rights=given["check_rights"],
         )
+        if not tls and not settings.use_own and address.path is None and settings.place.tls:  # else none is needed
+            _logger.info("%s", _GO_DROPS_TOKENS)
         run(settings, Wiring(_holds(given), given["admin"], reuse_port=given["reuse_port"]), click.echo)
     except (BindError, PlaceError, OptionError) as error:
         raise BadInput(str(error)) from None

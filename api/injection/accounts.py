@@ -133,7 +133,7 @@ def _referred(chosen: list[JSON], beside: Mapping[str, JSON]) -> list[JSON]:
 
 
 def with_account(pod: JSON) -> JSON:
-    """Return a manifest with the account and the token that the ServiceAccount admission sets before webhooks are called.
+    """Return a manifest with the account and token that the ServiceAccount admission sets before any webhook.
 
     As ``plugin/pkg/admission/serviceaccount`` in Kubernetes does for an account with default settings.
     """

@@ -382,3 +382,26 @@ def test_a_signal_while_it_still_loads_ends_it_with_zero(loading: str, number: s
         _, said = process.communicate(timeout=45)
     assert process.returncode == 0
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("listen", "scheme", "said"),
+    [("127.0.0.1:0", "https", True), ("127.0.0.1:0", "http", False), ("unix", "https", False)],
+)
+def test_over_plain_http_it_says_that_go_programs_send_no_token(
+    tmp_path: Path, listen: str, scheme: str, said: bool
+) -> None:
+    """Where the API server wants one: they would be anonymous, and the server's 401 doesn't say why."""
+    with socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # nobody listens there: the proxy ends
+        url = f"{scheme}://127.0.0.1:{bound.getsockname()[1]}"
+        where = f"unix:{tmp_path / 'socket'}" if listen == "unix" else listen
+        done = subprocess.run(
+            [*PROGRAM, f"--listen={where}", f"--upstream={url}"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert done.returncode == 2
+    assert ("Go programs send no token to an http:// address" in done.stderr) is said
